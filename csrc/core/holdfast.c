@@ -1,5 +1,5 @@
-/* What drivers and bindings see of clients, links, operations and holds, and the core itself reads
- * from the structs. */
+/* The functions of holdfast.h that only read the structs of clients, links, operations and
+ * holds. */
 #include "holdfast.h"
 
 #include <assert.h>
@@ -9,7 +9,7 @@
 
 /* ---- locks ---- */
 
-/* In a cluster a channel with the key in a second pair of braces would be in another slot. */
+/* In a cluster a channel with a second pair of braces around the key would be in another slot. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
     if (names && kind->wraps_key && !client->topology->moves_slots)
@@ -130,7 +130,7 @@ size_t hf_client_node_count(const hf_client *client) {
 }
 
 bool hf_client_node_serves(const hf_client *client, size_t index) {
-    if (index >= client->node_count) return true; /* a member's */
+    if (index >= client->node_count) return true; /* a member's node */
     return client->nodes[index]->serves;
 }
 

@@ -1,4 +1,4 @@
-/* The one file that names all operations, topologies and deciders. */
+/* The only file that names all operations, topologies and deciders. */
 #include "interfaces.h"
 
 #define IMPL(NAME, name, ...) [HF_OP_##NAME] = &hf_##name##_impl,
@@ -10,7 +10,7 @@ const hf_op_row hf_op_rows[] = {HF_OP_LIST(ROW)};
 
 const hf_topology *const hf_topologies[HF_MODES] = {
     [HF_MODE_ONE] = &hf_single,    [HF_MODE_SENTINEL] = &hf_sentinel_topology,
-    [HF_MODE_QUORUM] = &hf_single, /* of each member; the quorum itself has no key */
+    [HF_MODE_QUORUM] = &hf_single, /* for each member; the quorum itself has no keys */
     [HF_MODE_SHARDS] = &hf_shards, [HF_MODE_CLUSTER] = &hf_cluster_topology,
 };
 

@@ -177,8 +177,8 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted || !hold->granted)
         hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
     if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
-    /* A re-entry gets a higher token only if the counter of a shared owner's hold was lost. */
-    if (first || token > hold->token) hold->token = token;
+    if (first || token > hold->token)
+        hold->token = token; /* higher only if the counter of a shared owner's hold was lost */
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
     hf_renewer_resume(client, &hold->claim, now);

@@ -1,4 +1,4 @@
-/* A client without a quorum: the server of a key decides about its lock. */
+/* The decider of a client without a quorum: the server that has a key decides about its lock. */
 #include <assert.h>
 
 #include "link/nodes.h"
@@ -80,9 +80,9 @@ static void notice(hf_client *client, hf_time now) {
         hf_renewer_lose_at_end(client, hold, now);
 }
 
-/* Like hf_renewer_clean_up, for all of them at once: the heap is sorted afterwards. */
+/* Cleans up like hf_renewer_clean_up, but leaves the heap to be sorted once for all holds. */
 static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->record) return; /* it must not be free before the record is written */
+    if (hold->record) return; /* the lock must not be free before the record is written */
     hold->in_table = false;
     if (hold->state == HF_HOLD_LOST && hold->shared) hf_claim_freed(&hold->claim);
     if (hold->state != HF_HOLD_LOST || hf_renewer_may_stand(hold))

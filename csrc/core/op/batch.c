@@ -1,6 +1,6 @@
 /* Several locks of one owner at once: all or none are acquired atomically, or all are released.
  *
- * Each lock has a hold of its own, as if it had been acquired alone. The renewer renews them in one
+ * Each lock has its own hold, as if it had been acquired alone. The renewer renews them in one
  * batch. The operation begins when no hold has a command in flight. */
 #include <assert.h>
 #include <stdlib.h>
@@ -46,8 +46,8 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     return false;
 }
 
-/* Returns whether the operation must wait until what an earlier call left on the server is removed,
- * or has failed. A hold whose clean-up could not be sent is taken out of the table. */
+/* Returns whether the operation has failed, or must wait until what an earlier call left on the
+ * server is removed. If the clean-up of that hold has failed, the hold is set aside. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
     bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
@@ -80,9 +80,8 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     return released && !acquires(op) ? NULL : hold;
 }
 
-/* Returns whether every hold that exists can be used now. If not, the operation waits or has
- * failed.
- */
+/* Returns whether every existing hold can be used now. If not, the operation waits or has
+ * failed. */
 static bool all_are_idle(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = find(op, i, now);
@@ -164,7 +163,7 @@ static bool encode(hf_op *op, hf_time now) {
     return encoded;
 }
 
-/* Makes the failure name the key of lock `i`, counted from 1; any other number names none. */
+/* Makes the failure name the key of lock `i`, counted from 1, or no key if `i` is out of range. */
 static void name_key(hf_op *op, long long i) {
     if (i >= 1 && i <= (long long)op->spec.batch_count) op->spec.names = op->spec.batch[i - 1];
 }
@@ -188,7 +187,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     else op->client->stats.reentries++;
 }
 
-/* Returns false if a lock that was held already has been lost, and reported, in the meantime. */
+/* Returns false if a lock that was already held has been lost, and reported, in the meantime. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold_state state = op->batch.holds[i]->state;
@@ -223,7 +222,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     for_each(op, free_hold, now);
 }
 
-/* The server does not have the hold of lock `i`, counted from 1, any more. */
+/* The server no longer has the hold of lock `i`, counted from 1. */
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
@@ -272,8 +271,8 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_client_unblock(op->client, hold, now);
 }
 
-/* False: the server no longer had the lock, and the hold is lost. It is not lost if the first
- * sending of the command may have released it, or if it was abandoned in the meantime. */
+/* Returns false if the server no longer had the lock, so the hold is lost. It is not lost if the
+ * first copy of the command may have released it, or if it was abandoned in the meantime. */
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
     bool freed_before = op->request.sends > 1 && hold->count <= 1;
@@ -355,7 +354,8 @@ static bool has_any(const hf_op *op) {
     return false;
 }
 
-/* Waits until a lock that the client keeps for its callers is returned: it would be in the way. */
+/* Waits until locks that the client keeps for its callers are returned, because they would be in
+ * the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
         hf_hold *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);

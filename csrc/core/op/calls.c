@@ -1,7 +1,7 @@
 #include "op/calls.h"
 
-/* Release, complete, extend and check are about a hold of the caller. If the caller has none, they
- * fail and send nothing. */
+/* Release, complete, extend and check use a hold of the caller. Without one they fail and send
+ * nothing. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,13 +38,13 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Makes a reply that no program sends count as a missing reply. */
+/* Treats a reply that no program sends like a missing reply. */
 static void note_nonsense(hf_request *request) {
     request->failure =
         (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
 }
 
-/* Marks the hold lost, which the server does not have any more, and fails the operation. */
+/* Marks the hold lost because the server no longer has it, and fails the operation. */
 static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
     if (hf_hold_can_be_lost(op->hold))
         hf_renewer_lose(op->client, op->hold, hf_lost_reason_of(verdict), now);
@@ -79,7 +79,7 @@ static void release_lost(hf_op *op, hf_time now) {
 }
 
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
- * until no command for the hold is in flight. */
+ * until no other command for the hold is in flight. */
 static bool take_hold(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     if (op->spec.lost) {
@@ -110,7 +110,7 @@ static void drop_from_table(hf_op *op, hf_time now) {
     hf_client_unblock(op->client, op->hold, now);
 }
 
-/* The hold is over, whatever the reply was: drops it from the table. */
+/* Drops the hold from the table. It is over, whatever the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
@@ -130,8 +130,8 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     else hf_renewer_on_entry_released(op->client, hold, request->sent_at, now);
 }
 
-/* The server did not find the hold. If the release was sent twice, the first one released it and
- * its reply was lost. */
+/* The server did not find the hold. If the release was sent twice, the first copy released the hold
+ * and its reply was lost. */
 static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdict, hf_time now) {
     if (request->sends > 1) {
         op->client->stats.releases++;
@@ -142,17 +142,17 @@ static void on_not_found(hf_op *op, const hf_request *request, hf_verdict verdic
     drop_from_table(op, now);
 }
 
-/* Whether the command was sent and must not be sent again. */
+/* Returns whether the command was sent and must not be sent again. */
 static bool is_used_up(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
-/* Whether the caller has acquired the lock again since this release began. */
+/* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_replaced(const hf_hold *hold) {
     return hf_hold_is_released(hold) && !hold->in_table;
 }
 
-/* For the owner the lock is released. The renewer goes on until the server has released it too, or
+/* The owner has released the lock. The renewer continues until the server has released it too, or
  * the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
@@ -172,7 +172,7 @@ static void clean_up(hf_op *op, hf_time now) {
         hf_client_unblock(op->client, hold, now);
     } else if (used_up) {
         drop_from_table(op, now);
-    } else { /* after the release that may still be under way */
+    } else { /* this must follow the release that may be under way */
         hf_renewer_clean_up_same_connection(op->client, hold, now);
     }
 }
@@ -241,8 +241,8 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* A record that cannot be written now is written after the operation has ended, while the lock
- * remains held and is renewed; only then may another run begin. */
+/* Lets the record be written after the operation has ended. Until then the lock remains held and is
+ * renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = op->hold->in_table && op->hold->state == HF_HOLD_HELD;
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -256,10 +256,10 @@ static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) 
                goes_on ? "; the record is being written in the background" : "");
 }
 
-/* A guard's hold ends with a record of the run. If the record could not be written, the key stays
+/* A guard's hold ends with a record of the run. If the record could not be written, the key remains
  * taken until its lease ends, because the run has happened. If the command was sent twice, the
- * program sees by the record whether the first one wrote it; without a record to write, the first
- * one has freed the key. */
+ * record tells the program whether the first copy wrote it; if there is no record to write, the
+ * first copy has freed the key. */
 static void on_completed(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
@@ -278,7 +278,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     end_hold(op, verdict, now);
 }
 
-/* No renewal is sent while the operation is under way: it ends in time for one. */
+/* No renewal is sent while the operation is under way, so it must end in time for one. */
 static hf_time record_deadline(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     hf_time left = hf_claim_time_left(&hold->claim, now);
@@ -303,9 +303,9 @@ static void begin_complete(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* For an extend without an answer. If it was not sent, the old lease goes on. If it was, the server
- * may carry it out at any time, even after renewals that were sent later. So no renewal counts for
- * more than the lease that the extend asked for. */
+/* Handles an extend without a reply. If it was not sent, the old lease continues. If it was, the
+ * server may run it at any time, even after renewals that were sent later, so no renewal counts for
+ * more than the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold->state != HF_HOLD_HELD) return;
@@ -316,7 +316,7 @@ static void bound_lease(hf_op *op) {
         hf_claim_bound_lease(&hold->claim, hold->lease, op->client->config.grant_lease);
 }
 
-/* An extend that was sent twice may be carried out a second time. */
+/* An extend that was sent twice may run a second time. */
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     bool held = hold->state == HF_HOLD_HELD;
@@ -373,8 +373,8 @@ static bool is_due(const hf_hold *hold, hf_time now) {
            (!ends && now >= hf_lease_renew_before(hold->valid_until, hf_claim_lease(&hold->claim)));
 }
 
-/* A check confirms a hold that came by a grant, and renews one that is due: a caller that checks
- * without a pause leaves the renewer no moment to do so. */
+/* A check also confirms a hold that came by a grant, and renews one that is due, because a caller
+ * that checks continually leaves the renewer no time to do so. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
@@ -389,7 +389,7 @@ static void begin_extend(hf_op *op, hf_time now) {
         return;
     }
     op->call.believed_until = op->hold->valid_until;
-    if (lease > 0) { /* a shorter lease runs from now on, whenever its reply comes */
+    if (lease > 0) { /* a shorter lease counts from now, whenever its reply comes */
         op->hold->valid_until =
             hf_time_min(op->hold->valid_until, hf_claim_end_of(&op->hold->claim, lease, now));
     }
@@ -397,7 +397,7 @@ static void begin_extend(hf_op *op, hf_time now) {
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
-/* ---- waiting for it ---- */
+/* ---- waiting for the hold ---- */
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
@@ -410,16 +410,16 @@ static void unblock(hf_op *op, hf_time now) {
     op->impl->begin(op, now);
 }
 
-/* A sent command continues without the operation, because the server may still ask for the
- * program's text. False: there is no such command. */
+/* Lets a sent command continue without the operation, because the server may still request the
+ * program's source. Returns false if there is no such command. */
 static bool continue_alone(hf_op *op) {
     bool goes_on = !op->blocked && hf_renewer_see_through(op->client, &op->request);
     if (!goes_on) hf_session_drop(&op->request);
     return goes_on;
 }
 
-/* An abandoned release continues in the background; that of a shared owner must not be sent twice.
- */
+/* An abandoned release continues in the background. A shared owner's release must not be sent
+ * twice. */
 static void abandon_release(hf_op *op, hf_time now) {
     if (op->hold->shared) continue_alone(op);
     else hf_session_drop(&op->request);
@@ -427,7 +427,7 @@ static void abandon_release(hf_op *op, hf_time now) {
     else clean_up(op, now);
 }
 
-/* A record that is abandoned before it was sent leaves the key taken until its lease ends. */
+/* If the record is abandoned before it was sent, the key remains taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
@@ -454,7 +454,7 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
-    /* other callers may have taken it since: the server knows */
+    /* Other callers may have acquired it since; the server knows. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 
@@ -463,7 +463,7 @@ static bool encode_force(hf_op *op) {
     const hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, names->key, op->spec.caller);
     hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_hold_owner(hold) : op->spec.caller);
-    op->request.no_retry = true; /* a second one would take the lock from the next owner */
+    op->request.no_retry = true; /* a second copy would take the lock from the next owner */
     return hf_wire_force(&op->request, &lock);
 }
 

@@ -1,5 +1,5 @@
-/* A client from its beginning to its end. Its work for a lock is in the files of its operations,
- * decider and topology. */
+/* The life of a client. Its work for locks is in the files of its operations, decider and
+ * topology. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -10,22 +10,21 @@
 #include "op/observe.h"
 #include "op/presence.h"
 
-#define FIRST_CHECK (50 * HF_MS) /* a wait that is shorter sends nothing */
+#define FIRST_CHECK (50 * HF_MS) /* a shorter wait sends nothing */
 #define ASK_AGAIN                                                                                  \
-    HF_SECOND /* how often to ask for the owner: hand-offs are not announced to us                 \
-               */
-#define CHECK_AGAIN (50 * HF_MS) /* how often to check a process, with a dozen system calls */
+    HF_SECOND /* how often to ask for the owner, because hand-offs are not announced to us */
+#define CHECK_AGAIN (50 * HF_MS) /* how often to check a process: a dozen system calls */
 #define TIMEOUT HF_SECOND        /* for a reply */
-#define MOST_AHEAD 60            /* more waiters ahead do not make this one check less often */
+#define MOST_AHEAD 60            /* more waiters ahead than this make no difference */
 
 struct hf_lookout {
     hf_client *client;
-    hf_op *op; /* NULL: the operation has ended, and the reply in flight has not arrived */
+    hf_op *op; /* NULL if the operation has ended before the reply in flight */
     hf_request request;
     bool asking;                 /* the request is in flight */
-    char owner[HF_OWNER_SIZE];   /* the lock's owner, if it is on this host; else "" */
+    char owner[HF_OWNER_SIZE];   /* the lock's owner if it is on this host, or "" */
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
-    hf_time ahead;               /* how many waiters are ahead of this one; no time */
+    hf_time ahead;               /* the number of waiters ahead of this one; not a time */
     hf_time ask_at;              /* when to ask the server for the owner again */
     const hf_kind *kind;
     hf_names names;
@@ -39,8 +38,8 @@ static void forget(hf_lookout *lookout) {
     free(lookout);
 }
 
-/* A waiter checks less often the more waiters are ahead of it, so all together send little more
- * than the first one alone. */
+/* The more waiters are ahead, the less often a waiter checks, so that all of them together send
+ * little more than the first one alone. */
 static void schedule_check(hf_lookout *lookout, hf_time now) {
     hf_time share = 1 + lookout->ahead;
     bool known = lookout->owner[0] != '\0';
@@ -50,8 +49,8 @@ static void schedule_check(hf_lookout *lookout, hf_time now) {
 
 /* ---- the owner ---- */
 
-/* Returns whether hf_wire_owner has written this owner for a single process: processes do not share
- * it, and it does not own permits. */
+/* Returns whether hf_wire_owner wrote this owner for a single process: it is not shared, and does
+ * not own permits. */
 static bool is_of_one_process(const char *owner) {
     static const char *const digits = "0123456789abcdef-";
     if (strspn(owner, digits) != HF_UUID_SIZE || owner[HF_UUID_SIZE] != ':') return false;
@@ -101,9 +100,9 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (!lookout->op) forget(lookout);
 }
 
-/* The processes of a job may have entered its lock as the same owner (docs/explanation/crash.md),
- * each with a hold of its own. So if the job has ended, the lock is freed only if it is held once.
- */
+/* The processes of a job may have entered its lock as the same owner, each with its own hold
+ * (docs/explanation/crash.md). If the job has ended, the lock is therefore freed only if it is held
+ * once. */
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};

@@ -13,34 +13,34 @@
 
 #define MOST_STEPS 64
 #define TIMEOUT HF_SECOND
-#define GRACE (250 * HF_MS) /* for the other servers once most have answered */
+#define GRACE (250 * HF_MS) /* for the remaining servers once most have replied */
 
-/* The reply of one server in a step: the owner of the key, or the wait of that owner. */
+/* One server's reply in a step: the owner of the key, or that owner's wait. */
 typedef struct answer {
     hf_request request;
     hf_walk *walk;
-    char *text;     /* the reply, owned; NULL: the server sent none, or found nothing */
-    size_t size;    /* of `text`, in bytes */
-    hf_waiter wait; /* `text` as a wait, if it is one; else empty */
+    char *text;     /* the reply, owned; NULL if the server sent none or found nothing */
+    size_t size;    /* the size of `text` in bytes */
+    hf_waiter wait; /* `text` read as a wait, or empty */
     size_t head;    /* how many bytes of `text` precede the waiter */
 } answer;
 
 struct hf_walk {
-    hf_op *op; /* NULL: the operation has ended, so the walk ends with the replies under way */
+    hf_op *op; /* NULL if the operation has ended; then the walk ends with the replies under way */
     void (*on_cycle)(hf_op *op, hf_time now);
     void (*next)(hf_walk *walk, hf_time now); /* called once all servers have replied */
-    char own[HF_WAIT_NAME];    /* the operation's own wait, as hf_wait_name writes it */
-    char waiter[HF_WAIT_NAME]; /* the wait for `names` that the walk has reached */
+    char own[HF_WAIT_NAME];                   /* the operation's own wait, from hf_wait_name */
+    char waiter[HF_WAIT_NAME]; /* the wait that the walk has reached, which is for `names` */
     const hf_kind *kind;
     hf_names names;
     size_t steps;
     char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
-    uint64_t youngest; /* when the youngest of the other waits began, on the server's clock */
+    uint64_t youngest; /* when the youngest of the other waits began, by the server's clock */
     char youngest_waiter[HF_WAIT_NAME]; /* that wait */
     char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
-    size_t replied, pending;            /* how many servers have replied in this step, or not yet */
-    size_t count;                       /* of `answers` */
-    answer answers[];                   /* one for the server, or for each server of a quorum */
+    size_t replied, pending; /* how many servers have replied in this step, and how many have not */
+    size_t count;            /* the number of `answers` */
+    answer answers[];        /* one for each server */
 };
 
 /* ---- asking ---- */
@@ -73,8 +73,8 @@ static void keep(answer *from, hf_slice text) {
     from->size = text.size;
 }
 
-/* Takes one server's reply. Once most have replied, the others get little more time, so a server
- * that hangs does not delay the decision for long. */
+/* Handles one server's reply. Once most have replied, the others get little more time, so that a
+ * server that hangs does not delay the decision for long. */
 static void finish(answer *from, hf_time now) {
     hf_walk *walk = from->walk;
     if (2 * ++walk->replied > walk->count) {
@@ -86,7 +86,7 @@ static void finish(answer *from, hf_time now) {
     settle(walk, now);
 }
 
-/* Asks every server; `done` calls finish with each reply. */
+/* Asks every server. `done` calls finish with each reply. */
 static void ask(hf_walk *walk,
                 bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
                 hf_slice key, hf_request_done *done, void (*next)(hf_walk *walk, hf_time now),
@@ -111,8 +111,8 @@ static void ask(hf_walk *walk,
 
 /* ---- the reply of a majority ---- */
 
-/* Returns whether two replies are the same. Each server has its own clock, so waits that differ
- * only in `since` are the same. */
+/* Returns whether two replies are equal. Each server has its own clock, so waits that differ only
+ * in `since` are equal. */
 static bool alike(const answer *a, const answer *b) {
     if (!a->text || !b->text) return false;
     hf_slice left = {a->text + a->head, a->size - a->head},
@@ -155,7 +155,8 @@ static uint64_t since_of(const hf_walk *walk, const answer *wait) {
 
 static void ask_holder(hf_walk *walk, hf_time now);
 
-/* This operation closes the cycle, and has been waiting since `since`. */
+/* Decides which waiter of the cycle ends. This operation closes the cycle, and has been waiting
+ * since `since`. */
 static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
@@ -169,7 +170,7 @@ static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     end(walk);
 }
 
-/* Continues with the lock for which this wait is. Returns false when out of memory, or if the
+/* Continues with the lock that this wait is for. Returns false when out of memory, or if the
  * waiter's name is too long. */
 static bool follow(hf_walk *walk, const hf_waiter *wait) {
     if (wait->waiter.size >= sizeof walk->waiter) return false;
@@ -180,8 +181,8 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
     return hf_names_make_on(&walk->names, wait->key, walk->kind);
 }
 
-/* Returns whether the walk repeats without reaching this operation: then others wait in a cycle,
- * and they will find it themselves. */
+/* Returns whether the walk repeats without reaching this operation. The cycle is then one of other
+ * waiters, who will find it themselves. */
 static bool is_cycle_of_others(hf_walk *walk) {
     if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
@@ -250,8 +251,8 @@ static void on_holders(hf_walk *walk, hf_time now) {
     ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
 }
 
-/* A waiter that is not in the queue any more, or that no grant could reach, waits for
- * nothing; a quorum has no queue. */
+/* A waiter that is no longer queued, or that no grant could reach, is not waiting. A quorum has no
+ * queue, so this check is only for a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
     const hf_walk *walk = from->walk;

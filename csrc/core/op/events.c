@@ -14,14 +14,13 @@
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
 #define MOST_UNCLAIMED                                                                             \
-    64 /* clean-ups at a time, however many grants come for which nobody waits                     \
-        */
+    64 /* the maximum number of clean-ups at a time for grants that nobody waits for */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
-/* The channels on which a waiter learns of Redisson's releases, or of another leader. */
+/* Returns the channels on which a waiter learns of Redisson's releases, or of another leader. */
 static const hf_names *channels_of(const hf_op *op) {
     return op->wait.channels.block ? &op->wait.channels : op->spec.names;
 }
@@ -42,22 +41,24 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-/* If the programs count our listeners, both channels go into one command: see send_sharded. */
+/* If the programs count our subscribers, one command subscribes to both channels: see
+ * send_sharded. */
 static void send_plain(hf_node *node, const char *command, const hf_names *names, bool with_ours) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
     hf_session_send(&node->links[HF_LINK_EVENTS], with_ours ? 3 : 2, args);
 }
 
-/* Two channels in one command: by the second the programs know how many listeners of the first are
- * ours. */
+/* Subscribes to both channels in one command, because the subscribers of the second tell the
+ * programs how many subscribers of the first are ours. */
 static void send_sharded(hf_node *node, const char *command, const hf_names *names) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->listening};
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
 
-/* In a cluster a Redisson client uses either kind of channel. Without a subscription the waiter
- * rechecks by the clock. A tenant's user may use no pattern, which would show others' grants. No
- * program counts the subscribers of an operation's own channels. */
+/* Subscribes to or unsubscribes from Redisson's releases. In a cluster a Redisson client may use
+ * either kind of channel. Without a subscription the waiter rechecks at regular times. A tenant's
+ * user must not use patterns, which would reveal other tenants' grants. No program counts the
+ * subscribers of an operation's own channels. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_node_is_sharded(node);
@@ -110,7 +111,7 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
 
-/* Returns false when out of memory: the waiter is left to its clock. */
+/* Returns false when out of memory; the waiter then only rechecks at regular times. */
 static bool make_channels(hf_op *op) {
     if (!op->spec.lock_kind->listed || op->wait.channels.block) return true;
     return hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_hold_owner(op->hold));
@@ -137,14 +138,15 @@ void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
     if (listens && node->subscribed) op->impl->wait->on_subscribed(op, now);
 }
 
-/* The link is closed, and opened again while somebody waits. */
+/* Closes the link. It is opened again while somebody waits. */
 static void give_up(hf_session *events, hf_code code, const char *reason) {
     events->closing = true;
     events->reason_code = code;
     snprintf(events->reason, sizeof events->reason, "%s", reason);
 }
 
-/* Ends the waits at the node that the server has not let wait before. True: others go on. */
+/* Ends the waits on this node that the server had not accepted before. Returns whether others
+ * continue. */
 static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
     bool others = false;
     for (hf_op *op = node->client->ops, *next; op; op = next) {
@@ -156,7 +158,7 @@ static bool deny(hf_node *node, hf_code code, const char *reason, hf_time now) {
     return others;
 }
 
-/* What was refused over an earlier connection may be allowed by now. */
+/* What was refused over an earlier connection may be permitted now. */
 static void on_events_ready(void *context, hf_time now) {
     hf_node *node = context;
     node->ping_at = now + PING_AFTER;
@@ -180,7 +182,8 @@ static void on_events_closed(void *context, hf_time now) {
     }
 }
 
-/* Our channel is confirmed: from here on no grant is missed, so every waiter asks once. */
+/* The subscription to our channel is confirmed. No grant is missed from now on, so every waiter
+ * asks once. */
 static void on_subscribed(hf_node *node, hf_time now) {
     node->subscribed = true;
     for (hf_op *op = node->client->ops; op; op = op->next) {
@@ -204,7 +207,7 @@ static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) 
     }
 }
 
-/* Called also when the server ends a sharded subscription because the slot has moved. */
+/* Also called when the server ends a sharded subscription because the slot has moved. */
 static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirmed, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
         if (!waits_at(node, op) || !listens_to(op, channel)) continue;
@@ -213,8 +216,8 @@ static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirme
     }
 }
 
-/* A subscription of ours is confirmed: to our grants, or to the channel of a latch or of a fair
- * lock's waiter, which matters less where there is a sharded one too. */
+/* A plain subscription is confirmed: to our grants, or to the channel of a latch or of a fair
+ * lock's waiter. The latter does not matter if there is a sharded subscription as well. */
 static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants))) on_subscribed(node, now);
     else if (!hf_node_is_sharded(node)) on_channel_subscribed(node, channel, true, now);
@@ -229,7 +232,7 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message
     }
 }
 
-/* A cluster's nodes pass messages on to each other: one may arrive at another node than the
+/* Cluster nodes forward messages to each other, so a message may arrive on a node other than the
  * waiter's. */
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     const hf_number *entry = NULL;
@@ -259,8 +262,8 @@ static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
     return grant->kind == kind && hf_slice_equal(grant->key, key);
 }
 
-/* Whether a wait of this client, which has ended, was for what the grant gives: any user who may
- * publish can forge one, and a key that nobody here has waited for is none of ours. `lost`: the
+/* Returns whether a wait of this client that has ended was for the granted lock. Any user who may
+ * publish can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the
  * hold with the grant's number, or NULL. */
 static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_hold *lost) {
     const hf_number *entry = NULL;
@@ -273,10 +276,10 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
     return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
 }
 
-/* A grant for a wait that has ended here: the renewer passes the lock on. An existing hold is
- * handled by its own state. A shared owner's grant was passed on with the waiter, or ends with the
- * grant lease, as does a grant that arrives while many others are cleaned up. A grant that arrives
- * at another node than the key's has arrived there, too. */
+/* Handles a grant for a wait that has ended here: the renewer passes the lock on. An existing hold
+ * is handled according to its own state. A shared owner's grant was passed on with the waiter, or
+ * ends with the grant lease, as does a grant that arrives while too many others are being cleaned
+ * up. A grant that arrives on a node other than the key's has also arrived there. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -301,7 +304,7 @@ static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time 
         op->impl->wait->on_grant(op, grant, now);
 }
 
-/* A message may be for several waiters of one key. */
+/* A message may contain grants to several waiters for one key. */
 static void on_grants(hf_node *node, hf_message *grant, hf_time now) {
     do on_grant(node, waiter_of(node->client, grant->number), grant, now);
     while (hf_wire_next_grant(grant));
@@ -331,7 +334,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 }
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
-    if (node->subscribed) { /* a pattern: releases of others are then noticed by the clock */
+    if (node->subscribed) { /* a pattern; other clients' releases are then found by rechecks */
         bool denied = hf_code_of_error(error) == HF_DENIED;
         node->pattern_denied = node->pattern_denied || (denied && !hf_node_is_sharded(node));
         return;
@@ -365,8 +368,8 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
         on_pattern_subscribed(node, hf_reply_string_at(event, 1), now);
 }
 
-/* A server that vanished without closing leaves the link open for ever. So it gets a PING, and the
- * session gives the link up if it stays silent. */
+/* A server that vanished without closing the connection would leave the link open for ever. The
+ * PING makes the session give up a link that remains silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;

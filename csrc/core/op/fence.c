@@ -1,10 +1,10 @@
-/* The operation that writes to a resource behind a fence: commands that run only if no later holder
- * of the lock has written. It needs no hold: the server compares the tokens. */
+/* The operation that writes to a resource behind a fence: its commands run only if no later holder
+ * of the lock has written. It needs no hold, because the server compares the tokens. */
 #include "lock/wire.h"
 #include "op/operation.h"
 
-/* "stale" promises that the write has not run and never will. After a call that was sent twice, the
- * first copy may have run before a later write refused the second one. */
+/* "stale" promises that the write has not run and never will. If a call was sent twice, that is not
+ * certain: the first copy may have run before a later write made the server refuse the second. */
 static void fail_stale(hf_op *op, const hf_request *request, const char *why) {
     bool doubtful = request->sends > 1;
     hf_op_fail(op, doubtful ? HF_UNREACHABLE : HF_STALE, "%s%s", why,

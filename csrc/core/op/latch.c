@@ -1,11 +1,14 @@
-/* The operations on a latch, which nobody holds. A message is a hint to poll: the count alone opens
- * a latch. So a message that is lost, or belongs to an earlier count, costs a poll. */
+/* The operations on a latch, which nobody holds. A message is only a hint to poll, because only the
+ * count opens a latch. A lost message, or one about an earlier count, therefore costs at most a
+ * poll. */
 #include "lock/wire.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define LEAST_NOTE_TTL (60 * HF_SECOND) /* a note: longer than a proxy holds a command back */
-#define NOTE_TTL_TIMEOUTS 4             /* and than a command is sent again */
+/* A note must last longer than a proxy may delay a command, and longer than a command may be sent
+ * again. */
+#define LEAST_NOTE_TTL (60 * HF_SECOND)
+#define NOTE_TTL_TIMEOUTS 4
 
 /* ---- changing it ---- */
 
@@ -43,7 +46,7 @@ static void begin_delete(hf_op *op, hf_time now) {
 
 /* ---- reading it ---- */
 
-/* False: the operation has failed. */
+/* Returns false if the operation has failed. */
 static bool read_count(hf_op *op, const hf_reply *reply) {
     bool read = hf_wire_read_count(reply, &op->result.value);
     if (!read) hf_op_fail(op, HF_CONFLICT, "the key holds a string that is not a whole number");

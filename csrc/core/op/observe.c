@@ -41,7 +41,7 @@ void hf_observe_again(hf_client *client, const hf_observer *before) {
     client->observer.wanted = before->wanted;
 }
 
-/* Returns the client whose counters and events these are: a member of a quorum counts for the
+/* Returns the client that has the counters and events. A member of a quorum counts for the
  * quorum. */
 static hf_client *watcher_of(hf_client *client) {
     return client->quorum_client ? client->quorum_client : client;
@@ -92,7 +92,7 @@ static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_sli
     return add_with(client, kind, key, owner, HF_NO_TEXT);
 }
 
-/* What the events of holds and of acquires have in common. */
+/* Sets the fields that events of holds and of acquires have in common. */
 static void fill(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
                  hf_time duration) {
     event->observer = observer;
@@ -111,7 +111,7 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     event->token = hold->token;
 }
 
-/* Of an operation without a hold. */
+/* Adds an event of an operation without a hold. */
 static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_slice message,
                          hf_time now) {
     const hf_op_spec *spec = &op->spec;
@@ -189,13 +189,13 @@ void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
     end_as(client, hold, HF_EVENT_RELEASED, NULL, now);
 }
 
-/* The hold counts as held until the end of its lease. */
+/* A lost hold counts as held until the end of its lease. */
 void hf_observe_loss(hf_client *client, hf_hold *hold) {
     end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason), hold->valid_until);
 }
 
-/* The caller of a detached release has gone on without the lock: the hold ended when it was asked
- * for. */
+/* The caller of a detached release has continued without the lock, so the hold ended when the
+ * release began. */
 static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
     bool held = hold->in_table && hold->state == HF_HOLD_HELD;
     hf_time ended_at = op->detached ? op->begun_at : now;
@@ -208,7 +208,7 @@ static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     else on_released(op, hold, now);
 }
 
-/* For a wait without a hold: of a latch, or of a plain semaphore. */
+/* For a wait without a hold, on a latch or a plain semaphore. */
 static void on_looked(hf_op *op, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
     if (class) {

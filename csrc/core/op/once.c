@@ -1,5 +1,5 @@
-/* The operation that asks or records which run counts for a fire of a schedule. It needs no hold:
- * the program compares the run, its time and its token with those of the record. */
+/* The operation that asks or records which run counts for a scheduled fire. It needs no hold: the
+ * program compares the run, its time and its token with those of the record. */
 #include "lock/wire.h"
 #include "op/operation.h"
 

@@ -1,5 +1,5 @@
-/* A pause of spec.wait, which sends nothing: it works with every driver, and closing the client
- * ends it. */
+/* Pauses for spec.wait and sends nothing. It works with every driver, and closing the client ends
+ * it. */
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {

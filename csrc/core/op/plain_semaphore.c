@@ -1,22 +1,23 @@
-/* The server does not know the owner of a permit, so a permit that is forgotten stays taken. The
- * renewer settles a call whose reply was lost: an acquire is undone, a release is carried out. Each
- * call has a note on the server, so both happen once, however often and how late its commands are
- * run. Once a command that was sent once has its reply, no copy of it can arrive later, and its
- * note is deleted.
+/* The server does not know the owner of a permit, so a permit that is forgotten remains taken. The
+ * renewer settles each call whose reply was lost: an acquire is undone, a release is carried out.
+ * Each call has a note on the server, so both happen once, however often and however late their
+ * commands are run. Once a command that was sent once has its reply, no copy of it can arrive any
+ * more, and its note is deleted.
  *
- * A message is for all waiters of a client, and permits may be there for a few. The waiters poll
- * one after the other, in the order in which they began: each notifies the next one that the
- * remaining permits suffice for. */
+ * A message is for all waiters of a client, and there may be permits for only a few of them. The
+ * waiters poll one after the other, in the order in which they began: each notifies the next one
+ * for which the remaining permits are enough. */
 #include "lock/wire.h"
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* what is in doubt: its note is still there */
+#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* while a call in doubt still has its note */
 #define ANY_COUNT (-1)
-#define TURN (11 * HF_MS) /* TURN_MS of the programs, and the one in which the key ends */
+#define TURN (11 * HF_MS) /* equals TURN_MS of the programs, plus the ms in which the key expires  \
+                           */
 
-/* Whether both ask for permits of one semaphore. */
+/* Returns whether both ask for permits of the same semaphore. */
 static bool waits_there(const hf_op *op, const hf_op *other) {
     return other->impl == op->impl && !other->done && other->node == op->node &&
            hf_slice_equal(other->spec.names->key, op->spec.names->key);
@@ -24,7 +25,7 @@ static bool waits_there(const hf_op *op, const hf_op *other) {
 
 /* ---- settling ---- */
 
-/* By the renewer. Without memory it is left. */
+/* Makes the renewer settle the call. Does nothing when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.names->key,
@@ -52,7 +53,8 @@ static bool encode(hf_op *op, hf_verb verb) {
     return hf_wire_noted(&op->request, &lock, verb, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL);
 }
 
-/* The reply to the command has come. If it was sent twice, the server may still run it again. */
+/* Notes that the reply to the command has come. If the command was sent twice, the server may still
+ * run the other copy. */
 static void note_answer(hf_op *op) {
     op->noted.answered = true;
     op->noted.in_doubt = op->noted.in_doubt || op->request.sends > 1;
@@ -70,7 +72,7 @@ static void undo(hf_op *op, hf_time now) {
     if (!is_good(op) && may_have_been_run(op)) settle(op, true, now);
 }
 
-/* Gives back permits whose caller has gone. */
+/* Returns permits to the server if their caller is gone. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!is_good(op)) return;
     if (!op->noted.result_taken) settle(op, true, now);
@@ -79,8 +81,8 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* Lets the client's next waiter poll for which `count` permits are enough; ANY_COUNT: the number is
- * not known. */
+/* Lets the client's next waiter poll that needs at most `count` permits; ANY_COUNT if the number of
+ * free permits is unknown. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
@@ -98,7 +100,8 @@ static bool encode_take(hf_op *op) {
     return hf_wire_take(&op->request, &lock, (int64_t)op->spec.value, HF_WIRE_NOTE_TTL, turn_used);
 }
 
-/* { 1 or 0, how many are free[, for how many ms one more is left to others] } */
+/* The reply is { 1 or 0, the number of free permits[, for how many ms one more is left to others]
+ * }. */
 static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     bool taken = hf_reply_integer_at(reply, 0, 0) == 1;
     if (hf_reply_integer_at(reply, 2, 0) > 0) hf_poll_after_turn(op, TURN, now);
@@ -113,8 +116,8 @@ static void fail_in_time(hf_op *op) {
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
-/* If the operation has not polled since the last message, or since a turn of others, the next
- * waiter does. */
+/* If the operation has not polled since the last message or the last turn of others, the next
+ * waiter polls. */
 static void on_take_ended(hf_op *op, hf_time now) {
     bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
@@ -122,7 +125,8 @@ static void on_take_ended(hf_op *op, hf_time now) {
     else if (is_good(op)) pass_on(op, op->result.value, now);
 }
 
-/* Whether an older waiter of this client polls first, and passes on what it does not need. */
+/* Returns whether an older waiter of this client polls first, and passes on what it does not
+ * need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->wait.needs_events && waits_there(op, other)))
@@ -135,8 +139,9 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-/* A number that begins with 0 announces a turn of clients that wait by listening alone: one permit
- * is left to them. Any other release during the turn is one of theirs, so they have had it. */
+/* A number that begins with 0 announces a turn of clients that can only wait by listening: one
+ * permit is left to them. Any other release during the turn comes from one of them, so they have
+ * had their turn. */
 static void on_announced(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
@@ -181,7 +186,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Whether the call gives back permits that the server has let somebody take. */
+/* Returns whether the call gives back permits that the server has let somebody take. */
 static bool gives_back(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }

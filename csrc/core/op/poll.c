@@ -5,10 +5,10 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#define LEAST_PATIENCE (100 * HF_MS) /* a short wait still gives the server this long to answer */
-#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll: its note stays longer */
+#define LEAST_PATIENCE (100 * HF_MS)     /* the minimum time for a reply, even in a short wait */
+#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll, whose note lasts longer */
 #define FIRST_DEAF_RECHECK                                                                         \
-    (30 * HF_MS) /* between two polls if its channel cannot be subscribed to */
+    (30 * HF_MS) /* between two polls if the channel cannot be subscribed to */
 #define MOST_DEAF_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
@@ -40,7 +40,7 @@ static void fail_interrupted(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* When it polls again without a message. */
+/* Returns when to poll again without a message. */
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time often = client->config.grant_lease;
@@ -55,7 +55,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
 
 static void ask(hf_op *op, hf_time now);
 
-/* What was read is what the wait ends with. */
+/* Returns whether the wait ends with what was just read. */
 static bool is_last_poll(const hf_op *op) {
     return op->spec.wait == 0 || op->request.sent_at >= op->wait.until;
 }
@@ -65,7 +65,8 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
-/* Whether one command has been refused for as long as it may be sent, and the wait goes on. */
+/* Returns whether one command was refused for as long as it may be sent, although the wait
+ * continues. */
 static bool is_refused_on(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
     return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
@@ -101,7 +102,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* An outage or a refusal that passes is waited out, unless the wait begins in the outage. */
+/* The wait outlasts an outage or a transient refusal, unless it begins during the outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
     return first ? hf_time_min(least, now + command_timeout(op))
@@ -157,7 +158,7 @@ void hf_poll_abandon(hf_op *op, hf_time now) {
     finish(op, now);
 }
 
-/* ---- its events ---- */
+/* ---- events ---- */
 
 bool hf_poll_waits(const hf_op *op) {
     return op->wait.needs_events && sleeps(op);
@@ -174,7 +175,7 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
     if (sleeps(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
 }
 
-/* Its own channel comes next, and a poll when that is confirmed. */
+/* Subscribes to the operation's own channel next. It polls once that is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);

@@ -8,15 +8,15 @@
 #include "link/nodes.h"
 #include "op/holding.h"
 
-#define PUBLISH_AFTER (250 * HF_MS)  /* a wait that ends sooner is not published */
+#define PUBLISH_AFTER (250 * HF_MS)  /* a shorter wait is not published */
 #define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
 #define CLIENT_AGAIN (100 * HF_SECOND)
-#define CLIENT_RETRY (5 * HF_SECOND) /* when a server has not answered */
+#define CLIENT_RETRY (5 * HF_SECOND) /* if a server has not replied */
 #define WAIT_TTL (10 * HF_SECOND)
 #define WAIT_AGAIN (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
-#define GOODBYE HF_SECOND /* a client that closes waits no longer */
-#define MOST_PUBLISHED 64 /* holds of one caller that waits */
+#define GOODBYE HF_SECOND /* a closing client waits no longer */
+#define MOST_PUBLISHED 64 /* the maximum number of published holds of one waiting caller */
 
 /* ---- names ---- */
 
@@ -61,8 +61,9 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
     forget_request(request, reply, now);
 }
 
-/* To the client's own server, or to that of one member: a command, or a call of `program`, whose
- * first argument after its name is the key. Beyond TIMEOUT it waits for a connection, too. */
+/* Sends a command to the client's own server, or to that of one member; with `program`, a call of
+ * that program. Its key is the first argument after the command's name, or the first argument of
+ * the program. With a timeout of more than TIMEOUT the request also waits for a connection. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
@@ -79,7 +80,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     else request->done(request, NULL, now);
 }
 
-/* The same goes to all servers of a quorum. */
+/* Sends the same to all servers of a quorum, or to the only one. */
 static void publish(hf_client *client, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;
@@ -87,7 +88,7 @@ static void publish(hf_client *client, const hf_program *program, size_t count,
         send_to(client, holder, program, count, args, timeout, done, now);
 }
 
-/* ---- who it is ---- */
+/* ---- who the client is ---- */
 
 void hf_client_introduce(hf_client *client, const char *text) {
     snprintf(client->presence.who, sizeof client->presence.who, "%s", text);
@@ -102,7 +103,7 @@ static bool is_published(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
-/* Until when the last of the holds may last, as far as is known; 0: there is none. */
+/* Returns until when the longest of the holds may last, as far as is known, or 0 without holds. */
 static hf_time held_until(const hf_client *client) {
     hf_time last = 0;
     for (size_t i = 0; i < client->holds.count; i++) {
@@ -132,7 +133,7 @@ static bool waits(const hf_op *op) {
            op->presence.publish_at != 0;
 }
 
-/* Whether the operation may hold a lock soon, without having waited. */
+/* Returns whether the operation may soon hold a lock without having waited. */
 static bool asks(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
@@ -163,8 +164,8 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             hold && hold->keeps ? "0" : "", (unsigned long long)number);
 }
 
-/* Publishes what the caller waits for and holds, or deletes it if `publishing` is false. False: the
- * caller holds nothing. */
+/* Publishes what the caller waits for under each lock that it holds, or deletes that if
+ * `publishing` is false. Returns false if the caller holds nothing. */
 static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     const hf_holds *holds = &op->client->holds;
     hf_slice key = op->spec.names->key;

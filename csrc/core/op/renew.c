@@ -8,11 +8,11 @@
 #include "op/leave.h"
 #include "op/task.h"
 
-#define MOST_SPLITS 3 /* after this many refused batches a server gets one key at a time */
-#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* then it may take batches again */
-#define ALIKE 4 /* the times left of two claims in a batch differ by at most this factor */
+#define MOST_SPLITS 3 /* after this many refused batches keys are renewed one by one */
+#define ONE_BY_ONE_FOR (60 * HF_SECOND) /* after this, another batch is tried */
+#define ALIKE 4 /* in a batch the claims' times left differ by at most this factor */
 
-/* Of the claim's node. */
+/* Returns the link for renewals to the claim's node. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
     return &hf_client_node(client, hf_claim_key(claim))->links[client->config.renewer];
 }
@@ -38,18 +38,18 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, &hold->claim, now);
 }
 
-/* ---- whether the server takes batches ----
+/* ---- whether the server accepts batches ----
  *
- * A server that refuses every batch (a proxy of a cluster) must not be sent one at each renewal. A
- * server that refused everything for a while (a right was taken away) takes batches again. The two
- * look the same, so only splits in a row count, and at the latest a minute after the last one
- * another batch is sent. */
+ * A server that refuses every batch (a proxy of a cluster) must not be sent one for each renewal. A
+ * server that refused everything for a while (because a right was taken away) will accept batches
+ * again. The two look the same, so only consecutive splits count, and another batch is tried a
+ * minute after the last one at the latest. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
     return client->splits < MOST_SPLITS || now >= client->batch_again_at;
 }
 
-/* The server has accepted one key of a refused batch by itself. */
+/* Called when the server has accepted one key of a refused batch by itself. */
 static void note_split(hf_client *client, hf_time now) {
     if (!client->split_open) return;
     client->split_open = false;
@@ -64,7 +64,7 @@ static void note_batch_taken(hf_client *client) {
 
 /* ---- renewing ---- */
 
-/* The record is tried for as long as the lock is held. */
+/* The record is attempted for as long as the lock is held. */
 static void follow_lease(const hf_claim *claim) {
     if (!claim->record) return;
     claim->record->deadline = claim->record->persists_until = claim->valid_until;
@@ -98,15 +98,15 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
-/* Ends a kept lock that no caller has, so nobody has lost it. A lock in doubt is not kept either.
- */
+/* Ends a kept lock that no caller has, so it is nobody's loss. A lock in doubt is not kept
+ * either. */
 static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, hold);
     else hf_renewer_clean_up(client, hold, now);
 }
 
-/* A confirmation sets a lease that may be shorter than the grant's. If it got no answer, or was
- * sent twice, the server may still carry it out after a command that has set a longer one. */
+/* A confirmation sets a lease that may be shorter than the grant's. If it got no reply, or was sent
+ * twice, the server may still run it after a command that set a longer lease. */
 static void bound_by_confirmation(const hf_task *task) {
     hf_claim *claim = task->claims[0];
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
@@ -127,17 +127,17 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
     hf_client_unblock(client, hold, now);
 }
 
-/* Returns whether the server refuses the batch for good. A transient refusal would meet each key by
- * itself, too. */
+/* Returns whether the server refuses the batch for good. A transient refusal would apply to each
+ * key by itself, too. */
 static bool is_refused(const hf_request *request) {
     hf_code code = request->failure.code;
     bool final = code == HF_DENIED || code == HF_SERVER || code == HF_CONFLICT;
     return final && request->refusals == 0;
 }
 
-/* One key that the server refuses (an ACL, another slot) fails the program for all of them. So each
- * is renewed by itself, and is renewed with others again once that has worked. Returns false if the
- * batch had only one. */
+/* If the server refuses one key (an ACL, another slot), the program fails for all keys. Each key is
+ * then renewed by itself, and joins others again once that has succeeded. Returns false if the
+ * batch had only one key. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_open = true;
@@ -167,10 +167,10 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* How long to wait for a reply. An open connection may be dead: half of the time that is left is
- * kept for another try over a new one. A connection that is being made, or that is the callers'
- * too, gets all of it, since a new one would not be faster. In a cluster the other try may go to
- * another node. */
+/* Returns how long to wait for a reply. An open connection may be dead, so half of the time that is
+ * left is reserved for another attempt over a new connection. A connection that is being opened, or
+ * that the callers share, gets all the time, because a new one would not be faster. In a cluster
+ * the other attempt may use another node. */
 static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time left = hf_claim_time_left(claim, now);
     bool once = client->config.renewer != HF_LINK_RENEWER ||
@@ -203,8 +203,8 @@ static bool encode_batch(hf_task *task, hf_time now) {
     return encoded && hf_client_sync(task->client, &task->request);
 }
 
-/* Encodes the command that sets this lease if the TTL is not less than `least_ms`, and removes the
- * mark of the claim's grant. */
+/* Encodes the command that sets this lease if the TTL is at least `least_ms`, and removes the mark
+ * of the claim's grant. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
                           hf_time lease, uint64_t least_ms) {
     hf_names names;
@@ -226,7 +226,8 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
            hf_client_sync(client, request);
 }
 
-/* Returns a task with the claim. NULL: out of memory, so it is renewed later. */
+/* Returns a task with the claim. Returns NULL when out of memory; the claim is then renewed
+ * later. */
 static hf_task *new_renewal(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_held(claim) && !claim->in_flight);
     hf_task *task = hf_task_new(client);
@@ -240,7 +241,7 @@ static void submit(hf_task *task, hf_request_done *done, hf_time now) {
     hf_task_submit(task, task->client->config.renewer, done, deadline, true, now);
 }
 
-/* Sends the task's command. If that could not be encoded, its claims are renewed later. */
+/* Sends the task's command. If it could not be encoded, the claims are renewed later. */
 static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     if (encoded) {
         submit(task, renewal_done, now);
@@ -253,16 +254,16 @@ static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     hf_task_free(task);
 }
 
-/* A batch waits for its reply no longer than the claim that ends first can: one that has little
- * time left does not hurry those that have much. */
+/* A batch can only wait for its reply as long as the claim that ends first. A claim with little
+ * time left must not hurry those with much. */
 static bool is_alike(const hf_task *task, const hf_claim *claim, hf_time now) {
     hf_time first_end = hf_time_min(task->first_end, claim->valid_until),
             last_end = hf_time_max(task->last_end, claim->valid_until);
     return first_end > now && (last_end - now) / ALIKE <= first_end - now;
 }
 
-/* In a cluster each key goes alone: keys of one node are of different slots, and of one slot only
- * those that have not moved yet could be renewed together. */
+/* In a cluster each key is renewed alone: keys on one node are usually in different slots, and
+ * while a slot moves, only keys that have not moved yet could be renewed together. */
 static bool fits(const hf_client *client, const hf_task *task, const hf_claim *claim, hf_time now) {
     const hf_claim *first = task->claims[0];
     if (client->topology->moves_slots || !takes_batches(client, now)) return false;
@@ -279,7 +280,8 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
            may_renew(client, claim);
 }
 
-/* Takes along what is due within a thirtieth of the first one's lease: fewer, fuller batches. */
+/* Includes all renewals due within a thirtieth of the first one's lease, so that there are fewer
+ * and fuller batches. */
 static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = new_renewal(client, claim, now);
     if (!task) return;
@@ -302,8 +304,8 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
 
 /* ---- a kept lock that no caller has ---- */
 
-/* Returns until when the claim is valid after its lease, which began at `sent_at`, has become
- * short. No replica has confirmed that lease. */
+/* Returns until when the claim is valid once a shorter lease that was requested at `sent_at` is
+ * set. No replica has confirmed that lease. */
 static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
     bool backed = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, claim->lease);
@@ -330,7 +332,8 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* After a crash others wait for no longer than for a grant. */
+/* Shortens the lease to that of a grant, so that others do not wait longer if this client
+ * crashes. */
 static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time lease = client->config.grant_lease;
     hf_task *task = hf_task_new(client);
@@ -374,11 +377,11 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
     if (!hold->in_flight) hf_renewer_resume(client, &hold->claim, now);
 }
 
-/* A command that was sent at `sent_at` has set the lease of a claim that remains held. This counts
+/* Notes that a command sent at `sent_at` has set the lease of a claim that remains held. It counts
  * as a renewal, unless replicas must confirm it. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
     hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
-    bool backed = client->config.sync.replicas == 0; /* else no replica has confirmed it */
+    bool backed = client->config.sync.replicas == 0; /* otherwise no replica has confirmed it */
     if (backed) claim->valid_until = hf_time_max(claim->valid_until, end);
     hf_renewer_resume(client, claim, sent_at);
 }
@@ -396,9 +399,9 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 
 /* ---- a record that is written after its call has ended ----
  *
- * The run has happened, so the lock must not be free before the record is there. A hold of its own,
- * which no caller has, is renewed until then. The server refuses a renewal after the record, and a
- * record after the end of the lock. */
+ * The run has happened, so the lock must not become free before the record is written. Until then
+ * another hold, which has no caller, is renewed. The server refuses a renewal after the record, and
+ * a record after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
@@ -413,7 +416,7 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     hf_task_free(task);
 }
 
-/* Returns a hold of the same owner; NULL when out of memory. */
+/* Returns a hold of the same owner, or NULL when out of memory. */
 static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
     hf_hold *own = hf_client_add_copy(client, &hold->claim, HF_NO_TEXT);
     if (!own) return NULL;
@@ -457,8 +460,8 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
 
 /* ---- the clock ---- */
 
-/* A slot under migration takes commands with one key only; a confirmation has the queue beside the
- * lock, to remove the mark of the grant, if there is one. */
+/* While a slot moves, the server runs only commands with one key. A confirmation also uses the
+ * queue, to remove the mark of the grant if there is one. */
 static bool is_renewed_by_one_key(const hf_client *client, const hf_claim *claim) {
     return client->topology->moves_slots && (claim->at_risk || claim->wait == 0);
 }

@@ -29,7 +29,8 @@ void hf_task_free(hf_task *task) {
     free(task);
 }
 
-/* The wake-up is set to the claim's end: a command that never lands must not hide the loss. */
+/* Wakes the renewer at the claim's end, because a command without a reply must not hide the
+ * loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && claim->in_table);
     hf_hold_ref(hf_claim_hold(claim));
@@ -52,7 +53,7 @@ void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time 
     hf_client_submit(task->client, hf_claim_key(task->claims[0]), link, &task->request, now);
 }
 
-/* Whether the server has had the time to answer. The link may have been silent since before the
+/* Returns whether the server has had time to answer. The link may have been silent since before the
  * request was sent. */
 static bool had_fair_time(const hf_request *request, hf_time now) {
     const hf_session *session = request->session;

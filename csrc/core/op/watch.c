@@ -1,6 +1,6 @@
-/* The operation that waits until a lock has another holder than the one that its caller knows. It
- * only reads. A message on the channel <releases>:leader is a hint to read again: a new leader
- * sends it. One that is lost, or forged, changes no more than when the lock is read. */
+/* The operation that waits until a lock has a holder other than the one that its caller knows. It
+ * only reads. A new leader sends a message on the channel <releases>:leader, which is a hint to
+ * read again. A lost or forged message only changes when the lock is read. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -13,7 +13,7 @@ static bool encode(hf_op *op) {
     return hf_wire_info(&op->request, op->spec.lock_kind, op->spec.names, op->client->uuid);
 }
 
-/* Whether the caller knows this holder: spec.result is "<token> <owner>". */
+/* Returns whether the caller knows this holder: spec.result is "<token> <owner>". */
 static bool is_known(const hf_op *op, const hf_lock_info *info) {
     char text[HF_OWNER_MAX + 32];
     int size = snprintf(text, sizeof text, "%llu %s", (unsigned long long)info->token, info->owner);
