@@ -79,8 +79,7 @@ struct hf_session {
     hf_time retry_at;        /* CLOSED: when it may be opened again */
     hf_time received_at;     /* when the server last sent something */
     hf_time login_took;      /* how long the last log-in took */
-    hf_time believed_until;  /* after a refused write: until then the server is assumed to be a
-                                replica */
+    hf_time believed_until;  /* a replica's refusal, or NOAUTH, is believed until then */
     uint32_t sent_back;      /* how many connections in a row ended because of such a refusal */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
     hf_time known_since;             /* since when this client has known that process */

@@ -5,7 +5,7 @@
 #include "lock/kind.h"
 
 struct hf_ended_wait {
-    uint64_t number, hash; /* number 0: there is none */
+    uint64_t number, hash; /* number 0 marks an unused element */
     size_t key_size;
 };
 

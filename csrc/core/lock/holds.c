@@ -95,7 +95,7 @@ void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number) {
     hf_numbers_remove(&holds->numbers, &hold->by_alias);
     if (number == hold->number) return;
     bool put = hf_numbers_put(&holds->numbers, &hold->by_alias, number, hold);
-    assert(put); /* the table has the hold's number */
+    assert(put); /* the table has buckets already, so this cannot fail */
     (void)put;
 }
 
@@ -293,10 +293,10 @@ enum { CLEANING_UP = 1 << HF_HOLD_CLEANING_UP };
 
 static const int legal[HF_HOLD_STATES] = {
     [HF_HOLD_ACQUIRING] = HELD | CLEANING_UP,
-    [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: it is entered again */
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: a re-entry */
     [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still be on the server */
     [HF_HOLD_RELEASING] = LOST | CLEANING_UP,
-    [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* the client is closed */
+    [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* when the client is closed */
 };
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
@@ -308,7 +308,7 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     hf_hold_check(hold);
 }
 
-/* What belongs to a state. */
+/* Asserts what must be true in the hold's state. */
 static void check_state(const hf_hold *hold) {
     bool held = hold->state == HF_HOLD_HELD, cleaning_up = hold->state == HF_HOLD_CLEANING_UP;
     assert(!held || hold->count > 0 || hold->member_count > 0);

@@ -29,11 +29,11 @@ const hf_program *hf_program_wait(void) {
     return program(HF_PROGRAM_WAIT);
 }
 
-/* ---- the rows ---- */
+/* ---- the kinds ---- */
 
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
-/* The programs of a kind whose ids begin with `of`: those of its queue, of its lease, to force. */
+/* The programs of a kind whose ids begin with `of`: for the queue, for the lease, and to force. */
 #define QUEUED(of)                                                                                 \
     [HF_VERB_ACQUIRE] = 1 + of##ACQUIRE, [HF_VERB_RELEASE] = 1 + of##RELEASE,                      \
     [HF_VERB_LEAVE] = 1 + of##LEAVE, [HF_VERB_INFO] = 1 + of##INFO
@@ -72,7 +72,7 @@ const hf_kind hf_kind_guard = {
     .fingerprinted = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
-                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* which keeps nothing for a count of 0 */
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* leaves no record for a count of 0 */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),

@@ -16,7 +16,7 @@ static char *put(char *at, hf_slice part) {
     return at + part.size;
 }
 
-/* Redisson's rule: a key with a brace stays as it is, any other key is put in braces. */
+/* Follows Redisson: a key with a brace is used unchanged, any other key is put in braces. */
 static char *put_name(char *at, const char *prefix, hf_slice key, bool tagged, hf_slice *name) {
     char *start = at;
     at = put(at, hf_slice_of(prefix));

@@ -9,7 +9,7 @@
 
 /* ---- one lock ---- */
 
-#define COUNT_END (1LL << 62)  /* no count is as far from 0 */
+#define COUNT_END (1LL << 62)  /* every count is closer to 0 */
 #define TOKEN_END (1ULL << 53) /* above every token; the programs count in doubles */
 
 typedef char number_text[24];
@@ -18,7 +18,7 @@ static bool has_fifth_key(const hf_kind *kind) {
     return kind->counted || kind->listed;
 }
 
-/* The keys and first arguments of a program about one lock; their number. */
+/* Adds the keys and first arguments of a program about one lock. Returns their number. */
 static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant) {
     const hf_names *names = lock->names;
     size_t n = 0;
@@ -30,19 +30,19 @@ static size_t begin(hf_slice *args, const hf_wire_lock *lock, number_text grant)
     return n;
 }
 
-/* False: out of memory, or this kind has no such verb. */
+/* Returns false when out of memory, or if this kind has no such verb. */
 static bool call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t keys, size_t count,
                  const hf_slice *args) {
     const hf_program *program = hf_kind_program(kind, verb);
     return program && hf_request_call(request, program, keys, count, args);
 }
 
-/* The keys that `begin` lays out. */
+/* Returns the number of keys that `begin` adds. */
 static size_t keys_of(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
-/* The grant lease of a call that leaves it out. */
+/* Returns whether the lock has the grant lease that programs use if a call omits it. */
 static bool is_usual(const hf_wire_lock *lock) {
     return lock->kind->has_short_form && lock->grant_lease == 2 * HF_SECOND;
 }
@@ -51,7 +51,7 @@ static hf_slice optional(number_text text, uint64_t number) {
     return number == 0 ? HF_NO_TEXT : hf_decimal(text, number);
 }
 
-/* Whether owner, lease and token TTL are the only arguments needed. */
+/* Returns whether owner, lease and token TTL are the only arguments needed. */
 static bool is_brief(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
     return is_usual(lock) && acquire->from == 0 && !acquire->shared && acquire->waiter.size == 0 &&
            acquire->token_floor == 0;
@@ -71,7 +71,7 @@ static bool acquire_briefly(hf_request *request, const hf_wire_lock *lock,
     return call(request, lock->kind, HF_VERB_ACQUIRE, 4, sizeof args / sizeof *args, args);
 }
 
-/* An argument has the same place in the programs of all kinds. Empty arguments at the end are
+/* An argument has the same position in the programs of all kinds. Empty arguments at the end are
  * omitted, except a guard's fingerprint. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire) {
@@ -104,7 +104,7 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
     hf_slice args[11];
     number_text grant, stays, ms, releases;
     size_t n = begin(args, lock, grant);
-    if (to == 0 && own == HF_WIRE_NOT_SHARED && is_usual(lock)) n--; /* the owner alone */
+    if (to == 0 && own == HF_WIRE_NOT_SHARED && is_usual(lock)) n--; /* only the owner */
     else {
         args[n++] = hf_decimal(stays, to);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
@@ -156,10 +156,10 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
 }
 
-/* A hold of a read/write lock has two keys, the lock and that of the reader's first lease. While a
- * cluster moves a slot, the lock may be there and the lease not yet, and the server carries out
- * only what finds both. A writer's lease is the lock's. text: room for HF_NAMES_LEASE and both
- * names */
+/* Returns the key that has the lease of a hold of a read/write lock. A reader's first lease has a
+ * key of its own, a writer's lease is that of the lock. Both keys are sent: while a cluster moves a
+ * slot, the lock may have moved and the lease not yet, and the server then refuses the command.
+ * `text` has room for both names and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -298,7 +298,8 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Where the leases of this key's permits are. False when out of memory; free(leases->data). */
+/* Returns the name of the key with the leases of this key's permits. Returns false when out of
+ * memory; otherwise the caller frees leases->data. */
 static bool leases_of(hf_slice key, hf_slice *leases) {
     hf_names names;
     if (!hf_names_make(&names, key)) return false;
@@ -360,7 +361,7 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
     return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
 }
 
-/* Both programs have the keys of all locks, then `own` arguments, then for each lock its owner and
+/* Both programs get the keys of all locks, then `own` arguments, then for each lock its owner and
  * its holds, and with `leases` its lease. */
 static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
                      const hf_wire_each *each, size_t own, const hf_slice *owns, bool leases) {
@@ -422,8 +423,8 @@ static hf_verdict acquire_verdict(long long status) {
     }
 }
 
-/* A number of the reply, at most 2^53 from 0, which no program of ours passes: sums and differences
- * of a few of them fit. */
+/* Returns a number of the reply, limited to ±2^53, which no program of ours exceeds, so that sums
+ * and differences of a few numbers do not overflow. */
 static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
     const long long most = 1LL << 53;
     long long number = hf_reply_integer_at(reply, i, otherwise);
@@ -435,13 +436,13 @@ bool hf_wire_is_token(long long number) {
     return number >= 0 && (uint64_t)number < TOKEN_END;
 }
 
-/* A token, 0: none, or nothing that is a token. */
+/* Returns a token, or 0 if there is none or the element is not a token. */
 static uint64_t token_at(const hf_reply *reply, size_t i) {
     long long token = hf_reply_integer_at(reply, i, 0);
     return hf_wire_is_token(token) ? (uint64_t)token : 0;
 }
 
-/* What has the key, as element `i` of the reply of an acquire names it. */
+/* Returns what has the key, from element `i` of the reply to an acquire. */
 static const char *other_kind_at(const hf_reply *reply, size_t i) {
     hf_slice kind = hf_reply_string_at(reply, i);
     if (hf_slice_equal(kind, hf_slice_of("lock"))) return "a lock";
@@ -505,7 +506,7 @@ hf_verdict hf_wire_read(const hf_reply *reply) {
     return verdict_of(reply->integer);
 }
 
-/* A batch of one may be a single integer. */
+/* The reply to a batch of one may be a single integer. */
 hf_verdict hf_wire_read_at(const hf_reply *reply, size_t i) {
     return reply->type == HF_REPLY_INTEGER ? hf_wire_read(reply)
                                            : verdict_of(number_at(reply, i, 99));
@@ -575,7 +576,7 @@ static hf_slice next_word(hf_slice *rest) {
     return word;
 }
 
-/* Saturates. False: not a number. */
+/* Reads a number, at most UINT64_MAX. Returns false if the next word is not a number. */
 static bool next_number(hf_slice *rest, uint64_t *value) {
     hf_slice word = next_word(rest);
     *value = 0;
@@ -587,7 +588,7 @@ static bool next_number(hf_slice *rest, uint64_t *value) {
     return word.size > 0;
 }
 
-/* NULL: not the letter of a kind. */
+/* Returns NULL if the next word is not the letter of a kind. */
 static const hf_kind *next_kind(hf_slice *rest) {
     hf_slice letter = next_word(rest);
     return letter.size == 1 ? hf_kind_of_letter(letter.data[0]) : NULL;
@@ -598,7 +599,7 @@ static bool is_number(hf_slice text) {
     return next_number(&text, &value);
 }
 
-/* "1<kind><waiter>:<token ttl ms>[ <shared owner>]" */
+/* Reads "1<kind><waiter>:<token ttl ms>[ <shared owner>]". */
 bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter) {
     hf_slice word = next_word(&text);
     const char *end = word.data + word.size, *number, *ttl;
@@ -613,7 +614,7 @@ bool hf_wire_read_waiter(hf_slice text, hf_waiter *waiter) {
            is_number((hf_slice){ttl + 1, (size_t)(end - ttl) - 1});
 }
 
-/* "<since> <waiter> <kind> <key>" */
+/* Reads "<since> <waiter> <kind> <key>". */
 bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter) {
     *waiter = (hf_waiter){.kind = NULL};
     if (!next_number(&text, &waiter->since)) return false;
@@ -623,7 +624,8 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter) {
     return waiter->kind && waiter->waiter.size > 0 && text.size > 0;
 }
 
-/* "<token>[-<last token>]". A grant with what is no token has none: the waiter then asks. */
+/* Reads "<token>[-<last token>]". A grant with an invalid token gets none, and the waiter then asks
+ * the server. */
 static bool next_tokens(hf_slice *rest, hf_message *grant) {
     hf_slice word = next_word(rest);
     const char *dash = memchr(word.data, '-', word.size);
@@ -636,7 +638,7 @@ static bool next_tokens(hf_slice *rest, hf_message *grant) {
     return true;
 }
 
-/* "<kind> <number> <place> <token>[-<last token>] <ms> <key>" */
+/* Reads "<kind> <number> <place> <token>[-<last token>] <ms> <key>". */
 static hf_message read_grant(hf_slice rest) {
     hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
     uint64_t ms;
@@ -657,7 +659,7 @@ bool hf_wire_next_grant(hf_message *grant) {
     return true;
 }
 
-/* "<kind> <token> <ms> <count> <number> <place> … <key>" */
+/* Reads "<kind> <token> <ms> <count> <number> <place> … <key>". */
 static hf_message read_grants(hf_slice rest) {
     hf_message grant = {.what = HF_MESSAGE_GRANT}, none = {.what = HF_MESSAGE_NONE};
     uint64_t ms, number;
@@ -674,8 +676,8 @@ static hf_message read_grants(hf_slice rest) {
     return hf_wire_next_grant(&grant) ? grant : none;
 }
 
-/* "1 grant …", "1 grants …", "1 turn <number> <ms>", "1 recheck <number>[ <ms>]" or "1 wish
- * <number>" */
+/* Reads "1 grant …", "1 grants …", "1 turn <number> <ms>", "1 recheck <number>[ <ms>]" or "1 wish
+ * <number>". */
 hf_message hf_wire_read_message(hf_slice text) {
     hf_message message = {.what = HF_MESSAGE_NONE};
     uint64_t ms;
