@@ -27,7 +27,7 @@ static const char *const ADVICE[] = {
     [HF_STALE] = "stop, because you no longer hold the lock",
 };
 
-/* What to do about a failure with this text. */
+/* More specific advice, for failures whose messages contain `said`. */
 static const struct {
     hf_code code;
     const char *said, *advice;
@@ -71,7 +71,8 @@ const char *hf_code_name(hf_code code) {
     return NAMES[code];
 }
 
-/* The bytes of the character of UTF-8 there; 0 if it is none, or may not be shown as it is. */
+/* Returns the size of the UTF-8 character at `text` in bytes, or 0 if it is invalid or must not be
+ * shown. */
 static size_t plain_size(const char *text, size_t left) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
@@ -91,7 +92,7 @@ static bool starts(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
-/* Writes the key so that it can be printed: other bytes as \xNN, a long one cut. */
+/* Writes the key in printable form: other bytes as \xNN, and a long key truncated. */
 static void printable(char *out, size_t size, hf_slice key) {
     size_t used = 0, plain;
     for (size_t i = 0; i < key.size; i += plain ? plain : 1) {
@@ -109,8 +110,8 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
-/* Removes the place in a program, which a caller has no use for: " script: <digest>,
- * on @user_script:38." The text after it remains. */
+/* Removes the position in a program, which is of no use to the caller: " script: <digest>, on
+ * @user_script:38." The text after it remains. */
 static void cut_place_in_script(char *detail) {
     static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
@@ -121,7 +122,7 @@ static void cut_place_in_script(char *detail) {
     memmove(place, rest, strlen(rest) + 1);
 }
 
-/* A server's text may contain anything, and may have been cut. */
+/* Replaces what must not be shown. A server's text may contain anything, and may be truncated. */
 static void hide_controls(char *text) {
     for (size_t plain, left = strlen(text); left > 0; left -= plain, text += plain) {
         plain = plain_size(text, left);
@@ -132,7 +133,7 @@ static void hide_controls(char *text) {
     }
 }
 
-/* A detail may name other keys. `size`: of the room for the text. */
+/* Hides log-ins, because a detail may name other keys. `size` is that of the buffer. */
 static void hide_logins(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT];
     hf_slice hidden = hf_url_hide(shown, size - 1, (hf_slice){text, strlen(text)});
@@ -140,7 +141,8 @@ static void hide_logins(char *text, size_t size) {
     text[hidden.size] = '\0';
 }
 
-/* Where the next text goes after one of `more` bytes at `at`, which may have been cut. */
+/* Returns where the next text goes after one of `more` bytes at `at`, which may have been
+ * truncated. */
 static size_t end_of(const hf_failure *failure, size_t at, int more) {
     size_t end = at + (size_t)more, last = sizeof failure->text - 1;
     return end < last ? end : last;
@@ -163,14 +165,15 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     cut_place_in_script(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
-    if (advice && at > 0 && failure->text[at - 1] == '.') at--; /* a sentence of the server */
+    /* The server's text may end with a full stop. */
+    if (advice && at > 0 && failure->text[at - 1] == '.') at--;
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
     failure->code = code;
 }
 
-/* The error replies that the core tells apart. A server older than 7 reports the refusal of a write
- * as a script error, with the refusal after a minus. */
+/* The error replies that the core distinguishes. A server older than 7 reports a refused write as a
+ * script error that contains the refusal after a minus. */
 static const struct hf_said {
     const char *word;
     hf_code code;
@@ -201,7 +204,7 @@ static bool is_in_script_error(const char *error, const char *word) {
     return minus && starts(minus + 3, word);
 }
 
-/* Each version words it in its own way where a script lacks the right. */
+/* If a script lacks a right, each version has its own wording. */
 static bool is_missing_right(const char *error) {
     return strstr(error, "NOPERM") ||
            strstr(error, "The user executing the script can't") || /* 6, 7.0 */
@@ -212,7 +215,7 @@ static bool is_wrong_type(const char *error) {
     return strstr(error, "WRONGTYPE"); /* servers before 7 put it inside a script error */
 }
 
-/* NULL: any other error. */
+/* Returns NULL for any other error. */
 static const struct hf_said *find_said(const char *error) {
     const struct hf_said *inside = NULL;
     for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {

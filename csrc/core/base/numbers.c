@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Most numbers count up, so their low bits spread well. */
+/* Most numbers are consecutive, so their low bits are well distributed. */
 static hf_number **bucket_of(const hf_numbers *numbers, uint64_t value) {
     assert(numbers->bucket_count > 0);
     return &numbers->buckets[value & (numbers->bucket_count - 1)];

@@ -14,7 +14,7 @@ static void *attach(const redisReadTask *task, hf_reply *reply) {
     return reply;
 }
 
-/* Every object of a reply counts against the reader's limits before it is made. */
+/* Every object of a reply counts against the reader's limits before it is created. */
 static bool allow(const redisReadTask *task, size_t elements, size_t bytes) {
     hf_reader *reader = task->privdata;
     if (bytes > reader->bytes) reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
@@ -78,8 +78,7 @@ static void *create_nil(const redisReadTask *task) {
 }
 
 #if HIREDIS_MAJOR >= 1
-/* RESP3, which no server of ours was asked to speak; without these hiredis gives numbers for
- * objects. */
+/* RESP3, which we never request. Without these functions hiredis returns numbers for objects. */
 static void *create_double(const redisReadTask *task, double value, char *text, size_t size) {
     (void)value;
     return create_string(task, text, size);

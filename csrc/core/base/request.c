@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define COUNT_ROOM 24 /* the most bytes of put_count */
+#define COUNT_ROOM 24 /* the maximum size of put_count's output */
 
 static char *put_end(char *at) {
     *at++ = '\r';
@@ -12,7 +12,7 @@ static char *put_end(char *at) {
     return at;
 }
 
-/* "<prefix><value>\r\n" */
+/* Writes "<prefix><value>\r\n". */
 static char *put_count(char *at, char prefix, size_t value) {
     char text[24];
     hf_slice digits = hf_decimal(text, value);
@@ -36,7 +36,7 @@ static size_t room_for(size_t count, const hf_slice *args) {
     return room;
 }
 
-/* Encodes the arguments in `leads` and then those in `args` as one command. */
+/* Encodes the arguments in `leads`, then those in `args`, as one command. */
 static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size_t count,
                    const hf_slice *args) {
     char *bytes = malloc(COUNT_ROOM + room_for(lead, leads) + room_for(count, args));

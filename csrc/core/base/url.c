@@ -10,7 +10,8 @@ static int hex(char c) {
     return -1;
 }
 
-/* Copies a part of the URL, decoding escapes. False: too long, a bad escape or an encoded NUL. */
+/* Copies a part of the URL and decodes escapes. Returns false if it is too long, or has a bad
+ * escape or an encoded NUL. */
 static bool decode(char *out, size_t size, hf_slice part) {
     size_t used = 0;
     for (size_t i = 0; i < part.size; i++) {
@@ -40,8 +41,8 @@ static bool number(hf_slice part, uint16_t *out) {
     return value <= UINT16_MAX;
 }
 
-/* The part of *rest before the first (or last) `mark`, which is dropped; *rest keeps what follows.
- */
+/* Returns the part of *rest before the first (or last) `mark`. *rest keeps what follows the
+ * mark. */
 static bool split(hf_slice *rest, char mark, bool last, hf_slice *before) {
     size_t at = rest->size;
     for (size_t i = 0; i < rest->size; i++) {
@@ -84,7 +85,7 @@ static bool has_parameters(hf_slice rest) {
     return rest.size > 0 && memchr(rest.data, '?', rest.size);
 }
 
-/* Refuses spaces, control characters and what separates the parts of a URL. */
+/* Refuses spaces, control characters and the separators of a URL. */
 static bool is_host(const char *text) {
     for (; *text; text++) {
         if ((unsigned char)*text <= ' ' || *text == 0x7f) return false;
@@ -93,7 +94,7 @@ static bool is_host(const char *text) {
     return true;
 }
 
-/* host[:port] or [IPv6][:port]; *port keeps its value where none is given. */
+/* Reads host[:port] or [IPv6][:port]. *port is unchanged if no port is given. */
 static const char *parse_address(hf_slice address, char *out, uint16_t *port) {
     hf_slice host;
     if (hf_slice_skip(&address, "[")) {
@@ -129,7 +130,7 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     return wrong;
 }
 
-/* What a URL begins with, up to the host. */
+/* The beginnings of URLs, up to the host. */
 typedef struct beginning {
     hf_url_kind kind;
     bool tls, is_unix;
@@ -147,7 +148,7 @@ static bool has_scheme(hf_slice rest) {
     return split(&rest, ':', false, &word) && hf_slice_skip(&rest, "//");
 }
 
-/* NULL on success. */
+/* Returns NULL on success. */
 static const char *read_scheme(beginning *found, hf_slice *rest) {
     static const struct {
         const char *end;
@@ -255,7 +256,7 @@ static bool begins_with_word(hf_slice text, const char *word) {
     return true;
 }
 
-/* Whether the last word of what is before a :// is a scheme of ours, well spelled or not. */
+/* Returns whether the word before a :// is one of our schemes, even a misspelt one. */
 static bool is_ours(hf_slice before) {
     hf_slice word = {before.data + before.size, 0};
     while (word.size < before.size && (is_letter(word.data[-1]) || word.data[-1] == '+')) {
@@ -266,7 +267,7 @@ static bool is_ours(hf_slice before) {
            begins_with_word(word, "unix");
 }
 
-/* Where the host's part of a URL ends, which may stand in a sentence. */
+/* Returns where the host part of a URL ends. The URL may be in the middle of a sentence. */
 static size_t host_size(hf_slice rest) {
     size_t size = 0;
     while (size < rest.size && (unsigned char)rest.data[size] > ' ' &&
@@ -275,7 +276,7 @@ static size_t host_size(hf_slice rest) {
     return size;
 }
 
-/* Returns the first log-in in the text; its size is 0 if there is none. */
+/* Returns the first log-in in the text, with size 0 if there is none. */
 static hf_slice find_login(hf_slice text) {
     for (size_t i = 0; i + 3 < text.size; i++) {
         if (memcmp(text.data + i, "://", 3) != 0) continue;

@@ -1,13 +1,14 @@
-/* A client of a Redis Cluster: to which node a command goes, and how it follows a key that moves.
+/* A client of a Redis Cluster: which node each command goes to, and how it follows a key that
+ * moves.
  *
- * The client knows only the map of the cluster: the node that serves each slot. It requests the map
- * from one node after the other, the configuration's first: before the first command is sent, and
- * again after a redirect, a lost node or CLUSTERDOWN, at most ten times a second. A redirected
- * command has not been run; it is sent to the named node at once. Commands without a node wait,
- * within their deadlines.
+ * The client only needs the cluster's map: the node that serves each slot. It requests the map from
+ * one node after the other, starting with those of the configuration: before the first command is
+ * sent, and again after a redirect, a lost node or CLUSTERDOWN, at most ten times a second. A
+ * redirected command has not been run; it is sent to the named node at once. Commands without a
+ * node wait, within their deadlines.
  *
- * A request is in one of three places: in a session of the node it goes to; in `parked`, a session
- * that is never connected, until the time to try again or, with needs_map, until a map was read; or
+ * A request is in one of three places: in a session of its node; in `parked`, a session that is
+ * never connected, until it is time to retry or, with needs_map, until a map has been read; or
  * nowhere, when it is done. */
 #include <assert.h>
 #include <stdio.h>
@@ -18,7 +19,7 @@
 #include "link/slots.h"
 
 #define MAP_EVERY (100 * HF_MS)
-#define ALL_DOWN (250 * HF_MS) /* the pause after all nodes have failed to answer */
+#define ALL_DOWN (250 * HF_MS) /* the pause after all nodes failed to reply */
 #define TRY_AGAIN (20 * HF_MS)
 #define NO_NODE (50 * HF_MS)
 #define MOST_REDIRECTS 5
@@ -26,23 +27,25 @@
 struct hf_cluster {
     hf_client *client;
     hf_session parked;
-    hf_slots read;            /* the last map, as the node gave it */
-    uint16_t owner[HF_SLOTS]; /* place in client->nodes, or HF_SLOT_NOBODY */
+    hf_slots read;            /* the last map, as the node sent it */
+    uint16_t owner[HF_SLOTS]; /* indexes in client->nodes, or HF_SLOT_NOBODY */
     bool known;               /* a map has been read */
-    bool has_ids;             /* the nodes say who they are as the map does */
-    uint64_t round; /* number of the round of asking: grows with each map, and when all nodes have
-                       failed */
+    bool has_ids;             /* the ids that nodes report are those of the map */
+
+    /* The number of the round of asking. It grows with each map, and when all nodes have failed. */
+    uint64_t round;
+
     hf_request query;
-    size_t asked;         /* the node that was asked last */
-    size_t tried;         /* nodes that have failed in this round */
-    size_t strangers;     /* …those of the configuration where another cluster answers */
-    size_t doubted;       /* the first one in this round whose map is doubted; SIZE_MAX: none */
-    bool settles;         /* all have been asked: the doubted map counts */
+    size_t asked;         /* the last node that was asked */
+    size_t tried;         /* the number of nodes that failed in this round */
+    size_t strangers;     /* how many of these are configured but answer for another cluster */
+    size_t doubted;       /* the first node in this round whose map is in doubt, or SIZE_MAX */
+    bool settles;         /* all nodes were asked, so the doubtful map counts */
     hf_link link;         /* the link whose requests need the map */
-    hf_time ask_at;       /* HF_NEVER: the map is good */
-    hf_time asked_at;     /* 0: never */
-    hf_code trouble_code; /* of this round */
-    char trouble[240];    /* the nodes that have failed in this round, and why; may be cut */
+    hf_time ask_at;       /* when to ask for the map; HF_NEVER while it is good */
+    hf_time asked_at;     /* when a node was last asked, or 0 */
+    hf_code trouble_code; /* the code for `trouble` */
+    char trouble[240];    /* the nodes that failed in this round, and why; may be truncated */
 };
 
 static void ask(hf_cluster *cluster, hf_time now);
@@ -83,7 +86,8 @@ static bool is_used(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Clusters are rebuilt under a client that lives for years: nodes that are gone make room. */
+/* Reuses the place of a node that is gone, because clusters are rebuilt while a client lives for
+ * years. Returns HF_SLOT_NOBODY if there is none. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
@@ -96,7 +100,8 @@ static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     return HF_SLOT_NOBODY;
 }
 
-/* HF_SLOT_NOBODY: out of memory, or there are too many. */
+/* Returns the index of the node with this address, which may be new, or HF_SLOT_NOBODY when out of
+ * memory or if there are too many. */
 static uint16_t place_of(hf_cluster *cluster, const hf_address *address) {
     hf_client *client = cluster->client;
     for (size_t i = 0; i < client->node_count; i++) {
@@ -132,7 +137,7 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.map_round = cluster->round;
 }
 
-/* Notes the failure that is reported if the deadline comes before the next try. */
+/* Notes the failure to report if the deadline comes before the next attempt. */
 static void note(hf_request *request, hf_code code, const char *reason) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
@@ -154,15 +159,15 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
-/* Whether the link could not be opened, and no newer map names another node. A log-in that is
- * refused for now is tried again. */
+/* Returns whether the link could not be opened, and no newer map names another node. A log-in that
+ * is refused for now is tried again. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_may_pass(hf_refusal_of(link->reason), request->accepted) &&
            !request->waits_for_connection && request->sends == 0;
 }
 
-/* Where names are preferred, a node without one is reported as "?". */
+/* A cluster that prefers names reports "?" for a node without one. */
 #define UNNAMED "the cluster gives \"?\" as the name of a node"
 
 static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
@@ -255,8 +260,8 @@ static void tell_delay(const hf_cluster *cluster, const hf_request *request, hf_
         calls->on_delay(calls->context, request, request->failure.code, request->failure.text, now);
 }
 
-/* For a refusal that passes: the command was not carried out, and is sent again soon, to this node
- * or to the one that takes over. A refused log-in is not tried again before its time. */
+/* After a transient refusal: the command was not run, and is sent again soon, to this node or to
+ * the one that takes over. A refused log-in is not retried before its time. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     const hf_session *link = request->session;
     hf_time at = now + TRY_AGAIN / 2 + hf_jitter(&cluster->client->random, TRY_AGAIN);
@@ -323,7 +328,7 @@ static void watch(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* A node is marked as serving at once, so that the next new node does not reuse its place. */
+/* Marks each node as serving at once, so that the next new node does not reuse its place. */
 static void find_places(hf_cluster *cluster, uint16_t *places) {
     for (size_t i = 0; i < cluster->read.count; i++) {
         places[i] = place_of(cluster, &cluster->read.nodes[i]);
@@ -346,8 +351,9 @@ static void read_places(hf_cluster *cluster) {
     }
 }
 
-/* Some services answer CLUSTER MYID with an id that their maps do not contain; a node without slots
- * does so too, which decides nothing later. */
+/* Judges whether nodes report the ids of the map. Some services reply to CLUSTER MYID with an id
+ * that their maps do not contain. A node without slots does so too, so that decides nothing once a
+ * map is known. */
 static void judge_ids(hf_cluster *cluster) {
     const char *giver = cluster->client->nodes[cluster->asked]->links[cluster->link].peer_id;
     bool listed = giver[0] && hf_slots_has(&cluster->read, giver);
@@ -355,8 +361,8 @@ static void judge_ids(hf_cluster *cluster) {
     else if (giver[0] && !cluster->known) cluster->has_ids = false;
 }
 
-/* From now on each node has the id that the map gives for its address. One that the map does not
- * contain keeps its id: its address may belong to a node of another cluster by now. */
+/* Gives each node the id that the map has for its address. A node whose address is not in the map
+ * keeps its id, because the address may now belong to another cluster. */
 static void identify(hf_cluster *cluster) {
     judge_ids(cluster);
     if (!cluster->has_ids) return;
@@ -370,7 +376,8 @@ static void identify(hf_cluster *cluster) {
     }
 }
 
-/* Requests that wait for a connection to a node that is gone go to the node that took over. */
+/* Requests that wait for a connection to a node that is gone are sent to the node that took
+ * over. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
@@ -386,7 +393,7 @@ static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     }
 }
 
-/* Waiters listen where their key lives now, and ask there for their place. */
+/* Moves waiters to the node that now has their key, where they listen and ask for their place. */
 static void move_waiters(hf_cluster *cluster, hf_time now) {
     for (hf_op *op = cluster->client->ops; op; op = op->next) {
         if (op->done || !op->impl->wait || !op->impl->wait->waits(op)) continue;
@@ -405,7 +412,7 @@ static void end_round(hf_cluster *cluster) {
 
 static void accept_map(hf_cluster *cluster, hf_time now) {
     read_places(cluster);
-    identify(cluster); /* while `known` is about the map before */
+    identify(cluster); /* uses `known`, which is still that of the previous map */
     cluster->known = true;
     cluster->ask_at = HF_NEVER;
     end_round(cluster);
@@ -417,7 +424,7 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
     move_waiters(cluster, now);
 }
 
-/* A refused log-in explains more than a node that is not there. */
+/* A refused log-in explains more than a node that is away. */
 static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->trouble);
     const char *label = cluster->client->nodes[cluster->asked]->server.label;
@@ -453,9 +460,9 @@ static bool holds_something(const hf_client *client) {
     return false;
 }
 
-/* The cluster was made anew, or the addresses belong to another one: no node of the map answers,
- * and others do where the configuration says. A client that holds nothing goes on as a new one
- * would. */
+/* Starts again if the cluster was recreated, or the addresses now belong to another one: no node of
+ * the map replies, but others reply at the configured addresses. A client that holds nothing then
+ * continues as a new one would. */
 static void begin_anew(hf_cluster *cluster) {
     hf_client *client = cluster->client;
     if (cluster->strangers * 2 <= client->config.server_count || holds_something(client)) return;
@@ -478,7 +485,7 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
     if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN);
 }
 
-/* The configuration's nodes, and those that serve. */
+/* The configured nodes and those that serve are asked. */
 static bool is_asked(const hf_client *client, size_t place) {
     return place < client->config.server_count || client->nodes[place]->serves;
 }
@@ -510,8 +517,8 @@ static bool is_named(const hf_cluster *cluster, size_t place) {
     return hf_slots_names(&cluster->read, &address);
 }
 
-/* The address that a new client was given may belong to another cluster by now: a first map that
- * names it, but no other address of the configuration, counts only if no better one is found. */
+/* The address that a new client was given may now belong to another cluster. So a first map that
+ * names this address but no other configured one counts only if no better map is found. */
 static bool is_doubted(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, named = 0;
     bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);
@@ -546,8 +553,8 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the node to ask: first of all one that is connected, or at least has not failed since it
- * last served, then one after the other. */
+/* Returns the node to ask. The first choice is a connected node, then one that has not failed since
+ * it last served; after that, one node after the other. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
@@ -619,7 +626,7 @@ static bool open(hf_client *client) {
     hf_slots_init(&cluster->read);
     for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NOBODY;
     hf_session_init(&cluster->parked, &client->config.session, &client->random);
-    cluster->parked.state = HF_SESSION_OPENING; /* for ever */
+    cluster->parked.state = HF_SESSION_OPENING; /* it never leaves this state */
     cluster->parked.opened_at = HF_NEVER;
     client->cluster = cluster;
     for (size_t i = 1; i < client->config.server_count; i++) {
@@ -638,7 +645,8 @@ static void end(hf_client *client) {
     hf_slots_free(&cluster->read);
 }
 
-/* After the nodes: while they are freed, their sessions report failures to the cluster. */
+/* Called after the nodes are freed, because their sessions report failures to the cluster until
+ * then. */
 static void free_cluster(hf_client *client) {
     free(client->cluster);
 }

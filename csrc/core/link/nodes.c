@@ -4,9 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* What one link has learned the others use. The links of calls are left to the next tick of calls:
- * another thread may sleep on them, until a time that must not come sooner without its knowledge. A
- * client that is closed uses none of them much longer. */
+/* Lets a node's other links use what one link has learned. The links for calls and events only
+ * learn of it at the next tick of the calls: another thread may be sleeping on them, until a time
+ * that must not become earlier without its knowledge. A closed client does not use its links for
+ * much longer. */
 static void on_silence(void *context, hf_time since, hf_time now) {
     hf_node *node = context;
     if (node->client->closed) return;
@@ -48,7 +49,7 @@ void hf_nodes_begin(hf_client *client, const hf_server *server) {
     init_node(&client->first, client, server);
 }
 
-/* Requests of the background free themselves when they fail. */
+/* Failing the requests frees those of the background, which own themselves. */
 static void free_node(hf_node *node) {
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);

@@ -9,7 +9,7 @@
 #define MULTIPLIER 0xc6a4a7935bd1e995u
 #define SHIFT 47
 
-/* Up to eight bytes, the first the lowest. */
+/* Reads up to eight bytes, lowest first. */
 static uint64_t little_endian(const char *bytes, size_t size) {
     uint64_t value = 0;
     for (size_t i = 0; i < size; i++) value |= (uint64_t)(unsigned char)bytes[i] << (8 * i);

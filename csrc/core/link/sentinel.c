@@ -1,23 +1,23 @@
 /* Sentinels, which know the address of the master.
  *
  * The client's first node is the master. The others are the Sentinels, of which only the calls link
- * is used. A link to the master is opened only after the Sentinels have answered. The client asks
+ * is used. A link to the master is opened only after the Sentinels have replied. The client asks
  * all of them at once; if they disagree, the address with the most votes counts. While the master
  * serves the client over another link, the client moves away only for a majority of all Sentinels,
  * and needs none to stay.
  *
- * A round asks every Sentinel. It ends with a majority that agrees or with the last answer; while a
- * link to the master must be opened, also GRACE after the first answer. A round begins when a link
- * must be opened, at once after one that ended without a majority, and at each POLL_EVERY while
- * something is held or waited for: an old master that was cut off or hung may continue as master
- * for seconds after another has taken its place. This needs one small command a second for each
- * Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
+ * A round asks every Sentinel. It ends with a majority that agrees, or with the last reply; while a
+ * link to the master must be opened, also GRACE after the first reply. A round begins when a link
+ * must be opened, at once after a round that ended without a majority, and every POLL_EVERY while
+ * something is held or waited for, because an old master that was cut off or hung may act as master
+ * for seconds after its replacement. This takes one small command per second and Sentinel, and
+ * unlike a subscription to +switch-master it cannot miss anything.
  *
  * The state of each Sentinel in a round:
  *
  *   ASKED -> ANSWERED   it names an address
- *   ASKED -> IGNORANT   it knows no master of this name
- *   ASKED -> FAILED     it did not answer, or with nonsense
+ *   ASKED -> IGNORANT   it knows no master with this name
+ *   ASKED -> FAILED     it did not reply, or its reply was invalid
  *   any -> ASKED        the next round begins */
 #include <assert.h>
 #include <stdio.h>
@@ -27,16 +27,16 @@
 #include "link/nodes.h"
 
 #define POLL_EVERY HF_SECOND
-#define GRACE (100 * HF_MS)        /* for the other answers, after the first one */
-#define MOST_FAILED_OPENS 3        /* of a link, before the server counts as gone */
-#define RENEW_WITHIN (250 * HF_MS) /* after a move: many clients learn of it at the same time */
+#define GRACE (100 * HF_MS)        /* for the other replies after the first one */
+#define MOST_FAILED_OPENS 3        /* failed openings of a link before the server counts as gone */
+#define RENEW_WITHIN (250 * HF_MS) /* after a move, which many clients notice at the same time */
 #define LATE (10 * HF_SECOND)      /* how long a Sentinel may name a master that was replaced */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
     HF_SENTINEL_ASKED,
     HF_SENTINEL_ANSWERED,
-    HF_SENTINEL_IGNORANT, /* it does not know a master of this name */
+    HF_SENTINEL_IGNORANT, /* it knows no master with this name */
     HF_SENTINEL_FAILED    /* the request has the reason */
 } hf_sentinel_state;
 
@@ -44,7 +44,7 @@ typedef struct hf_sentinel {
     hf_node *node;
     hf_request request;
     hf_sentinel_state state;
-    bool again; /* asked for the second time in this round */
+    bool again; /* it was asked for the second time in this round */
     hf_address answer;
 } hf_sentinel;
 
@@ -52,10 +52,10 @@ struct hf_sentinels {
     hf_client *client;
     bool asking;         /* a round is under way */
     bool known;          /* the master's node has an address */
-    hf_time answered_at; /* the first address of this round; HF_NEVER: there is none */
-    hf_time poll_at;     /* the next round while the links are in order */
+    hf_time answered_at; /* when the first address of this round came, or HF_NEVER */
+    hf_time poll_at;     /* when the next round begins if the links are in order */
     hf_address left;     /* the last master that a majority has replaced */
-    hf_time left_until;  /* until when a minority that names it is late; 0: there is none */
+    hf_time left_until;  /* until then a minority that names `left` is outdated, or 0 */
     size_t count;
     hf_sentinel each[];
 };
@@ -87,10 +87,10 @@ static bool add_sentinel(hf_sentinels *sentinels, const hf_server *server) {
     if (!sentinel->node) return false;
     sentinel->node->serves = false;
     for (int link = 0; link < HF_LINKS; link++)
-        sentinel->node->links[link].login = HF_LOGIN_FIXED; /* it has users of its own */
+        sentinel->node->links[link].login = HF_LOGIN_FIXED; /* Sentinels have their own users */
     sentinel->request.done = on_answer;
     sentinel->request.asks_elsewhere =
-        true; /* one whose old connection is gone is asked again over a new one */
+        true; /* if its old connection is gone, it is asked again over a new one */
     sentinel->request.context = sentinels;
     sentinels->count++;
     return true;
@@ -129,8 +129,8 @@ static void end(hf_client *client) {
 
 /* ---- the end of a round ---- */
 
-/* One link works, and none has failed to open again and again: a server that is gone without
- * closing its connections leaves links open. */
+/* Returns whether one link works, and none has repeatedly failed to open. A server that is gone
+ * without closing its connections leaves links open. */
 static bool is_served(const hf_sentinels *sentinels) {
     bool served = false;
     for (int link = 0; link < HF_LINKS; link++) {
@@ -187,7 +187,7 @@ static void resolve_links(hf_sentinels *sentinels) {
     }
 }
 
-/* Lists the addresses of the first Sentinels, as many as the text has room for. */
+/* Lists the addresses of the first Sentinels, as many as fit in the text. */
 static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t size) {
     size_t used = 0;
     text[0] = '\0';
@@ -254,13 +254,13 @@ static bool was_left(const hf_sentinels *sentinels, const hf_address *address, h
     return now < sentinels->left_until && hf_address_equal(&sentinels->left, address);
 }
 
-/* Among equal votes another address than the present one is tried, but none that a majority has
- * replaced. */
+/* If votes are equal, an address that differs from the present one is tried, unless a majority has
+ * replaced it. */
 static bool is_new(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
     return !was_left(sentinels, address, now) && !is_current(sentinels, address);
 }
 
-/* The address with the most votes; among equals a new one. NULL: there is none. */
+/* Returns the address with the most votes, preferring a new one if votes are equal, or NULL. */
 static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_time now) {
     const hf_address *best = NULL;
     *most = 0;
@@ -298,7 +298,7 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
     resolve_links(sentinels);
 }
 
-/* When a link to the master needs an answer of the Sentinels. */
+/* Returns when a link to the master needs the Sentinels' replies. */
 static hf_time needed_at(const hf_sentinels *sentinels) {
     hf_time soonest = HF_NEVER;
     for (int link = 0; link < HF_LINKS; link++)
@@ -306,8 +306,8 @@ static hf_time needed_at(const hf_sentinels *sentinels) {
     return soonest;
 }
 
-/* When the round ends with what is there; HF_NEVER: not before all that were asked have answered,
- * so that Sentinels that are far away can answer, too. */
+/* Returns when the round ends with the replies so far. HF_NEVER waits for all of them, so that
+ * distant Sentinels can vote, too. */
 static hf_time decide_at(const hf_sentinels *sentinels) {
     hf_time grace = hf_time_add(sentinels->answered_at, GRACE);
     return hf_time_max(needed_at(sentinels), grace);
@@ -325,7 +325,7 @@ static void decide(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- asking ---- */
 
-/* False: not the address of a server. */
+/* Returns false if the reply is not the address of a server. */
 static bool read_address(const hf_reply *reply, hf_address *address) {
     hf_slice host = hf_reply_string_at(reply, 0);
     long long port = hf_reply_integer_at(reply, 1, 0);
@@ -389,7 +389,7 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- time ---- */
 
-/* Something is held, waited for or asked for. */
+/* Returns whether something is held, waited for or requested. */
 static bool is_used(const hf_sentinels *sentinels) {
     const hf_client *client = sentinels->client;
     const hf_hold *first = hf_holds_first(&client->holds);

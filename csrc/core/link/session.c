@@ -7,16 +7,16 @@
 
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MOST HF_SECOND
-#define RETRY_MOST_SOON (250 * HF_MS) /* a failover, or a refusal, may end any moment */
-#define PASSING_RETRY (20 * HF_MS)    /* then twice as long, up to 16 times */
+#define RETRY_MOST_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
+#define PASSING_RETRY (20 * HF_MS)    /* doubles with each refusal, up to 16 times */
 #define PASSING_DOUBLINGS 4
-#define STAYS_REPLICA (100 * HF_MS) /* after a refusal another connection is not tried again */
-#define REPLICA_DOUBLINGS 3         /* then twice as long, up to 8 times */
-#define QUIET HF_SECOND             /* a connection that was silent for this time may be dead */
-/* With a doubtful connection: a server may well pause for this time. */
+#define STAYS_REPLICA (100 * HF_MS) /* after a replica's refusal no new connection is tried */
+#define REPLICA_DOUBLINGS 3         /* doubles with each refusal, up to 8 times */
+#define QUIET HF_SECOND             /* a connection that was silent for this long may be dead */
+/* For a doubtful connection; a healthy server may pause for this long. */
 #define LEAST_PATIENCE (250 * HF_MS)
-#define LOGINS 4      /* …and the patience in times that the log-in took */
-#define LEAST_MAJOR 5 /* before it a program must not write after it has read the time */
+#define LOGINS 4      /* … or this many times as long as the log-in took */
+#define LEAST_MAJOR 5 /* in older versions a program cannot write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
@@ -33,7 +33,7 @@ void hf_session_free(hf_session *session) {
     session->replies = NULL;
 }
 
-/* ---- the queue and the replies awaited ---- */
+/* ---- the queue and the awaited replies ---- */
 
 static void enqueue(hf_session *session, hf_request *request) {
     assert(request->session == session && *session->queue_end == NULL);
@@ -58,7 +58,7 @@ static hf_request **reply_at(const hf_session *session, uint64_t index) {
     return &session->replies[index & (session->replies_capacity - 1)];
 }
 
-/* A request that replicas must confirm gets two replies, one after the other. */
+/* A request that replicas must confirm gets two replies in a row. */
 static uint64_t replies_of(const hf_request *request) {
     return request->replicas > 0 ? 2 : 1;
 }
@@ -123,7 +123,8 @@ static bool awaits_reply(const hf_session *session) {
     return session->first_reply != session->next_reply || session->pinged;
 }
 
-/* Since when the server has owed a reply, or, if it owes none, has sent nothing. */
+/* Returns since when the server has owed a reply, or, if it owes none, since when it has sent
+ * nothing. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;
@@ -147,8 +148,8 @@ static bool awaits_unrepeatable(const hf_session *session) {
     return false;
 }
 
-/* For how long the server may be silent while a reply is awaited. A distant server gets longer, and
- * one whose replicas are to confirm a write. */
+/* Returns how long the server may be silent while a reply is awaited. A distant server gets more
+ * time, and so does one whose replicas must confirm a write. */
 static hf_time patience(const hf_session *session) {
     const hf_session_config *config = session->config;
     if (awaits_unrepeatable(session)) return config->command_timeout;
@@ -158,7 +159,7 @@ static hf_time patience(const hf_session *session) {
     return hf_time_min(span, config->command_timeout);
 }
 
-/* When a silent server is given up; HF_NEVER while no reply is awaited. */
+/* Returns when to give up a silent server; HF_NEVER while no reply is awaited. */
 static hf_time silence_deadline(const hf_session *session) {
     const hf_session_config *config = session->config;
     switch (session->state) {
@@ -199,7 +200,8 @@ void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
-/* Another node of the same cluster will do: it sends each command on to where its key is. */
+/* Returns whether the server may be used. Another node of the same cluster will do, because it
+ * redirects each command to the node of its key. */
 static bool is_of_cluster(const hf_session *session) {
     const char *id = session->peer_id;
     return !session->node_id[0] || !id[0] || strcmp(id, session->node_id) == 0 ||
@@ -222,7 +224,7 @@ static void take_back_sent(hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         hf_request *request = *reply_at(session, index);
         if (!request || request->state == HF_REQUEST_QUEUED)
-            continue; /* empty; the second of two */
+            continue; /* empty, or the second reply of a request */
         forget_reply(request);
         request->state = HF_REQUEST_QUEUED;
         *end = request;
@@ -235,12 +237,12 @@ static void take_back_sent(hf_session *session) {
     session->queue = head;
 }
 
-/* Whether the last connection ended with a refusal that passes. */
+/* Returns whether the last connection ended with a transient refusal. */
 static bool refuses_for_now(const hf_session *session) {
     return hf_refusal_may_pass(hf_refusal_of(session->reason), false);
 }
 
-/* A server that accepts connections and closes them at once gets no more of them than one that
+/* A server that accepts connections and closes them at once is not tried more often than one that
  * refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0 || session->asks_again) {
@@ -260,9 +262,9 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
-/* Fails requests of the queue. After a lost connection those that must not be sent again; if no
- * connection could be made, also those that must not wait for one. A `done` may change the queue.
- */
+/* Fails queued requests: after a lost connection those that must not be sent again, and after a
+ * failed attempt to connect also those that must not wait for a connection. A `done` may change the
+ * queue. */
 static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -281,7 +283,7 @@ static void tell_delay(hf_session *session, const hf_request *request, hf_code c
     if (session->on_delay) session->on_delay(session->context, request, code, reason, now);
 }
 
-/* No connection could be made: what is left waits for the next try. */
+/* No connection could be opened: what is still queued waits for the next attempt. */
 static void tell_delays(hf_session *session, hf_time now) {
     if (session->failed_opens == 0) return;
     for (hf_request *request = session->queue; request; request = request->next)
@@ -292,8 +294,8 @@ static bool persists(const hf_request *request) {
     return request->persists_until > 0;
 }
 
-/* A request that persists outlasts from now on what else goes wrong, as one that waits in a queue.
- */
+/* A request that persists also outlasts other failures from now on, like one that is queued on the
+ * server. */
 static void note_refusal(hf_request *request, bool passing) {
     request->refusals = passing ? request->refusals + 1 : 0;
     if (!passing || !persists(request)) return;
@@ -301,8 +303,8 @@ static void note_refusal(hf_request *request, bool passing) {
     request->waits_for_connection = true;
 }
 
-/* The server is not there, or refuses the log-in for now, which counts as the refusal of each
- * request: those that another node may serve go to the topology. */
+/* The server is away, or refuses the log-in for now, which counts as a refusal of each request. The
+ * topology gets the requests that another node may serve. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
     const char *error = refuses_for_now(session) ? session->reason : NULL;
@@ -317,8 +319,8 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     }
 }
 
-/* The server closed before its first byte, or during the log-in: as one that expects TLS does, or a
- * proxy at a command that it does not know. */
+/* The server closed the connection before its first byte, or during the log-in. A server that
+ * expects TLS does so, or a proxy that does not know a command. */
 static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
     bool may_expect_tls = !session->received && !server->tls && server->port != 0;
@@ -328,7 +330,7 @@ static const char *early_hang_up_text(const hf_session *session) {
                             "may reject CLIENT or SELECT";
 }
 
-/* Says why the server may have closed. */
+/* Describes why the server may have closed the connection. */
 static const char *hang_up_text(const hf_session *session) {
     if (session->state != HF_SESSION_READY || !session->received)
         return early_hang_up_text(session);
@@ -338,14 +340,14 @@ static const char *hang_up_text(const hf_session *session) {
                : "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
 }
 
-/* Whether the session has given the connection up because the server did not answer the log-in: it
- * may be there, and answer over the next one. */
+/* Returns whether the session gave the connection up because the server did not reply to the
+ * log-in. The server may still be there, and reply over the next connection. */
 static bool has_unanswered_login(const hf_session *session) {
     bool silent = session->state == HF_SESSION_LOGIN && !session->received;
     return silent && session->closing && session->reason_code == HF_UNREACHABLE;
 }
 
-/* Whether the connection worked until nobody needed it any more. */
+/* Returns whether the connection worked until it was no longer needed. */
 static bool has_served_its_time(const hf_session *session) {
     bool stood = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
     return stood && !session->closing && session->subscriber && !session->wanted;
@@ -435,8 +437,8 @@ static bool append_text(hf_buffer *output, const hf_program *program) {
     return true;
 }
 
-/* A program that the server does not know is sent as EVAL with its text: only the head of the
- * command differs. */
+/* Sends the program as EVAL with its source, because the server does not know it. Only the head of
+ * the command differs. */
 static bool append_eval(hf_session *session, const hf_request *request) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const char *head_end = memchr(request->bytes, '\n', request->size);
@@ -455,8 +457,8 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
-/* Called before a reply is added. A silent server is given up when the first awaited reply is late.
- */
+/* Called before a reply is added. A silent server is given up when the first awaited reply is
+ * late. */
 static void begin_awaiting(hf_session *session, hf_time now) {
     if (!awaits_reply(session)) session->awaiting_since = now;
 }
@@ -472,8 +474,8 @@ bool hf_session_ping(hf_session *session, hf_time now) {
     return true;
 }
 
-/* Whether the command has to wait until the connection is known to work. Without memory for a PING
- * it does not. */
+/* Returns whether the command must wait until the connection is known to work. It does not wait if
+ * there is no memory for a PING. */
 static bool needs_proof(hf_session *session, const hf_request *request, hf_time now) {
     if (!request->no_retry) return false;
     hf_time since = awaits_reply(session) ? silent_since(session) : now;
@@ -481,7 +483,7 @@ static bool needs_proof(hf_session *session, const hf_request *request, hf_time 
     return session->pinged || hf_session_ping(session, now);
 }
 
-/* Nobody waits for the reply to ASKING. */
+/* The reply to ASKING is ignored. */
 static bool append_asking(hf_session *session) {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
     if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
@@ -512,7 +514,7 @@ static bool append(hf_session *session, const hf_request *request) {
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
-/* A command may go to a server of another version than the one that it was sent to before. */
+/* A command may be sent again to a server of a different version. */
 static void fit_program(const hf_session *session, hf_request *request) {
     const hf_program *program = request->program;
     if (!program) return;
@@ -543,14 +545,14 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     request->sends++;
 }
 
-/* Sends what may go; what waits after a passing error stays queued. A failing `done` may change the
- * queue. */
+/* Sends what may be sent. Requests that wait after a transient error remain queued. A failing
+ * `done` may change the queue. */
 static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool waits = request->retry_at > now;
         if (waits || needs_proof(session, request, now)) {
-            if (!waits) request->retry_at = 0; /* its time has come; the proof has not */
+            if (!waits) request->retry_at = 0; /* it is due, but the proof has not come yet */
             request = request->next;
             continue;
         }
@@ -585,7 +587,7 @@ void hf_session_retry_now(hf_session *session, hf_time now) {
     if (session->state == HF_SESSION_CLOSED && session->queue) session->retry_at = now;
 }
 
-/* Asserts that the last reply to a request that was sent is among those awaited. */
+/* Asserts that the last reply to a sent request is still awaited. */
 static void check_awaited(const hf_session *session, const hf_request *request) {
     uint64_t last = request->reply_index + replies_of(request) - 1;
     assert(last >= session->first_reply && last < session->next_reply);
@@ -605,7 +607,7 @@ void hf_session_drop(hf_request *request) {
     request->state = HF_REQUEST_IDLE;
 }
 
-/* Whether the last reply to the request is still to come over this connection. */
+/* Returns whether the last reply to the request is still to come over this connection. */
 static bool is_to_come(const hf_session *session, const hf_request *request) {
     if (!session || session->state != HF_SESSION_READY || request->opens != session->opens)
         return false;
@@ -620,7 +622,7 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
         return false;
     }
     *heir = *request;
-    heir->routing.context_is_op = false; /* its context is the heir's */
+    heir->routing.context_is_op = false; /* the context is that of the heir */
     heir->state = HF_REQUEST_SENT;
     if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
     if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
@@ -684,21 +686,21 @@ static void become_ready(hf_session *session, hf_time now) {
     session->login_took = now - session->opened_at;
     session->refused_logins = 0;
     if (session->failed_opens <= 1)
-        session->reason[0] = '\0'; /* else it stays until the server has served */
+        session->reason[0] = '\0'; /* otherwise it remains until the server has served */
     flush(session, now);
     if (session->on_change) session->on_change(session->context, session, true);
     if (session->on_ready) session->on_ready(session->context, now);
 }
 
-/* Servers with CVE-2025-46818 let a script change what all scripts use, such as the methods of
- * strings, and so run code with the rights of another user. No version tells which have it: systems
- * mend old versions. The script changes nothing. */
+/* On servers with CVE-2025-46818 a script can change what all scripts use, such as the methods of
+ * strings, and so run code with another user's rights. The version does not tell, because systems
+ * also fix old versions. This script changes nothing. */
 static const char MAY_CHANGE[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
-/* Who the node of a cluster is, and what its version has. As in Redisson, it has sharded channels
- * if it knows the command. A node that becomes another version or another node does so in a new
- * process, so in a new connection. */
+/* Asks for the id of a cluster's node, and whether it supports sharded channels: as in Redisson, it
+ * does if it knows this command. A node that becomes a different version or node does so in a new
+ * process, and so on a new connection. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
@@ -773,9 +775,10 @@ void hf_session_opened(hf_session *session, hf_time now) {
     }
 }
 
-/* A refused AUTH or SELECT ends the connection. A refused CLIENT SETNAME costs only the name,
- * unless the error means that the server serves no client now. Some serve everything but scripts. A
- * node that is too busy to say who it is may be another one. */
+/* Returns whether the error ends the connection: a refused AUTH or SELECT does. A refused CLIENT
+ * SETNAME only costs the name, unless the error means that the server serves nobody now. Some
+ * servers serve everything except scripts. A node that is too busy to report its id may be a
+ * different one. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
@@ -785,7 +788,7 @@ static bool is_fatal_at_login(const hf_session *session, size_t index, const cha
     return strncmp(error, "NOAUTH", 6) == 0 || serves_nobody;
 }
 
-/* ---- a log-in that the driver fetches ---- */
+/* ---- user and password that the driver fetches ---- */
 
 void hf_session_asking(hf_session *session) {
     assert(session->state == HF_SESSION_CLOSED && session->login == HF_LOGIN_NEEDED);
@@ -812,23 +815,23 @@ void hf_session_login_failed(hf_session *session, hf_code code, const char *reas
     hf_session_fail_pending(session, code, reason, now);
 }
 
-/* Passwords and tokens that are replaced: the first refusal asks for others, and only theirs is
- * told to those who wait. */
+/* Passwords and tokens may be replaced: after the first refusal the session asks for new ones, and
+ * only their refusal is reported to those who wait. */
 static void note_refused_login(hf_session *session) {
     if (session->login == HF_LOGIN_FIXED) return;
     session->refused_logins++;
     session->asks_again = session->refused_logins == 1;
 }
 
-/* A user without the right to ask for the role gets READONLY later. */
+/* If the user must not ask for the role, a replica is only noticed by its READONLY. */
 static bool is_no_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
 }
 
-/* ---- the server's process ---- */
+/* ---- the server process ---- */
 
-/* The value of a field of INFO; empty when it is not there. */
+/* Returns the value of a field of INFO, or an empty slice. */
 static hf_slice info_field(const hf_reply *reply, const char *field) {
     if (reply->type != HF_REPLY_STRING) return (hf_slice){"", 0};
     const char *text = strstr(reply->string, field);
@@ -837,7 +840,7 @@ static hf_slice info_field(const hf_reply *reply, const char *field) {
     return (hf_slice){text, strcspn(text, "\r\n")};
 }
 
-/* A run that is new, or that the server does not name, counts as known from now on. */
+/* A run that is new, or that the server does not name, is known only from now on. */
 static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
     if (!same) session->known_since = now;
@@ -847,7 +850,7 @@ static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     session->vouched = false;
 }
 
-/* A server without a version, or with one that is no number, is used. */
+/* A server with no version, or with one that is not a number, is accepted. */
 static void note_version(hf_session *session, hf_slice version) {
     unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
     if (major == 0 || major >= LEAST_MAJOR) return;
@@ -879,7 +882,7 @@ void hf_session_vouch(hf_session *session, hf_time now) {
     if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
     begin_awaiting(session, now);
     *reply_at(session, session->next_reply++) =
-        NULL; /* refused: others have to get to know the server themselves */
+        NULL; /* if refused, others must get to know the server themselves */
     session->vouched = true;
 }
 
@@ -893,8 +896,8 @@ static void refuse_stranger(hf_session *session, const char *who) {
     want_close(session, HF_UNREACHABLE, text);
 }
 
-/* A user without the right to ask uses whatever is there. A server that is in no cluster is not
- * the node. */
+/* If the user must not ask for the id, whatever server is there is used. A server that is not in a
+ * cluster is not the node. */
 static void note_id(hf_session *session, const hf_reply *reply) {
     static const char SINGLE[] = "ERR This instance has cluster support disabled";
     bool single = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
@@ -904,7 +907,7 @@ static void note_id(hf_session *session, const hf_reply *reply) {
     else if (!is_of_cluster(session)) refuse_stranger(session, session->peer_id);
 }
 
-/* ---- the log-in's replies ---- */
+/* ---- replies to the log-in ---- */
 
 static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time now) {
     assert(session->login_left > 0 && session->login_left <= session->login_sent);
@@ -936,8 +939,8 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
-/* Sends it again after a pause. The error is kept: it explains more than "no reply in time" if the
- * time is over before the next reply. */
+/* Sends the request again after a pause. The error is kept, because it explains more than "no reply
+ * in time" if the time is over before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
@@ -949,9 +952,9 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
-/* The server is no master any more: one that is followed has moved, and the name of another one may
- * lead elsewhere by now. Or it has forgotten the log-in. The command takes its place among those
- * awaited again, and goes over the next connection with them, in their order. */
+/* The server is no longer a master: one that is followed has moved, and the name of any other may
+ * now lead elsewhere. Or the server has forgotten the log-in. The command is put back among the
+ * awaited ones, and is sent with them, in order, over the next connection. */
 static void send_back(hf_session *session, hf_request *request, const char *error, hf_time now) {
     request->sent_back = true;
     session->believed_until = now + (STAYS_REPLICA << session->sent_back);
@@ -968,8 +971,8 @@ static bool has_credentials(const hf_session *session) {
            session->login != HF_LOGIN_FIXED;
 }
 
-/* Whether another connection may be served. A command that goes on being refused tries one now and
- * then, any other one once. */
+/* Returns whether a new connection might be served. A command that keeps being refused tries one
+ * from time to time, any other command once. */
 static bool needs_other_connection(const hf_session *session, const hf_request *request,
                                    const char *error, bool passing, hf_time now) {
     bool goes_on = passing && (persists(request) || request->accepted);
@@ -1001,8 +1004,8 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
-/* The reply to the WAIT: the command itself has been carried out. A refused WAIT is noted in the
- * failure's text. */
+/* Handles the reply to the WAIT; the command itself has been carried out. The failure's text notes
+ * a refused WAIT. */
 static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_reply *first = request->reply;
     assert(request->replicas > 0);
@@ -1054,20 +1057,21 @@ static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
     }
 }
 
-/* The connection is of no more use. What asked for this reply would get the same again; the others
- * are sent again. */
+/* The connection is of no more use. The request with this reply would get the same again, so it
+ * fails; the others are sent again. */
 static void on_unreadable(hf_session *session, hf_time now) {
     const char *excess = session->reader.excess;
     want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
     hf_request *request = excess && awaited ? *reply_at(session, session->first_reply) : NULL;
     if (!request) return;
-    session->failed_opens = 0; /* it serves */
+    session->failed_opens = 0; /* the server does serve */
     hf_session_drop(request);
     hf_request_fail(request, HF_UNREACHABLE, excess, now);
 }
 
-/* A TLS server's reply to a client that does not use TLS: a record of type 21, version 3.x. */
+/* Returns whether these bytes are a TLS server's reply to a client without TLS: a record of type
+ * 21, version 3.x. */
 static bool is_tls_alert(const char *bytes, size_t size) {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
 }
@@ -1092,7 +1096,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         if (!reply) break;
         answered = true;
         bool served =
-            session->state == HF_SESSION_READY; /* a log-in that is answered is no service yet */
+            session->state == HF_SESSION_READY; /* a reply to the log-in does not count here */
         dispatch(session, &reply, now);
         hf_reply_free(reply);
         if (served && !session->closing) {
@@ -1169,7 +1173,7 @@ static bool expire_queued(hf_session *session, hf_time now) {
     return found;
 }
 
-/* An expired request leaves an empty entry, so each entry is passed once. A `done` may send more,
+/* An expired request leaves an empty entry, so each entry is visited once. A `done` may send more,
  * whose entries come last, or close the session, which empties the list. */
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;

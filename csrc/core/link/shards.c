@@ -1,4 +1,4 @@
-/* Independent servers, each with its own keys; ring.h finds the server of a key. */
+/* Independent servers, each with its own keys. ring.h finds a key's server. */
 #include "link/nodes.h"
 
 static bool open(hf_client *client) {

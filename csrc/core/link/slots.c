@@ -46,7 +46,8 @@ void hf_slots_free(hf_slots *slots) {
     hf_slots_init(slots);
 }
 
-/* Reads the address that a node reports for a node. False: it reports none, or no valid one. */
+/* Reads the address that a node reports for a node. Returns false if it reports none, or an invalid
+ * one. */
 static bool read_address(hf_address *address, hf_slice host, long long port,
                          const hf_address *asked) {
     if (port < 1 || port > UINT16_MAX || host.size >= sizeof address->host) return false;
@@ -65,8 +66,8 @@ static bool is_array(const hf_reply *reply, size_t at_least) {
     return reply && reply->type == HF_REPLY_ARRAY && reply->size >= at_least;
 }
 
-/* The node's place among the first `count`, where it is added if it is new. HF_SLOT_NOBODY: there
- * are too many. */
+/* Returns the node's index in slots->nodes, to which a new node is added, or HF_SLOT_NOBODY if
+ * there are too many. */
 static uint16_t place_of(hf_slots *slots, const hf_address *node) {
     for (size_t i = 0; i < slots->count; i++) {
         if (hf_address_equal(&slots->nodes[i], node)) return (uint16_t)i;
@@ -76,9 +77,10 @@ static uint16_t place_of(hf_slots *slots, const hf_address *node) {
     return (uint16_t)slots->count++;
 }
 
-/* ---- who the nodes are ---- */
+/* ---- the ids of the nodes ---- */
 
-#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* the rest have no ids for us */
+#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* the ids of any further nodes are ignored  \
+                                                       */
 
 static const hf_slots_member *find_member(const hf_slots *slots, const char *id) {
     for (size_t i = 0; i < slots->member_count; i++) {
@@ -87,7 +89,7 @@ static const hf_slots_member *find_member(const hf_slots *slots, const char *id)
     return NULL;
 }
 
-/* Empty: the node has none. */
+/* Sets `id` to the node's id, or to "" if it has none. */
 static void read_id(char id[HF_NODE_ID_SIZE + 1], const hf_reply *node) {
     hf_slice text = is_array(node, 3) ? hf_reply_string_at(node, 2) : (hf_slice){"", 0};
     size_t size = text.size <= HF_NODE_ID_SIZE ? text.size : 0;
@@ -114,7 +116,8 @@ static bool add_member(hf_slots *slots, const hf_reply *node, const hf_address *
     return true;
 }
 
-/* Each range of a master has the same replicas. Returns false when out of memory. */
+/* Adds the members of a range. All ranges of a master have the same replicas. Returns false when
+ * out of memory. */
 static bool read_members(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
     char id[HF_NODE_ID_SIZE + 1];
     read_id(id, range->elements[2]);
@@ -125,7 +128,7 @@ static bool read_members(hf_slots *slots, const hf_reply *range, const hf_addres
     return true;
 }
 
-/* Ids are random, so two clusters have none in common. */
+/* Ids are random, so two different clusters have none in common. */
 static bool is_foreign(const hf_slots *known, const hf_slots *read) {
     for (size_t i = 0; i < read->member_count; i++) {
         if (find_member(known, read->members[i].id)) return false;
@@ -163,7 +166,7 @@ void hf_slots_forget_ids(hf_slots *slots) {
 const char HF_SLOTS_FOREIGN[] = "it belongs to another cluster now";
 const char HF_SLOTS_NONE[] = "it knows of no node that serves a slot";
 
-/* One range: first slot, last slot, master (host, port, id, …), replicas. */
+/* A range consists of first slot, last slot, master (host, port, id, …), replicas. */
 static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
     if (!is_array(range, 3) || !is_array(range->elements[2], 2)) return false;
     long long first = hf_reply_integer_at(range, 0, -1), last = hf_reply_integer_at(range, 1, -1);
@@ -203,7 +206,7 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
     return wrong;
 }
 
-/* A decimal number of at most five digits; -1 when there is none. What follows stays in *rest. */
+/* Reads a decimal number of at most five digits, or returns -1. *rest keeps what follows. */
 static long long take_number(hf_slice *rest) {
     long long value = 0;
     size_t digits = 0;
@@ -217,7 +220,7 @@ static long long take_number(hf_slice *rest) {
     return value;
 }
 
-/* <host>:<port>, where an IPv6 host has colons too, with or without [ ]. */
+/* Splits <host>:<port>. An IPv6 host contains colons too, with or without [ ]. */
 static bool split_address(hf_slice text, hf_slice *host, long long *port) {
     size_t colon = text.size;
     while (colon > 0 && text.data[colon - 1] != ':') colon--;

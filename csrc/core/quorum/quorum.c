@@ -9,9 +9,9 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR (50 * HF_MS)
-#define LAST_GRACE (250 * HF_MS) /* of a closed client, for servers that have not answered */
-#define MOST_REPAIRS 100 /* under way at a server: one that hangs keeps each for a time-out */
-#define TOKEN_MARGIN (2 * HF_MS) /* by which a proposed token is ahead of the clocks */
+#define LAST_GRACE (250 * HF_MS) /* for a closed client's servers that have not replied */
+#define MOST_REPAIRS 100 /* at a time on one server; a hanging server delays each by a time-out */
+#define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
     hf_late_reply *next;
@@ -22,7 +22,7 @@ struct hf_late_reply {
 
 /* ---- life ---- */
 
-/* A member's identity is in the name of its channel alone, and a member never opens that. */
+/* A member's identity is only used in the name of its channel, to which it never subscribes. */
 static void make_entropy(uint64_t *random, unsigned char entropy[24]) {
     for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
 }
@@ -37,7 +37,7 @@ static hf_client *new_member(hf_client *client, const hf_server *server) {
     config.session.asks_server = config.session.asks_server || config.restart_guard > 0;
     config.session.asks_known = config.restart_guard > 0;
     make_entropy(&client->random, entropy);
-    if (!hf_client_init(member, &config, entropy)) { /* cannot happen with one server */
+    if (!hf_client_init(member, &config, entropy)) { /* cannot happen with a single server */
         hf_client_free(member);
         free(member);
         return NULL;
@@ -111,7 +111,7 @@ static bool is_quiet(const hf_client *client) {
     return quorum->leaves_rest || quiet_members(quorum) == quorum->count;
 }
 
-/* When a closed client does not wait any longer for servers that hang: the others decide. */
+/* Returns when a closed client stops waiting for servers that hang. */
 static hf_time leaves_rest_at(const hf_quorum *quorum) {
     if (quorum->quiet_at == 0 || quorum->leaves_rest) return HF_NEVER;
     hf_time took = quorum->quiet_at - quorum->closed_at;
@@ -162,7 +162,8 @@ void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t 
     }
 }
 
-/* The renewing link may already know of a restart that the callers' link has not seen yet. */
+/* Returns whether the server may have forgotten the hold. The link for renewals may know of a
+ * restart that the link for calls has not seen yet. */
 static bool may_have_forgotten(const hf_client *client, size_t index, hf_time now) {
     const hf_session *links = client->quorum->members[index]->first.links;
     const hf_session *calls = &links[HF_LINK_CALLS], *renewer = &links[HF_LINK_RENEWER];
@@ -172,9 +173,9 @@ static bool may_have_forgotten(const hf_client *client, size_t index, hf_time no
            (client->config.restart_guard > 0 && unknown);
 }
 
-/* The end of the hold on this server, 0: none. A server that may have forgotten it confirms the
- * renewal of a shared owner once another process of the owner acquires there, and that one may
- * release it. So such a yes does not count. */
+/* Returns the end of the hold on this server, or 0 if there is none. A server that may have
+ * forgotten a shared owner's hold confirms its renewal once another process of that owner acquires
+ * there, and that process may release it. Such a yes therefore does not count. */
 static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, size_t index,
                                hf_time now) {
     const hf_hold *member_hold = hold->member_holds[index];
@@ -184,7 +185,7 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
     return member_hold->valid_until;
 }
 
-/* The end that a majority of the member holds reaches, 0: fewer are held. */
+/* Returns the end that a majority of the member holds reaches, or 0 if fewer are held. */
 static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time end = 0;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -197,7 +198,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
     return end;
 }
 
-/* A server that answered knows more than one that did not. */
+/* A server that replied knows more than one that did not. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->valid_until) return reason;
@@ -219,7 +220,7 @@ static bool lacks_a_member_hold(const hf_hold *hold) {
     return false;
 }
 
-/* What it still has on some servers is not kept from others. */
+/* What the owner still holds on some servers must not be kept from others. */
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     hf_client_lose(client, hold, reason);
     hf_quorum_clean_up_member_holds(client, hold, 0, now);
@@ -239,7 +240,7 @@ void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-/* Not by the heap: a hold that is refreshed may change its place in that. */
+/* Does not iterate over the heap, in which a refreshed hold may move. */
 static void refresh_all(hf_client *client, hf_time now) {
     const hf_numbers *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {
@@ -279,7 +280,7 @@ static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time 
     hf_quorum_refresh(client, hold, now);
 }
 
-/* An acquire that enters the hold and is not decided yet. */
+/* Returns whether an undecided acquire is re-entering the hold. */
 static bool is_entered(const hf_client *client, const hf_hold *hold) {
     for (hf_op *op = client->ops; op && hold->state == HF_HOLD_HELD; op = op->next) {
         bool enters = hf_op_asked_for(op)->acquires && op->round && op->round->hold == hold;
@@ -351,14 +352,14 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
     return repairs;
 }
 
-/* Holds that come at once come one by one the next time. */
+/* Spreads repairs that became due together. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time at = now + HF_MS + hf_jitter(&client->random, hold->lease / 3);
     hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, at));
 }
 
-/* While a majority holds the lock, the other servers get it too: those that forgot it, and those
- * that could not be reached before. */
+/* While a majority holds the lock, acquires it on the other servers, too: those that forgot it, and
+ * those that could not be reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->renewed || hold->state != HF_HOLD_HELD) return;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -418,7 +419,8 @@ void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
-/* A late yes: another member hold, unless the hold is over or the server's yes is worth nothing. */
+/* Handles a late yes. It adds a member hold, unless the hold is over or the server's yes does not
+ * count. */
 static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_time now) {
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
@@ -460,7 +462,7 @@ static bool has_settled_late_reply(const hf_quorum *quorum) {
     return false;
 }
 
-/* ---- tokens: one that every server takes as it is needs no writing back ---- */
+/* ---- tokens: one that every server accepts need not be written back ---- */
 
 uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
     if (!quorum->clocks_known) return 1;

@@ -2,11 +2,11 @@
  *
  *   ASKING -> DECIDED                  a majority said yes, or no longer can
  *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token a majority does not know yet
- *   ASKING -> PAUSING -> ASKING ...    an acquire that waits: no majority this time
+ *   ASKING -> PAUSING -> ASKING ...    an acquire that waits, after an attempt without a majority
  *
- * A server that fails counts at once. A server that hangs does not delay the others' decision:
- * the round waits for it only if the outcome depends on it, and not much longer than the others
- * took. */
+ * A server that fails counts at once. A server that hangs does not delay the decision of the
+ * others: the round waits for it only if the outcome depends on it, and not much longer than the
+ * others took. */
 #include "quorum/round.h"
 
 #include "op/acquire.h"
@@ -80,7 +80,7 @@ static void begin(hf_op *op, hf_time now) {
     if (!op->done && !op->blocked) tick(op, now);
 }
 
-/* What was to be done with a hold that is lost is not done with one that was acquired since. */
+/* An operation on a hold that was lost must not affect a hold that was acquired since. */
 static void unblock(hf_op *op, hf_time now) {
     bool gone = op->hold->state == HF_HOLD_LOST && !op->hold->in_table;
     if (gone && hf_op_asked_for(op)->needs_hold) {

@@ -1,4 +1,5 @@
-/* A quorum's acquire: a majority, its token, and another attempt while somebody waits. */
+/* A quorum's acquire: reaches a majority, settles the token, and tries again while the caller
+ * waits. */
 #include "op/acquire.h"
 
 #include "op/operation.h"
@@ -10,7 +11,7 @@
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
 
-/* One that was blocked has not made the hold. */
+/* A hold that a blocked operation waits for was not added by it, so it remains. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold == op->round->hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING)
@@ -31,12 +32,12 @@ static void fail_for_itself(hf_op *op, hf_time now) {
     if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
 }
 
-/* An attempt that is under way may still get the lock. */
+/* An attempt under way may still get the lock. */
 void hf_round_on_cycle(hf_op *op, hf_time now) {
     if (op->round->state == HF_ROUND_PAUSING) fail_for_itself(op, now);
 }
 
-/* Whether one vote decides the round alone. */
+/* Returns whether one vote alone decides the round. */
 static bool ends_at_once(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -64,20 +65,21 @@ static void pause(hf_op *op, hf_time now) {
     hf_presence_note_wait(op, now);
 }
 
-/* Whether the servers that are not known for long enough yet would make the majority. */
+/* Returns whether the servers that have not been known for long enough would complete the
+ * majority. */
 static bool waits_for_guard(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.guarded > 0 && votes.yes + votes.guarded >= hf_quorum_of(op)->majority;
 }
 
-/* Whether a majority is there, some of which refuse for the moment. */
+/* Returns whether a majority replied, but some of its servers refuse for a transient reason. */
 static bool waits_for_refusals(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     return votes.refused > 0 &&
            votes.yes + votes.busy + votes.refused >= hf_quorum_of(op)->majority;
 }
 
-/* An acquire that waits goes on waiting, but not for servers that were not there from the
+/* An acquire that waits continues to wait, but not for servers that were away from the
  * beginning. */
 static void on_no_majority(hf_op *op, hf_time now) {
     if (ends_at_once(op, now)) return;
@@ -114,7 +116,8 @@ static void roll_back(hf_op *op, bool first, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* Fails the operation if the hold that it was to enter again is lost, or without memory. */
+/* Adds the member holds. Fails the operation if the hold that it was re-entering is lost, or when
+ * out of memory. */
 static bool join(hf_op *op, bool first, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
     bool usable = first || op->hold->state == HF_HOLD_HELD;
@@ -155,15 +158,16 @@ static void take(hf_op *op, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* A yes whose lease ended before the decision does not count: another owner may have come since. */
+/* A yes whose lease ended before the decision does not count, because another owner may have held
+ * the lock since. */
 static bool still_counts(const hf_vote *vote, hf_time now) {
     return vote->yes && hf_member_hold_is_held(vote->op->hold) &&
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* The majority-th smallest token among those given out, 0: too few of them count. A hold before
- * this one was known to a majority, so among any majority of yeses there is a token above its own.
- */
+/* Returns the majority-th smallest of the tokens that were issued, or 0 if too few of them count.
+ * An earlier hold's token was known to a majority, so any majority of yeses includes a token above
+ * it. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
@@ -185,7 +189,7 @@ static size_t count_informed(const hf_round *round, hf_time now) {
     return informed;
 }
 
-/* Sends it once to each server that granted and does not know it. */
+/* Writes the token back, once, to each server that granted the lock and does not know the token. */
 static void write_back_token(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_op_spec spec = hf_round_spec(round, &op->spec);

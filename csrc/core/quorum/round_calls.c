@@ -1,4 +1,4 @@
-/* A quorum's other operations: on a hold, or about a key. */
+/* A quorum's other operations: those on a hold, and those on a key. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,12 +27,13 @@ void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
                hf_lost_reason_name(hold->reason));
 }
 
-/* Whether the servers that hold it, with those that did not answer, make no majority. */
+/* Returns whether the servers that hold the lock and those that did not reply cannot be a
+ * majority. */
 static bool is_gone(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
 }
 
-/* Takes one entry off. The other entries may have been abandoned during the release. */
+/* Removes one entry. The others may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
     assert(hold->count > 0);
@@ -85,8 +86,8 @@ static void finish_on_hold(hf_op *op, bool done, hf_time now) {
     else finish_extend(op, done, now);
 }
 
-/* Whether a server has nothing to release: its member hold is not there, or has no more entries
- * than the owner keeps. A record has to be left in any case. */
+/* Returns whether a server has nothing to release: it has no member hold, or one with no more
+ * entries than the owner keeps. A record must always be left. */
 static bool has_nothing_to_release(const hf_op *op, size_t index) {
     const hf_hold *hold = op->round->hold, *member_hold = hold->member_holds[index];
     const hf_client *member = hf_quorum_of(op)->members[index];
@@ -149,7 +150,7 @@ static int compare_values(const void *a, const void *b) {
     return (left < right) - (left > right);
 }
 
-/* The value that a majority has at least. */
+/* Finds the value that a majority reaches. */
 static void read_ttl(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -174,7 +175,7 @@ static hf_lock_info *info_of(const hf_vote *vote) {
     return vote->yes ? vote->op->result.info : NULL;
 }
 
-/* How many members name this owner. */
+/* Returns how many members name this owner. */
 static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
     size_t agree = 0;
     for (size_t i = 0; i < round->count; i++) {
@@ -184,8 +185,8 @@ static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
     return agree;
 }
 
-/* Reads the owner that a majority names. Without one the lock counts as free. The highest token was
- * drawn from the clock that is ahead of the others, so that clock tells for how long it is held. */
+/* Reads the owner that a majority names; without one the lock counts as free. The highest token was
+ * drawn from the fastest clock, so the time held is measured by that clock. */
 static void read_info(hf_op *op, hf_time now) {
     (void)now;
     hf_round *round = op->round;
@@ -212,7 +213,7 @@ static void read_info(hf_op *op, hf_time now) {
     }
 }
 
-/* It was locked if any server had it: what a minority has is broken, too. */
+/* The lock counts as held if any server had it, because a minority's holds are broken, too. */
 static void read_forced(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     size_t locked = 0;
@@ -224,8 +225,7 @@ static void read_forced(hf_op *op, hf_time now) {
     if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
 }
 
-/* How the answers of the members are put together; an operation that is not here wants no more than
- * a majority. */
+/* How the members' replies are combined. Any other operation only needs a majority. */
 static void (*const readers[])(hf_op *op, hf_time now) = {
     [HF_OP_TTL] = read_ttl,
     [HF_OP_INFO] = read_info,
@@ -247,8 +247,8 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* A read waits for every answer that comes soon, or it might miss a majority. So does a failure on
- * a hold, whose member holds show whether it is lost. */
+/* A read waits for every reply that comes soon, because it might otherwise miss a majority. A
+ * failure on a hold also waits, because the member holds show whether the hold is lost. */
 static bool wants_all(const hf_op *op, bool done) {
     if (op->round->hold) return !done;
     return has_reader(op);

@@ -8,7 +8,7 @@
 
 #include "op/operation.h"
 
-/* A server that refused is not asked again for this time, unless the others do not suffice. */
+/* How long a server that refused is not asked again, unless the others are not enough. */
 #define REFUSED_FOR (100 * HF_MS)
 
 /* ---- life ---- */
@@ -104,7 +104,7 @@ void hf_vote_yes(hf_vote *vote) {
     vote->code = HF_OK;
 }
 
-/* Returns the server's reason, or the name of the code if it gave none. */
+/* Returns the server's reason, or the name of the code if the server gave none. */
 static const char *why_not(const hf_op *op) {
     bool from_server = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
     bool bare = from_server && op->request.failure.code == op->failure.code;
@@ -139,8 +139,8 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     }
 }
 
-/* Says why a server did not answer: an operation may have to wait until an earlier one is undone
- * there. */
+/* Returns why a server did not reply. An operation may have to wait there until an earlier one is
+ * undone. */
 static const char *why_silent(const hf_client *member) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
     bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
@@ -155,8 +155,8 @@ void hf_votes_time_out(const hf_op *op) {
     }
 }
 
-/* The operation waits for a command of the renewer, and that for a connection: the connection is
- * tried now, as for a command of the operation itself. */
+/* The operation waits for a command of the renewer, and that command waits for a connection. So
+ * connects now, as for a command of the operation itself. */
 static void retry_now(hf_client *member, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_retry_now(&member->first.links[link], now);
@@ -193,8 +193,8 @@ static bool refused_lately(const hf_client *member, hf_time now) {
     return refused && now < calls->opened_at + REFUSED_FOR;
 }
 
-/* One owner for all servers, and a new one for each attempt, so that what a round leaves behind
- * cannot be taken for the next. */
+/* Chooses one owner for all servers, and a new one for each attempt, so that what a round leaves
+ * behind cannot be mistaken for the next. */
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
@@ -231,8 +231,8 @@ void hf_votes_ask_all(hf_op *op, hf_time now) {
     }
 }
 
-/* Asks the servers that were skipped, since the others are not enough. False: with these they are
- * not either. */
+/* Asks the servers that were skipped, because the others are not enough. Returns false if even all
+ * of them are not enough. */
 bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_tally votes = hf_votes_count(round);
@@ -250,13 +250,14 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     return true;
 }
 
-/* The server granted an acquire, whether that was counted or came too late. */
+/* Returns whether the server granted the acquire, even if the grant was not counted or came too
+ * late. */
 static bool has_got(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
 }
 
-/* Commands under way go on in the background. */
+/* Commands under way continue in the background. */
 void hf_votes_end(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -270,7 +271,8 @@ void hf_votes_end(hf_op *op, hf_time now) {
     }
 }
 
-/* An acquire without a majority leaves nothing: not what it got, nor what it may still get. */
+/* An acquire without a majority leaves nothing behind: neither what it got nor what it may still
+ * get. */
 void hf_votes_roll_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
@@ -283,7 +285,8 @@ void hf_votes_roll_back(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns until when a connection to a member without a vote may turn out to be dead. */
+/* Returns the latest time at which the connection to a member without a vote may turn out to be
+ * dead. */
 static hf_time doubtful_until(const hf_op *op) {
     const hf_round *round = op->round;
     hf_time until = 0;
@@ -296,9 +299,9 @@ static hf_time doubtful_until(const hf_op *op) {
     return until;
 }
 
-/* A majority has answered, but not alike: the others get ten times as long as that took, and at
- * least HF_LEAST_GRACE, counted from when no connection to them can turn out to be dead any more.
- */
+/* If a majority has replied without deciding, the others get ten times as long as that took, at
+ * least HF_LEAST_GRACE, counted from when no connection to them can turn out to be dead any
+ * more. */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
@@ -322,7 +325,7 @@ static void describe(const hf_op *op, char *text, size_t size) {
     }
 }
 
-/* "2 of 5 <done>, 1 yet to answer: s2:6379 busy" */
+/* Writes "2 of 5 <done>, 1 yet to answer: s2:6379 busy". */
 static void say(const hf_op *op, const char *done, char *text, size_t size) {
     char each[HF_FAILURE_TEXT];
     describe(op, each, sizeof each);
@@ -344,7 +347,7 @@ void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now) {
     hf_observe_cut_off(op, code, text, now);
 }
 
-/* A server that has not answered yet does not count as away. */
+/* A server that has not replied yet does not count as away. */
 hf_code hf_votes_code(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     size_t majority = hf_quorum_of(op)->majority;
