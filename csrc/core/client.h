@@ -65,9 +65,9 @@ struct hf_client {
     const hf_decider *decider;
     void (*on_node)(hf_node *node); /* prepares a new node's events link */
     hf_node first;
-    hf_node **nodes;         /* all nodes; points to `only` until a second node is added */
-    size_t node_count;       /* the number of `nodes` */
-    hf_node *only[1];        /* &first */
+    hf_node **nodes; /* all nodes; points to `only` until a second node is added */
+    size_t node_count;
+    hf_node *only[1];
     hf_cluster *cluster;     /* the cluster's map, owned; or NULL */
     hf_ring ring;            /* the ring of HF_MODE_SHARDS, otherwise empty */
     hf_sentinels *sentinels; /* the Sentinels that locate the first node, owned; or NULL */
@@ -169,8 +169,8 @@ typedef struct hf_early_grant {
 
 /* The fields of an acquire on one server. */
 typedef struct hf_op_acquire {
-    char *waiter;              /* the waiter's queue member, owned */
-    size_t waiter_size;        /* the size of `waiter` in bytes */
+    char *waiter; /* the waiter's queue member, owned */
+    size_t waiter_size;
     char place[HF_PLACE_SIZE]; /* its queue place, from the last reply, or "" */
     hf_time placed_at;         /* when the command with that reply was sent */
     hf_early_grant early;      /* ASKING: the last grant that came before the reply */
@@ -242,9 +242,9 @@ typedef struct hf_op_crash {
 
 /* Results for the caller, owned by the operation until hf_op_take_result. */
 typedef struct hf_op_result {
-    long long value;    /* as in hf_result */
-    char *record;       /* acquire of a guard: the record of an earlier run, or NULL */
-    size_t record_size; /* the size of `record` in bytes */
+    long long value; /* as in hf_result */
+    char *record;    /* acquire of a guard: the record of an earlier run, or NULL */
+    size_t record_size;
     hf_reply *reply;    /* command, fenced, once: the reply, or NULL */
     hf_lock_info *info; /* info, watch: the result, or NULL */
 } hf_op_result;

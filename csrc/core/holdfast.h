@@ -6,12 +6,11 @@
  *
  * A client has links, each a connection to one server. For each link the driver does what
  * hf_session_wants returns, writes hf_session_output, passes what it reads to hf_session_feed, and
- * calls hf_session_closed when the socket is closed. It calls hf_client_tick when the time
- * hf_client_deadline has come. After any call that may change something it checks the links and the
+ * calls hf_session_closed when the socket is closed. It calls hf_client_tick at the time that
+ * hf_client_deadline returns. After any call that may change something it checks the links and the
  * deadline again.
  *
- * An operation lives from hf_client_begin to hf_op_end. Everything that its spec points to (names,
- * strings) must live as long.
+ * An operation lives from hf_client_begin to hf_op_end. What its spec points to must live as long.
  *
  * Nothing here is thread-safe: a driver with several threads must hold a mutex. */
 #ifndef HOLDFAST_H
@@ -212,11 +211,11 @@ typedef enum hf_lost_reason {
 /* Returns the reason's name in Lua ("expired", "taken", …); NULL for HF_LOST_NOT. */
 const char *hf_lost_reason_name(hf_lost_reason reason);
 
-/* Returns the caller of the hold. The slice is valid as long as the hold. */
+/* Returns the caller of the hold. The slice points into the hold. */
 hf_slice hf_hold_caller(const hf_hold *hold);
 
-/* Returns the owner under which the hold is stored on the server; for a quorum, the owner of the
- * first member holds. The slice is valid as long as the hold. */
+/* Returns the owner under which the hold is stored on the server. The slice points into the hold;
+ * for a quorum, into its first member hold. */
 hf_slice hf_hold_owner(const hf_hold *hold);
 
 /* A hold as drivers see it. */
@@ -230,7 +229,7 @@ typedef struct hf_hold_view {
     bool renewed;          /* the watchdog renews it */
     hf_time valid_until;   /* it is held only before this time */
     uint32_t count;        /* the server's count of its owner's holds */
-    uint64_t token;        /* the fencing token; 0: none */
+    uint64_t token;        /* the fencing token, or 0 */
 } hf_hold_view;
 
 /* Returns the present state of the hold. */
@@ -260,8 +259,9 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
  * once, when it happens, whichever call or thread discovers it. An all-zero struct is a valid empty
  * ledger. */
 typedef struct hf_losses {
-    hf_lost_reason first;                 /* the reason for the first loss; HF_LOST_NOT before it */
-    uint32_t unreported[HF_LOST_REASONS]; /* by reason: losses not yet returned by hf_losses_take */
+    hf_lost_reason first; /* the reason for the first loss; HF_LOST_NOT before it */
+    uint32_t
+        unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
 } hf_losses;
 
 typedef struct hf_stake hf_stake;
@@ -428,7 +428,7 @@ size_t hf_client_group(const hf_client *client, hf_slice key);
  * leads to its own node. */
 size_t hf_client_node_beside(const hf_client *client, hf_slice key);
 
-/* Returns whether every server has each key, and a majority decides about it. */
+/* Returns whether each key is on every server, and a majority of the servers decides. */
 bool hf_client_is_everywhere(const hf_client *client);
 
 /* Returns whether an operation may be done before all its replies have come. The driver must then
@@ -661,7 +661,7 @@ typedef enum hf_call_returns {
     HF_RETURNS_VALUE,   /* the result's value */
     HF_RETURNS_LEFT,    /* the result's value, or false if it is negative */
     HF_RETURNS_TTL,     /* the result's value, which is a reply to PTTL, converted to seconds */
-    HF_RETURNS_INFO,    /* a table made from the result's info */
+    HF_RETURNS_INFO,    /* the result's info as a Lua table */
     HF_RETURNS_REPLY    /* the result's reply as a Lua value */
 } hf_call_returns;
 
@@ -850,8 +850,7 @@ hf_time hf_op_begun_at(const hf_op *op);
 hf_time hf_op_wait_end(const hf_op *op);
 bool hf_op_is_done(const hf_op *op);
 
-/* Returns whether the operation is waiting until another command for its hold is no longer in
- * flight. */
+/* Returns whether the operation is waiting for another command for its hold to finish. */
 bool hf_op_is_blocked(const hf_op *op);
 
 /* Returns whether the operation may be waiting for a reply, and not for a message, another
@@ -980,13 +979,13 @@ const char *hf_event_name(hf_event_kind kind);
 typedef struct hf_event hf_event;
 
 struct hf_event {
-    hf_event *next; /* the next event in the list, or NULL */
+    hf_event *next;
     hf_event_kind kind;
     const char *code;    /* the code of the failure or reason of the loss, a constant; or NULL */
     const char *class;   /* the name of the class, owned by the client; may be "" */
     hf_time duration;    /* with `timed`: time waited, time held, or time left on the lease */
     bool timed;          /* `duration` is set */
-    uint64_t token;      /* the fencing token; 0: none */
+    uint64_t token;      /* the fencing token, or 0 */
     uint64_t observer;   /* the lock's listener, or 0 */
     hf_slice key, owner; /* stored in `bytes`; for a connection, `key` is its server */
     hf_slice message;    /* CUT_OFF: the message of the failure, stored in `bytes`; else empty */
