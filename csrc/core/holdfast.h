@@ -221,7 +221,7 @@ hf_slice hf_hold_owner(const hf_hold *hold);
 /* A hold as drivers see it. */
 typedef struct hf_hold_view {
     hf_hold_state state;
-    hf_lost_reason reason; /* HF_LOST_NOT if it was not lost */
+    hf_lost_reason reason; /* HF_LOST_NOT if it is not lost */
     bool over;             /* it is lost, being cleaned up, or no longer in the table */
     bool in_table;         /* hf_client_find can find it */
     bool detached;         /* its release is or was detached */
@@ -259,7 +259,7 @@ bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold);
  * once, when it happens, whichever call or thread discovers it. An all-zero struct is a valid empty
  * ledger. */
 typedef struct hf_losses {
-    hf_lost_reason first; /* the reason for the first loss; HF_LOST_NOT before it */
+    hf_lost_reason first; /* HF_LOST_NOT before the first loss */
     uint32_t
         unreported[HF_LOST_REASONS]; /* losses that hf_losses_take has not returned, by reason */
 } hf_losses;
@@ -501,24 +501,24 @@ hf_stats hf_client_stats(const hf_client *client);
 
 /* Totals over all links since the client was created. */
 typedef struct hf_traffic {
-    uint64_t connections; /* connections that were opened */
+    uint64_t connections;
 
     /* Connections after a link's first one. Links for events are not included, because they are
      * closed while nobody waits. */
     uint64_t reconnects;
 
-    uint64_t replies; /* replies that were read */
+    uint64_t replies;
 } hf_traffic;
 
 hf_traffic hf_client_traffic(const hf_client *client);
 
 /* What the client is busy with. */
 typedef struct hf_load {
-    size_t operations; /* operations that are not done */
-    size_t holds;      /* all holds in the table */
-    size_t held;       /* holds that are neither lost nor being cleaned up */
-    size_t renewed;    /* holds that are HELD and renewed by the client */
-    bool to_do;        /* something must still be undone on the server or published */
+    size_t operations;
+    size_t holds;
+    size_t held;    /* holds that are neither lost nor being cleaned up */
+    size_t renewed; /* holds that are HELD and renewed by the client */
+    bool to_do;     /* something must still be undone on the server or published */
 } hf_load;
 
 hf_load hf_client_load(const hf_client *client);
@@ -558,7 +558,6 @@ typedef enum hf_want {
     HF_WANT_CLOSE  /* close the socket, then call hf_session_closed */
 } hf_want;
 
-/* Returns what the driver must do now. */
 hf_want hf_session_wants(const hf_session *session, hf_time now);
 
 /* ---- user and password that the driver fetches (asks_login) ---- */
@@ -687,7 +686,7 @@ typedef enum hf_call_returns {
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
     X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
-    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
+    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* from a plain semaphore */                          \
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
@@ -699,7 +698,6 @@ typedef enum hf_call_returns {
 typedef enum hf_op_kind { HF_OP_LIST(HF_OP_ENTRY) HF_OP_KINDS } hf_op_kind;
 #undef HF_OP_ENTRY
 
-/* A row of HF_OP_LIST. */
 typedef struct hf_op_row {
     const char *name;
     hf_verb verb; /* the program that the kind must have, or HF_VERB_NONE */
@@ -816,14 +814,13 @@ typedef struct hf_lock_info {
     long long ttl_ms;    /* the TTL in milliseconds; negative values as in replies to PTTL */
     long long waiters;   /* the number of waiters in the queue */
     long long ahead;     /* how many are ahead of the waiter that asks; -1 if it is not queued */
-    long long free;      /* the free permits of a semaphore */
+    long long free;      /* of a semaphore */
     long long readers;   /* the readers of a read/write lock; -1 for other kinds */
     uint64_t token;      /* the last fencing token, or 0 */
     long long clock_us;  /* the server's clock when this was read; 0 if unknown */
     long long waited_us; /* how long the first waiter has waited; -1 if unknown or nobody waits */
 } hf_lock_info;
 
-/* The result of an operation. */
 typedef struct hf_result {
     hf_failure failure; /* on success: code HF_OK and an empty text */
 
@@ -917,7 +914,7 @@ extern const double hf_bucket_ends[HF_BUCKETS];
 /* A distribution of durations. */
 typedef struct hf_histogram {
     uint64_t counts[HF_BUCKETS + 1]; /* per bucket, not cumulative; the last bucket is unbounded */
-    hf_time sum;                     /* the sum of all durations */
+    hf_time sum;
 } hf_histogram;
 
 /* The counters of a class. X(name) */
@@ -932,8 +929,8 @@ typedef struct hf_histogram {
 #define HF_CLASS_FIELD(name) uint64_t name;
 typedef struct hf_class {
     char name[HF_CLASS_NAME];
-    uint64_t outcomes[HF_CODES];      /* acquires by code; HF_OK counts those that got the lock */
-    uint64_t losses[HF_LOST_REASONS]; /* losses by reason */
+    uint64_t outcomes[HF_CODES]; /* acquires by code; HF_OK counts those that got the lock */
+    uint64_t losses[HF_LOST_REASONS];
     HF_CLASS_COUNTERS(HF_CLASS_FIELD)
     hf_histogram waited;      /* how long successful acquires took */
     hf_histogram held;        /* how long locks were held, until the release or the loss */

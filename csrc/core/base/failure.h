@@ -18,7 +18,7 @@
     X(CONFLICT, conflict)       /* the key, its counter or its queue is not that of a lock */      \
     X(DENIED, denied)           /* wrong password, missing right or read-only server */            \
     X(NO_QUORUM, no_quorum)                                                                        \
-    X(DUPLICATE, duplicate) /* it was done already */                                              \
+    X(DUPLICATE, duplicate) /* it has already been done */                                         \
     X(MISMATCH, mismatch)   /* the key was used with a different request */                        \
     X(CLOSED, closed)       /* the client was closed */                                            \
     X(SERVER, server)       /* any other error reply */                                            \

@@ -37,8 +37,8 @@ typedef struct hf_routing {
     uint8_t link;            /* the hf_link over which it is sent */
     uint8_t redirects;       /* how many redirections in a row it has followed */
     bool routed;             /* it follows its slot from node to node */
-    bool context_is_op;      /* its context is an hf_op */
-    bool needs_map;          /* it waits for a new map */
+    bool context_is_op;
+    bool needs_map; /* it waits for a new map */
 } hf_routing;
 
 /* The owner sets `done`, `context` and `deadline` before sending, and may set `persists_until`,

@@ -36,16 +36,16 @@ struct hf_cluster {
     uint64_t round;
 
     hf_request query;
-    size_t asked;         /* the last node that was asked */
-    size_t tried;         /* the number of nodes that failed in this round */
-    size_t strangers;     /* how many of these are configured but answer for another cluster */
-    size_t doubted;       /* the first node in this round whose map is in doubt, or SIZE_MAX */
-    bool settles;         /* all nodes were asked, so the doubtful map counts */
-    hf_link link;         /* the link whose requests need the map */
-    hf_time ask_at;       /* when to ask for the map; HF_NEVER while it is good */
-    hf_time asked_at;     /* when a node was last asked, or 0 */
-    hf_code trouble_code; /* the code for `trouble` */
-    char trouble[240];    /* the nodes that failed in this round, and why; may be truncated */
+    size_t asked;     /* the last node that was asked */
+    size_t tried;     /* the number of nodes that failed in this round */
+    size_t strangers; /* how many of these are configured but answer for another cluster */
+    size_t doubted;   /* the first node in this round whose map is in doubt, or SIZE_MAX */
+    bool settles;     /* all nodes were asked, so the doubtful map counts */
+    hf_link link;     /* the link whose requests need the map */
+    hf_time ask_at;   /* when to ask for the map; HF_NEVER while it is good */
+    hf_time asked_at; /* when a node was last asked, or 0 */
+    hf_code trouble_code;
+    char trouble[240]; /* the nodes that failed in this round, and why; may be truncated */
 };
 
 static void ask(hf_cluster *cluster, hf_time now);
@@ -86,8 +86,8 @@ static bool is_used(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Reuses the place of a node that is gone, because clusters are rebuilt while a client lives for
- * years. Returns HF_SLOT_NOBODY if there is none. */
+/* Clusters are rebuilt while a client lives for years, so nodes that are gone make room. Returns
+ * HF_SLOT_NOBODY if none is gone. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
@@ -137,7 +137,7 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.map_round = cluster->round;
 }
 
-/* Notes the failure to report if the deadline comes before the next attempt. */
+/* Sets the failure in case the deadline comes before the next attempt. */
 static void note(hf_request *request, hf_code code, const char *reason) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
@@ -361,8 +361,8 @@ static void judge_ids(hf_cluster *cluster) {
     else if (giver[0] && !cluster->known) cluster->has_ids = false;
 }
 
-/* Gives each node the id that the map has for its address. A node whose address is not in the map
- * keeps its id, because the address may now belong to another cluster. */
+/* Gives each node the id that the map has for its address. A node that the map does not contain
+ * keeps its id, because its address may now belong to another cluster. */
 static void identify(hf_cluster *cluster) {
     judge_ids(cluster);
     if (!cluster->has_ids) return;
@@ -393,7 +393,7 @@ static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     }
 }
 
-/* Moves waiters to the node that now has their key, where they listen and ask for their place. */
+/* Waiters listen, and ask for their place, on the node that now has their key. */
 static void move_waiters(hf_cluster *cluster, hf_time now) {
     for (hf_op *op = cluster->client->ops; op; op = op->next) {
         if (op->done || !op->impl->wait || !op->impl->wait->waits(op)) continue;
@@ -553,8 +553,8 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the node to ask. The first choice is a connected node, then one that has not failed since
- * it last served; after that, one node after the other. */
+/* Returns the node to ask: preferably a connected one, then one that has not failed since it last
+ * served, then one after the other. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
@@ -645,8 +645,7 @@ static void end(hf_client *client) {
     hf_slots_free(&cluster->read);
 }
 
-/* Called after the nodes are freed, because their sessions report failures to the cluster until
- * then. */
+/* Called after the nodes are freed: their sessions report failures to the cluster until then. */
 static void free_cluster(hf_client *client) {
     free(client->cluster);
 }

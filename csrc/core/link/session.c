@@ -242,8 +242,7 @@ static bool refuses_for_now(const hf_session *session) {
     return hf_refusal_may_pass(hf_refusal_of(session->reason), false);
 }
 
-/* A server that accepts connections and closes them at once is not tried more often than one that
- * refuses them. */
+/* A server that closes connections at once is tried no more often than one that refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0 || session->asks_again) {
         session->retry_at = now;
@@ -262,9 +261,8 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
-/* Fails queued requests: after a lost connection those that must not be sent again, and after a
- * failed attempt to connect also those that must not wait for a connection. A `done` may change the
- * queue. */
+/* Fails queued requests: after a lost connection those that must not be sent again; after a failed
+ * attempt to connect also those that must not wait. A `done` may change the queue. */
 static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
@@ -340,8 +338,8 @@ static const char *hang_up_text(const hf_session *session) {
                : "the connection was closed on the first command; is a proxy rejecting EVALSHA?";
 }
 
-/* Returns whether the session gave the connection up because the server did not reply to the
- * log-in. The server may still be there, and reply over the next connection. */
+/* Returns whether the session gave up because the server did not reply to the log-in. The server
+ * may reply over the next connection. */
 static bool has_unanswered_login(const hf_session *session) {
     bool silent = session->state == HF_SESSION_LOGIN && !session->received;
     return silent && session->closing && session->reason_code == HF_UNREACHABLE;
@@ -437,8 +435,8 @@ static bool append_text(hf_buffer *output, const hf_program *program) {
     return true;
 }
 
-/* Sends the program as EVAL with its source, because the server does not know it. Only the head of
- * the command differs. */
+/* The server does not know the program, so this sends EVAL with its source. Only the head of the
+ * command differs. */
 static bool append_eval(hf_session *session, const hf_request *request) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const char *head_end = memchr(request->bytes, '\n', request->size);
@@ -483,7 +481,6 @@ static bool needs_proof(hf_session *session, const hf_request *request, hf_time 
     return session->pinged || hf_session_ping(session, now);
 }
 
-/* The reply to ASKING is ignored. */
 static bool append_asking(hf_session *session) {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
     if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
@@ -622,7 +619,7 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
         return false;
     }
     *heir = *request;
-    heir->routing.context_is_op = false; /* the context is that of the heir */
+    heir->routing.context_is_op = false;
     heir->state = HF_REQUEST_SENT;
     if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
     if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
@@ -823,7 +820,7 @@ static void note_refused_login(hf_session *session) {
     session->asks_again = session->refused_logins == 1;
 }
 
-/* If the user must not ask for the role, a replica is only noticed by its READONLY. */
+/* If the user lacks the right to ask for the role, a replica is only noticed by its READONLY. */
 static bool is_no_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
@@ -896,7 +893,7 @@ static void refuse_stranger(hf_session *session, const char *who) {
     want_close(session, HF_UNREACHABLE, text);
 }
 
-/* If the user must not ask for the id, whatever server is there is used. A server that is not in a
+/* If the user lacks the right to ask for the id, any server is accepted. A server that is not in a
  * cluster is not the node. */
 static void note_id(hf_session *session, const hf_reply *reply) {
     static const char SINGLE[] = "ERR This instance has cluster support disabled";
@@ -1070,8 +1067,7 @@ static void on_unreadable(hf_session *session, hf_time now) {
     hf_request_fail(request, HF_UNREACHABLE, excess, now);
 }
 
-/* Returns whether these bytes are a TLS server's reply to a client without TLS: a record of type
- * 21, version 3.x. */
+/* A TLS server replies to a client without TLS with a record of type 21, version 3.x. */
 static bool is_tls_alert(const char *bytes, size_t size) {
     return size >= 2 && bytes[0] == 0x15 && bytes[1] == 0x03;
 }

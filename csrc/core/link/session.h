@@ -30,7 +30,7 @@
 #define HF_KNOWN_KEY "holdfast_known"
 
 typedef enum hf_session_state {
-    HF_SESSION_CLOSED,  /* no socket */
+    HF_SESSION_CLOSED,
     HF_SESSION_OPENING, /* the driver is connecting */
     HF_SESSION_LOGIN,   /* AUTH, SELECT, CLIENT SETNAME and others await their replies */
     HF_SESSION_READY
@@ -59,9 +59,9 @@ struct hf_session {
     bool follows_master; /* the server is a master that may move */
     bool unresolved;     /* the server's address must be resolved before the next opening */
     bool asks_again;     /* the log-in was refused for the first time; other credentials may work */
-    hf_buffer output;    /* the bytes to write */
-    hf_buffer along;     /* commands to send before the next request; their replies are ignored */
-    size_t along_count;  /* the number of commands in `along` */
+    hf_buffer output;
+    hf_buffer along;    /* commands to send before the next request; their replies are ignored */
+    size_t along_count; /* the number of commands in `along` */
     hf_reader reader;
     hf_request *queue, **queue_end;   /* the requests to send, in order */
     hf_request **replies;             /* the requests that await a reply, as a ring buffer */
@@ -96,8 +96,8 @@ struct hf_session {
     hf_time awaiting_since; /* when the first awaited command was sent */
     uint32_t failed_opens;  /* attempts to connect since the server last replied */
     uint64_t *random;       /* the state of the client's random numbers */
-    hf_code reason_code;    /* the code of `reason` */
-    char reason[160];       /* why there is no connection, or "" */
+    hf_code reason_code;
+    char reason[160]; /* why there is no connection, or "" */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 

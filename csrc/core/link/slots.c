@@ -79,8 +79,7 @@ static uint16_t place_of(hf_slots *slots, const hf_address *node) {
 
 /* ---- the ids of the nodes ---- */
 
-#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* the ids of any further nodes are ignored  \
-                                                       */
+#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* further ids are ignored */
 
 static const hf_slots_member *find_member(const hf_slots *slots, const char *id) {
     for (size_t i = 0; i < slots->member_count; i++) {

@@ -63,7 +63,7 @@ struct hf_holds {
     size_t count, heap_capacity;
     hf_numbers keys, numbers; /* the same holds by key and by number */
     size_t unclaimed;         /* how many of the holds are unclaimed */
-    uint64_t last_number;     /* the number of the last hold */
+    uint64_t last_number;
     uint64_t losses; /* grows with each loss, even one that is entered into a ledger later */
     hf_lent *due;    /* the list of kept locks that are due */
 };
@@ -110,7 +110,6 @@ hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 /* Lets messages name the hold by this number, too, instead of any earlier alias. */
 void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number);
 
-/* Sets the hold's `wait`. */
 void hf_holds_note_wait(hf_holds *holds, hf_hold *hold, uint64_t wait);
 
 /* Counts a hold that is being cleaned up as unclaimed while it is in the table. */

@@ -42,7 +42,7 @@ static size_t keys_of(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
-/* Returns whether the lock has the grant lease that programs use if a call omits it. */
+/* Returns whether calls may omit this lock's grant lease. */
 static bool is_usual(const hf_wire_lock *lock) {
     return lock->kind->has_short_form && lock->grant_lease == 2 * HF_SECOND;
 }
@@ -156,10 +156,10 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
 }
 
-/* Returns the key that has the lease of a hold of a read/write lock. A reader's first lease has a
- * key of its own, a writer's lease is that of the lock. Both keys are sent: while a cluster moves a
- * slot, the lock may have moved and the lease not yet, and the server then refuses the command.
- * `text` has room for both names and HF_NAMES_LEASE more bytes. */
+/* Returns the second key of a hold of a read/write lock: that of a reader's first lease; a writer's
+ * lease is the lock's. While a cluster moves a slot, the lease may not have moved yet, and the
+ * server runs only commands that find both keys. `text` has room for both names and HF_NAMES_LEASE
+ * more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -424,7 +424,7 @@ static hf_verdict acquire_verdict(long long status) {
 }
 
 /* Returns a number of the reply, limited to ±2^53, which no program of ours exceeds, so that sums
- * and differences of a few numbers do not overflow. */
+ * of a few numbers do not overflow. */
 static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
     const long long most = 1LL << 53;
     long long number = hf_reply_integer_at(reply, i, otherwise);

@@ -60,7 +60,7 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time kee
 /* Encodes a forced release for any owner. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
-/* Encodes the command that sets the lease, unless that would shorten a TTL of more than `least_ms`,
+/* Encodes the command that sets the lease, but does not shorten a TTL of more than `least_ms`,
  * which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner. `waiter` is the member
  * that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX

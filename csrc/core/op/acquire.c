@@ -91,7 +91,6 @@ void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
                op->spec.max_waiters);
 }
 
-/* Fails because another owner has the lock. */
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
@@ -270,8 +269,8 @@ static void ask(hf_op *op, hf_time now) {
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
 }
 
-/* Returns until when to ask the server to remove the waiter from the queue. A process that was
- * stopped or suspended when its wait ended gets as much time as any other. */
+/* Returns the deadline for leaving the queue. A process that was stopped or suspended when its wait
+ * ended gets as much time as any other. */
 static hf_time leave_deadline(const hf_op *op, hf_time now) {
     bool late = now > hf_time_add(op->wait.until, least_patience(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
@@ -325,8 +324,8 @@ static hf_time time_of(long long ms) {
 }
 
 /* Returns when to recheck. Waiters recheck one after the other once the time of the holder or of
- * the first waiter is over. They also recheck often enough to notice a dead first waiter that seems
- * alive, at a cost that grows with the logarithm of the crowd. */
+ * the first waiter is over, and often enough to notice a dead first waiter that seems alive, at a
+ * cost that grows with the logarithm of the crowd. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -436,8 +435,8 @@ static hf_hold *released_before(const hf_op *op) {
     return NULL;
 }
 
-/* Returns the caller's hold of the other half of a read/write lock if the renewer has yet to clean
- * it up and has not failed to, or NULL. */
+/* Returns the caller's hold of the other half of a read/write lock if it must be cleaned up and
+ * that has not failed yet, or NULL. */
 static hf_hold *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
@@ -445,8 +444,8 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
 }
 
-/* Returns whether the caller's own release is yet to be carried out. It was sent before this
- * acquire, but had to be sent again, or was given up. */
+/* Returns whether the caller's own release, sent before this acquire, is not done: it had to be
+ * sent again, or was given up. */
 static bool must_follow(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->acquire.behind && op->acquire.behind->in_flight) return true;
@@ -583,7 +582,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
          now);
 }
 
-/* Fails because the server refuses the lock for a reason that waiting would not remove. */
+/* Fails because the server refuses the lock, and waiting would not help. */
 static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     switch (answer->verdict) {
     case HF_VERDICT_STILL_HELD: /* by a hold that this client does not know */
@@ -870,9 +869,8 @@ static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     early->last_token = grant->last_token;
 }
 
-/* Returns false if no grant for our place overtook the reply that named the place. A grant from
- * before the reply's command was sent again does not count: it may come from a master that has
- * failed since. */
+/* Returns false if no grant for our place overtook the reply that named it. A grant from before
+ * that reply's command was sent again may come from a master that has failed since. */
 static bool use_early_grant(hf_op *op, hf_time now) {
     const hf_early_grant *early = &op->acquire.early;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;
@@ -915,7 +913,6 @@ static void on_denied(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* Called when the operation is the youngest waiter of a cycle. */
 static void on_cycle(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING;
     if (waits) cancel(op, HF_DEADLOCK, now);
@@ -942,7 +939,6 @@ static void interrupt(hf_op *op, hf_time now) {
 
 /* ---- time ---- */
 
-/* Returns until when a blocked operation waits. */
 static hf_time patience_end(const hf_op *op) {
     hf_time timeout = op->client->config.session.command_timeout;
     if (op->spec.wait == 0) return op->begun_at + timeout;

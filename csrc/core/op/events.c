@@ -55,10 +55,9 @@ static void send_sharded(hf_node *node, const char *command, const hf_names *nam
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
 
-/* Subscribes to or unsubscribes from Redisson's releases. In a cluster a Redisson client may use
- * either kind of channel. Without a subscription the waiter rechecks at regular times. A tenant's
- * user must not use patterns, which would reveal other tenants' grants. No program counts the
- * subscribers of an operation's own channels. */
+/* In a cluster a Redisson client may use either kind of channel. Without a subscription the waiter
+ * rechecks at regular times. A tenant's user must not use patterns, which would reveal others'
+ * grants. No program counts the subscribers of an operation's own channels. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
     bool sharded = hf_node_is_sharded(node);
@@ -262,9 +261,9 @@ static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
     return grant->kind == kind && hf_slice_equal(grant->key, key);
 }
 
-/* Returns whether a wait of this client that has ended was for the granted lock. Any user who may
- * publish can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the
- * hold with the grant's number, or NULL. */
+/* Returns whether an ended wait of this client was for the granted lock. Any user who may publish
+ * can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the hold with
+ * the grant's number, or NULL. */
 static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_hold *lost) {
     const hf_number *entry = NULL;
     if (!hf_kind_grants(grant->kind)) return false;

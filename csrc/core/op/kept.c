@@ -214,9 +214,8 @@ static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) 
     return (hf_slice){text, HF_UUID_SIZE + 2};
 }
 
-/* Keeps the lock without a caller. Returns false if that is not possible. There is only one idle
- * hold at a time, and an earlier one may still be on its way back to a server that does not
- * answer. */
+/* Keeps the lock without a caller. Returns false if it cannot: there is only one idle hold at a
+ * time, and an earlier one may still be on its way back to a server that does not answer. */
 static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
     char text[HF_UUID_SIZE + 2];
     hf_time grant = client->config.grant_lease;
@@ -287,8 +286,8 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     }
 }
 
-/* Returns the kept lock whose release to the server is under way, perhaps over another connection,
- * or NULL. An acquire that overtakes this release would find the lock taken. */
+/* Returns the kept lock that is being released to the server, perhaps over another connection, or
+ * NULL. An acquire that overtakes this release would find the lock taken. */
 static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
@@ -305,7 +304,7 @@ static bool is_lent(const hf_kept *kept) {
 }
 
 /* Returns the idle lock of this kind to the server. Returns the hold that is on its way back, or
- * NULL if there is none. */
+ * NULL. */
 static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
@@ -335,7 +334,6 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     hf_client *client = op->client;
     hf_slice key = spec->names->key;
-    /* The client has never kept a lock. */
     if (spec->keep == 0 && !client->kept.buckets) return false;
     if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
     if (begin_behind(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
@@ -396,8 +394,8 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 
 /* ---- the end ---- */
 
-/* Returns whether no command for the hold is in doubt. The server could still run such a command
- * while the next caller has the lock. */
+/* Returns whether no command for the hold is in doubt: the server could still run it while the next
+ * caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hold->state == HF_HOLD_HELD && now < hold->valid_until && hold->shortened == HF_NEVER &&
            !hold->at_risk && !hold->uncertain && !client->closed;

@@ -1,12 +1,12 @@
-/* The server does not know the owner of a permit, so a permit that is forgotten remains taken. The
- * renewer settles each call whose reply was lost: an acquire is undone, a release is carried out.
- * Each call has a note on the server, so both happen once, however often and however late their
- * commands are run. Once a command that was sent once has its reply, no copy of it can arrive any
- * more, and its note is deleted.
+/* The server does not know a permit's owner, so a forgotten permit remains taken. The renewer
+ * settles each call whose reply was lost: an acquire is undone, a release is carried out. Each call
+ * has a note on the server, so both happen once, however often and late its commands are run. Once
+ * a command that was sent once has its reply, no copy of it can arrive any more, and its note is
+ * deleted.
  *
- * A message is for all waiters of a client, and there may be permits for only a few of them. The
- * waiters poll one after the other, in the order in which they began: each notifies the next one
- * for which the remaining permits are enough. */
+ * A message is for all waiters of a client, and there may be permits for only a few. The waiters
+ * poll in the order in which they began: each notifies the next one for which the remaining permits
+ * are enough. */
 #include "lock/wire.h"
 #include "op/leave.h"
 #include "op/operation.h"
@@ -14,8 +14,7 @@
 
 #define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* while a call in doubt still has its note */
 #define ANY_COUNT (-1)
-#define TURN (11 * HF_MS) /* equals TURN_MS of the programs, plus the ms in which the key expires  \
-                           */
+#define TURN (11 * HF_MS) /* TURN_MS of the programs, and the ms in which the key expires */
 
 /* Returns whether both ask for permits of the same semaphore. */
 static bool waits_there(const hf_op *op, const hf_op *other) {
@@ -81,8 +80,8 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* Lets the client's next waiter poll that needs at most `count` permits; ANY_COUNT if the number of
- * free permits is unknown. */
+/* Lets the client's next waiter poll for which `count` permits are enough; ANY_COUNT if the number
+ * is unknown. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;

@@ -61,9 +61,9 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
     forget_request(request, reply, now);
 }
 
-/* Sends a command to the client's own server, or to that of one member; with `program`, a call of
- * that program. Its key is the first argument after the command's name, or the first argument of
- * the program. With a timeout of more than TIMEOUT the request also waits for a connection. */
+/* Sends a command, or with `program` a call of it, to one member's server. The key is the program's
+ * first argument, or follows the command's name. With a timeout of more than TIMEOUT the request
+ * also waits for a connection. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
@@ -80,7 +80,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     else request->done(request, NULL, now);
 }
 
-/* Sends the same to all servers of a quorum, or to the only one. */
+/* Sends the same to every server. */
 static void publish(hf_client *client, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_client *holder;

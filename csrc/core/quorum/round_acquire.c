@@ -11,7 +11,7 @@
 #define FIRST_PAUSE (10 * HF_MS)
 #define MOST_PAUSE (200 * HF_MS)
 
-/* A hold that a blocked operation waits for was not added by it, so it remains. */
+/* A blocked operation did not add the hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold == op->round->hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING)
@@ -165,9 +165,8 @@ static bool still_counts(const hf_vote *vote, hf_time now) {
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* Returns the majority-th smallest of the tokens that were issued, or 0 if too few of them count.
- * An earlier hold's token was known to a majority, so any majority of yeses includes a token above
- * it. */
+/* Returns the majority-th smallest token that was issued, or 0 if too few count. An earlier hold's
+ * token was known to a majority, so any majority of yeses includes a higher one. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
