@@ -141,7 +141,8 @@ void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at);
 /* Restores the order of the heap after wake_at was set directly. */
 void hf_holds_resort(hf_holds *holds);
 
-/* Sets when all HELD holds of this lock need attention. Searches the whole table. */
+/* Makes all HELD holds of this lock need attention at `at`, unless they need it earlier. Searches
+ * the whole table. */
 void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at);
 
 /* Returns the hold that needs attention first, or NULL. */

@@ -48,7 +48,7 @@ static void finish(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
 }
 
-/* For an operation that has left nothing on the server. */
+/* Called if the operation has left nothing on the server. */
 static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
@@ -62,7 +62,7 @@ static bool awaits_answer(hf_op *op, hf_time now) {
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
-/* For an operation that may have left something on the server. A re-entry needs no undoing: the
+/* Called if the operation may have left something on the server. A re-entry needs no undoing: the
  * next command for this hold sets the count, or learns what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
@@ -77,13 +77,13 @@ static void undo(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* For an operation that may have left at most a place in the queue. */
+/* Called if the operation may have left at most a place in the queue. */
 static void roll_back(hf_op *op, hf_time now) {
     if (op->acquire.queued) undo(op, now);
     else forget(op, now);
 }
 
-/* For a semaphore without a known holder. */
+/* Used for a semaphore without a known holder. */
 #define FEW "too few permits are free (set the total with the permits option or set_permits)"
 
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {

@@ -19,7 +19,7 @@ hf_time hf_crash_at(const hf_op *op);
 /* Checks if a check is due. */
 void hf_crash_tick(hf_op *op, hf_time now);
 
-/* Frees the operation's state of these checks. */
+/* Ends the operation's checks. */
 void hf_crash_end(hf_op *op);
 
 #endif

@@ -19,7 +19,7 @@ hf_time hf_deadlock_at(const hf_op *op);
  * op->deadlock.cycle and calls on_cycle, now or when the last reply has come. */
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
-/* Frees the operation's state of these checks. */
+/* Ends the operation's checks. */
 void hf_deadlock_end(hf_op *op);
 
 #endif

@@ -13,8 +13,7 @@ void hf_events_open(hf_node *node);
 void hf_events_tick(hf_node *node, hf_time now);
 hf_time hf_events_deadline(const hf_node *node);
 
-/* Returns whether Redisson's releases are published on sharded channels there, as far as is
- * known. */
+/* Returns whether this node has sharded channels for Redisson's releases, as far as is known. */
 bool hf_node_is_sharded(const hf_node *node);
 
 /* Notes that something needs the node's events link, or no longer does. With `again`, a link that

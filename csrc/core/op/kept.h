@@ -48,8 +48,8 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
  * returned, or NULL if there is none. Call again once that hold is gone: there may be another. */
 hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now);
 
-/* Prepares for a forced release of the lock: its present owner is not lent to further callers, and
- * an idle lock is returned first. */
+/* Prepares for a forced release of the lock, which is lent to no further callers: an idle one is
+ * returned first. */
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
 /* Serves entries whose holds have ended or whose locks others want. */

@@ -58,7 +58,7 @@ void hf_op_tick(hf_op *op, hf_time now);
 /* Limits the time of the operation's request to `until`. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
-/* Blocks the operation until hf_client_unblock of this hold, to which it adds a reference. */
+/* Blocks the operation until hf_client_unblock of this hold, to which it must have a reference. */
 void hf_op_block(hf_op *op, hf_hold *hold);
 
 /* Returns the operation's lock with this owner, for encoding commands. */

@@ -64,7 +64,7 @@ static void note_batch_taken(hf_client *client) {
 
 /* ---- renewing ---- */
 
-/* The record is attempted for as long as the lock is held. */
+/* The record is retried for as long as the lock is held. */
 static void follow_lease(const hf_claim *claim) {
     if (!claim->record) return;
     claim->record->deadline = claim->record->persists_until = claim->valid_until;
@@ -203,8 +203,8 @@ static bool encode_batch(hf_task *task, hf_time now) {
     return encoded && hf_client_sync(task->client, &task->request);
 }
 
-/* Encodes the command that sets this lease if the TTL is at least `least_ms`, and removes the mark
- * of the claim's grant. */
+/* Encodes the command that sets this lease, but does not shorten a TTL of more than `least_ms`, and
+ * removes the mark of the claim's grant. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
                           hf_time lease, uint64_t least_ms) {
     hf_names names;
