@@ -352,8 +352,8 @@ static void read_places(hf_cluster *cluster) {
 }
 
 /* Judges whether nodes report the ids of the map. Some services reply to CLUSTER MYID with an id
- * that their maps do not contain. A node without slots does so too, so that decides nothing once a
- * map is known. */
+ * that their maps do not contain. So does a node without slots, which therefore decides nothing
+ * once a map is known. */
 static void judge_ids(hf_cluster *cluster) {
     const char *giver = cluster->client->nodes[cluster->asked]->links[cluster->link].peer_id;
     bool listed = giver[0] && hf_slots_has(&cluster->read, giver);
