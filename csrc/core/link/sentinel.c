@@ -36,8 +36,8 @@ typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
     HF_SENTINEL_ASKED,
     HF_SENTINEL_ANSWERED,
-    HF_SENTINEL_IGNORANT, /* it knows no master with this name */
-    HF_SENTINEL_FAILED    /* the request has the reason */
+    HF_SENTINEL_IGNORANT,
+    HF_SENTINEL_FAILED /* the request has the reason */
 } hf_sentinel_state;
 
 typedef struct hf_sentinel {
@@ -298,7 +298,6 @@ static void end_round(hf_sentinels *sentinels, const hf_address *address, bool m
     resolve_links(sentinels);
 }
 
-/* Returns when a link to the master needs the Sentinels' replies. */
 static hf_time needed_at(const hf_sentinels *sentinels) {
     hf_time soonest = HF_NEVER;
     for (int link = 0; link < HF_LINKS; link++)
@@ -389,7 +388,6 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
 
 /* ---- time ---- */
 
-/* Returns whether something is held, waited for or requested. */
 static bool is_used(const hf_sentinels *sentinels) {
     const hf_client *client = sentinels->client;
     const hf_hold *first = hf_holds_first(&client->holds);

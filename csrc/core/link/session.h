@@ -1,14 +1,12 @@
-/* One connection to one server: logs in, sends commands, matches replies, reconnects.
+/* One connection to one server: logs in, sends commands, matches replies, reconnects. The driver
+ * owns the socket.
  *
  * A session that follows a master must be resolved before each opening (hf_session_resolve). It
  * asks for the server's role at log-in, and keeps a command that a replica refuses.
  *
- * The driver owns the socket: it opens one when the session wants it, writes hf_session_output,
- * passes what it reads to hf_session_feed, and calls hf_session_closed when the socket is closed.
  * Replies come in the order of the commands: replies[first_reply ..] are the requests that await a
- * reply, in order; a dropped request leaves an empty entry there.
- *
- * A subscriber session uses pub/sub: after the log-in every reply is an event for `on_event`.
+ * reply, in order; a dropped request leaves an empty entry there. A subscriber session uses
+ * pub/sub: after the log-in every reply is an event for `on_event`.
  *
  * A connection may die silently: a NAT or a load balancer forgets it, or a host is cut off. A
  * session that receives nothing while it awaits a reply therefore gives the connection up before

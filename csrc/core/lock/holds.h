@@ -1,9 +1,8 @@
 /* The client's holds, and when each one needs attention next.
  *
- * A hold is one lock on one key, from the acquire until the server has forgotten it. Two strings
- * identify it. The caller identifies its holder in this client: a coroutine, or the string of a
- * shared owner. The owner identifies the hold on the server. No two holds have the same owner
- * unless processes share it, so a command that arrives late affects no other hold.
+ * Two strings identify a hold. The caller identifies its holder in this client: a coroutine, or the
+ * string of a shared owner. The owner identifies the hold on the server. No two holds have the same
+ * owner unless processes share it, so a command that arrives late affects no other hold.
  *
  * A hold in the table is found by kind, key and caller. It lives until the table and every handle
  * have dropped their references. heap[0] needs attention first; equal times are served in the order

@@ -35,7 +35,6 @@ typedef struct hf_wire_acquire {
     hf_slice writer;       /* read lock: the owner of the same caller's write lock, or empty */
 } hf_wire_acquire;
 
-/* Encodes an acquire. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 

@@ -44,7 +44,6 @@ static void note_nonsense(hf_request *request) {
         (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
 }
 
-/* Marks the hold lost because the server no longer has it, and fails the operation. */
 static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
     if (hf_hold_can_be_lost(op->hold))
         hf_renewer_lose(op->client, op->hold, hf_lost_reason_of(verdict), now);

@@ -19,8 +19,8 @@
 typedef struct answer {
     hf_request request;
     hf_walk *walk;
-    char *text;     /* the reply, owned; NULL if the server sent none or found nothing */
-    size_t size;    /* the size of `text` in bytes */
+    char *text; /* the reply, owned; NULL if the server sent none or found nothing */
+    size_t size;
     hf_waiter wait; /* `text` read as a wait, or empty */
     size_t head;    /* how many bytes of `text` precede the waiter */
 } answer;
@@ -39,8 +39,8 @@ struct hf_walk {
     char youngest_waiter[HF_WAIT_NAME]; /* that wait */
     char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
     size_t replied, pending; /* how many servers have replied in this step, and how many have not */
-    size_t count;            /* the number of `answers` */
-    answer answers[];        /* one for each server */
+    size_t count;
+    answer answers[]; /* one for each server */
 };
 
 /* ---- asking ---- */

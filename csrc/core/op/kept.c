@@ -239,7 +239,6 @@ static void block(hf_op *op, hf_hold *hold) {
     hf_op_block(op, hold);
 }
 
-/* Releases the idle lock to the server, before the callers' commands. */
 static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
     assert(idle->idle && idle->lent);
     hf_renewer_clean_up(client, idle, now);

@@ -69,7 +69,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
-    if (hold->record) { /* it has no caller */
+    if (hold->record) {
         hf_holds_remove(&client->holds, hold);
         return;
     }

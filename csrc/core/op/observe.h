@@ -1,7 +1,6 @@
-/* A client's counters and histograms for each class of locks, and its list of events.
- *
- * A class is a user-defined name for locks of one use. The list of events is filled only if
- * somebody wants events, and has at most HF_EVENTS_MOST entries, which the driver takes away. */
+/* A client's counters and histograms for each class of locks, and its list of events. The list is
+ * filled only if somebody wants events, and has at most HF_EVENTS_MOST entries, which the driver
+ * takes away. */
 #ifndef HF_OBSERVE_H
 #define HF_OBSERVE_H
 

@@ -381,7 +381,7 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
  * as a renewal, unless replicas must confirm it. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
     hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
-    bool backed = client->config.sync.replicas == 0; /* otherwise no replica has confirmed it */
+    bool backed = client->config.sync.replicas == 0;
     if (backed) claim->valid_until = hf_time_max(claim->valid_until, end);
     hf_renewer_resume(client, claim, sent_at);
 }

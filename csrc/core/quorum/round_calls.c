@@ -175,7 +175,6 @@ static hf_lock_info *info_of(const hf_vote *vote) {
     return vote->yes ? vote->op->result.info : NULL;
 }
 
-/* Returns how many members name this owner. */
 static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
     size_t agree = 0;
     for (size_t i = 0; i < round->count; i++) {

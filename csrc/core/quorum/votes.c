@@ -257,7 +257,6 @@ static bool has_got(const hf_op *op, const hf_vote *vote) {
            !vote->rolled_back;
 }
 
-/* Commands under way continue in the background. */
 void hf_votes_end(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
