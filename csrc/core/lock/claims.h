@@ -12,12 +12,14 @@
  * hold, whose state tells the claim's: ACQUIRING means ASKED, CLEANING_UP means LEAVING, and the
  * claim of any other hold in the table is STANDING.
  *
- * Invariants of a claim: - At most one command that sets its TTL or its owner is in flight. - No
- * lease that is requested for it ends after `max_until`. - While it is STANDING, `valid_until` is
- * not after the end of its lease on the server, unless somebody has ended that lease. - In the
- * table it has a place in the heap, and no other claim has its number. - Only a shared owner has
- * `pending_releases`, and only a kept lock is `idle`. - `same_connection` and `unclaimed` are set
- * only while it is LEAVING. */
+ * Invariants of a claim:
+ * - At most one command that sets its TTL or its owner is in flight.
+ * - No lease that is requested for it ends after `max_until`.
+ * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
+ *   somebody has ended that lease.
+ * - In the table it has a place in the heap, and no other claim has its number.
+ * - Only a shared owner has `pending_releases`, and only a kept lock is `idle`.
+ * - `same_connection` and `unclaimed` are set only while it is LEAVING. */
 #ifndef HF_CLAIMS_H
 #define HF_CLAIMS_H
 
