@@ -1,8 +1,8 @@
 -- abort_on_loss: a count hook checks whether the lock of a running function is lost, and raises an
 -- error in the function.
 --
--- Hooks belong to coroutines, in LuaJIT to all of them together. So one hook looks after all runs
--- of its coroutine, or of all coroutines; the last run takes it away.
+-- Each coroutine has a hook of its own; in LuaJIT all coroutines share one. So one hook serves all
+-- runs of its coroutine, or of all coroutines, and the last run to end removes it.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -14,7 +14,7 @@ local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
 local EVERY = 1000 -- VM instructions between two checks
-local AT_ONCE = 1 -- … when the error has to wait for the end of a call of holdfast
+local AT_ONCE = 1 -- the same, while the error has to wait until a call of holdfast returns
 
 local abort = {}
 
@@ -29,7 +29,7 @@ function abort.is_for(value, lock)
   return type(value) == "table" and getmetatable(value) == Aborted and value.lock == lock
 end
 
--- A check, as those of holdfast.options.
+-- A check like those in holdfast.options.
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
   if value and driver.owner.finish then
@@ -39,8 +39,8 @@ end
 
 -- ---- runs ----
 
--- coroutine -> its innermost run: { lock, outer, inside, depth }; the hook raises only while it is
--- inside the user's function, and not in an on_lost or on_event that is called meanwhile
+-- coroutine -> its innermost run: { lock, outer, inside, depth }. The hook raises only while the
+-- run is inside the user's function, and not in an on_lost or on_event called in the meantime.
 local runs = setmetatable({}, { __mode = "k" })
 local MAIN = {}
 
@@ -78,8 +78,8 @@ end
 
 local library = getinfo(1, "S").source:match("^(.*)abort%.lua$")
 
--- Whether the function at this level runs for the user: inside a call of holdfast an error could
--- keep it from giving back what it has. But what such a call runs for the user it runs in pcall.
+-- Returns whether the function at this level is the user's. An error inside a call of holdfast
+-- could keep that call from releasing what it has; the user's functions that it calls run in pcall.
 local function is_users(level)
   for at = level + 1, math.huge do
     local info = getinfo(at, "Sf")
@@ -92,10 +92,10 @@ end
 
 -- ---- hooks ----
 
-local hooks = setmetatable({}, { __mode = "k" }) -- those of ours
+local hooks = setmetatable({}, { __mode = "k" }) -- the hooks that this module has set
 
--- Lua 5.2 keeps every coroutine that has a hook if gethook was called before the first sethook: the
--- table that it has them in gets its mode there alone.
+-- In Lua 5.2 only sethook makes the table of hooked coroutines weak, and only when it creates the
+-- table. If gethook created it, no coroutine that ever had a hook is collected.
 local function let_hooked_be_collected()
   local hooked = _VERSION == "Lua 5.2" and debug.getregistry()._HKEY
   if not hooked or getmetatable(hooked) then return end
@@ -103,7 +103,7 @@ local function let_hooked_be_collected()
   setmetatable(hooked, hooked)
 end
 
-local compiles = false -- LuaJIT does so when the hook is away
+local compiles = false -- whether LuaJIT compiles again once the hook is removed
 
 -- LuaJIT runs hooks only in its interpreter.
 local function interpret()
@@ -130,7 +130,7 @@ local function check(hook, mask, count)
   error(setmetatable({ lock = lock, key = lock:key(), reason = reason }, Aborted), 0)
 end
 
--- → a function that takes the hook away again
+-- → a function that removes the hook
 local function set_hook()
   local before, mask, count = gethook()
   local function remove()
@@ -154,9 +154,9 @@ local function set_hook()
   return remove
 end
 
-local remove_shared -- LuaJIT: takes the hook of all runs away
+local remove_shared -- LuaJIT: removes the hook that all runs share
 
--- Ends the run, and watches again what it was inside of.
+-- Ends the run; the run around it is the coroutine's innermost one again.
 local function finish(thread, run, remove)
   runs[thread] = run.outer
   if not jit then
@@ -167,8 +167,8 @@ local function finish(thread, run, remove)
   end
 end
 
--- Returns xpcall(fn, …, ...) with an eye on the lock: after a loss fn gets an error. A coroutine
--- that is closed meanwhile gives the lock back.
+-- Returns xpcall(fn, …, ...) and watches the lock: after a loss an error is raised in fn. If the
+-- coroutine is closed before fn returns, the lock is released in the background.
 function abort.call(lock, fn, ...)
   local thread = here()
   local run = { lock = lock, outer = runs[thread], inside = false, depth = notifier.depth() }

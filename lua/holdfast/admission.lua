@@ -1,5 +1,5 @@
--- The fence of a service under nginx, as an access handler: a request with a token below one that
--- was admitted for its resource is answered with 412. See docs/explanation/fencing.md.
+-- The fence of a service under nginx, as an access handler: a request whose token is lower than one
+-- already admitted for its resource gets a 412. See docs/explanation/fencing.md.
 
 local fence = require "holdfast.fence"
 local fence_headers = require "holdfast.fence_headers"
@@ -9,8 +9,8 @@ local admission = {}
 
 ---@class holdfast.admission_options
 ---@field client? holdfast.client the default client
----@field resource? string | fun(): string? what the request writes to; the header Fence-Resource
----@field ttl? number seconds for which the highest token is remembered; 7 days
+---@field resource? string | fun(): string? what the request writes to; default: the header Fence-Resource
+---@field ttl? number seconds for which the highest token is remembered; default 7 days
 
 local function resource_option(value)
   if options.key(value) and options.callable(value) then
@@ -31,7 +31,7 @@ local function answer(status, text)
   return ngx.exit(status)
 end
 
--- These change nothing.
+-- Methods that change nothing need no token.
 local SAFE = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
 
 local function refuse(message, code)
@@ -43,7 +43,7 @@ local function refuse(message, code)
   return answer(503, "try again")
 end
 
--- → the resource | nil: what the request names cannot be one
+-- → the resource | nil if what the request names is not a valid resource
 local function resource_of(opts, header, prefix)
   local resource = opts.resource
   if resource == nil then
@@ -55,7 +55,8 @@ local function resource_of(opts, header, prefix)
   return resource
 end
 
--- `opts` are checked. Returns when the request may go on; else it is answered.
+-- `opts` must be checked already. Returns if the request may continue; otherwise sends the
+-- response.
 function admission.enter(client, opts, defaults)
   if SAFE[ngx.req.get_method()] then return end
   local headers = ngx.req.get_headers(0)

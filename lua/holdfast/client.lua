@@ -35,54 +35,54 @@ meta.__metatable = meta.__name
 
 ---@class holdfast.shard
 ---@field url string
----@field weight? integer its share of the keys, 1 to 100; 1
----@field name? string that its share is computed from, 1 to 255 bytes; its place in the list
+---@field weight? integer its share of the keys, 1 to 100; default 1
+---@field name? string 1 to 255 bytes from which its share is computed; default: its place in the list
 
 ---@class holdfast.client_options
 ---@field url? string redis[s]://[[user:]password@]host[:port][/db], unix://[[user:]password@]/path[?db=N] or
 --- redis+sentinel://[[user:]password@]host[:port][,host[:port]…]/master[/db] or
---- redis+cluster://[[user:]password@]host[:port],…; with rediss+ over TLS; valkey in place of redis; $HOLDFAST_URL
+--- redis+cluster://[[user:]password@]host[:port],…; rediss+ for TLS; valkey may replace redis; default $HOLDFAST_URL
 ---@field servers? (string|holdfast.shard)[] several servers instead of url: 1 to 32 for a quorum, 1 to 64 shards;
 --- without url, servers and mode: the quorum in $HOLDFAST_SERVERS
----@field mode? holdfast.mode how servers are used: "quorum", a majority holds a lock; "shards", each has its own keys
----@field restart_guard? number seconds, 0 to 1e9: in a quorum, a server up for less has no vote; set it to the longest lease in use
+---@field mode? holdfast.mode how servers are used: "quorum", a majority holds each lock; "shards", each has its own keys
+---@field restart_guard? number seconds, 0 to 1e9: in a quorum, a server that has been up for less has no vote; set it to the longest lease in use
 ---@field tls? holdfast.tls_options for rediss://
----@field credentials? fun(server: string, refused: boolean): string, string → user, password of each log-in to a server, in place of
---- those in its URL; nil and a message if there are none now
+---@field credentials? fun(server: string, refused: boolean): string, string returns user and password for each log-in to a
+--- server, in place of those in its URL; nil and a message if there are none now
 ---@field sentinel_user? string login for the Sentinels
 ---@field sentinel_password? string password for the Sentinels
 ---@field sync? holdfast.sync replicas that must have a lock before it counts
 ---@field name? string shown to others as the holder, and sent with CLIENT SETNAME; default "holdfast"
----@field lease? number seconds, 0.001 to 1e9; 30
----@field wait? number seconds that acquire waits, math.huge: forever; default 10
----@field prefix? string before every key
+---@field lease? number seconds, 0.001 to 1e9; default 30
+---@field wait? number seconds that acquire waits; math.huge waits forever; default 10
+---@field prefix? string put before every key
 ---@field tenant? string 1 to 127 bytes: prefix of this user's keys, on a server shared by users who do not trust each other
 ---@field fencing? boolean for locks that do not set it; default true
 ---@field token_ttl? number seconds, for locks that do not set it; default a day
----@field connect_timeout? number seconds; 1
----@field command_timeout? number seconds; 3
----@field grant_lease? number seconds that a granted lock may stay unconfirmed; 2
+---@field connect_timeout? number seconds; default 1
+---@field command_timeout? number seconds; default 3
+---@field grant_lease? number seconds that a granted lock may remain unconfirmed; default 2
 ---@field async_release? boolean for locks and templates that do not set it; default false
 ---@field keep? number seconds, 0 to 60, for locks, mutexes and templates that do not set it; default 0
----@field crash_release? boolean locks of crashed processes on this host are freed at once; default false
+---@field crash_release? boolean free the locks of crashed processes on this host at once; default false
 ---@field class? string for counters and events, for locks that do not set it; default ""
----@field on_event? fun(event: holdfast.event) what happens to its locks and connections
----@field driver? string|table "posix"; "cqueues", "copas", "luv" or your own loop; under ngx_lua "resty", the default
---- there
+---@field on_event? fun(event: holdfast.event) called for what happens to its locks and connections
+---@field driver? string|table "posix", "cqueues", "copas", "luv" or your own loop; under ngx_lua also "resty", the
+--- default there
 
 ---@class holdfast.sync
----@field replicas? integer 1 to 1000; 1
----@field timeout? number seconds, less than command_timeout; 0.1
+---@field replicas? integer 1 to 1000; default 1
+---@field timeout? number seconds, less than command_timeout; default 0.1
 
 local known_sync = { replicas = options.replicas, timeout = options.timeout }
 
 ---@class holdfast.tls_options
----@field ca_file? string PEM file of the authorities to trust; the system's
----@field ca_path? string directory of them, with hashed names
+---@field ca_file? string PEM file of the authorities to trust; default: the system's
+---@field ca_path? string directory of authorities, with hashed names
 ---@field cert? string PEM file of the client's certificate and its chain
----@field key? string PEM file of its key, without a passphrase
+---@field key? string PEM file of the certificate's key, without a passphrase
 ---@field server_name? string name that the server's certificate must match; default: the URL's host
----@field verify? boolean false: accept any certificate, so anyone in between can read and change everything; default true
+---@field verify? boolean false accepts any certificate, so anyone in between can read and change everything; default true
 
 local known_tls = {
   ca_file = options.path,
@@ -127,14 +127,14 @@ local function copy(values, name, value)
   return new
 end
 
--- One step takes several locks at the server, so none of them is kept.
+-- A multi-lock takes its locks atomically at the server, so none of them can be a kept one.
 local multi_options = copy(locks.options, "keep", nil)
 
 local DEFAULT_URL = "redis://127.0.0.1:6379"
 
-local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait and prefix
+local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait, prefix, …
 
--- → the settings as they were checked: what a table answers may change
+-- → a copy of the checked settings: a second read of the user's table could give other values
 local function tls_of(given, loop, level)
   local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
@@ -159,7 +159,7 @@ end
 -- The options of new(options), new(url) and new(url, options).
 local function read(given, more, level)
   if type(more) == "number" then
-    -- new(url:gsub(…)) passes its count; a greater number is meant for something
+    -- new(url:gsub(…)) passes gsub's count; a number of 100 or more is meant as a port
     if more >= 100 then
       error("holdfast.new: put the port in the URL, as in redis://host:6379", level + 1)
     end
@@ -183,8 +183,8 @@ local function read(given, more, level)
   return all
 end
 
--- Without servers in the options, those of the environment.
--- → the options, the name of the place for messages
+-- Takes the servers from the environment if the options name none.
+-- → the options, where the servers come from, for messages
 local function locate(given, level)
   if given.url then return given, "url" end
   if given.servers or given.mode then return given, "servers" end
@@ -204,7 +204,7 @@ local function locate(given, level)
   return all, source
 end
 
--- Raises for bytes that no URL has, which the core would take for a bad port or scheme.
+-- Raises for bytes that no URL contains, which the core would report as a bad port or scheme.
 local function check_bytes(urls, source, level)
   for _, url in ipairs(urls) do
     local wrong = servers.check_bytes(url)
@@ -214,7 +214,7 @@ end
 
 local TWO_LOGINS = "holdfast.new: credentials: leave user and password out of the URL"
 
--- → what fetches user and password for each log-in; nil: they are in the URLs
+-- → a function that fetches user and password for each log-in | nil if they are in the URLs
 local function fetcher_of(given, urls, level)
   if not given.credentials then return nil end
   for _, url in ipairs(urls) do
@@ -223,7 +223,7 @@ local function fetcher_of(given, urls, level)
   return credentials.fetcher(given.credentials)
 end
 
--- `loop`: that of holdfast.testing, in place of the option driver.
+-- `loop`: the loop of holdfast.testing, which replaces the option driver, or nil.
 local function new(given, level, more, loop)
   local source, missing
   given, source = locate(read(given, more, level + 1), level + 1)
@@ -315,7 +315,8 @@ end
 
 local ONE_PROCESS = "^[0-9a-f-]+:[0-9]+$"
 
--- Waiters would free a hold with such an owner when the client that it names has crashed.
+-- Raises for an owner of the form <client uuid>:<n> with crash_release: waiters would free its hold
+-- when the client with that uuid has crashed.
 local function check_owner(client, given, what, level)
   local owner = defaults[client].crash_release and given.owner
   if owner and #owner > 36 and owner:find(ONE_PROCESS) then
@@ -324,7 +325,7 @@ local function check_owner(client, given, what, level)
   end
 end
 
--- The checked options of a lock of this client.
+-- Returns the checked options of a lock of this client.
 local function lock_options(client, given, known_options, what, level)
   if given == nil or given == locks.none then return locks.none end
   given = options.table(given, known_options, what, level + 1)
@@ -334,8 +335,8 @@ local function lock_options(client, given, known_options, what, level)
   return given
 end
 
--- What begins a call about `key`. `without`: what a quorum does not have, if that is what it makes.
--- `name`: of the argument; "key" unless given.
+-- Checks the client and the key of a call. `without`: what the call creates, if a quorum does not
+-- support it; else nil. `name`: the argument's name in messages; default "key".
 local function check_call(self, what, key, without, name)
   check_self(self, meta, what, 3)
   argument(key, options.key, what, name or "key", 3)
@@ -355,7 +356,7 @@ function Client:lock(key, opts)
     defaults[self])
 end
 
--- A lock stored as by SET key owner NX PX, which excludes all clients that use that command. Its
+-- A lock stored like SET key owner NX PX, so it excludes all clients that use that command. Its
 -- owner cannot re-enter it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
@@ -366,7 +367,7 @@ function Client:mutex(key, opts)
     defaults[self], "mutex")
 end
 
--- A read/write lock, which Redisson's RReadWriteLock shares. Does no I/O.
+-- A read/write lock, compatible with Redisson's RReadWriteLock. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
 ---@return holdfast.read_write_lock locks
@@ -376,7 +377,7 @@ function Client:read_write_lock(key, opts)
   return read_write_lock.new(self, key, opts, defaults[self])
 end
 
--- A lock that takes its turn in the list of Redisson's RFairLock. Does no I/O.
+-- A lock whose waiters line up in the list of Redisson's RFairLock. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
 ---@return holdfast.lock lock
@@ -386,7 +387,7 @@ function Client:fair_lock(key, opts)
   return locks.new(self, key, opts, defaults[self], "fair")
 end
 
--- One lock over several keys of this server: all or none. Does no I/O.
+-- A lock on several keys of this server, all or none of which it acquires. Does no I/O.
 ---@param keys string[] all different
 ---@param opts? holdfast.lock_options `wait` is 1.5 seconds for each key by default
 ---@return holdfast.multi_lock lock
@@ -404,7 +405,7 @@ function Client:multi_lock(keys, opts)
   return (multi_lock.new(handles, opts.wait, "client:multi_lock", 2))
 end
 
--- A template that runs functions one by one for each business type and id.
+-- A template that runs functions one at a time for each business type and id.
 ---@param opts? holdfast.one_by_one_options
 ---@return holdfast.one_by_one template
 function Client:one_by_one(opts)
@@ -415,13 +416,13 @@ function Client:one_by_one(opts)
   return one_by_one.new(self, opts, defaults[self])
 end
 
--- Calls fn(...) unless it runs or has run for this key.
+-- Calls fn(...) unless a call for this key is running or has run.
 ---@param key string
 ---@param opts? holdfast.idempotent_options
 ---@param fn holdfast.callback
 ---@param ... any for fn
----@return any ... fn's results, true for none; nil, info, "duplicate"; nil, message, code; fn's
---- results behind these when the end of the run could not be recorded
+---@return any ... fn's results, true for none; nil, info, "duplicate"; nil, message, code, followed by
+--- fn's results if the end of the run could not be recorded
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.callback, ...): ...
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
@@ -434,8 +435,8 @@ function Client:idempotent(key, opts, fn, ...)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
--- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if a call on this
--- key counts for this fire, which came less than half a period ago by the server's clock.
+-- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if another call
+-- on this key, less than half a period ago by the server's clock, counts for this fire.
 ---@param key string
 ---@param period number seconds, 0.1 to 1e9, between two fires
 ---@param opts? holdfast.once_options
@@ -456,14 +457,14 @@ function Client:once(key, period, opts, fn, ...)
   return once.run(self, key, period, defaults[self], opts, fn, ...)
 end
 
--- Calls fn(lock, ...) while holding the lock on `key`; releases it in any case.
+-- Calls fn(lock, ...) while holding the lock on `key`, and releases the lock even if fn raises.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn
 ---@return any ... fn's results, true for none; nil, message, code when fn did not run; nil, message, "lost", results
---- when the lock was lost in the meantime, "conflict" or "not_held" when the release found another type
---- of key or owner
+--- when the lock was lost in the meantime, "conflict" or "not_held" when the release found a different
+--- type of key or owner
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
@@ -476,7 +477,7 @@ function Client:with_lock(key, opts, fn, ...)
   return templates.run(locks.new(self, key, opts, defaults[self]), opts, fn, ...)
 end
 
--- A number of permits, of which each has a lease. Does no I/O.
+-- A semaphore each of whose permits has a lease. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.semaphore_options
 ---@return holdfast.semaphore semaphore
@@ -487,8 +488,8 @@ function Client:semaphore(key, opts)
   return semaphore.new(self, key, opts, defaults[self])
 end
 
--- A number of permits that nobody renews and nothing gives back by itself; Redisson's RSemaphore
--- shares it. Does no I/O.
+-- A semaphore whose permits have no lease: one that is not given back stays taken. Compatible with
+-- Redisson's RSemaphore. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.plain_semaphore_options
 ---@return holdfast.plain_semaphore semaphore
@@ -498,7 +499,8 @@ function Client:plain_semaphore(key, opts)
   return plain_semaphore.new(self, key, opts, defaults[self])
 end
 
--- A count that opens a gate when it is 0; Redisson's RCountDownLatch shares it. Does no I/O.
+-- A gate that opens when a count reaches 0; compatible with Redisson's RCountDownLatch. Does no
+-- I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.latch_options
 ---@return holdfast.latch latch
@@ -508,8 +510,8 @@ function Client:latch(key, opts)
   return latch.new(self, key, opts, defaults[self])
 end
 
--- Writes to what `resource` names are carried out only while no later holder of the lock has written.
--- Does no I/O.
+-- A fence: the server carries out writes to `resource` only while no later holder of the lock has
+-- written. Does no I/O.
 ---@param resource string 1 to 1048576 bytes
 ---@param opts? holdfast.fence_options
 ---@return holdfast.fence fence
@@ -519,7 +521,7 @@ function Client:fence(resource, opts)
   return fence.new(self, resource, opts, defaults[self])
 end
 
--- `kind`: of locks.new.
+-- `kind`: as for locks.new.
 local function with_kind(self, name, kind, key, opts, fn, ...)
   if options.callable(opts) == nil then
     options.not_behind(read_write_lock.with_options, name, name .. "(key, ", 2, fn, ...)
@@ -531,7 +533,7 @@ local function with_kind(self, name, kind, key, opts, fn, ...)
   return templates.run(locks.new(self, key, opts, defaults[self], kind), opts, fn, ...)
 end
 
--- Calls fn(lock, ...) while holding the read lock on `key`; as with_lock.
+-- Calls fn(lock, ...) while holding the read lock on `key`; otherwise like with_lock.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
@@ -543,7 +545,7 @@ function Client:with_read_lock(key, opts, fn, ...)
   return with_kind(self, "client:with_read_lock", "read", key, opts, fn, ...)
 end
 
--- Calls fn(lock, ...) while holding the write lock on `key`; as with_lock.
+-- Calls fn(lock, ...) while holding the write lock on `key`; otherwise like with_lock.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
@@ -555,7 +557,7 @@ function Client:with_write_lock(key, opts, fn, ...)
   return with_kind(self, "client:with_write_lock", "write", key, opts, fn, ...)
 end
 
--- Calls fn(lock, ...) while holding the fair lock on `key`; as with_lock.
+-- Calls fn(lock, ...) while holding the fair lock on `key`; otherwise like with_lock.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
@@ -567,13 +569,13 @@ function Client:with_fair_lock(key, opts, fn, ...)
   return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
 end
 
--- Waits to be the leader, calls fn(term, ...), and waits again when fn has returned or the term is
--- lost. Ends with options.once, term:resign() or client:close().
+-- Waits to become the leader, calls fn(term, ...), and waits again when fn has returned or the term
+-- is lost. Ends after one term with options.once, or with term:resign() or client:close().
 ---@param key string
 ---@param opts? holdfast.lead_options
 ---@param fn holdfast.term_callback
 ---@param ... any for fn
----@return any ... for the last term, as client:with_lock; nil, message, "closed"
+---@return any ... for the last term, as from client:with_lock; nil, message, "closed"
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.term_callback, ...): ...
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
@@ -587,7 +589,8 @@ function Client:lead(key, opts, fn, ...)
   return lead.run(self, key, opts, defaults[self], fn, ...)
 end
 
--- Counters since the client was made: acquires, releases, grants, renewals, losses, connections, …
+-- Counters since the client was created: acquires, releases, grants, renewals, losses, connections,
+-- …
 ---@return holdfast.stats stats
 function Client:stats()
   check_self(self, meta, "client:stats", 2)
@@ -597,7 +600,7 @@ function Client:stats()
   return all
 end
 
--- The same as OpenMetrics text.
+-- The client's counters in the text format of OpenMetrics.
 ---@return string text
 function Client:metrics()
   check_self(self, meta, "client:metrics", 2)
@@ -605,7 +608,8 @@ function Client:metrics()
   return metrics.text(metrics.samples(self))
 end
 
--- Returns the waits of owners for each other. Each cycle is a deadlock: a list of its waits, the oldest first.
+-- Finds out which owners wait for which. Each cycle is a deadlock: a list of its waits, the oldest
+-- first.
 ---@return { cycles: holdfast.wait[][], waits: holdfast.wait[] }? found
 ---@return string? message
 ---@return holdfast.code? code
@@ -616,8 +620,8 @@ function Client:deadlocks()
   return deadlocks.find(self)
 end
 
--- Asks the server for a sign of life.
----@return number? seconds that it took
+-- Sends the server a PING.
+---@return number? seconds until the reply
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload nil, string, holdfast.code
@@ -627,7 +631,7 @@ function Client:ping()
   return driver.ping(self, defaults[self].loop)
 end
 
--- Releases what this client holds and ends its watchdog; later calls fail with "closed".
+-- Releases all that this client holds and ends its watchdog; later calls fail with "closed".
 function Client:close()
   check_self(self, meta, "client:close", 2)
   notify()
@@ -650,34 +654,35 @@ function Client:watchdog()
   return core.watchdog.new(self)
 end
 
--- How many locks it renews.
+-- Returns how many locks the watchdog renews.
 ---@return integer count
 function Watchdog:holds()
   check_self(self, watchdog_meta, "watchdog:holds", 2)
   return core.watchdog.holds(self)
 end
 
--- Whether its thread runs; it starts with the first acquire.
+-- Returns whether the watchdog's thread is running; the first acquire starts it.
 ---@return boolean running
 function Watchdog:is_running()
   check_self(self, watchdog_meta, "watchdog:is_running", 2)
   return core.watchdog.is_running(self)
 end
 
--- Ends the thread until start: meanwhile nothing is renewed but while another call of the client
--- runs.
+-- Ends the thread until start is called. Until then locks are renewed only while a call of the
+-- client is running.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)
 end
 
+-- Starts the thread that stop has ended.
 ---@return boolean started
 function Watchdog:start()
   check_self(self, watchdog_meta, "watchdog:start", 2)
   return core.watchdog.start(self)
 end
 
--- The client's counters that concern renewing.
+-- Returns the client's counters about renewals.
 ---@return table<string, integer> stats
 function Watchdog:stats()
   check_self(self, watchdog_meta, "watchdog:stats", 2)
@@ -692,7 +697,7 @@ function Watchdog:stats()
   }
 end
 
--- The defaults of a client, for what builds locks of its own.
+-- Returns a client's defaults, for modules that create locks themselves.
 local function defaults_of(client)
   return defaults[client]
 end

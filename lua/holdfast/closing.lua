@@ -1,9 +1,9 @@
--- Lua 5.4 and newer: gives back what a coroutine has when coroutine.close ends it. Older Luas
--- cannot read this file.
+-- For Lua 5.4 and newer: releases a coroutine's lock when coroutine.close ends the coroutine. Older
+-- Luas cannot parse this file.
 
 local Guard = {}
 
--- Closing a coroutine must not wait, and may not yield: the background does it.
+-- Closing a coroutine must not wait and cannot yield, so the release happens in the background.
 function Guard:__close()
   if self.lock then self.abandon(self.lock) end
 end
@@ -13,8 +13,8 @@ local function disarm(guard, ...)
   return ...
 end
 
--- Returns run(...). When the coroutine is closed meanwhile, abandon(lock) is called, which does not
--- wait.
+-- Returns run(...). If the coroutine is closed before run returns, calls abandon(lock), which must
+-- not wait.
 return function(abandon, lock, run, ...)
   local guard <close> = setmetatable({ abandon = abandon, lock = lock }, Guard)
   return disarm(guard, run(...))

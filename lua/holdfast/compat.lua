@@ -1,4 +1,4 @@
--- What Lua 5.1 to 5.5 and LuaJIT have under different names, or do differently.
+-- Hides the differences between Lua 5.1 to 5.5 and LuaJIT.
 
 local compat = { jit = rawget(_G, "jit") }
 
@@ -17,9 +17,9 @@ else
   end
 end
 
--- Lua 5.1 counts a tail call as a level of its own; the others forget the function that made it.
--- Returns the level for error, called in compat.error, of the caller that is `level` calls above
--- compat.error.
+-- Returns the level with which compat.error must call error to blame the caller that is `level`
+-- calls above compat.error. Lua 5.1 counts a tail call as a level of its own; other versions drop
+-- the function that made it.
 local function with_tail_calls(level)
   local calls, depth = 0, 2
   repeat
@@ -39,7 +39,7 @@ else
   compat.error = error
 end
 
--- The text of an error value, whatever its __tostring does.
+-- Returns a string for an error value, even if its __tostring raises or returns no string.
 function compat.text(value)
   local fine, text = pcall(tostring, value)
   if fine and type(text) == "string" then return text end
@@ -55,14 +55,14 @@ compat.isyieldable = coroutine.isyieldable or function()
   return thread ~= nil and not is_main
 end
 
--- Returns run(...), and calls abandon(lock) if the coroutine is closed meanwhile: Lua 5.4 and newer
--- can close one.
+-- compat.closing(abandon, lock, run, ...) returns run(...), and calls abandon(lock) if the
+-- coroutine is closed before run returns. Only Lua 5.4 and newer can close a coroutine.
 if _VERSION >= "Lua 5.4" then -- any locale: a digit
   compat.closing = require "holdfast.closing"
 else
   function compat.closing(_, _, run, ...) return run(...) end
 end
 
--- A traceback names functions after the fields of loaded modules. Functions that this module shares
--- with Lua are not in its fields, so it still shows "error" for the user's own call.
+-- A traceback names functions after the fields of loaded modules. Lua's own functions are behind
+-- __index here, so a traceback still shows "error" for the user's own call.
 return setmetatable({}, { __index = compat })

@@ -1,8 +1,8 @@
--- The option `credentials` of a client: a function of the user's that returns the user and the
--- password of a log-in.
+-- The client's option `credentials`: the user's function that returns user and password for a
+-- log-in.
 --
--- No message shows what it has returned. An error that it raises may quote what it has returned
--- before, so the last texts are blotted out.
+-- No message shows what the function has returned. An error that it raises may quote what it
+-- returned last, so those strings are blotted out.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -12,14 +12,14 @@ local engine = core.engine
 
 local credentials = {}
 
-local MOST = 511 -- bytes of a text
+local MOST = 511 -- bytes of a user or a password
 local MOST_REASON = 120 -- bytes of a message
 local ADVICE = 'return user, password, with "" for the default user'
 
--- client -> what fetches for it, where an event loop serves it
+-- client -> its fetcher, if an event loop serves the client
 local fetchers = setmetatable({}, { __mode = "k" })
 
--- → what is wrong with the text, nil: nothing
+-- → what is wrong with the string | nil
 local function wrong(name, text)
   if type(text) ~= "string" then
     local found = text == nil and "nil" or "a " .. type(text)
@@ -42,8 +42,8 @@ local function blot(message, last)
   return message:sub(1, MOST_REASON) .. "…"
 end
 
--- What the function has returned, or raised.
--- → user, password | nil, why there are none, whether the function is at fault
+-- Checks what the user's function has returned, or raised.
+-- → user, password | nil, why there are none, whether a retry is pointless
 local function judge(last, called, user, password)
   if not called then
     return nil, blot("the function raised an error: " .. compat.text(user), last), false
@@ -58,7 +58,7 @@ local function judge(last, called, user, password)
   return user, password
 end
 
--- What asks the function of the user's, for the core.
+-- Returns the function by which the core asks the user's function.
 function credentials.fetcher(fn)
   local last = {}
   return function(server, refused)
@@ -66,13 +66,13 @@ function credentials.fetcher(fn)
   end
 end
 
--- From now on the coroutines of an event loop fetch for this client.
+-- From now on coroutines of an event loop fetch the log-ins of this client.
 function credentials.take(client, fetch)
   fetchers[client] = fetch
 end
 
--- Fetches for this link, for which the core was asked (engine.ask_login), and tells the core.
--- `goes_on()`: whether it still waits for that.
+-- Fetches the log-in that the core wants for this link (engine.ask_login), and passes it to the
+-- core. `goes_on()`: whether the link is still waiting for its log-in.
 function credentials.log_in(client, link, goes_on, server, refused)
   local user, password, is_final = fetchers[client](server, refused)
   if not goes_on() then return end
@@ -80,7 +80,7 @@ function credentials.log_in(client, link, goes_on, server, refused)
   else engine.login_failed(client, link, password, is_final) end
 end
 
--- Whether the client has such a function.
+-- Returns whether coroutines fetch the log-ins of this client.
 function credentials.has(client)
   return fetchers[client] ~= nil
 end

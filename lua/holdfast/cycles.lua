@@ -1,15 +1,15 @@
--- The cycles among waits for each other, in a number of steps that grows with the number of waits
--- and holders, however long a chain is.
+-- Finds the cycles among owners that wait for each other. The number of steps grows with the number
+-- of waits and holders, not with the length of a chain.
 --
--- A wait is { holds = the owners whose caller waits, count = permits it wants, … }. Its goal has
--- holders: a list of owners, `false` for one that is unknown, with `free` where it is a semaphore.
--- It is stuck if a holder's caller is stuck, too; for a semaphore, if the others leave too few
--- permits. All waits count as stuck until one is found that is not, which frees the waits that its
--- holds block, and so on.
+-- A wait is { holds = the owners whose caller waits, count = permits it wants, … }. Its goal is the
+-- lock that it waits for. A goal has holders: a list of owners, `false` for an unknown one, with
+-- the field `free` for a semaphore. A wait is stuck if the caller of a holder is stuck; for a
+-- semaphore, if the holders that are not stuck leave too few permits. All waits count as stuck at
+-- first. Each wait that turns out not to be frees the waits that its holds block, and so on.
 
 local cycles = {}
 
--- What is waited for, once for each list of holders.
+-- Adds the wait to its goal. Waits with the same list of holders share a goal.
 local function add(graph, wait, holders)
   local goal = graph.goals[holders]
   if not goal then
@@ -24,7 +24,7 @@ local function by_count(a, b)
   return (a.count or 1) < (b.count or 1)
 end
 
--- Counts the holders that are stuck, while all waits are.
+-- Counts the goal's stuck holders, while all waits still count as stuck.
 local function connect(graph, goal)
   for _, owner in ipairs(goal.holders) do
     local wait = graph.waits[owner]
@@ -49,7 +49,8 @@ local function free(graph, wait)
   graph.freed[#graph.freed + 1] = wait
 end
 
--- Of a semaphore those that want the fewest permits come first.
+-- Frees the waits that need not wait for a stuck holder. On a semaphore, those that want the fewest
+-- permits come first.
 local function settle(graph, goal)
   while goal.waits[goal.next] and may_go_on(goal, goal.waits[goal.next]) do
     free(graph, goal.waits[goal.next])
@@ -57,7 +58,7 @@ local function settle(graph, goal)
   end
 end
 
--- Leaves those stuck that wait for each other.
+-- Propagates freed waits until only waits in or behind a cycle are stuck.
 local function reduce(graph)
   while #graph.freed > 0 do
     local wait = table.remove(graph.freed)
@@ -68,7 +69,8 @@ local function reduce(graph)
   end
 end
 
--- The first owner that is stuck and, for its own wait, the first one of another wait.
+-- Sets goal.first to the first stuck owner and goal.other to the first one that belongs to a
+-- different wait.
 local function blockers(graph, goal)
   for _, owner in ipairs(goal.holders) do
     local wait = graph.waits[owner]
@@ -82,14 +84,14 @@ local function blockers(graph, goal)
   end
 end
 
--- The owner of a hold that is stuck and that this wait waits for, rather not its own.
+-- Returns a stuck owner that this wait waits for, if possible one that is not its own.
 local function blocker(graph, wait)
   local goal = graph.goal_of[wait]
   if not goal.first then blockers(graph, goal) end
   return graph.waits[goal.first] == wait and goal.other or goal.first
 end
 
--- Follows the waits from this one to one that is known. → the cycle on this way | nil
+-- Follows the waits from this one until it meets one already visited. → the cycle found | nil
 local function walk(graph, wait, places)
   local path, from = {}, graph.walked
   while not places[wait] do
@@ -105,9 +107,9 @@ local function walk(graph, wait, places)
   return cycle
 end
 
--- `waits`: by owner. `holders_of(wait)`: the same list for the same goal. `goes_on(wait)`: whether
--- a wait that is stuck goes on. Sets `holder` of each wait that is stuck.
--- → a list of cycles, lists of waits
+-- `waits`: owner -> its wait. `holders_of(wait)` returns the same list for the same goal.
+-- `goes_on(wait)` returns whether a stuck wait is still waiting. Sets `holder` of each stuck wait.
+-- → a list of cycles, each a list of waits
 function cycles.find(waits, holders_of, goes_on)
   local graph = {
     waits = waits, goals = {}, goal_of = {}, held = {}, stuck = {}, freed = {}, walked = 0,

@@ -1,11 +1,11 @@
--- Finds which owner waits for which: reads the queues, the holders and what waiting owners publish
--- about themselves. Changes nothing.
+-- Finds out which owner waits for which: reads the queues, the holders and what waiting owners
+-- publish about themselves. Changes nothing.
 --
 -- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
--- holder with this owner waits (docs/reference/protocol.md). A caller is stuck if the owner that it
--- waits for waits and is stuck, too: the owner of a lock; for a writer, one of the readers; for
--- permits, enough owners to leave too few. From each that is stuck the way leads into a cycle. Each
--- key, queue and client is read once, however many wait there.
+-- caller of this owner waits (docs/reference/protocol.md). A caller is stuck if the owner that it
+-- waits for is stuck, too: the lock's owner; for a writer, one of the readers; for permits, so many
+-- owners that too few permits are left. From each stuck caller the waits lead into a cycle. Each
+-- key, queue and client is read once, however many waiters it has.
 
 local cycles = require "holdfast.cycles"
 local core = require "holdfast.core"
@@ -18,13 +18,13 @@ local replies = require "holdfast.replies"
 local deadlocks = {}
 
 local PAGE = 200
-local MOST_WAITERS = 100 -- of one queue that are listed
+local MOST_WAITERS = 100 -- that are listed for one queue
 local kinds, wire = core.kinds, core.wire
 local prefixes = wire.prefixes
 
 local command = replies.command
 
--- The nodes to ask: of a cluster once it has answered.
+-- Returns the nodes to ask. A client of a cluster knows them only after the first reply.
 -- → list | nil, message, code
 function deadlocks.nodes(client)
   local nodes = core.client.nodes(client)
@@ -46,8 +46,8 @@ local function scan_node(client, node, pattern, visit)
   return true
 end
 
--- Calls visit(key, node) for each key that matches, page by page on one node after the other. In a
--- quorum a minority may be away, because a majority has all that counts.
+-- Calls visit(key, node) for each matching key, page by page, one node after the other. In a quorum
+-- a minority may be down, because a majority has everything that counts.
 -- → true | nil, message, code
 function deadlocks.scan(client, pattern, visit)
   local nodes, message, code = deadlocks.nodes(client)
@@ -62,8 +62,8 @@ function deadlocks.scan(client, pattern, visit)
   return true
 end
 
--- What belongs to others, by its type, by rights or because nothing of ours is that large, is
--- passed over; any other failure is the result of the whole.
+-- Codes of keys that belong to other applications, which are skipped, as is anything too large to
+-- be holdfast's. Any other failure makes the whole search fail.
 local FOREIGN = { conflict = true, denied = true }
 
 -- → what was read | nil
@@ -83,8 +83,8 @@ local function info_of(graph, key, kind)
   return noted(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
 end
 
--- Reads at most `count` items beside the key. An item that is too large is none of ours.
--- → a table, how many were asked for, whether there may be more
+-- Reads at most `count` items on the key's node. Skips an item that is too large to be holdfast's.
+-- → the items, how many were asked for, whether there may be more
 local function page_beside(graph, key, words_of, from, count)
   local node = driver.node_beside(graph.client, key)
   local reply, message, code, asked = pages.shrink(count, function(most)
@@ -94,8 +94,9 @@ local function page_beside(graph, key, words_of, from, count)
   return page, asked, #page == asked or pages.is_too_large(message, code)
 end
 
--- Iterates over the first items of a list or a sorted set beside the key, page by page. What leaves
--- its front meanwhile may hide others for this time. `words_of(from, count)`: of the command
+-- Iterates over the first `most` items of a list or a sorted set on the key's node, page by page.
+-- An item that leaves the front in the meantime may make this run skip others. `words_of(from,
+-- count)` returns the words of the command that reads a page.
 local function each_beside(graph, key, words_of, most)
   local from, page, at, count, more = 0, {}, 0, PAGE, true
   return function()
@@ -108,7 +109,7 @@ local function each_beside(graph, key, words_of, most)
   end
 end
 
--- All items of the list or the sorted set with this name.
+-- Iterates over all items of the list or the sorted set with this name.
 local function each_of_all(graph, key, read, name)
   return each_beside(graph, key, function(from, count)
     return { read, name, from, from + count - 1 }
@@ -117,17 +118,19 @@ end
 
 -- ---- the graph ----
 
--- Of a quorum each server is asked, as clients publish names and waits on all of them.
+-- → the servers of a quorum | nil for any other client. Each server of a quorum must be asked,
+-- because clients publish names and waits on all of them.
 local function nodes_of_quorum(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or nil
 end
 
--- How many permits this owner has, by its text.
+-- Returns how many permits this owner wants, a number at the end of its string.
 local function count_of(owner)
   return locale.number(owner:match("%*(%d+)$") or "1")
 end
 
--- What the ids of a permit's owner begin with, and end in two bytes that count them.
+-- Returns the stem of the owner's permit ids: all but their last two bytes, which count the
+-- permits.
 local function stem_of(owner)
   local number = locale.number(owner:match("^:(%d+)", 37) or "0")
   local hex = owner:sub(1, 8) .. owner:sub(29, 36) .. ("%08x"):format(number % 4294967296)
@@ -136,7 +139,8 @@ local function stem_of(owner)
   end)
 end
 
--- The owners of permits that wait are known by their stems; false: another one.
+-- Returns the owners of the permits in use. Only owners that wait for something are known, by their
+-- stems; the others are `false`.
 local function permit_holders(graph, key, kind)
   local info = info_of(graph, key, kind)
   local list = { free = info and info.free or 0 }
@@ -146,7 +150,7 @@ local function permit_holders(graph, key, kind)
   return list
 end
 
--- info names only one of several readers.
+-- Reads all readers of the lock, because info names only one.
 local function readers(graph, key)
   local list, cursor, count = {}, "0", PAGE
   repeat
@@ -164,7 +168,8 @@ local function readers(graph, key)
   return list
 end
 
--- The owners of the lock at the key: a list, with `free` permits.
+-- Returns the list of owners that hold what this wait waits for; for a semaphore with the field
+-- `free`, the number of free permits.
 local function holders_of(graph, wait)
   local key, kind = wait.key, wait.kind
   local id = kind .. ":" .. key
@@ -181,7 +186,8 @@ local function holders_of(graph, wait)
   return list
 end
 
--- The waiters in the queue of this key, as a set. Redisson's list has the owners.
+-- Returns the set of waiters in the queue of this wait's key. Redisson's list contains their
+-- owners.
 local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
   local name = wire.names(wait.kind, key).queue
@@ -194,7 +200,7 @@ local function waiters_of(graph, wait)
   return set
 end
 
--- Whether the waiter's client is subscribed on a node; assumed if the query is refused.
+-- Returns whether the waiter's client is subscribed on a node, or true if the query is refused.
 local function does_listen(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
     local reply = ask(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)
@@ -209,7 +215,7 @@ local function listens(graph, wait)
   return graph.listening[uuid]
 end
 
--- A quorum has no queue.
+-- Returns whether the wait is still going on. In a quorum, which has no queue, that is assumed.
 local function goes_on(graph, wait)
   return graph.nodes or waiters_of(graph, wait)[wait.waiter] and listens(graph, wait)
 end
@@ -232,7 +238,7 @@ local function add_wait(graph, name, node)
   if names.is_owner(owner) then graph.by_stem[stem_of(owner)] = owner end
 end
 
--- A waiter in the queue of the key, which may have published its wait.
+-- Adds a waiter found in the key's queue, unless it is known because it has published its wait.
 local function add_waiter(graph, key, waiter, kind)
   local wait = graph.by_waiter[waiter]
     or { waiter = waiter, kind = kind, key = key, holds = {} }
@@ -288,7 +294,7 @@ local function rows(graph, waits)
   return list
 end
 
--- A cycle begins with the owner that has waited longest.
+-- Rotates the cycle so that it begins with the wait that has lasted longest.
 local function from_oldest(cycle)
   local oldest, list = 1, {}
   for i, wait in ipairs(cycle) do

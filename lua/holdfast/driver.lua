@@ -1,5 +1,5 @@
--- How the API reaches a server: the core's own calls, which block, or those of an event loop for
--- the clients that one serves.
+-- How the API reaches a server: by the core's own calls, which block, or, for clients served by an
+-- event loop, by the calls of that loop.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -16,7 +16,7 @@ if under_ngx and ngx.config.subsystem == "stream" then
   error("holdfast works only in nginx's http {}, not in stream {}; see docs/how-to/openresty.md", 0)
 end
 
--- What runs this process.
+-- The environment that this process runs in: nginx, or none.
 local host = under_ngx and require "holdfast.loop.ngx" or loops.none
 local owner = host.owner
 
@@ -35,7 +35,7 @@ for _, name in ipairs(loops.names) do names[#names + 1] = name end
 local known = {}
 for _, name in ipairs(names) do known[name] = true end
 
--- A check, as those of holdfast.options.
+-- A check like those in holdfast.options.
 function driver.check(value)
   if type(value) == "table" then return loops.check(value) end
   if not known[value] then
@@ -43,8 +43,8 @@ function driver.check(value)
   end
 end
 
--- The loop that this option names; nil: none, its calls block.
--- → the loop | nil, why it cannot be had
+-- Finds the loop that this option names.
+-- → the loop | nil if calls block | nil, why the loop is not available
 function driver.loop(value)
   value = value or driver.default
   if value == "posix" then return nil end
@@ -52,18 +52,18 @@ function driver.loop(value)
   return loops.get(value)
 end
 
--- What core.client.new needs to know of it, as { name = true }.
+-- Returns what core.client.new needs to know about the loop, as { name = true }.
 function driver.settings(loop)
   return loop and loop.settings or {}
 end
 
--- Why these options of TLS cannot be had with it; nil: they can.
+-- Returns why this loop does not support these options of TLS, or nil.
 function driver.check_tls(loop, tls)
   if loop and loop.check_tls then return loop.check_tls(tls) end
 end
 
--- Raises, at the line of the caller, where the functions that run under locks like this one take
--- turns and would share LuaJIT's one hook, or where C has set a hook, which Lua cannot restore.
+-- Raises an error that blames the caller if abort_on_loss cannot work: if C has set a hook, which
+-- Lua cannot restore, or if coroutines of an event loop would share LuaJIT's single hook.
 function driver.check_hooks(lock)
   if type(debug.gethook()) == "string" then
     pump.raise "holdfast: abort_on_loss does not work alongside a debug hook set from C; check lock:lost(), or set on_lost"
@@ -76,8 +76,8 @@ end
 
 -- ---- calls ----
 
-local blocking = {} -- the core's own
-local looping = false -- there is a client that an event loop serves
+local blocking = {} -- the core's own calls
+local looping = false -- whether an event loop serves any client
 
 local function begin_beside(lock, ...)
   local kind, seconds, record = data(lock).beside(...)
@@ -98,11 +98,11 @@ local function acquire_beside(lock, seconds)
   error(err, 0)
 end
 
-local watching = false -- there is a lock with data.beside
+local watching = false -- whether any lock has data.beside
 
--- From now on acquires of this lock run other operations beside them, one after the other:
--- beside(...) gets the results of one and returns kind, seconds and record of the next; nil: the
--- acquire ends.
+-- From now on each acquire of this lock runs other operations alongside, one after the other:
+-- beside(...) gets the results of one and returns kind, seconds and record of the next, or nil to
+-- end the acquire.
 function driver.run_beside(lock, beside)
   watching = true
   data(lock).beside = beside
@@ -135,7 +135,7 @@ for _, kind in ipairs { "acquire", "release" } do
   end
 end
 
--- Releases in the background all holds that were acquired through this handle, by any caller.
+-- Releases, in the background, all holds that any caller acquired through this handle.
 function driver.abandon(lock)
   raw.abandon(lock)
   local of = data(lock)
@@ -143,14 +143,14 @@ function driver.abandon(lock)
   if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
 end
 
--- Ends a wait for this lock that gives way: it is "interrupted". A blocking client has none while
--- others run.
+-- Ends a wait for this lock that gives way; the wait returns "interrupted". On a client whose calls
+-- block, no other code runs during a wait, so there is none to end.
 function driver.interrupt(lock)
   local of = data(lock)
   if of.loop then pump.interrupt(pump.of(of.client, of.loop), of.gives_way) end
 end
 
--- For a client that an event loop serves: does it in the background.
+-- Starts the operation in the background, where a client served by an event loop carries it out.
 local function do_later(lock, kind, count)
   local of = data(lock)
   raw.begin(lock, kind, count):abandon()
@@ -162,13 +162,13 @@ function driver.give_later(lock)
   do_later(lock, "give", data(lock).permits)
 end
 
--- The time, in seconds, by which the calls on this lock wait.
+-- Returns the time in seconds, by the clock that times this lock's calls.
 function driver.now(lock)
   local loop = data(lock).loop
   return loop and loop.now and loop.now() or core.now()
 end
 
--- Whether the caller can wait: a coroutine that is closed cannot.
+-- Returns whether the caller can wait. A coroutine that is being closed cannot.
 function driver.can_wait(lock)
   local loop = data(lock).loop
   return not loop or loop.check()
@@ -189,26 +189,26 @@ function driver.ping(client, loop)
   return core.client.ping(client)
 end
 
-local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, where it has one
+local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, if it has one
 
 function driver.take(client, loop)
   loops_of[client] = loop
   looping = looping or loop ~= nil
 end
 
--- As core.client.command.
+-- Like core.client.command, for any client.
 function driver.command(client, words, node, within)
   local loop = loops_of[client]
   if loop then return pump.command(client, loop, words, node, within) end
   return core.client.command(client, words, node, within)
 end
 
--- The node for a command on a name beside the key, such as its queue; nil: the node of its first
--- argument. Shards keep it on the key's server, whatever its own name is.
+-- Returns the node for a command on a name that belongs to a key, such as its queue, or nil if the
+-- name itself leads to the right node. With shards, such names are on the key's server.
 driver.node_beside = core.client.node_beside
 
--- A lock of the client on a key as on the server, without the client's prefix, to read its state.
--- `within`: seconds after which a read fails; nil: command_timeout.
+-- Returns a lock handle to read the state of a key, given as it is on the server: the client's
+-- prefix is not added. `within`: seconds after which a read fails; nil means command_timeout.
 function driver.reader(client, key, kind, within)
   return raw.new(client, {
     client = client, key = key, kind = kind, loop = loops_of[client], lease = 1, wait = 0,
@@ -227,8 +227,8 @@ end
 
 core.lock_type.__tostring = owner.around_question(core.lock_type.__tostring)
 
--- Begins a release or a complete that nobody waits for, where the caller may be unable to wait. A
--- failure is logged.
+-- Starts a release or a complete without waiting for it, because the caller may be unable to wait.
+-- Logs a failure.
 function driver.detach(lock, kind, seconds, record)
   if not data(lock).loop then return host.report(blocking[kind](lock, seconds, record)) end
   owner.forget(lock)

@@ -1,8 +1,8 @@
--- on_event, on_change: what happens to locks and connections, and who leads, reported in the Lua
--- state that made the client, by the call that finds it.
+-- on_event and on_change report what happens to locks and connections, and who leads. They are
+-- called in the Lua state that created the client, during a call of holdfast that notices the
+-- event.
 --
--- The core collects events only if there is a listener. Before the first listener nothing here
--- runs.
+-- The core collects events only if there is a listener; until then nothing in this file runs.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -12,7 +12,8 @@ local notifier = require "holdfast.notifier"
 
 local events = {}
 
--- What was made before package.loaded was cleared is reported by the library that is loaded now.
+-- The state outlives a cleared package.loaded, so that the library loaded last also reports events
+-- of clients created before.
 local shared = core.shared.events or {
   clients = setmetatable({}, { __mode = "k" }),
   numbers = setmetatable({}, { __mode = "k" }),
@@ -20,12 +21,12 @@ local shared = core.shared.events or {
   last_number = 0,
 }
 core.shared.events = shared
-local clients = shared.clients -- client -> its listener, or true: only locks of it have any
-local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener -> its number
+local clients = shared.clients -- client -> its listener, or true if only its locks have listeners
+local numbers, listeners = shared.numbers, shared.listeners -- a lock's listener <-> its number
 local failed = setmetatable({}, { __mode = "k" }) -- listeners whose error was reported
 local installed = false
 
-events.heeded = false -- there has been an on_event, or an on_lost
+events.heeded = false -- whether there has been an on_event or an on_lost
 
 local function warn(message)
   local ngx = rawget(_G, "ngx")
@@ -60,7 +61,7 @@ local function add_holder(list, acquire)
   end
 end
 
--- `acquire`: one that has just failed, of events.name_holder; nil: none
+-- `acquire`: the acquire that has just failed, from events.name_holder, or nil
 local function gather(add, acquire)
   for client, listener in pairs(clients) do
     local list = core.client.events(client) or {}
@@ -77,8 +78,8 @@ end
 
 local notices = notifier.new(gather, call)
 
--- For the event of a wait for the lock that has just failed, if it is not delivered yet.
--- `who`: { host, pid, name }
+-- Adds the holder to the event of a wait for the lock that has just failed, unless the event has
+-- been delivered. `who`: { host, pid, name }
 function events.name_holder(lock, who)
   if not installed or not who then return end
   local client, key = core.lock.data(lock).client, core.lock.key(lock)
@@ -90,7 +91,8 @@ function events.notify()
   if installed then notices:notify() end
 end
 
--- Calls listener(what) when the events before it were reported. `option`: its name in messages.
+-- Calls listener(what) after the earlier events are reported. `option`: the listener's name in
+-- messages.
 function events.report(listener, what, option)
   notices.add { listener, what, option }
 end
@@ -100,11 +102,11 @@ local function notify_after(...)
   return ...
 end
 
--- Calls that give the caller something, and what undoes it in the background when the caller's
--- coroutine is closed while a listener waits.
+-- Calls that give the caller something, and the functions that undo them in the background if the
+-- caller's coroutine is closed while a listener waits.
 local TAKING = { acquire = driver.leave, acquire_all = driver.leave_all, take = driver.give_later }
--- Calls that are not about a hold of the caller, but also report what has happened. A look at the
--- holder must not: the event of the wait that it names is still to be delivered.
+-- Other calls that report what has happened, although they are not about a hold of the caller. The
+-- call that reads the holder must not: it runs before the event that it completes is delivered.
 local OTHER_CALLS = { "force_release", "take", "await" }
 
 local function notify_taken(undo, what, taken, ...)
@@ -130,7 +132,7 @@ local function install()
   driver.add_notifier(notices)
 end
 
--- From now on each call reports what it did, and what events.report has been given.
+-- From now on each call reports what it did, and what was passed to events.report.
 events.install = install
 
 -- The client's listener is called for all its locks and connections.
@@ -140,7 +142,7 @@ function events.watch(client, listener)
   core.client.watch(client)
 end
 
--- A further listener of the client, called before the one that it has.
+-- Adds a listener to the client, called before the one that the client already has.
 function events.listen_too(client, listener)
   local known = clients[client]
   if type(known) ~= "function" then return events.watch(client, listener) end
@@ -150,7 +152,7 @@ function events.listen_too(client, listener)
   end)
 end
 
--- → a number for the lock, 0: it has no listener
+-- → a number for the lock's listener, or 0 if it has none
 function events.observer(client, listener)
   if not listener then return 0 end
   install()

@@ -22,10 +22,10 @@ Fence.__index = Fence
 Fence.__name = "holdfast.fence"
 
 local WEEK = 7 * 24 * 3600
-local MOST_WORDS = 4000 -- of one command: a program hands no more to the server
+local MOST_WORDS = 4000 -- in one command; a program cannot pass more to the server
 
 ---@class holdfast.fence_options
----@field ttl? number seconds that the fence is kept after the last write, math.huge: forever; default 7 days
+---@field ttl? number seconds that the fence is kept after the last write; math.huge keeps it forever; default 7 days
 
 local fence = { options = { ttl = options.token_ttl } }
 
@@ -70,19 +70,19 @@ add(all, "del pfmerge sdiffstore sinterstore sunionstore unlink")
 add(every_other, "mset msetnx")
 add(counted, "zdiffstore zinterstore zunionstore")
 
--- The names of the commands that a fence takes, in no order.
+-- Returns the names of the commands that a fence accepts, in no particular order.
 function fence.commands()
   local names = {}
   for name in pairs(KEYS) do names[#names + 1] = name end
   return names
 end
 
--- The keys of such a command, given as texts.
+-- Returns the keys of such a command. `words`: the command as strings.
 function fence.keys(words)
   return KEYS[locale.lower(words[1])](words)
 end
 
--- A number as Redis reads it, with all its digits.
+-- Converts a number to a string that Redis can read, with all its digits.
 local function text_of(value)
   if type(value) ~= "number" then return value end
   if math.type and math.type(value) == "integer" then return ("%d"):format(value) end
@@ -117,7 +117,7 @@ local function check_lock(value)
   end
 end
 
--- → the token | nil, how the lock was lost
+-- → the token | nil, the reason if the lock was lost
 local function token_of(lock)
   if lead.is_term(lock) then return lead.token_of(lock) end
   local token = raw.token(lock)
@@ -145,7 +145,7 @@ local function name_of(key)
   return core.wire.prefixes.fence .. (key:find("{", 1, true) and ":" .. key or ("{%s}"):format(key))
 end
 
--- `given` is checked, `defaults` are the client's.
+-- `given` must be checked already; `defaults` are the client's.
 function fence.new(client, key, given, defaults)
   local ttl = given.ttl or WEEK
   return setmetatable({
@@ -155,7 +155,7 @@ function fence.new(client, key, given, defaults)
   }, Fence)
 end
 
--- Raises unless the program may use all of these keys beside the resource.
+-- Raises unless one program can use all of these keys together with the resource.
 local function check_keys(self, keys, what)
   local home = core.client.group(self.client, raw.key(self.handle))
   for _, key in ipairs(keys) do
@@ -191,7 +191,7 @@ local function words_of(self, commands, token, lock_key, what)
   return words, key_count
 end
 
--- The last answer is an error: the commands before it have run, those behind it have not.
+-- The last reply is an error: the commands before it have run, those after it have not.
 local function failed(self, commands, count, said)
   local name = locale.lower(commands[count][1])
   local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
@@ -211,7 +211,7 @@ local function texts_of(commands)
   return all_words
 end
 
--- → the list of answers | nil, message, code
+-- → the list of replies | nil, message, code
 local function send(self, lock, commands, what)
   notify()
   commands = texts_of(commands)
@@ -228,7 +228,8 @@ local function send(self, lock, commands, what)
   return answers
 end
 
--- For a holder elsewhere that has sent its token and its lock's key. → as Fence:claim
+-- Claims the resource for a remote holder, which has sent its token and its lock's key.
+-- → like Fence:claim
 function fence.admit(self, token, lock_key)
   notify()
   local words, key_count = words_of(self, {}, token, lock_key)
@@ -236,12 +237,12 @@ function fence.admit(self, token, lock_key)
   return text and true, message, code
 end
 
--- Runs one command that writes, if the lock is held and no later holder of it has written to this
+-- Runs one command that writes, if the lock is held and no later holder has written to this
 -- resource.
----@param lock holdfast.lock|holdfast.term that the caller holds
+---@param lock holdfast.lock|holdfast.term held by the caller
 ---@param command string its name, for example "SET"
 ---@param ... string|number its arguments, the keys as they are on the server
----@return any answer a string, a number or a list; false where Redis has nil
+---@return any answer a string, a number or a list; false for Redis's nil
 ---@return string? message
 ---@return holdfast.code? code "stale": a later holder has written, and this write is not carried out; "lost", "not_held"
 function Fence:call(lock, command, ...)
@@ -254,7 +255,8 @@ function Fence:call(lock, command, ...)
   return answers[1]
 end
 
--- The same with several commands, which run in one step. At the first error the rest does not run.
+-- Runs several commands atomically, under the same condition as call. The first error ends the run;
+-- the commands before it stay in effect.
 ---@param lock holdfast.lock|holdfast.term
 ---@param commands (string|number)[][] 1 to 1000 of them, each as { name, argument, ... }
 ---@return any[]? answers
@@ -269,7 +271,7 @@ function Fence:run(lock, commands)
   return answers, message, code
 end
 
--- Makes the writes of all earlier holders stale without a write: for a holder that reads first.
+-- Makes the writes of all earlier holders stale without writing; call it before you read.
 ---@param lock holdfast.lock|holdfast.term
 ---@return true? claimed
 ---@return string? message

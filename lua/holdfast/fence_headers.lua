@@ -1,4 +1,4 @@
--- The headers that carry a fencing token to a service. Their texts are escaped as in a URL.
+-- The HTTP headers that carry a fencing token to a service. Their values are escaped as in a URL.
 
 local locale = require "holdfast.locale"
 
@@ -17,7 +17,7 @@ local function byte_of(digits)
   return string.char(tonumber(digits, 16)) -- any locale: two digits
 end
 
--- nil: it is not escaped.
+-- → the unescaped string | nil if it is not properly escaped
 local function unescape(text)
   local escape_of_byte = "%%([0-9A-Fa-f][0-9A-Fa-f])"
   if text:gsub(escape_of_byte, ""):find(ESCAPED) then return nil end
@@ -28,8 +28,8 @@ function fence_headers.make(resource, lock_key, token)
   return { [TOKEN] = ("%.0f"):format(token), [RESOURCE] = escape(resource), [LOCK] = escape(lock_key) }
 end
 
--- `get(name)` returns a header; a list if it came several times.
--- → token, lock's key, resource or nil | nil, what is wrong; nil alone: the request has no token
+-- `get(name)` returns a header, or a list if the header was sent several times.
+-- → token, lock's key, resource or nil | nil, what is wrong | nil alone if the request has no token
 function fence_headers.read(get)
   local token, lock_key, resource = get(TOKEN), get(LOCK), get(RESOURCE)
   if token == nil then return nil end

@@ -1,6 +1,6 @@
--- Names the holder where a wait for a lock has failed: two short reads of the server, which has
--- just answered, for as long as the acquire may still take. Only of one server: in a cluster the
--- second read goes to another node, which may be silent.
+-- Names the holder after a wait for a lock has failed. That takes two short reads of the server,
+-- which has just replied, in the time that the acquire may still take. This is done only for a
+-- single server: in a cluster the second read goes to a different node, which may not reply.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -15,16 +15,16 @@ local holder = {}
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
-local MOVED = 0.1 -- seconds by which the end of a lease is later than before if it was renewed
-local BEHIND = 0.9 -- seconds behind the end of its wait for which an acquire may still read
+local MOVED = 0.1 -- a lease was renewed if its end is later than before by more seconds than this
+local BEHIND = 0.9 -- seconds after the end of its wait for which an acquire may still read
 
--- Seconds left for that; nil: none.
+-- Returns the seconds left for reading, or nil if there are none.
 local function time_left(by)
   local left = by - core.now()
   return left > 0 and left or nil
 end
 
--- → { host, pid, name }, what the server has of the lock | nil: the holder has published nothing,
+-- → { host, pid, name }, the lock's state on the server | nil if the holder has published nothing,
 -- the lock is free by now, or there was no reply in time
 local function who_holds(lock, by)
   local data, left = core.lock.data(lock), time_left(by)
@@ -40,8 +40,9 @@ function holder.text(who)
   return ("%s (pid %d%s)"):format(texts.shown(who.host), who.pid, name)
 end
 
--- What a message says of a lock's times, behind its holder. `held_for`: seconds so far, `left`:
--- seconds to the end of its lease; nil: not known. renewed: whether that end has been seen to move.
+-- Returns what a message says about a lock's times, after naming its holder. `held_for`: seconds so
+-- far, or nil; `left`: seconds to the end of its lease, or nil; `renewed`: whether that end was
+-- seen to move.
 function holder.times(held_for, left, renewed)
   local so_far = held_for and " for " .. texts.duration(held_for) or ""
   if renewed then return so_far .. ", renewed" end
@@ -56,9 +57,9 @@ function holder.found(lock)
   return found[lock]
 end
 
--- The times of the holder, where the rest of a message tells how much was left of its lease when
--- the acquire looked last. If more is left now, and the same holder has held the lock since then,
--- the lease was renewed. → the text, the rest of the message behind it
+-- The rest of a message tells how much of the lease was left when the acquire last looked. If more
+-- is left now, and the same holder has held the lock since then, the lease was renewed.
+-- → the holder's times, the part of the message that follows them
 local function times_in(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)
@@ -67,9 +68,9 @@ local function times_in(rest, info, held_for, waited)
   return holder.times(held_for, left, renewed), more or rest
 end
 
--- The message of an acquire that found the lock taken, with its holder and the seconds that it has
--- waited. `by`: until when the server may be read; nil: for command_timeout. → the message, the
--- holder, with held_for if that is known | the message as it was
+-- Adds the holder, and the seconds waited, to the message of an acquire that found the lock taken.
+-- `by`: the time until which the server may be read; nil: command_timeout applies.
+-- → the message, the holder, with held_for if known | the message unchanged
 function holder.describe(lock, message, waited, by)
   local head, rest = message:match(TAKEN)
   if not head then return message end
@@ -84,16 +85,16 @@ function holder.describe(lock, message, waited, by)
   return head .. holder.text(who) .. times .. rest .. behind, who
 end
 
--- What a message of holder.describe has of the holder, or of the line, for messages in other
--- words; nil: nothing.
+-- Returns the part of a message of holder.describe that is about the holder, or about the line, for
+-- a message in different words; nil if there is none.
 function holder.part(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
 
 local acquire = driver.lock.acquire
 
--- From now on a wait that fails names the holder. try_acquire and a wait of 0 do not: they cost one
--- round trip.
+-- Wraps acquire so that a wait that fails names the holder. try_acquire and a wait of 0 do not name
+-- it, so that they cost only one round trip.
 function driver.lock.acquire(lock, wait)
   local acquired, message, code, record = acquire(lock, wait)
   if acquired then return acquired end

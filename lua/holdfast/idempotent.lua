@@ -1,9 +1,8 @@
--- The idempotent guard: for one key a function runs once. A later call returns that it ran, or the
+-- The idempotent guard: a function runs once per key. A later call returns "duplicate", or the
 -- results of the first call.
 --
--- While it runs the key is a lock that the watchdog keeps. After a success it is a record for
--- `expire` seconds: "D", or "R" and the results when they are to be replayed. After an error it is
--- free again.
+-- During the run the key is a lock that the watchdog renews. After a success it is a record for
+-- `expire` seconds: "D", or with `replay` "R" and the results. After an error it is free again.
 
 local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"
@@ -24,16 +23,16 @@ local idempotent = {}
 ---@class holdfast.idempotent_options
 ---@field expire? number seconds for which duplicates are refused after a success; default 1
 ---@field info? string the message for a duplicate
----@field delete_key? boolean free the key after a success; false
----@field replay? boolean give duplicates the first run's results; false
----@field fingerprint? string identifies the request, 1 byte or more; another one with the same key is a mismatch; none matches any
+---@field delete_key? boolean free the key after a success; default false
+---@field replay? boolean give duplicates the first run's results; default false
+---@field fingerprint? string identifies the request, 1 byte or more; a different one with the same key is a mismatch; none matches any
 ---@field wait? number seconds to wait for the current run; default 0
----@field keep_on_error? boolean an error counts as done; false
----@field lease? number seconds after which the key of a dead run is free; the client's
----@field class? string for counters and events; the client's
+---@field keep_on_error? boolean an error counts as done; default false
+---@field lease? number seconds after which the key of a dead run is free; default: the client's
+---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 
--- An empty one means none on the server, which fits any other.
+-- On the server an empty fingerprint means that there is none, which matches any other.
 local function fingerprint_option(value)
   if type(value) ~= "string" or value == "" then return "a non-empty string" end
 end
@@ -77,7 +76,7 @@ local function finish(guard, opts, ran, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end
 
--- `opts` and `fn` are checked.
+-- `opts` and `fn` must be checked already.
 function idempotent.run(client, key, defaults, opts, fn, ...)
   local guard = locks.new(client, key, {
     lease = opts.lease,

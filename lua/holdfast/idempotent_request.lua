@@ -1,12 +1,12 @@
--- The idempotent guard as an access handler: the first request with a key goes on to its content,
--- others are answered here.
+-- The idempotent guard as an access handler: the first request with a key continues to its content;
+-- this handler answers the others.
 --
--- While the first one runs the key is a guard that lives as long as its request. holdfast.finish()
--- in log_by_lua turns it into a record, "D" or "R" and the response to be replayed; or frees it,
--- when the client hung up (499), the server failed (5xx) or the answer only refused the request.
+-- During the first request the key is a guard that lives as long as the request. holdfast.finish()
+-- in log_by_lua turns it into a record: "D", or "R" and the response to replay. It frees the key
+-- instead if the client hung up (499), the server failed (5xx) or the request was only refused.
 --
--- A response may be meant for one user only. So the key on the server belongs to the principal, the
--- user who sends the request: a digest of both, which also keeps credentials out of key names.
+-- A response may be meant for one user only. So the key on the server is a digest of the request's
+-- key and its principal, the user who sends it, which also keeps credentials out of key names.
 
 local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
@@ -25,17 +25,17 @@ local idempotent_request = {}
 ---@class holdfast.idempotent_request_options
 ---@field client? holdfast.client the default client
 ---@field expire? number seconds for which duplicates are refused after a success; default 1
----@field key? string | fun(): string instead of the method, URI, arguments and body
----@field header? boolean | string the key comes in this header; true: Idempotency-Key
+---@field key? string | fun(): string used instead of the method, URI, arguments and body
+---@field header? boolean | string the header that carries the key; true means Idempotency-Key
 ---@field principal? false | fun(): string? who sent the request; default: the Authorization header; false: anybody
 ---@field vary? string[] request headers that distinguish requests; default none
----@field status? integer for a duplicate; 409
----@field info? string the body for a duplicate
+---@field status? integer status of the response to a duplicate; default 409
+---@field info? string body of the response to a duplicate
 ---@field replay? boolean answer a duplicate with the first response, as seen by holdfast.capture(); default false
----@field delete_key? boolean free the key after a success; false
+---@field delete_key? boolean free the key after a success; default false
 ---@field keep_on_error? boolean a 5xx or a client disconnect counts as done; default false
----@field lease? number seconds after which the key of a dead worker is free; the client's
----@field class? string for counters and events; the client's
+---@field lease? number seconds after which the key of a dead worker is free; default: the client's
+---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 
 local function key_option(value)
@@ -88,7 +88,7 @@ idempotent_request.options = {
   on_event = options.callable,
 }
 
--- What is wrong with options that are fine one by one; nil: nothing.
+-- Returns what is wrong with the combination of options, or nil.
 function idempotent_request.conflict(opts)
   if opts.replay and opts.key and opts.principal == nil then
     return "replay with key needs principal: either a function that returns who sent the request, or "
@@ -100,7 +100,8 @@ end
 
 local function read_file(path)
   if not path then return "" end
-  -- taken for empty, other bodies would be the same request
+  -- a body that cannot be read must raise: if it counted as empty, different requests would be
+  -- alike
   local file = assert(io.open(path, "rb"))
   local text = file:read("*a")
   file:close()
@@ -120,28 +121,28 @@ local function digest(parts)
   end))
 end
 
--- A header of the request; several of one name are one text.
+-- Returns a request header as a string. Headers with the same name are joined.
 local function header_text(value)
   if type(value) == "table" then return "=" .. table.concat(value, ", ") end
   return value and "=" .. locale.text(value) or ""
 end
 
--- Adds the headers that make a request another one.
+-- Adds the headers that distinguish requests.
 local function add_varying(opts, parts)
   local headers = ngx.req.get_headers(0)
   for _, name in ipairs(opts.vary or {}) do parts[#parts + 1] = header_text(headers[name]) end
   return parts
 end
 
--- Of what the upstream server may receive: nginx passes the URI on as it was sent, or as a rewrite
--- has made it.
+-- Digests all that the upstream server may receive: nginx passes on the URI as sent or as
+-- rewritten.
 local function print_of_request(opts)
   return digest(add_varying(opts, {
     ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", body(),
   }))
 end
 
--- → who sends the request, "" for anybody | nil, what is missing
+-- → who sent the request, "" for anybody | nil, what is missing
 local function principal(opts)
   if opts.principal == false or opts.principal == nil and opts.key then return "" end
   local who, missing
@@ -220,7 +221,7 @@ end
 
 -- ---- the first request ----
 
--- What belongs to one connection, to one moment or to one client.
+-- Headers that belong to one connection, one moment or one client.
 local NOT_KEPT = {}
 for name in ("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length "
   .. "date server set-cookie set-cookie2 www-authenticate authentication-info proxy-authenticate "
@@ -228,12 +229,12 @@ for name in ("connection keep-alive proxy-connection te trailer transfer-encodin
   NOT_KEPT[name] = true
 end
 
--- nginx sends no body after these, so the body filter does not see its end.
+-- Returns whether nginx sends no body, so that the body filter never sees its end.
 local function has_no_body()
   return ngx.status == 204 or ngx.status == 304 or ngx.req.get_method() == "HEAD"
 end
 
--- A response that was cut off is not replayed as if it were whole.
+-- Returns the record. A response that was cut off must not be replayed as if it were complete.
 local function response_of(guard)
   if not guard.parts or not (guard.ended or has_no_body()) then return "D" end
   local headers = {}
@@ -245,7 +246,7 @@ local function response_of(guard)
   return text and "R" .. text or "D"
 end
 
--- These refuse a request and do nothing for it: the same one may be let in later.
+-- Statuses that refuse a request, which has no effect then and may succeed later.
 local REFUSED = {
   [401] = true, [403] = true, [407] = true, [408] = true, [425] = true, [429] = true,
 }
@@ -263,13 +264,13 @@ local function complete(guard)
     response_of(guard))
 end
 
--- After an internal redirect the handler runs again in a request that has its guard, or it runs for
--- the error page of one that nginx has refused before it came here.
+-- Returns whether an internal redirect has led here: from a request that already has its guard, or
+-- to the error page of one that nginx refused before it reached this handler.
 local function needs_no_guard()
   return driver.owner.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
 end
 
--- Behind an authentication every request has a user, so the log explains what to configure.
+-- Where requests are authenticated, each has a user; otherwise the log explains what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",
@@ -277,7 +278,7 @@ local function refuse_nobody(missing)
   return answer(401, "the sender of this request is unknown")
 end
 
--- → the lock, taken | nil: the request is answered
+-- → the lock, acquired | nil after sending a response
 local function begin(client, opts, defaults, who)
   local key, fingerprint = key_of(opts, who)
   if not key then return nil, answer(400, fingerprint) end
@@ -296,20 +297,20 @@ local function begin(client, opts, defaults, who)
   return lock
 end
 
--- `opts` are checked. Returns when the request may go on; else it is answered.
+-- `opts` must be checked already. Returns if the request may continue; otherwise sends a response.
 function idempotent_request.enter(client, opts, defaults)
   if needs_no_guard() then return end
   local who, missing = principal(opts)
   if not who then return refuse_nobody(missing) end
   local lock = begin(client, opts, defaults, who)
   if not lock then return end
-  -- nginx compresses after the body filter, so that the header would not be of the kept body
+  -- nginx compresses after the body filter, so a Content-Encoding would not match the kept body
   if opts.replay then ngx.req.clear_header("Accept-Encoding") end
   driver.owner.at_end(complete,
     { lock = lock, opts = opts, parts = opts.replay and {} or nil, size = 0 })
 end
 
--- In body_filter_by_lua: keeps what goes to the client, as far as it fits in a record.
+-- Called in body_filter_by_lua: keeps the response body if it fits in a record.
 function idempotent_request.capture()
   local guard = driver.owner.ending(complete)
   if not guard or not guard.parts then return end

@@ -13,7 +13,7 @@ local traceback = require "holdfast.traceback"
 ---@class holdfast
 local holdfast = { _VERSION = require "holdfast.version" }
 
--- A client of the server at `url`; does no I/O.
+-- Creates a client of a server, or of several; does no I/O.
 ---@param url_or_opts? string | holdfast.client_options
 ---@param opts? holdfast.client_options after a URL
 ---@return holdfast.client client
@@ -24,7 +24,7 @@ end
 
 local default
 
--- Made at its first use, from the environment.
+-- Returns the default client, created from the environment at its first use.
 local function default_client(level)
   default = default or client.new(nil, level + 1)
   return default
@@ -43,7 +43,7 @@ end
 
 local STATUS_OPTIONS = { client = check_client, pattern = options.text, host = host_option }
 
--- client:with_lock on a client of $HOLDFAST_URL, or of redis://127.0.0.1:6379.
+-- Like client:with_lock, on a default client made from the environment.
 ---@param key string
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
@@ -55,9 +55,10 @@ function holdfast.with_lock(key, opts, fn, ...)
   return default_client(2):with_lock(key, opts, fn, ...)
 end
 
--- One lock over several locks, also of different clients: all or none. Does no I/O.
+-- Combines several locks, even of different clients, into one that acquires all or none of them.
+-- Does no I/O.
 ---@param locks holdfast.lock[] no two with the same key on the same server
----@param opts? { wait: number? } 1.5 seconds for each lock by default
+---@param opts? { wait: number? } default 1.5 seconds per lock
 ---@return holdfast.multi_lock lock
 function holdfast.multi_lock(locks, opts)
   options.no_colon(locks, holdfast, "holdfast.multi_lock", 2)
@@ -66,21 +67,21 @@ function holdfast.multi_lock(locks, opts)
   return (multi_lock.new(locks, opts.wait, "holdfast.multi_lock", 2))
 end
 
--- The traceback of the last error that with_lock passed on in this coroutine, from where it was
--- raised.
+-- Returns the traceback of the last error that with_lock passed on in this coroutine, beginning
+-- where the error was raised.
 ---@return string? text
 function holdfast.traceback()
   return traceback.last()
 end
 
--- Under ngx_lua, in log_by_lua: releases what the request still holds or waits for. Elsewhere it
--- does nothing.
+-- Under ngx_lua, in log_by_lua: releases all that the request still holds, and ends its waits.
+-- Elsewhere a no-op.
 function holdfast.finish()
   if driver.owner.finish then driver.owner.finish() end
 end
 
--- Under ngx_lua, in access_by_lua: lets the first request with a key go on and answers the others.
--- Needs holdfast.finish() in log_by_lua.
+-- Under ngx_lua, in access_by_lua: lets the first request with a key continue and answers the
+-- others. Needs holdfast.finish() in log_by_lua.
 ---@param opts? holdfast.idempotent_request_options
 function holdfast.idempotent_request(opts)
   options.no_colon(opts, holdfast, "holdfast.idempotent_request", 2)
@@ -105,14 +106,14 @@ function holdfast.fence(opts)
   admission.enter(one, opts, defaults)
 end
 
--- Under ngx_lua, in body_filter_by_lua: keeps the response for the duplicates of
--- idempotent_request{ replay = true }.
+-- Under ngx_lua, in body_filter_by_lua: keeps the response, so that idempotent_request{ replay =
+-- true } can replay it.
 function holdfast.capture()
   if driver.owner.finish then idempotent_request.capture() end
 end
 
--- Under ngx_lua, in content_by_lua: the counters of all workers, as OpenMetrics or Prometheus text,
--- from `lua_shared_dict holdfast`.
+-- Under ngx_lua, in content_by_lua: serves the counters of all workers from
+-- `lua_shared_dict holdfast`, in the OpenMetrics or Prometheus text format.
 function holdfast.metrics()
   if not driver.owner.finish then
     error("holdfast.metrics: works only under ngx_lua; elsewhere, use client:metrics()", 2)
@@ -120,9 +121,9 @@ function holdfast.metrics()
   require("holdfast.shared_metrics").serve(2)
 end
 
--- Under ngx_lua, in content_by_lua: a live page of what is held and who waits. It only reads. It
--- must be protected. In init_worker_by_lua it starts to record, so that the page also shows the
--- time before its first request.
+-- Under ngx_lua, in content_by_lua: serves a live, read-only page of what is held and who waits.
+-- Restrict access to it. In init_worker_by_lua: starts to record, so that the page also covers the
+-- time before it is first opened.
 ---@param opts? { client: holdfast.client?, pattern: string?, host: (string | string[])? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)

@@ -1,6 +1,6 @@
 -- Count-down latches. See docs/how-to/latch.md.
 --
--- Nobody holds a latch, so there is nothing to renew, to lose or to give back.
+-- Nobody holds a latch, so there is nothing to renew, lose or release.
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -18,8 +18,8 @@ Latch.__name = "holdfast.latch"
 local check_count = options.whole(1, 1000000000, "1 to 1e9")
 
 ---@class holdfast.latch_options
----@field wait? number seconds that wait waits by default; the client's
----@field class? string for counters and events; the client's
+---@field wait? number seconds that wait waits by default; default: the client's
+---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
 
@@ -32,15 +32,15 @@ local latch = {
   },
 }
 
--- `given` is checked, `defaults` are the client's.
+-- `given` must be checked already; `defaults` are the client's.
 function latch.new(client, key, given, defaults)
   local handle = locks.new(client, key, given, defaults, "latch")
   return setmetatable({ handle = handle, wait_by_default = given.wait or defaults.wait }, Latch)
 end
 
--- Begins a count, unless the latch counts already.
+-- Starts a count, unless the latch is counting already.
 ---@param count integer 1 to 1e9
----@return boolean? set false: it is already counting, and continues
+---@return boolean? set false if it is already counting, and continues
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean
@@ -53,8 +53,8 @@ function Latch:set(count)
 end
 
 -- Counts down. The call that reaches 0 opens the latch.
----@param amount? integer 1 to 1e9; 1
----@return (integer|false)? left the remaining count; false: it was open
+---@param amount? integer 1 to 1e9; default 1
+---@return (integer|false)? left the remaining count; false if the latch was open
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload integer|false
@@ -66,7 +66,7 @@ function Latch:count_down(amount)
   return raw.count_down(self.handle, amount or 1)
 end
 
--- How many are still to come, 0: it is open.
+-- Returns the remaining count, 0 if the latch is open.
 ---@return integer? count
 ---@return string? message
 ---@return holdfast.code? code
@@ -79,11 +79,11 @@ function Latch:count()
   return math.max(count, 0)
 end
 
--- Waits until the latch is open. `wait`: seconds, 0 checks once, math.huge waits for ever.
+-- Waits until the latch is open. `wait`: seconds; 0 checks once, math.huge waits forever.
 ---@param wait? number
 ---@return true? open
 ---@return string? message
----@return holdfast.code? code "timeout" when it is still closed
+---@return holdfast.code? code "timeout" if it is still closed
 ---@return_overload nil, string, holdfast.code
 function Latch:wait(wait)
   check_self(self, Latch, "latch:wait", 2)
@@ -92,8 +92,8 @@ function Latch:wait(wait)
   return raw.await(self.handle, wait or self.wait_by_default)
 end
 
--- Opens the latch however many are still to come.
----@return boolean? closed false: it was open
+-- Opens the latch, whatever its count is.
+---@return boolean? closed false if it was open
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean

@@ -1,7 +1,7 @@
--- Leader election: a lock that is taken again and again. Each hold is a term.
+-- Leader election: a lock that is acquired again and again. Each hold is a term.
 --
--- A term is over as soon as its lock is not held any more by this host's clock, which is before any
--- other client can hold it. Its methods answer in any coroutine, also in those that the leading
+-- A term is over as soon as its lock is no longer held by this host's clock, which is before any
+-- other client can hold it. Its methods work in any coroutine, including those that the leading
 -- function has started.
 
 local abort = require "holdfast.abort"
@@ -19,16 +19,16 @@ local raw, check_self = driver.lock, options.self
 local lead = {}
 
 ---@class holdfast.lead_options
----@field lease? number seconds that the term of a dead leader goes on; the client's. It is renewed in any case
----@field max_hold? number seconds, 0.001 to 1e9, after which a term ends; no bound
----@field once? boolean one term, then return
+---@field lease? number seconds that the term outlives a dead leader; always renewed; default: the client's
+---@field max_hold? number seconds, 0.001 to 1e9, after which a term ends; default: no limit
+---@field once? boolean return after one term
 ---@field on_lost? fun(term: holdfast.term, reason: holdfast.lost_reason)
----@field abort_on_loss? boolean fn gets an error soon after the term is lost
+---@field abort_on_loss? boolean raise an error in fn soon after the term is lost
 ---@field on_change? fun(leader: holdfast.leader) called with each leader that this process learns of
 ---@field on_event? fun(event: holdfast.event)
----@field class? string for counters and events; the client's
+---@field class? string for counters and events; default: the client's
 ---@field interruptible? boolean a signal ends the wait
----@field fencing? boolean the client's, true by default
+---@field fencing? boolean default: the client's, which is true unless set
 ---@field token_ttl? number
 
 lead.options = {
@@ -59,7 +59,7 @@ local function is_leader(self)
   return not self.over and not driver.owner.ends() and raw.standing(self.lock) ~= nil
 end
 
--- Whether this process is the leader now; no I/O. Under ngx_lua not in a worker that ends.
+-- Returns whether this process is the leader now; no I/O. Under ngx_lua false in an exiting worker.
 ---@return boolean leads
 function Term:is_leader()
   check_self(self, Term, "term:is_leader", 2)
@@ -67,7 +67,8 @@ function Term:is_leader()
   return is_leader(self)
 end
 
--- How the term was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
+-- Returns how the term was lost: "expired", "taken", "deleted", "unreachable" or "max_hold"; nil if
+-- it was not. No I/O.
 ---@return holdfast.lost_reason? reason
 function Term:lost()
   check_self(self, Term, "term:lost", 2)
@@ -76,15 +77,15 @@ function Term:lost()
   return self.reason
 end
 
--- The fencing token of this term, also after it; nil without one. Each later leader has a higher
--- one.
+-- Returns this term's fencing token, even after the term, or nil without tokens. Each later leader
+-- has a higher one.
 ---@return integer? token
 function Term:token()
   check_self(self, Term, "term:token", 2)
   return self.number
 end
 
--- The same as decimal text, also where `..` and tostring write 14 digits.
+-- Returns the token as a decimal string, also where `..` and tostring write only 14 digits.
 ---@return string? text
 function Term:token_text()
   check_self(self, Term, "term:token_text", 2)
@@ -98,8 +99,9 @@ function Term:key()
   return raw.key(self.lock)
 end
 
--- Ends the term now, and client:lead when fn has returned; after this term, the one that goes on,
--- or the wait for the next one. In another coroutine than fn's it does not wait for the server.
+-- Ends the current term now, and client:lead once fn has returned. If this term is over, that is
+-- the term running now, or the wait for the next one. Outside fn's coroutine it does not wait for
+-- the server.
 ---@return true? resigned
 ---@return string? message
 ---@return holdfast.code? code
@@ -110,7 +112,7 @@ function Term:resign()
   self.leading.resigned = true
   if term.over then return true end
   term.over = true
-  local more = raw.holds(term.lock) - 1 -- fn may have entered the lock itself
+  local more = raw.holds(term.lock) - 1 -- fn may have re-entered the lock
   for _ = 1, more do raw.release(term.lock) end
   if more >= 0 then return loss.notify_after(raw.release(term.lock)) end
   driver.abandon(term.lock)
@@ -122,8 +124,8 @@ function lead.is_term(value)
   return getmetatable(value) == Term
 end
 
--- The token of a term that goes on. Like the methods above, it needs no particular coroutine.
--- → token | nil, how the term was lost, nil: it is over, or without tokens
+-- Like the methods above, works in any coroutine.
+-- → the running term's token | nil, how it was lost, or nil if it is over or has no token
 function lead.token_of(term)
   if is_leader(term) then return term.number end
   return nil, term.reason or select(2, raw.standing(term.lock))
@@ -140,9 +142,9 @@ local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
 
 local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
--- `leading`: what the terms of one client:lead share: { term, resigned, accepted, watch }: the last
--- term, whether the server has ever let it lead: no missing right ends it any more; and what
--- on_change was told.
+-- `leading`: shared by the terms of one client:lead: { term, resigned, accepted, watch }. `term` is
+-- the last one; `accepted` tells that the server has let this process lead before, so a missing
+-- right no longer ends the call; `watch` is what leader.watch returned.
 local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
@@ -161,19 +163,20 @@ local function new_term(leading, client, key, given, defaults)
   return term
 end
 
--- → why there is no further term, nil: there is one
+-- → why there is no further term | nil if there is one
 local function end_of(leading)
   return leading.resigned and RESIGNED or driver.owner.ends() and ENDS or nil
 end
 
--- The lock was lost, or its leader has resigned, before its caller went on. → message, code
+-- Releases a lock that was lost, or whose leader has resigned, before its term began. → message,
+-- code
 local function release_unused(lock)
   local _, message, code = raw.release(lock)
   return message, code or "lost"
 end
 
--- Waits until a term has its lock, or the leader has resigned. A term that loses its lock before it
--- begins is replaced by a new one. → the term | nil, message, code
+-- Waits until a term holds its lock, or the leader has resigned. A term that loses its lock before
+-- it begins is replaced by a new one. → the term | nil, message, code
 local function await(leading, term, next_term)
   local acquired, paused, message, code
   local pause = LEAST_PAUSE
@@ -195,7 +198,7 @@ local function await(leading, term, next_term)
   return nil, message, code
 end
 
--- fn(term, ...) under the term's lock. → as client:with_lock
+-- Calls fn(term, ...) under the term's lock. → like client:with_lock
 local function hold(term, given, fn, ...)
   local watch = term.leading.watch
   term.number = raw.token(term.lock)
@@ -209,7 +212,7 @@ local function pack(...)
   return { n = select("#", ...), ... }
 end
 
--- `given` and `fn` are checked.
+-- `given` and `fn` must be checked already.
 function lead.run(client, key, given, defaults, fn, ...)
   local leading, results = { resigned = false }, nil
   given = options.copy(given)

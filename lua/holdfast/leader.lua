@@ -1,8 +1,8 @@
--- Who leads, for the on_change of client:lead.
+-- Finds out who leads, for the on_change of client:lead.
 --
--- A new leader publishes on a channel of its lock that it leads. That is a hint only: those that
--- wait read the lock then, and again from time to time, while their acquire waits for it. What is
--- read has a token, so a leader that was read late is never reported after a newer one.
+-- A new leader announces itself on a channel of its lock. The message is only a hint: the waiting
+-- processes then read the lock, and also from time to time, while their acquire waits. Readings
+-- carry a token, so an old leader is never reported after a newer one.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -14,11 +14,11 @@ local raw = driver.lock
 
 local leader = {}
 
-local AGAIN = 1 -- seconds after a failure
-local NAME_TRIES, NAME_PAUSE = 4, 0.25 -- a client publishes who it is a quarter of a second late
+local AGAIN = 1 -- seconds from a failure to the next try
+local NAME_TRIES, NAME_PAUSE = 4, 0.25 -- a client publishes its name a quarter of a second late
 local WITHIN = 1 -- seconds for the announcement
 
--- What a client:lead with this on_change knows. `leading`: see lead.run
+-- Returns the state of a client:lead with this on_change. `leading`: see lead.run
 function leader.watch(on_change, leading)
   events.install()
   return { on_change = on_change, leading = leading, owner = "", token = nil, known = "" }
@@ -30,13 +30,14 @@ local function since(token)
   return token and token >= observed.FIRST_US and token / 1e6 or os.time()
 end
 
--- Whether this holder, as it was read, was not reported and may be. A lower token is an old one.
+-- Returns whether to report this holder: it is not the one reported last, and its token is not
+-- older.
 local function is_news(self, owner, token)
   if self.token and token and token < self.token then return false end
   return owner ~= self.owner or self.token ~= nil and token ~= nil and token > self.token
 end
 
--- A holder without a token of its own is read with the last one that was drawn.
+-- A holder without a token of its own is read with the token drawn last for the key.
 local function report(self, owner, token, who)
   local own = token ~= self.token and token or nil
   self.owner, self.token = owner, token or self.token
@@ -46,7 +47,7 @@ local function report(self, owner, token, who)
   }, "on_change")
 end
 
--- ---- beside a wait: see driver.run_beside ----
+-- ---- during a wait: see driver.run_beside ----
 
 local on_read, on_name, ask_name
 
@@ -80,11 +81,11 @@ function on_name(self, text)
     return "pause", NAME_PAUSE
   end
   report(self, self.read.owner, self.read.token, who)
-  if not self.loop then events.notify() end -- the pump does it
+  if not self.loop then events.notify() end -- in an event loop the pump does
   return read(self)
 end
 
--- Watches who has this lock while its acquires wait.
+-- Watches who holds this lock while its acquires wait.
 function leader.attend(self, lock)
   local data = raw.data(lock)
   self.client, self.loop, self.step = data.client, data.loop, read
@@ -94,21 +95,21 @@ function leader.attend(self, lock)
   end)
 end
 
--- ---- a term of one's own ----
+-- ---- this process leads ----
 
 local function channel(key)
   local name = key:find("{", 1, true) and key or ("{%s}"):format(key)
   return core.wire.prefixes.releases .. name .. ":leader"
 end
 
--- The caller leads now: tells the others that watch. A failure costs them a while.
+-- Announces that the caller leads now. After a failure the watchers learn it later, by reading.
 function leader.announce(lock)
   local client, key = raw.data(lock).client, raw.key(lock)
   local node = driver.node_beside(client, key)
   driver.command(client, { "PUBLISH", channel(key), "1" }, node, WITHIN)
 end
 
--- The same, and reports it here.
+-- Announces that the caller leads, and reports it to its own on_change.
 function leader.begin(self, lock)
   local who = names.parse(core.client.who(raw.data(lock).client))
   report(self, raw.owner(lock), raw.token(lock), who)

@@ -1,10 +1,10 @@
--- Anchors handles with an on_lost or on_event that were released, until what the release has found
--- is reported. They may have no other reference, and a collected handle is not notified.
+-- Anchors released handles that have an on_lost or on_event, until what the release has found is
+-- reported. They may have no other reference, and a collected handle is not notified.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
-local CHECKS = 4 -- of handles, each time
+local CHECKS = 4 -- handles that one sweep looks at
 
 local leaving = {}
 
@@ -52,7 +52,7 @@ end
 
 local installed = false
 
--- From the first lock with a callback on.
+-- Called for the first lock that has a callback.
 function leaving.install()
   if installed then return end
   installed = true

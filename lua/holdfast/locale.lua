@@ -1,18 +1,18 @@
--- What must be the same in every program, whatever os.setlocale has set: the order of texts,
--- numbers as text, and letters. PUC Lua's <, string.format, tonumber, string.lower and classes such
--- as %a follow the locale. tools/check_locale.lua fails where they are used.
+-- Functions on strings and numbers that do not depend on the locale set by os.setlocale. PUC Lua's
+-- <, string.format, tonumber, string.lower and classes such as %a do. tools/check_locale.lua
+-- reports their uses.
 
 local core = require "holdfast.core"
 
 local locale = {}
 
--- Whether the bytes of `a` come before those of `b`.
+-- Compares two strings byte by byte.
 ---@param a string
 ---@param b string
 ---@return boolean
 locale.is_before = core.is_before
 
--- As string.format with one number, with a point before its fraction.
+-- Like string.format with one number, with a decimal point.
 ---@param format string one directive, such as "%.3f"
 ---@param value number
 ---@return string
@@ -20,13 +20,13 @@ function locale.decimal(format, value)
   return (format:format(value):gsub("[^0-9a-z+-]+", "."))
 end
 
--- As tostring, of a number with a point before its fraction.
+-- Like tostring, with a decimal point in numbers.
 function locale.text(value)
   if type(value) ~= "number" then return tostring(value) end
   return (tostring(value):gsub("[^0-9a-z+-]+", "."))
 end
 
--- As tonumber, of a text with a point before its fraction.
+-- Like tonumber, for a string with a decimal point.
 ---@return number? value nil for anything else
 function locale.number(text)
   if type(text) ~= "string" then return tonumber(text) end
@@ -43,7 +43,7 @@ locale.NOT_SPACE = "[^ \t\n\v\f\r]"
 local LOWER = {}
 for byte = ("A"):byte(), ("Z"):byte() do LOWER[string.char(byte)] = string.char(byte + 32) end
 
--- Letters outside of ASCII stay as they are.
+-- Like string.lower, for ASCII letters only.
 ---@param text string
 ---@return string
 function locale.lower(text)

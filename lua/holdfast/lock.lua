@@ -18,12 +18,12 @@ local is_wrong_wait = options.wait
 
 local lock = {}
 
--- A token as decimal text; nil: none.
+-- Returns a token as a decimal string; nil for nil.
 function lock.text_of(token)
   return token and ("%.0f"):format(token)
 end
 
--- A number above those of the client's earlier calls on a fence or for a fire.
+-- Numbers the client's calls on a fence or for a fire, counting up.
 function lock.next_call(client)
   local data = core.client.data(client)
   data.calls = (data.calls or 0) + 1
@@ -36,7 +36,7 @@ local Lock = {}
 meta.__index = Lock
 meta.__metatable = meta.__name
 
--- Takes the lock, or enters it again. `wait`: seconds, 0 tries once, math.huge waits for ever.
+-- Acquires or re-enters the lock. `wait`: seconds; 0 tries once, math.huge waits forever.
 ---@param wait? number
 ---@return holdfast.lock? lock
 ---@return string? message
@@ -51,7 +51,7 @@ function Lock:acquire(wait)
   return raw.acquire(self, wait)
 end
 
--- acquire(0).
+-- The same as acquire(0).
 ---@return holdfast.lock? lock
 ---@return string? message
 ---@return holdfast.code? code
@@ -73,7 +73,7 @@ function Lock:release()
   return notify_after(raw.release(self))
 end
 
--- Frees the lock, whoever holds it. The holder learns it at its next renewal, check or release.
+-- Frees the lock, whoever holds it. The holder notices at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return holdfast.code? code
@@ -85,7 +85,7 @@ function Lock:force_release()
   return raw.force_release(self)
 end
 
--- A new lease of `seconds` from now; the watchdog goes on with it.
+-- Sets a new lease of `seconds` from now; the watchdog continues with it.
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
@@ -98,7 +98,7 @@ function Lock:extend(seconds)
   return raw.extend(self, seconds)
 end
 
--- Asks the server whether this owner still holds it.
+-- Asks the server whether this owner still holds the lock.
 ---@return true? held
 ---@return string? message
 ---@return holdfast.code? code
@@ -109,7 +109,7 @@ function Lock:check()
   return raw.check(self)
 end
 
--- Held by this owner and locally still valid; no I/O.
+-- Returns whether this owner holds the lock and its lease has not ended locally; no I/O.
 ---@return boolean held
 function Lock:is_held()
   check_self(self, meta, "lock:is_held", 2)
@@ -117,7 +117,7 @@ function Lock:is_held()
   return raw.is_held(self)
 end
 
--- Held by anyone, according to the server.
+-- Asks the server whether anyone holds the lock.
 ---@return boolean? locked
 ---@return string? message
 ---@return holdfast.code? code
@@ -131,7 +131,7 @@ function Lock:is_locked()
   return ttl ~= nil
 end
 
--- This owner's hold count; no I/O.
+-- Returns this owner's hold count; no I/O.
 ---@return integer count
 function Lock:holds()
   check_self(self, meta, "lock:holds", 2)
@@ -139,7 +139,7 @@ function Lock:holds()
   return raw.holds(self)
 end
 
--- Seconds for which this owner may believe in the lock, 0 if it does not hold it; no I/O.
+-- Returns the seconds for which this owner can rely on the lock, 0 if it does not hold it; no I/O.
 ---@return number seconds
 function Lock:remaining()
   check_self(self, meta, "lock:remaining", 2)
@@ -147,7 +147,7 @@ function Lock:remaining()
   return raw.remaining(self)
 end
 
--- The lock's TTL on the server in seconds; nil when it is free.
+-- Returns the lock's TTL on the server in seconds, or nil if it is free.
 ---@return number? seconds
 ---@return string? message
 ---@return holdfast.code? code
@@ -157,7 +157,7 @@ function Lock:ttl()
   return raw.ttl(self)
 end
 
--- The fencing token of the current hold, nil without one; no I/O.
+-- Returns the fencing token of the current hold, or nil without one; no I/O.
 ---@return integer? token
 function Lock:token()
   check_self(self, meta, "lock:token", 2)
@@ -165,7 +165,7 @@ function Lock:token()
   return raw.token(self)
 end
 
--- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
+-- Returns the token as a decimal string, also where `..` and tostring write only 14 digits; no I/O.
 ---@return string? text
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)
@@ -173,7 +173,7 @@ function Lock:token_text()
   return lock.text_of(raw.token(self))
 end
 
--- The headers that pass the token of the current hold to a service; no I/O.
+-- Returns the headers that pass the current hold's token to a service; no I/O.
 ---@param resource string what the request writes to
 ---@return table<string, string>? headers
 ---@return string? message
@@ -194,8 +194,8 @@ function Lock:fence_headers(resource)
     reason and "lost" or "not_held"
 end
 
--- How this owner's lock was lost: "expired", "taken", "deleted", "unreachable", "max_hold"; nil if it was not.
--- No I/O.
+-- Returns how this owner's lock was lost: "expired", "taken", "deleted", "unreachable" or
+-- "max_hold"; nil if it was not. No I/O.
 ---@return holdfast.lost_reason? reason
 function Lock:lost()
   check_self(self, meta, "lock:lost", 2)
@@ -204,20 +204,20 @@ function Lock:lost()
 end
 
 ---@class holdfast.lock_info
----@field owner? string the holder; nil: the lock is free
----@field holds integer how many times it holds the lock
+---@field owner? string the holder; nil if the lock is free
+---@field holds integer how many times the holder has acquired the lock
 ---@field ttl? number seconds
 ---@field token? integer the last one given for this key
 ---@field waiters integer how many waiters are queued
----@field position? integer in the queue, from 1, of this client's first waiter
----@field host? string of the holder's client, unless it has not published it
+---@field position? integer of this client's first waiter in the queue, from 1
+---@field host? string of the holder's client, if the client has published it
 ---@field pid? integer
 ---@field name? string
 ---@field readers? integer for a read/write lock
----@field held_for? number seconds by the server's clock, if that is known
+---@field held_for? number seconds by the server's clock, if known
 ---@field waits? number seconds that the first waiter has waited, by the server's clock
 
--- The lock's state on the server.
+-- Reads the lock's state on the server.
 ---@return holdfast.lock_info? info
 ---@return string? message
 ---@return holdfast.code? code
@@ -234,8 +234,8 @@ function Lock:info()
   return info
 end
 
--- How many seconds the last acquire through this handle took that got the lock; nil: none did. No
--- I/O.
+-- Returns the seconds that the last successful acquire through this handle took, or nil if there
+-- was none. No I/O.
 ---@return number? seconds
 function Lock:waited()
   check_self(self, meta, "lock:waited", 2)
@@ -249,32 +249,32 @@ function Lock:key()
   return raw.key(self)
 end
 
--- The owner when this coroutine acquires.
+-- Returns the owner that an acquire in this coroutine uses.
 ---@return string owner
 function Lock:owner()
   check_self(self, meta, "lock:owner", 2)
   return raw.owner(self)
 end
 
--- `local held <close> = assert(lock:acquire())`: release; does nothing if it is not held any more.
+-- `local held <close> = assert(lock:acquire())` releases the lock; a no-op if it is no longer held.
 meta.__close = driver.leave
 
 ---@class holdfast.lock_options
----@field lease? number seconds, 0.001 to 1e9: the lock ends by itself; without: the watchdog renews the client's lease
----@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews it no longer; no bound
----@field wait? number seconds that acquire waits by default; the client's
----@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
----@field watchdog? boolean true: renew even if lease is set; false: never renew
----@field owner? string 1 to 255 bytes; the calling coroutine of this client
+---@field lease? number seconds, 0.001 to 1e9, after which the lock expires; if not set, the watchdog renews the client's lease
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing; default: no limit
+---@field wait? number seconds that acquire waits by default; default: the client's
+---@field max_waiters? integer 0 to 1e9: acquire fails at once if this many are waiting already; default: no limit
+---@field watchdog? boolean true renews even if lease is set; false never renews
+---@field owner? string 1 to 255 bytes; default: the calling coroutine of this client
 ---@field on_lost? fun(lock: holdfast.lock, reason: holdfast.lost_reason)
 ---@field on_event? fun(event: holdfast.event)
----@field class? string groups locks for counters and events; the client's
+---@field class? string groups locks for counters and events; default: the client's
 ---@field interruptible? boolean a signal ends a wait
----@field async_release? boolean release returns once it is sent; the client's
----@field keep? number seconds, 0 to 60, for which the client keeps it for its callers; the client's
+---@field async_release? boolean release returns once it is sent; default: the client's
+---@field keep? number seconds, 0 to 60, for which the client keeps a released lock for its own callers; default: the client's
 ---@field deadlock_check? number seconds, at least 0.5: after waiting this long, acquire checks for a deadlock
----@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter is kept after the last acquire; the client's, a day by default
+---@field fencing? boolean default: the client's, which is true unless set
+---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; default: the client's, a day unless set
 
 lock.options = {
   lease = options.lease,
@@ -294,7 +294,7 @@ lock.options = {
   token_ttl = options.token_ttl,
 }
 
--- A counter that has expired is replaced by the server's clock.
+-- Default token_ttl. After a counter has expired, the server's clock replaces it.
 local DAY = 24 * 3600
 
 local function first_of(given, default)
@@ -317,13 +317,13 @@ local function class_of(client, name, defaults)
   return number
 end
 
--- The processes of a shared owner are not one client's.
+-- An owner that is set may be shared with other processes, so its locks are never kept.
 local function keep_of(given, defaults, kind)
   if not core.kinds[kind].kept or given.owner then return 0 end
   return given.keep or defaults.keep
 end
 
--- For lock.new: no options.
+-- Passed to lock.new if there are no options.
 lock.none = {}
 
 local function is_renewed(given)
@@ -331,8 +331,8 @@ local function is_renewed(given)
   return given.watchdog
 end
 
--- Raises at `level` if max_hold bounds nothing, or a quorum, which has no queue, gets max_waiters.
--- `renewed`: whether the watchdog renews it; nil: as the options say.
+-- Raises at `level` if max_hold has no effect, or for max_waiters in a quorum, which has no queue.
+-- `renewed`: whether the watchdog renews the lock; nil leaves that to the options.
 function lock.check_bounds(given, defaults, renewed, what, level)
   if renewed == nil then renewed = is_renewed(given) end
   if given.max_hold and not renewed then
@@ -373,16 +373,16 @@ local function make(client, key, given, defaults, kind, permits)
   return self
 end
 
--- A lock without options: a copy of the first one of the client and the kind.
+-- A lock without options is a copy of the client's first one of the kind.
 local function make_plain(client, key, defaults, kind)
   local plain = core.client.data(client)
   plain[kind] = plain[kind] or make(client, key, lock.none, defaults, kind)
   return raw.copy(plain[kind], defaults.prefix .. key)
 end
 
--- A lock of the client; `given` is checked, `defaults` are the client's lease, wait and prefix.
--- `kind`: the name of a kind of csrc/core/lock/kind.c; "lock" unless given. `permits`: how many
--- permits of a semaphore it is, or its acquire takes of a plain one.
+-- Creates a lock of the client. `given` must be checked already; `defaults` are the client's.
+-- `kind`: a kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a
+-- semaphore's permits an acquire takes.
 function lock.new(client, key, given, defaults, kind, permits)
   kind = kind or "lock"
   if given == lock.none and not permits then return make_plain(client, key, defaults, kind) end

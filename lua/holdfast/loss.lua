@@ -1,4 +1,4 @@
--- Notifies owners that a lock is lost: calls on_lost in the owner's Lua state, at the next call of
+-- Notifies owners of lost locks: calls on_lost in the owner's Lua state, during the next call of
 -- holdfast.
 
 local core = require "holdfast.core"
@@ -9,15 +9,16 @@ local notifier = require "holdfast.notifier"
 
 local loss = {}
 
--- What was made before package.loaded was cleared is notified by the library that is loaded now.
+-- The state outlives a cleared package.loaded, so that the library loaded last also notifies locks
+-- created before.
 local shared = core.shared
 shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
 shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
-local watched = shared.watched -- locks with on_lost that were acquired
+local watched = shared.watched -- locks with an on_lost
 local clients = shared.clients
 if next(clients) then events.heeded = true end
 
--- The lock's on_lost is called when a hold that was acquired through it is lost.
+-- From now on the lock's on_lost is called when a hold acquired through this handle is lost.
 function loss.watch(lock, client)
   leaving.install()
   watched[lock] = true
@@ -48,22 +49,22 @@ local losses = notifier.new(gather, call)
 
 driver.add_notifier(losses)
 
--- Calls all callbacks. → whether none raised an error, the first error
+-- Calls all callbacks that are due. → whether none raised an error, the first error
 function loss.try_notify()
   if not events.heeded then return true end
   events.notify()
   return losses:notify()
 end
 
--- Called by every method of the API: first, or last by those that release. An error of a callback
--- comes out of it after all callbacks were called.
+-- Every method of the API calls this first; those that release call it last. Raises the first error
+-- of a callback, after all callbacks have run.
 function loss.notify()
   if not events.heeded then return end
   local fine, failure = loss.try_notify()
   if not fine then error(failure, 0) end
 end
 
--- Notifies of losses, and returns its arguments: what a call returns.
+-- Notifies of losses, then returns its arguments, the results of a call.
 function loss.notify_after(...)
   loss.notify()
   return ...

@@ -1,14 +1,13 @@
--- The counters of clients as text: OpenMetrics, or the older text format of Prometheus.
+-- Formats the counters of clients as OpenMetrics, or in the older text format of Prometheus.
 --
--- A sample is { family, suffix, labels, value }; its name on the page is
--- holdfast_<family><suffix>{<labels>}.
+-- A sample is { family, suffix, labels, value }, shown as holdfast_<family><suffix>{<labels>}.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 
 local metrics = {}
 
--- OpenMetrics names a counter's family without the suffix of its samples, and ends with a line.
+-- In OpenMetrics a counter's family has no suffix, unlike its samples, and a last line is required.
 metrics.openmetrics = {
   content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8",
   counter_suffix = "", last_line = "# EOF\n",
@@ -97,7 +96,7 @@ local function add_class(list, of)
   add_histogram(list, "round_trip_seconds", of.class, of.round_trips)
 end
 
--- The samples of one client.
+-- Returns the samples of one client.
 function metrics.samples(client)
   local list, all = {}, core.client.stats(client)
   for _, of in ipairs(core.client.classes(client)) do add_class(list, of) end
@@ -107,8 +106,8 @@ function metrics.samples(client)
   return list
 end
 
--- The page: samples of one family are together, in the order of the list. `format`:
--- metrics.openmetrics unless given.
+-- Returns the page. Samples of a family are together, in the order of the list. `format`: default
+-- metrics.openmetrics.
 function metrics.text(samples, format)
   format = format or metrics.openmetrics
   local by_family, out = {}, {}
@@ -131,7 +130,8 @@ function metrics.text(samples, format)
   return table.concat(out)
 end
 
--- The numbers of a client's classes, for client:stats: name → { outcomes, lost, waited, held, … }.
+-- Returns the figures of a client's classes, for client:stats: name → { outcomes, lost, waited, …
+-- }.
 function metrics.classes(client)
   local classes = {}
   for _, of in ipairs(core.client.classes(client)) do

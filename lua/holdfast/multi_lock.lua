@@ -1,9 +1,9 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
--- All programs take the locks in one order, by key and then by server, so those that take them
--- one after the other never deadlock. Locks of one client are first tried in a single step;
--- when one of them is taken, and for locks of different clients, they are taken in order, each
--- through its queue, and rolled back if one cannot be had.
+-- All programs acquire the locks in the same order, by key and then by server, so that they never
+-- deadlock. Locks of one client are first tried atomically. If one of them is taken, and for locks
+-- of different clients, they are acquired in order, each through its queue, and released again if
+-- one cannot be acquired.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -50,14 +50,15 @@ local function is_before(a, b)
   return locale.is_before(raw.key(a), raw.key(b))
 end
 
--- Whether sorted[i] and one beside it have the same key: locks of different clients.
+-- Returns whether a neighbour of sorted[i] has the same key, as locks of different clients may.
 local function is_tied(sorted, i)
   local key, before, behind = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
   return before and raw.key(before) == key or behind and raw.key(behind) == key or false
 end
 
--- The databases where the lock is, as text that is the same in all programs once the client is
--- connected, if the servers report their run ids. `connects`: the client first sends a command.
+-- Returns a string for the databases that store the lock. It is the same in all programs once the
+-- client has connected, if the servers report their run ids. `connects`: send a command first, if
+-- the client has not connected yet.
 local function place_of(lock, connects)
   local client, key = client_of(lock), raw.key(lock)
   local names, known = core.client.processes(client, key)
@@ -69,8 +70,8 @@ local function place_of(lock, connects)
   return table.concat(names, " ")
 end
 
--- The places of locks that have one key, lock → text; nil: there are no such locks. Raises when two
--- of them have one place.
+-- Returns the places of the locks that share a key, lock → string, or nil if there are none. Raises
+-- if two of them also share the place.
 local function places_of(sorted, connects, what, level)
   local places, seen = {}, {}
   for i, lock in ipairs(sorted) do
@@ -86,7 +87,7 @@ local function places_of(sorted, connects, what, level)
   return next(places) and places
 end
 
--- The locks in the order in which every program takes them.
+-- Returns the locks in the order in which every program acquires them.
 local function in_order(self, what, level)
   if not self.tied then return self.locks end
   local sorted = copy(self.locks)
@@ -98,13 +99,13 @@ local function in_order(self, what, level)
   return sorted
 end
 
--- Where a key lives: the keys of one step live at one place.
+-- Returns the group of the key: one program can only use keys of the same group.
 local function home(lock)
   return core.client.group(raw.data(lock).client, raw.key(lock))
 end
 
--- One client and one place, one kind of lock, one class and listener, no owner that other processes
--- may share: a single step serves all.
+-- Returns whether one program can serve all the locks: they have the same client, group, lease,
+-- class and listener, and no owner that other processes may share.
 local function are_alike(locks)
   local first, first_home = raw.data(locks[1]), home(locks[1])
   if first.owner or first.quorum then return false end
@@ -120,7 +121,7 @@ local function are_alike(locks)
   return true
 end
 
--- `locks` are checked; `wait` is the total, nil: 1.5 s for each.
+-- `locks` must be checked already. `wait`: seconds in total; nil means 1.5 s per lock.
 function multi_lock.new(locks, wait, what, level)
   local sorted = copy(locks)
   table.sort(sorted, is_before)
@@ -132,8 +133,8 @@ function multi_lock.new(locks, wait, what, level)
   }, MultiLock)
 end
 
--- Empties the list: calls act(lock) for each of its locks once, the last one first, also where one
--- raises an error. → whether none did, the first error
+-- Empties the list: calls act(lock) once for each lock, last one first, even if a call raises.
+-- → whether none raised, the first error
 local function drain(taken, act)
   local fine, failure = true, nil
   for i = #taken, 1, -1 do
@@ -145,8 +146,8 @@ local function drain(taken, act)
   return fine, failure
 end
 
--- A lease that was given for a fixed time counts from when all are held. One that was entered
--- before for longer stays.
+-- A fixed lease begins when all locks are held. If a re-entered lock has more time left, it keeps
+-- that.
 local function start_lease(lock)
   local data = raw.data(lock)
   if not data.renewed and raw.remaining(lock) < data.lease then
@@ -156,14 +157,16 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
--- Not all can be had. → nil, message, code; an error of a release when all are released
+-- Releases what was acquired, because a lock is missing. Raises the first error of a release after
+-- all are released. → nil, message, code
 local function roll_back(taken, message, code)
   local fine, failure = drain(taken, raw.release)
   if not fine then error(failure, 0) end
   return nil, message, code
 end
 
--- `taken`: gets those that it has. Until all are there each is renewed, whatever its lease is.
+-- Adds the acquired locks to `taken`. Until all are held each one is renewed, even with a fixed
+-- lease.
 local function take_in_order(locks, by, taken)
   for i, lock in ipairs(locks) do
     local acquired, message, code = raw.acquire(lock, math.max(0, by - driver.now(lock)))
@@ -179,7 +182,7 @@ local function take_in_order(locks, by, taken)
   return true
 end
 
--- In the background if the caller cannot wait.
+-- Releases the locks, in the background if the caller cannot wait.
 local function close_each(taken)
   drain(taken, driver.leave)
 end
@@ -195,24 +198,24 @@ local function acquire_in_order(locks, by)
   return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
 end
 
--- What the client has learnt of its server.
+-- Returns what the client has learnt about its server.
 local function learnt(self)
   return core.client.data(client_of(self.locks[1]))
 end
 
--- Whether one step serves all. A server behind a plain URL may be a node of a cluster, which
--- refuses steps with keys of several slots.
+-- Returns whether one program serves all the locks. A server with a plain URL may turn out to be a
+-- cluster's node, which refuses a program with keys of several slots.
 local function is_one_step(self)
   return self.together and not learnt(self).checks_slots
 end
 
--- Whether the locks may be had one by one that could not be had in one step.
+-- Returns whether to acquire the locks one by one, after the attempt to acquire all of them failed.
 local function may_go_on(self, by, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
     learnt(self).checks_slots = true
     return true
   end
-  -- a lock that is asked for alone may wait until a refusal has passed
+  -- the acquire of a single lock waits until a temporary refusal is over
   return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < by
 end
 
@@ -229,8 +232,8 @@ local function acquire(self, wait, what, level)
   return nil, message, code
 end
 
--- Takes all the locks, or enters them again. `wait`: seconds in total, 0 tries once, math.huge
--- waits for ever.
+-- Acquires or re-enters all the locks. `wait`: seconds in total; 0 tries once, math.huge waits
+-- forever.
 ---@param wait? number
 ---@return holdfast.multi_lock? lock
 ---@return string? message
@@ -245,7 +248,7 @@ function MultiLock:acquire(wait)
   return nil, message, code
 end
 
--- acquire(0).
+-- The same as acquire(0).
 ---@return holdfast.multi_lock? lock
 ---@return string? message
 ---@return holdfast.code? code
@@ -258,8 +261,8 @@ function MultiLock:try_acquire()
   return nil, message, code
 end
 
--- Empties the list: calls act(lock, with) for each, also where one raises an error, which comes
--- behind that; fails with the first failure.
+-- Empties the list: calls act(lock, with) for each lock, even if a call raises. Then raises the
+-- first error, or returns the first failure.
 local function each(locks, act, with)
   local first_message, first_code
   local fine, failure = drain(locks, function(lock)
@@ -271,14 +274,14 @@ local function each(locks, act, with)
   return true
 end
 
--- The rest is released also where the coroutine is closed meanwhile.
+-- If the coroutine is closed before this returns, the other locks are released nevertheless.
 local function release(self)
   if is_one_step(self) then return raw.release_all(self.locks) end
   local held = copy(self.locks)
   return compat.closing(close_each, held, each, held, raw.release)
 end
 
--- Releases one hold of each.
+-- Releases one hold of each lock.
 ---@return true? released
 ---@return string? message
 ---@return holdfast.code? code
@@ -288,7 +291,7 @@ function MultiLock:release()
   return notify_after(release(self))
 end
 
--- A new lease of `seconds` from now for each.
+-- Sets a new lease of `seconds` from now for each lock.
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
@@ -301,7 +304,7 @@ function MultiLock:extend(seconds)
   return each(copy(self.locks), raw.extend, seconds)
 end
 
--- Asks the servers whether all are still held.
+-- Asks the servers whether all locks are still held.
 ---@return true? held
 ---@return string? message
 ---@return holdfast.code? code
@@ -312,7 +315,7 @@ function MultiLock:check()
   return each(copy(self.locks), raw.check)
 end
 
--- All held by this owner and locally still valid; no I/O.
+-- Returns whether this owner holds all locks and no lease has ended locally; no I/O.
 ---@return boolean held
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)
@@ -323,7 +326,7 @@ function MultiLock:is_held()
   return true
 end
 
--- Seconds for which this owner may believe in all of them; no I/O.
+-- Returns the seconds for which this owner can rely on all locks; no I/O.
 ---@return number seconds
 function MultiLock:remaining()
   check_self(self, MultiLock, "multi_lock:remaining", 2)
@@ -335,7 +338,7 @@ function MultiLock:remaining()
   return least
 end
 
--- The first reason for which one of them was lost; no I/O.
+-- Returns how the first lost lock, in the order of keys, was lost; no I/O.
 ---@return holdfast.lost_reason? reason
 ---@return string? key
 function MultiLock:lost()
@@ -348,8 +351,8 @@ function MultiLock:lost()
   return nil
 end
 
--- The fencing tokens of the current hold, key -> token; locks of different servers with one key
--- have one entry.
+-- Returns the fencing tokens of the current hold, key -> token. Locks with the same key on
+-- different servers have a single entry.
 ---@return table<string, integer> tokens
 function MultiLock:tokens()
   check_self(self, MultiLock, "multi_lock:tokens", 2)
@@ -361,7 +364,7 @@ function MultiLock:tokens()
   return tokens
 end
 
--- The keys in the order in which they are taken.
+-- Returns the keys in the order in which they are acquired.
 ---@return string[] keys
 function MultiLock:keys()
   check_self(self, MultiLock, "multi_lock:keys", 2)

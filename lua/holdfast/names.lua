@@ -1,5 +1,5 @@
 -- The identity that a client publishes while it holds or waits: "host pid[ name]" in
--- holdfast_client:<uuid>, with the uuid that its owners begin with, and its tenant before that.
+-- holdfast_client:<tenant><uuid>. The client's owners begin with that uuid.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -9,7 +9,7 @@ local names = {}
 
 local UUID = "^%x+%-%x+%-%x+%-%x+%-%x+"
 
--- What a client has published. → { host, pid, name } | nil: it is something else
+-- Parses what a client has published. → { host, pid, name } | nil for anything else
 function names.parse(text)
   if type(text) ~= "string" then return nil end
   local host, pid, name = text:match("^([^ ]+) (%d+) ?(.*)$")
@@ -17,25 +17,25 @@ function names.parse(text)
   return { host = host, pid = locale.number(pid), name = name ~= "" and name or nil }
 end
 
--- Whether it begins with a client's uuid.
+-- Returns whether the string begins with a client's uuid and a number.
 function names.is_owner(text)
   return text:find(UUID .. ":%d") ~= nil
 end
 
--- What the names of these keys begin with.
+-- Returns the prefix of these keys' names.
 function names.prefix(client)
   return core.wire.prefixes.client .. core.client.tenant(client)
 end
 
--- The key with the identity of an owner's client; nil: the owner names none.
+-- Returns the key with the identity of an owner's client, or nil if the owner contains no uuid.
 function names.key(client, owner)
   local uuid = owner:match(UUID)
   return uuid and names.prefix(client) .. uuid
 end
 
--- Of an owner or a waiter. A client of a quorum publishes it on each server. `within`: seconds for
--- the reply of each; nil: command_timeout.
--- → { host, pid, name } | nil: it has published nothing
+-- Reads the identity of an owner or a waiter. A client of a quorum publishes it on each server.
+-- `within`: seconds for each server's reply; nil means command_timeout.
+-- → { host, pid, name } | nil if it has published none
 function names.of(client, owner, within)
   local key = names.key(client, owner)
   local nodes = key and (core.client.is_quorum(client) and core.client.nodes(client) or { 0 })

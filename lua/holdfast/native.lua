@@ -1,5 +1,5 @@
--- Loads the C module where package.cpath has it. `require` would first search the whole of
--- package.path for a Lua file of its name, and the default path ends with the current directory.
+-- Loads the C module from package.cpath. `require` would first search all of package.path for a Lua
+-- file with the module's name, and the default path includes the current directory.
 
 local NAME, FILE, OPEN = "holdfast.core", "holdfast/core", "luaopen_holdfast_core"
 
@@ -14,7 +14,7 @@ local function find()
   end
 end
 
--- The loader of LuaRocks, which may have several versions side by side, finds its own.
+-- With LuaRocks, which may have several versions side by side, its own loader finds the right one.
 local is_plain = debug.getinfo(1, "S").source:find("/holdfast/native%.lua$")
 
 if is_plain and not package.loaded[NAME] and not package.preload[NAME] then

@@ -1,6 +1,6 @@
 -- Calls the user's functions for what has happened, one at a time and in order, in whichever
--- coroutine finds it. A function may wait there; what comes meanwhile is reported after it, by the
--- same coroutine, or by another one if that ends in the middle.
+-- coroutine notices it. A function may wait. What happens in the meantime is reported after it, by
+-- the same coroutine, or by another if that one ends first.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -8,32 +8,32 @@ local driver = require "holdfast.driver"
 local now = core.now
 
 local CHECK_EVERY = 1 -- seconds between two checks whether a request still exists
-local ROUNDS = 100 -- of what the functions themselves cause
+local ROUNDS = 100 -- in which one call reports what the functions themselves cause
 
 local Notifier = {}
 Notifier.__index = Notifier
 
 local notifier = {}
 
--- coroutine -> how many of the user's functions are running there, one inside of the other
+-- coroutine -> how many of the user's functions are running there, nested
 local depths = setmetatable({}, { __mode = "k" })
 
 local function here()
   return coroutine.running() or depths
 end
 
--- How many of these functions the caller runs inside of.
+-- Returns how many of these functions the caller runs inside.
 function notifier.depth()
   return depths[here()] or 0
 end
 
--- gather(add) calls add(item) for what has happened since; call(item) → true | false, an error
+-- gather(add) calls add(item) for everything new; call(item) → true | false, an error
 function notifier.new(gather, call)
   local self = {
     gather = gather, call = call,
     queue = {}, first = 1, last = 0,
-    turn = false, -- of the coroutine that notifies
-    comes_by = 0, -- until when the next coroutine may begin; for the pump
+    turn = false, -- the turn of the coroutine that is notifying
+    comes_by = 0, -- used by the pump: when the next coroutine must have begun
   }
   function self.add(item)
     self.queue[self.last + 1] = item
@@ -61,7 +61,8 @@ local function has_request(turn)
   return true
 end
 
--- Whether the coroutine that has this turn can still end it. In nginx only the request shows it.
+-- Returns whether the coroutine that has this turn can still end it. In nginx only its request
+-- tells.
 local function is_living(turn)
   if turn.of_request then return has_request(turn) end
   return turn.of_main or turn.thread ~= nil and coroutine.status(turn.thread) ~= "dead"
@@ -73,13 +74,13 @@ end
 
 -- ---- notifying ----
 
--- Takes what has happened into the queue. → whether there is something to report
+-- Queues what has happened. → whether there is something to report
 function Notifier.collect(self)
   self.gather(self.add)
   return self.first <= self.last
 end
 
--- Whether there is something to report, and no coroutine does.
+-- Returns whether there is something to report, and no coroutine is reporting.
 function Notifier.is_due(self)
   if is_taken(self) then return false end
   return self.first <= self.last or self:collect()

@@ -1,4 +1,4 @@
--- What readings of locks show, for the status page and the command.
+-- What follows from readings of locks, for the status page and the command.
 
 local observed = {}
 
@@ -8,31 +8,32 @@ observed.LONG_WAIT = 30 -- seconds, the default lease
 
 -- ---- durations by the server's clock ----
 
-observed.FIRST_US = 1e15 -- a lower token is a number that Redisson has counted up
-local FRONT_MOST = 1e14 -- a place above it is in µs, one below it, of a waiter in front, in 1024 µs
+observed.FIRST_US = 1e15 -- lower tokens are numbers that Redisson has counted up
+local FRONT_MOST = 1e14 -- higher places are in µs; lower ones, of waiters in front, in 1024 µs
 local KEPT_US = 250000 -- how far the tokens of an owner that keeps the lock are ahead of the clock
-local FUTURE = -1 -- seconds: a server's clock that was set back
+local FUTURE = -1 -- seconds; a lower age means that the server's clock was set back
 
--- For how many seconds this place has been taken at that time of the server's clock, and whether
--- the wait is longer than that: a waiter in front got its place later. A place that follows a place
--- of the same microsecond is ahead of the clock. nil: the server gave no number as the place.
+-- → for how many seconds of the server's clock this place has been taken, and true if the wait is
+-- longer than that, as a waiter in front got its place later | nil if the place is not a number
+-- A place may be ahead of the clock, because no two places are the same.
 function observed.waits(place, clock)
   if not place then return nil end
   local in_front = place < FRONT_MOST
   return math.max(clock - (in_front and place * 1024 or place) / 1e6, 0), in_front or nil
 end
 
--- Whether the holder drew the last token when it acquired the lock. A client of Redisson draws
--- none, or counts on from ours; a reader has the last writer's; any other text may be another
--- program's.
+-- Returns whether the holder drew the last token when it acquired the lock. A Redisson client draws
+-- none, or counts on from ours; a reader has the last writer's; any other owner may belong to
+-- another program.
 local function has_own_token(info)
   local owner = info.owner or ""
   if info.readers and not owner:find(":write$") then return false end
   return names.is_owner(owner) and owner:sub(15, 15) == "8"
 end
 
--- For how many seconds the holder has held the lock, by the server's clock, when `info` was read;
--- nil: not known. A token is that clock in µs, rounded up to a multiple of 8, except in a quorum.
+-- Returns for how many seconds, by the server's clock, the holder had held the lock when `info` was
+-- read, or nil if that is not known. A token is that clock in µs, rounded up to a multiple of 8,
+-- except in a quorum.
 function observed.held_for(info, is_quorum)
   local us = info.token or 0
   if us < observed.FIRST_US or not has_own_token(info) then return nil end
@@ -42,8 +43,8 @@ function observed.held_for(info, is_quorum)
   return held >= FUTURE and math.max(held, 0) or nil
 end
 
--- The one word for all that is seen, the worst first.
--- `seen`: { away = whether the servers do not answer, deadlocks, losses = numbers, some_down =
+-- Returns a single word for the state, the worst that applies.
+-- `seen`: { away = whether the servers do not reply, deadlocks, losses = numbers, some_down =
 -- whether a server of a quorum is down, longest_wait = seconds or nil, is_known = whether all
 -- waiters are known }
 function observed.state(seen)

@@ -1,10 +1,12 @@
--- Once for each fire of a schedule: many clients call at about the same time, and one call counts.
+-- Runs a job once for each fire of a schedule: many clients call at about the same time, and one
+-- call counts.
 --
--- A record, holdfast_once:KEY, says which call counts, and when it came by the server's clock. It
--- counts for the calls that come less than half a period before or after it. The call that counts
--- holds the lock KEY while it runs, and the record is written under that lock, with its token: what
--- an older holder sends late changes nothing. Without `retry` the record is written before the lock
--- is taken, too, and the other calls of this fire need not wait. See once.lua in csrc/programs.
+-- A record, holdfast_once:KEY, tells which call counts, and when it came by the server's clock. It
+-- counts for all calls that come less than half a period before or after it. The call that counts
+-- holds the lock KEY while it runs, and the record is written under that lock, with its token, so
+-- that a late write of an older holder changes nothing. Without `retry` the record is also written
+-- before the lock is acquired, so that other calls of this fire need not wait. See once.lua in
+-- csrc/programs.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
@@ -24,22 +26,22 @@ local raw = driver.lock
 local once = {}
 
 ---@class holdfast.once_options
----@field retry? boolean a fire whose run has failed or crashed may run again; false
----@field wait? number seconds to wait for a run that still goes on; the client's
----@field lease? number seconds that the lock outlives a crashed run; the client's. It is renewed in any case
----@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews it no longer; no bound
+---@field retry? boolean let a fire run again whose run has failed or crashed; default false
+---@field wait? number seconds to wait for a run in progress; default: the client's
+---@field lease? number seconds that the lock outlives a crashed run; always renewed; default: the client's
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing; default: no limit
 ---@field on_lost? fun(lock: holdfast.lock, reason: holdfast.lost_reason)
----@field abort_on_loss? boolean fn gets an error soon after the lock is lost
+---@field abort_on_loss? boolean raise an error in fn soon after the lock is lost
 ---@field on_event? fun(event: holdfast.event)
----@field class? string for counters and events; the client's
+---@field class? string for counters and events; default: the client's
 ---@field interruptible? boolean a signal ends the wait
 
 ---@class holdfast.fire
----@field state string "claimed": it is about to begin; "running", "done", "failed"
+---@field state string "claimed" (about to begin), "running", "done" or "failed"
 ---@field host string
 ---@field pid integer
 ---@field name string?
----@field age number seconds since it came, by the server's clock
+---@field age number seconds since the call came, by the server's clock
 
 once.options = { retry = options.boolean, abort_on_loss = abort.check }
 for _, name in ipairs { "wait", "lease", "max_hold", "on_lost", "on_event", "class", "interruptible" } do
@@ -54,12 +56,12 @@ end
 
 local PREFIX = "holdfast_once:"
 
--- Where the record of this key, as it is on the server, is stored.
+-- Returns the name of the key's record. `key`: as on the server.
 function once.name(key)
   return PREFIX .. key
 end
 
--- What a record says, at `now_ms` of the server's clock. → holdfast.fire | nil: it is none
+-- Parses a record, at `now_ms` of the server's clock. → holdfast.fire | nil if it is not a record
 function once.parse(text, now_ms)
   local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
   if not at then return nil end
@@ -70,7 +72,7 @@ end
 
 -- ---- one call ----
 
--- `key`: as on the server. → one call, for the functions below
+-- `key`: as on the server. → a call, for the functions below
 function once.fire(client, key, period, retry)
   return {
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
@@ -85,7 +87,7 @@ local WORDS = {
   claimed = "is about to run", running = "is running", done = "has run", failed = "has failed",
 }
 
--- For the calls that do not count.
+-- Returns the message of a call that does not count.
 local function describe(self, fire)
   if not fire then return ('"%s" has already run for this time'):format(texts.shown(self.key)) end
   return ('"%s" %s for this time, on %s, %s s ago'):format(texts.shown(self.key),
@@ -104,8 +106,8 @@ local function send(self, state)
   return nil, describe(self, fire), "duplicate", fire
 end
 
--- Before the lock is taken: whether this call may count. A claim without a reply may be there, and
--- is withdrawn. → as send
+-- Called before the lock is acquired: asks whether this call may count, and without `retry` claims
+-- the fire. A claim that got no reply may have been stored, so it is withdrawn. → like send
 function once.come(self)
   local may, message, code, fire = send(self, "")
   if not may or self.retry then return may, message, code, fire end
@@ -114,13 +116,14 @@ function once.come(self)
   return may, message, code, fire
 end
 
--- Under the lock: from now on this call counts. → as send
+-- Called under the lock: from now on this call counts. → like send
 function once.begin(self, lock)
   self.begun, self.token = true, locks.text_of(raw.token(lock))
   return send(self, "running")
 end
 
--- It has not run: another call may count for this fire, unless the server does not learn it.
+-- Called if this call has not run: another call may count for this fire, if the server learns of
+-- it.
 function once.withdraw(self)
   if self.begun or not self.retry then send(self, "unstarted") end
 end
@@ -131,11 +134,11 @@ local function is_lost(lock)
   return raw.lost(lock) or raw.first_loss(lock)
 end
 
--- Records how it has ended, "done" or "failed". While the lock is held it tries again, since
--- another call may run as soon as the lock is free: for half a period, after which no call of this
--- fire comes. Not after a loss: then another call may count. `report`: gets message and code of the
--- first failure. Nothing is wrong if a call of the next fire, which waits for the lock, has
--- replaced the record.
+-- Records how the run has ended, "done" or "failed". Retries while the lock is held, since another
+-- call may run as soon as the lock is free, but for at most half a period, after which no more
+-- calls of this fire come. Stops after a loss, when another call may count. A "duplicate" is a
+-- success: a call of the next fire has replaced the record. `report` gets message and code of the
+-- first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
   local pause, till = LEAST_PAUSE, core.now() + self.half
@@ -153,7 +156,7 @@ end
 
 -- ---- client:once ----
 
--- What client:once returns for the results of with_lock.run_held. A loss is reported there.
+-- Turns the results of with_lock.run_held, which reports a loss itself, into those of client:once.
 local function with_record(unrecorded, ...)
   local code = unrecorded.code
   if not code or code == "lost" or select("#", ...) > 3 and select(3, ...) == "lost" then return ... end
@@ -162,7 +165,7 @@ end
 
 local LOST = 'the lock "%s" was lost (%s) before the run began'
 
--- The lock was just acquired. → as once.run
+-- Runs fn under the lock, which was just acquired. → like once.run
 local function under_lock(self, lock, given, fn, ...)
   local may, message, code, fire = once.begin(self, lock)
   if may and not raw.is_held(lock) then
@@ -181,7 +184,7 @@ local function under_lock(self, lock, given, fn, ...)
   return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
 end
 
--- `period`, `opts` and `fn` are checked.
+-- `period`, `opts` and `fn` must be checked already.
 function once.run(client, key, period, defaults, opts, fn, ...)
   loss.notify()
   local given = options.copy(opts)

@@ -1,8 +1,8 @@
--- The OneByOne template: for each business type and id, functions run one at a time, in the order
--- they came.
+-- The OneByOne template: for each business type and id, functions run one at a time, first come,
+-- first served.
 --
--- A template is userdata that holds its settings only. Its lock is a mutex on prefix .. type .. "_"
--- .. id, which also excludes other programs that SET NX that key.
+-- A template is userdata with settings only. Its lock is a mutex on prefix .. type .. "_" .. id,
+-- which also excludes programs that SET NX that key.
 
 local abort = require "holdfast.abort"
 local core = require "holdfast.core"
@@ -26,17 +26,17 @@ meta.__index = OneByOne
 meta.__metatable = meta.__name
 
 ---@class holdfast.one_by_one_options
----@field wait? number seconds in the queue; 10, also for 0 and less
----@field lease? number seconds that one run may take; 30 renewed by the watchdog, also for 0 and less
----@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews a run no longer; no bound
----@field queue? boolean false: try once instead of waiting; true
----@field max_waiters? integer 0 to 1e9: a run fails at once if more wait already; any number
----@field prefix? string before every key
----@field class? string for counters and events; the client's
+---@field wait? number seconds to wait in the queue; default 10; 0 or less means the default
+---@field lease? number seconds that a run may take; by default, or with 0 or less, 30 and renewed by the watchdog
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing; default: no limit
+---@field queue? boolean false tries once instead of waiting; default true
+---@field max_waiters? integer 0 to 1e9: a run fails at once if this many are waiting already; default: no limit
+---@field prefix? string put before every key
+---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
----@field async_release? boolean a run does not wait for its release; the client's
----@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; the client's
+---@field async_release? boolean a run does not wait for its release; default: the client's
+---@field keep? number seconds, 0 to 60, for which the client keeps the lock for its next runs; default: the client's
 
 local one_by_one = {}
 
@@ -67,7 +67,7 @@ local execute_options = {
   abort_on_loss = abort.check,
 }
 
--- Raises at `level` if max_hold has a lease beside it that is not renewed.
+-- Raises at `level` if max_hold is set together with a lease that is not renewed.
 function one_by_one.check_bounds(given, lease, defaults, what, level)
   locks.check_bounds(given, defaults, (lease or 0) <= 0, what, level + 1)
 end
@@ -96,7 +96,7 @@ local function shown(part)
   return texts.printable(#text > SHOWN and text:sub(1, SHOWN) .. "..." or text)
 end
 
--- Why the function did not run, in the template's words.
+-- Words the failure for a caller of the template.
 local function not_acquired(biz_type, biz_id, message, code)
   local what = ("one_by_one: type=%s id=%s: "):format(shown(biz_type), shown(biz_id))
   if code ~= "busy" then return nil, what .. message, code end
@@ -104,7 +104,7 @@ local function not_acquired(biz_type, biz_id, message, code)
   return nil, what .. "already running" .. (part and ", " .. part or ""), code
 end
 
--- The lock's key, without the client's prefix.
+-- Returns the lock's key, without the client's prefix.
 local function key_of(self, biz_type, biz_id)
   local data = core.template.data(self)
   local key = (data.given.prefix or "") .. biz_type .. "_" .. biz_id
@@ -136,13 +136,14 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
   return templates.run_held(lock, opts, fn, ...)
 end
 
--- Calls fn(lock, ...) once no other runs for this type and id, by anybody; releases in any case.
+-- Calls fn(lock, ...) once nobody's function is running for this type and id. Releases the lock
+-- even if fn raises.
 ---@param biz_type string | number
 ---@param biz_id string | number
 ---@param opts? holdfast.execute_options
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn
----@return any ... as client:with_lock
+---@return any ... as from client:with_lock
 ---@overload fun(self: holdfast.one_by_one, biz_type: string|number, biz_id: string|number, fn: holdfast.lock_callback, ...): ...
 function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   check_self(self, meta, "one_by_one:execute", 2)

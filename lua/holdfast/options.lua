@@ -1,7 +1,9 @@
--- Checks what callers pass in. Each misuse raises at the caller's level and names the argument.
+-- Checks what callers pass in. Misuse raises an error that blames the caller and names the
+-- argument.
 --
--- A check is a function (value) -> nil when it is fine; or what it must be and, for a part of the
--- value, the place of that part behind the argument's name and its value.
+-- A check is a function (value) -> nil if the value is valid; otherwise what it must be and, if
+-- only part of it is wrong, that part's place, which follows the argument's name, and how to show
+-- it.
 
 local core = require "holdfast.core"
 local error = require("holdfast.compat").error
@@ -24,28 +26,28 @@ function options.lease(value)
   end
 end
 
--- A client that began to wait before has announced it by then.
+-- After 0.5 s, clients that started to wait earlier have announced their waits.
 function options.deadlock_check(value)
   if not is_number(value) or value < 0.5 or value > LEASE_MAX then
     return "a number of seconds from 0.5 to 1e9"
   end
 end
 
--- Clients that cannot announce that they want a lock wait this long while it is kept.
+-- Clients that cannot announce that they want a kept lock may wait this long for it.
 function options.keep(value)
   if not is_number(value) or value < 0 or value > 60 then
     return "a number of seconds from 0 to 60"
   end
 end
 
--- As long as the longest lease.
+-- May be as long as the longest lease.
 function options.restart_guard(value)
   if not is_number(value) or value < 0 or value > LEASE_MAX then
     return "a number of seconds from 0 to 1e9"
   end
 end
 
--- A fencing counter may stay for ever.
+-- A fencing counter may be kept forever.
 function options.token_ttl(value)
   if value ~= math.huge and options.lease(value) then
     return "math.huge or a number of seconds from 0.001 to 1e9"
@@ -81,7 +83,7 @@ function options.key(value)
   end
 end
 
--- Where the library keeps what belongs to other keys.
+-- Prefixes of the keys in which the library stores what belongs to a lock.
 local prefixes = core.wire.prefixes
 local RESERVED = {
   prefixes.counter, prefixes.list, prefixes.timeouts, prefixes.queue, prefixes.call, prefixes.fence,
@@ -90,7 +92,7 @@ local RESERVED = {
 
 local H, R = ("hr"):byte(1, 2)
 
--- A key as on the server.
+-- Checks a key as it is on the server.
 function options.free_key(value)
   local first = value:byte()
   if first ~= H and first ~= R then return nil end
@@ -107,7 +109,7 @@ function options.owner(value)
   end
 end
 
--- Stands in the patterns of an ACL, which have no spaces.
+-- A tenant becomes part of ACL patterns, which cannot contain spaces.
 function options.tenant(value)
   if type(value) ~= "string" or value == "" or #value > 127 or value:find("[^\33-\126\128-\255]") then
     return "a string of 1 to 127 bytes without spaces or control characters"
@@ -118,14 +120,14 @@ function options.text(value)
   if type(value) ~= "string" then return "a string" end
 end
 
--- A user or a password; what is wrong with it does not show it.
+-- Checks a user or a password. The message never shows it.
 function options.secret(value)
   local must = "a string of at most 511 bytes with no NUL bytes"
   if type(value) ~= "string" and type(value) ~= "number" or #locale.text(value) > 511 then return must end
   if locale.text(value):find("\0", 1, true) then return must, "", "one with a NUL byte" end
 end
 
--- A check of whole numbers; `range` says which.
+-- Returns a check for whole numbers. `range`: describes them in the message.
 function options.whole(least, most, range)
   return function(value)
     if not is_number(value) or value % 1 ~= 0 or value < least or value > most then
@@ -137,24 +139,24 @@ end
 options.replicas = options.whole(1, 1000, "1 to 1000")
 options.max_waiters = options.whole(0, 1000000000, "0 to 1e9")
 
--- Of a file or directory.
+-- The path of a file or directory.
 function options.path(value)
   if type(value) ~= "string" or value == "" or value:find("\0", 1, true) then return "a path" end
 end
 
--- Whom a certificate is for.
+-- The name that a certificate is issued for.
 function options.server_name(value)
   if options.path(value) then return "a host name or an IP address" end
 end
 
--- Of locks with one use: a label, so not the key.
+-- A label for locks with the same use, so it should not be the key.
 function options.class(value)
   if type(value) ~= "string" or #value > 63 or value:find("[^\32-\126]") then
     return "a string of at most 63 printable characters"
   end
 end
 
--- CLIENT SETNAME takes no spaces and no control characters.
+-- CLIENT SETNAME accepts neither spaces nor control characters.
 function options.name(value)
   if type(value) ~= "string" or #value > 127 or value:find("[^\33-\126]") then
     return "a string of at most 127 printable characters without spaces"
@@ -165,7 +167,8 @@ local function is_integer(value)
   return math.type ~= nil and math.type(value) == "integer"
 end
 
--- A part of a key: a string or a number, but none that several whole numbers are rounded to.
+-- Checks a part of a key: a string, or a number that is not so large that whole numbers are
+-- rounded.
 function options.name_part(value)
   if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
   local exact = is_number(value)
@@ -175,14 +178,14 @@ function options.name_part(value)
   end
 end
 
--- Its text there: whole numbers by their digits, which .. does not write in every Lua.
+-- Converts such a part to a string. In some Luas `..` does not write all digits of a whole number.
 function options.part_text(value)
   if type(value) == "string" then return value end
   if is_integer(value) then return ("%d"):format(value) end
   return locale.decimal(value % 1 == 0 and "%.0f" or "%.14g", value + 0)
 end
 
--- Userdata of the type with this name.
+-- Checks that the value is userdata of the type with this name.
 function options.kind(value, name)
   if type(value) ~= "userdata" or getmetatable(value) ~= name then return "a " .. name end
 end
@@ -211,7 +214,7 @@ function options.one_of(...)
   end
 end
 
--- The name of one of our own types.
+-- Returns the name of the value's type if it is one of holdfast's, or nil.
 local function kind_of(value)
   local own = getmetatable(value)
   if type(own) == "table" then own = rawget(own, "__name") end
@@ -229,7 +232,7 @@ end
 
 options.shown = shown
 
--- Why a table of `count` fields without one at `place` is no list.
+-- Returns why a table with `count` fields, but none at `place`, is not a list.
 local function described(value, count, place)
   if count == 0 then return "an empty table" end
   for name in pairs(value) do
@@ -238,8 +241,8 @@ local function described(value, count, place)
   return "a table with a hole at " .. place
 end
 
--- Checks a list of 1 to `most` values without holes and other fields; `check` checks each of them.
--- `must`: what the list must be.
+-- Checks a list of 1 to `most` values, with no holes or other fields, and each value by `check`.
+-- `must`: describes the list in the message.
 function options.list(value, most, must, check)
   if type(value) ~= "table" then return must end
   local count = 0
@@ -252,7 +255,7 @@ function options.list(value, most, must, check)
   if count > most or count ~= #value then return must, "", ("a table of %d"):format(count) end
 end
 
--- The names that other libraries have for ours, in lower case and without separators.
+-- Names that other libraries use for holdfast's options, in lower case and without separators.
 local FOREIGN = {}
 
 local function foreign(ours, ...)
@@ -277,7 +280,7 @@ foreign({ "prefix" }, "keyprefix", "namespace")
 foreign({ "abort_on_loss" }, "abort", "abortonlost")
 foreign({ "tls" }, "ssl")
 
--- Where an option belongs that is given to something else.
+-- option -> the functions that accept it, for messages about an option in the wrong place
 local HOME = {}
 
 local function home(function_name, ...)
@@ -296,8 +299,8 @@ home("client:lock, client:with_lock, client:semaphore and client:one_by_one", "m
 home("client:one_by_one", "queue")
 home("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
 
--- One row of the table of distances. A step adds, drops or changes a letter, or swaps two
--- neighbours.
+-- Computes a row of the table of edit distances. An edit adds, drops or changes a letter, or swaps
+-- two neighbours.
 local function next_row(a, b, i, row, above)
   local new = { [0] = i }
   for j = 1, #b do
@@ -316,8 +319,8 @@ local function distance(a, b)
   return row[#b]
 end
 
--- The name in `known`, a table by names, that `name` is a misspelling of: one letter of up to four,
--- two of more.
+-- Returns the key of `known` that `name` misspells, or nil. Allows one edit in names of 3 or 4
+-- letters, two in longer ones.
 function options.nearest(name, known)
   if #name > 64 then return nil end
   local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
@@ -348,8 +351,8 @@ local function hint(name, known)
   return likely and ("; did you mean %s?"):format(likely) or ""
 end
 
--- Raises unless `value` passes; `what` names the function, `name` the argument; `level` as error's,
--- for the caller.
+-- Raises unless `value` passes `check`. `what`: the function's name; `name`: the argument's;
+-- `level`: as for error, seen from the caller.
 function options.argument(value, check, what, name, level)
   local wrong, place, found = check(value)
   if wrong then
@@ -359,14 +362,15 @@ function options.argument(value, check, what, name, level)
   return value
 end
 
--- For what reads its options again later: the caller may change the table that was checked.
+-- Copies options that are read again later, because the caller may change the checked table.
 function options.copy(given)
   local own = {}
   for name, value in next, given do own[name] = value end
   return own
 end
 
--- What a metatable answers is asked for once, so that what was checked is what is used.
+-- Reads options that come from a metatable only once, so that the values checked are the values
+-- used.
 local function settled(given, known)
   if getmetatable(given) == nil then return given end
   local plain = options.copy(given)
@@ -374,7 +378,7 @@ local function settled(given, known)
   return plain
 end
 
--- Raises unless `given` is nil or a table of known options that pass. Returns the table to use.
+-- Raises unless `given` is nil or a table of known, valid options. Returns the table to use.
 function options.table(given, known, what, level)
   if given == nil then return {} end
   if type(given) ~= "table" then
@@ -393,8 +397,9 @@ function options.table(given, known, what, level)
   return given
 end
 
--- Raises when options of a call come after its function, which would get them: `extra` is the first
--- of its arguments, `...` are the others. `call`: how the call begins, up to the options.
+-- Raises if a call's options follow its function, which would receive them as its only argument.
+-- `extra`: the function's first argument; `...`: the others. `call`: the call up to the options,
+-- for the message.
 function options.not_behind(known, what, call, level, extra, ...)
   local is_plain = type(extra) == "table" and getmetatable(extra) == nil
   if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end
@@ -405,15 +410,16 @@ function options.not_behind(known, what, call, level, extra, ...)
     level + 1)
 end
 
--- Raises when a function of `module` was called with a colon: `first` is its first argument.
+-- Raises if a function of `module` was called with a colon. `first`: its first argument.
 function options.no_colon(first, module, what, level)
   if first == module then
     error(what .. ": call it with a dot; a colon passes the module itself", level + 1)
   end
 end
 
--- Raises unless `self` is of this class, a table or the metatable of userdata: a method called with
--- `.` for `:`.
+-- Raises unless `self` is an object of this class, as when a method is called with `.` instead of
+-- `:`.
+-- `class`: a class's table, or the metatable of userdata.
 function options.self(self, class, what, level)
   local own = getmetatable(self)
   if own == class or own and own == class.__metatable and type(self) == "userdata" then return end

@@ -1,5 +1,5 @@
--- Reads what others may have made too large for one reply: page by page, where a page that is too
--- large is asked for again with fewer items.
+-- Reads page by page what others may have made too large for one reply. A page that is too large is
+-- requested again with fewer items.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -7,11 +7,12 @@ local replies = require "holdfast.replies"
 
 local pages = {}
 
-local SHRINKS = 8 -- a page that was too large is this much smaller the next time
-local LONGEST = 1048576 + 256 -- bytes of a key of ours: a lock's key, and what stands beside it
+local SHRINKS = 8 -- by which the size of a page that was too large is divided
+local LONGEST = 1048576 + 256 -- bytes of a name of holdfast's: a lock's key, and what is added to it
 local ROOM = 3145728 -- bytes of the names in a page of SHORT_ONES
 
--- One step of SCAN without names that are too long for ours. It adds how many others had no room.
+-- One step of SCAN that drops names too long to be holdfast's. The reply also tells how many other
+-- names it had no room for.
 local SHORT_ONES = [[
 local words = { 'SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1 }
 if ARGV[5] ~= '' then words[7], words[8] = 'TYPE', ARGV[5] end
@@ -29,13 +30,13 @@ end
 return { reply[1], names, left_out }
 ]]
 
--- Whether a command failed since its reply was too large.
+-- Returns whether a command failed because its reply was too large.
 function pages.is_too_large(message, code)
   return code == "unreachable" and message:find(core.wire.too_large, 1, true) ~= nil
 end
 
--- Calls ask(count) → reply, message, code with smaller counts, down to 1, until the reply is not
--- too large. → the last reply, message, code, the count that it was asked with
+-- Calls ask(count) → reply, message, code with smaller and smaller counts, down to 1, until the
+-- reply is not too large. → the last reply, message, code, the last count
 function pages.shrink(count, ask)
   while true do
     local reply, message, code = ask(count)
@@ -52,9 +53,9 @@ local function short_ones(client, node, cursor, pattern, key_type)
   return replies.check("SCAN", reply, client)
 end
 
--- One step of SCAN on a node. Names that are too long for ours may be missing.
--- → { cursor, names, how many more there was no room for | nil }, nil, nil, the count that fits |
--- nil, message, code, count
+-- Runs one step of SCAN on a node. Names too long to be holdfast's may be missing.
+-- → { cursor, names, how many names had no room | nil }, nil, nil, the count that fits | nil,
+-- message, code, count
 function pages.scan(client, node, cursor, pattern, key_type, count)
   local words = { "SCAN", cursor, "MATCH", pattern, "COUNT", count, key_type and "TYPE", key_type }
   local reply, message, code, fits = pages.shrink(count, function(most)

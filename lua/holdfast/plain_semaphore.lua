@@ -1,7 +1,7 @@
 -- Semaphores whose permits have no lease. See docs/how-to/plain_semaphore.md.
 --
--- The server does not know the holders, so there is nothing to renew or to lose, and permits that a
--- process does not release stay taken.
+-- The server does not know the holders, so there is nothing to renew or lose, and permits that a
+-- process does not release remain taken.
 
 local driver = require "holdfast.driver"
 local locks = require "holdfast.lock"
@@ -24,8 +24,8 @@ local check_all = options.whole(0, MOST, "0 to 1e9")
 local check_change = options.whole(-MOST, MOST, "-1e9 to 1e9")
 
 ---@class holdfast.plain_semaphore_options
----@field wait? number seconds that acquire waits by default; the client's
----@field class? string for counters and events; the client's
+---@field wait? number seconds that acquire waits by default; default: the client's
+---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
 
@@ -39,18 +39,18 @@ local plain_semaphore = {
 }
 
 ---@class holdfast.with_plain_permit_options
----@field count? integer 1 to 1e9; 1
----@field wait? number the semaphore's
+---@field count? integer 1 to 1e9; default 1
+---@field wait? number seconds; default: the semaphore's
 
 local with_options = { count = check_count, wait = options.wait }
 
--- The handle that acquires this many permits.
+-- Returns a handle that acquires this many permits.
 local function handle(self, count)
   if count == 1 and self.one then return self.one end
   return locks.new(self.client, self.name, self.given, self.defaults, "plain_semaphore", count)
 end
 
--- `given` is checked, `defaults` are the client's.
+-- `given` must be checked already; `defaults` are the client's.
 function plain_semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults,
     wait = given.wait or defaults.wait }
@@ -63,12 +63,12 @@ local function take(self, lock, wait)
   return raw.take(lock, wait or self.wait)
 end
 
--- Takes `count` permits, all or none. `wait`: seconds, 0 tries once, math.huge waits for ever.
----@param count? integer 1 to 1e9; 1
+-- Acquires `count` permits, all or none. `wait`: seconds; 0 tries once, math.huge waits forever.
+---@param count? integer 1 to 1e9; default 1
 ---@param wait? number
 ---@return true? acquired
 ---@return string? message
----@return holdfast.code? code "busy" when too few were free
+---@return holdfast.code? code "busy" if too few were free
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:acquire(count, wait)
   check_self(self, PlainSemaphore, "plain_semaphore:acquire", 2)
@@ -78,7 +78,7 @@ function PlainSemaphore:acquire(count, wait)
   return take(self, handle(self, count), wait)
 end
 
--- acquire(count, 0).
+-- The same as acquire(count, 0).
 ---@param count? integer
 ---@return true? acquired
 ---@return string? message
@@ -91,11 +91,11 @@ function PlainSemaphore:try_acquire(count)
   return take(self, handle(self, count), 0)
 end
 
--- Gives permits back, whoever took them.
----@param count? integer 1 to 1e9; 1
+-- Gives back permits, whoever acquired them.
+---@param count? integer 1 to 1e9; default 1
 ---@return true? released
 ---@return string? message
----@return holdfast.code? code "unreachable", "denied": it continues in the background
+---@return holdfast.code? code after "unreachable" or "denied" the release continues in the background
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:release(count)
   check_self(self, PlainSemaphore, "plain_semaphore:release", 2)
@@ -107,9 +107,9 @@ function PlainSemaphore:release(count)
   return true
 end
 
--- From now on there are `change` more permits, or fewer if it is below 0.
+-- Adds permits to the semaphore, or removes some if `change` is negative.
 ---@param change integer -1e9 to 1e9
----@return integer? free how many are free now; negative if more are taken than there are
+---@return integer? free how many are free now; negative if more are taken than exist
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload nil, string, holdfast.code
@@ -120,7 +120,7 @@ function PlainSemaphore:add(change)
   return raw.give(self.one, change)
 end
 
--- Takes all permits that are free.
+-- Acquires all permits that are free.
 ---@return integer? taken
 ---@return string? message
 ---@return holdfast.code? code
@@ -131,7 +131,7 @@ function PlainSemaphore:drain()
   return raw.drain(self.one)
 end
 
--- How many permits are free; below 0 when more are taken than there are.
+-- Returns how many permits are free; negative if more are taken than exist.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
@@ -144,7 +144,7 @@ end
 
 -- Sets the number of permits, unless it is set already.
 ---@param permits integer 0 to 1e9
----@return boolean? set false: it was already set, and nothing has changed
+---@return boolean? set false if it was already set, and nothing has changed
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean
@@ -156,8 +156,8 @@ function PlainSemaphore:set(permits)
   return raw.set_count(self.one, permits)
 end
 
--- Deletes the semaphore; those that wait go on waiting.
----@return boolean? deleted false: there was none
+-- Deletes the semaphore. Its waiters keep waiting.
+---@return boolean? deleted false if there was none
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean
@@ -181,7 +181,7 @@ end
 
 -- ---- the template ----
 
--- A release that the server does not answer or refuses continues in the background.
+-- A release that the server refuses or does not reply to continues in the background.
 local GOES_ON = { unreachable = true, denied = true }
 
 local function finish(self, count, ran, ...)
@@ -191,8 +191,9 @@ local function finish(self, count, ran, ...)
   return templates.results(...)
 end
 
--- Calls fn(...) with permits; gives them back in any case but the death of the process, or of the
--- client: then it returns nil, message, "closed", and a table of fn's results.
+-- Calls fn(...) while holding permits, and gives them back even if fn raises. They remain taken if
+-- the process dies or the client is closed; then this returns nil, message, "closed" and a table of
+-- fn's results.
 ---@param opts? holdfast.with_plain_permit_options
 ---@param fn holdfast.callback
 ---@param ... any for fn

@@ -1,4 +1,4 @@
--- A read/write lock: two locks on one key, one to read and one to write. See
+-- A read/write lock: a pair of locks on one key, one to read and one to write. See
 -- docs/how-to/read_write.md.
 
 local locks = require "holdfast.lock"
@@ -14,14 +14,14 @@ ReadWriteLock.__name = "holdfast.read_write_lock"
 
 local read_write_lock = {}
 
--- The lock that any number of owners may hold at once, while nobody writes.
+-- Returns the read lock, which any number of owners may hold at once while nobody writes.
 ---@return holdfast.lock lock
 function ReadWriteLock:read()
   check_self(self, ReadWriteLock, "read_write_lock:read", 2)
   return self._read
 end
 
--- The lock that one owner holds, while nobody else reads or writes.
+-- Returns the write lock, which one owner holds while nobody else reads or writes.
 ---@return holdfast.lock lock
 function ReadWriteLock:write()
   check_self(self, ReadWriteLock, "read_write_lock:write", 2)
@@ -39,7 +39,8 @@ function ReadWriteLock:__tostring()
   return ReadWriteLock.__name .. ": " .. self._read:key()
 end
 
--- As of a lock; but each hold has an owner of its own, and the client keeps none.
+-- Returns a lock's options without `owner`, because each hold has an owner of its own, and without
+-- `keep`, because the client never keeps these locks.
 local function without(all)
   local known = {}
   for name, check in pairs(all) do known[name] = check end
@@ -50,7 +51,7 @@ end
 read_write_lock.options = without(locks.options)
 read_write_lock.with_options = without(templates.options)
 
--- `opts` are checked, `defaults` the client's.
+-- `opts` must be checked already; `defaults` are the client's.
 function read_write_lock.new(client, key, opts, defaults)
   return setmetatable({
     _read = locks.new(client, key, opts, defaults, "read"),

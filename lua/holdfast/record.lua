@@ -1,5 +1,5 @@
--- Writes a list of results as text and reads it back: nil, booleans, numbers, strings, and tables
--- of these without metatables and cycles.
+-- Encodes a list of results as a string and decodes it again: nil, booleans, numbers, strings, and
+-- tables of these without metatables or cycles.
 --
 --   N | T | F | D<number>; | S<size>:<bytes> | { key value … }
 
@@ -11,7 +11,7 @@ local DEPTH = 32
 
 local write
 
--- Adds the piece to a list of pieces with room for `out.left` bytes. → whether it fits
+-- Adds the piece to a list of pieces that has room for `out.left` bytes. → whether it fits
 local function put(out, piece)
   out.left = out.left - #piece
   if out.left < 0 then return false end
@@ -27,7 +27,7 @@ local function write_table(value, out, depth)
   return put(out, "}")
 end
 
--- Where Lua has integers, 2.0 is none.
+-- In a Lua with integers, the float 2.0 must remain a float.
 local function write_number(value, out)
   local kind = math.type and math.type(value)
   local text = locale.decimal(kind == "integer" and "%d" or "%.17g", value)
@@ -49,8 +49,8 @@ function write(value, out, depth)
   return writer ~= nil and writer(value, out, depth)
 end
 
--- The results as text of at most `cap` bytes; nil when they are none of the above or too long.
--- However large they are, no more than that is written.
+-- Encodes the results in at most `cap` bytes; nil if they are too long or of other types. However
+-- large they are, encoding stops after `cap` bytes.
 function record.encode(cap, ...)
   local out = { left = cap }
   for i = 1, select("#", ...) do
@@ -106,7 +106,7 @@ local function read_all(text)
   return values
 end
 
--- The values of a text that encode wrote, as { n = …, … }; nil for any other text.
+-- Decodes what encode returned, as { n = …, … }; nil for any other string.
 function record.decode(text)
   local ok, values = pcall(read_all, text)
   return ok and values or nil

@@ -1,4 +1,4 @@
--- Plain commands whose replies are of the type that Redis gives, whatever the server is.
+-- Runs plain commands and checks that their replies have the type that Redis would send.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -21,7 +21,7 @@ local function is_page(value)
   return type(value) == "table" and is_string(value[1]) and is_strings(value[2])
 end
 
--- A channel and the number of those that listen to it, by turns.
+-- Expects channels and their numbers of subscribers, alternating.
 local function is_listeners(value)
   if type(value) ~= "table" or #value == 0 or #value % 2 == 1 then return false end
   for i = 2, #value, 2 do
@@ -43,13 +43,13 @@ local FITS = {
 local WRONG = "cannot read the reply to %s from %s: it has an unexpected type; " ..
   "check that this is the address of a Redis or Valkey server"
 
--- → the reply, if it is of the type that the command `name` gives | nil, message, code
+-- → the reply, if it has the type expected from the command `name` | nil, message, code
 function replies.check(name, reply, client, shown)
   if FITS[name](reply) then return reply end
   return nil, WRONG:format(shown or name, core.client.server(client)), "server"
 end
 
--- As driver.command, for the commands above. A reply of another type is a failure, "server".
+-- Like driver.command, for the commands above. A reply of a wrong type is a failure, "server".
 function replies.command(client, words, node, within)
   local reply, message, code = driver.command(client, words, node, within)
   if code then return reply, message, code end

@@ -1,8 +1,8 @@
--- The API of lua-resty-lock, for all processes that use one Redis server instead of the workers of
--- one nginx: require "holdfast.resty_lock" in the place of require "resty.lock".
+-- The API of lua-resty-lock. Its locks exclude all processes that use one Redis server, not only
+-- the workers of one nginx: replace require "resty.lock" with require "holdfast.resty_lock".
 --
 -- An object holds at most one lock. Each hold has an owner of its own, so two objects exclude each
--- other in one request too, and any coroutine may unlock what another one has locked.
+-- other even in the same request, and any coroutine may unlock what another has locked.
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"
@@ -10,20 +10,20 @@ local locale = require "holdfast.locale"
 local options = require "holdfast.options"
 
 ---@class holdfast.resty_lock
----@field client? holdfast.client for all locks; if not set, made from the environment at first use
+---@field client? holdfast.client for all locks; if not set, created from the environment at first use
 local resty_lock = { _VERSION = holdfast._VERSION }
 resty_lock.__index = resty_lock
 
 local EXPTIME, TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.lease, timeout = options.wait }
--- How lua-resty-lock polls; nobody polls here.
+-- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
 local holds = 0 -- of this process so far
 
--- A lock object that holds nothing. Does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
+-- Creates an object without a lock; does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
 -- lua_shared_dict.
 ---@param dict_name string
----@param opts? { exptime: number?, timeout: number? } 30 and 5 seconds by default
+---@param opts? { exptime: number?, timeout: number? } seconds; default 30 and 5
 ---@return holdfast.resty_lock client
 function resty_lock.new(_, dict_name, opts)
   options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
@@ -35,7 +35,7 @@ end
 
 ---@param key string
 ---@return number? elapsed seconds of waiting, 0 if the lock was free
----@return string? message "timeout", "nil key", "locked": this object holds a lock; or what failed
+---@return string? message "timeout"; "nil key"; "locked" if this object holds a lock; or what failed
 function resty_lock:lock(key)
   if key == nil then return nil, "nil key" end
   if self.held then return nil, "locked" end
@@ -58,7 +58,7 @@ function resty_lock:lock(key)
 end
 
 ---@return integer? 1
----@return string? message "unlocked": this object holds no lock; or what failed
+---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:unlock()
   local lock = self.held
   if not lock then return nil, "unlocked" end
@@ -67,9 +67,9 @@ function resty_lock:unlock()
   return released and 1 or nil, message
 end
 
----@param seconds? number the lease from now on; the object's `exptime` if not given
+---@param seconds? number the lease from now on; default: the object's `exptime`
 ---@return boolean? true
----@return string? message "unlocked": this object holds no lock; or what failed
+---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:expire(seconds)
   if not self.held then return nil, "unlocked" end
   options.argument(seconds or self.exptime, options.lease, "lock:expire", "seconds", 2)

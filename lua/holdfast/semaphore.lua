@@ -41,7 +41,7 @@ function Permit:release()
   return notify_after(raw.release(self))
 end
 
--- A new lease of `seconds` from now; the watchdog goes on with it.
+-- Sets a new lease of `seconds` from now; the watchdog continues with it.
 ---@param seconds number
 ---@return true? extended
 ---@return string? message
@@ -54,7 +54,7 @@ function Permit:extend(seconds)
   return raw.extend(self, seconds)
 end
 
--- Held and locally still valid; no I/O.
+-- Returns whether it is held and its lease has not ended locally; no I/O.
 ---@return boolean held
 function Permit:is_held()
   check_self(self, meta, "permit:is_held", 2)
@@ -62,7 +62,7 @@ function Permit:is_held()
   return raw.is_held(self)
 end
 
--- Seconds for which it may be believed in, 0 if it is not held; no I/O.
+-- Returns the seconds for which the caller can rely on it, 0 if it is not held; no I/O.
 ---@return number seconds
 function Permit:remaining()
   check_self(self, meta, "permit:remaining", 2)
@@ -70,7 +70,8 @@ function Permit:remaining()
   return raw.remaining(self)
 end
 
--- How it was lost: "expired", "deleted", "unreachable", "max_hold"; nil if it was not. No I/O.
+-- Returns how it was lost: "expired", "deleted", "unreachable" or "max_hold"; nil if it was not. No
+-- I/O.
 ---@return holdfast.lost_reason? reason
 function Permit:lost()
   check_self(self, meta, "permit:lost", 2)
@@ -78,7 +79,7 @@ function Permit:lost()
   return raw.lost(self)
 end
 
--- Its fencing token, nil if it is not held; no I/O.
+-- Returns its fencing token, or nil if it is not held; no I/O.
 ---@return integer? token
 function Permit:token()
   check_self(self, meta, "permit:token", 2)
@@ -86,7 +87,7 @@ function Permit:token()
   return raw.token(self)
 end
 
--- The same as decimal text, also where `..` and tostring write 14 digits; no I/O.
+-- Returns the token as a decimal string, also where `..` and tostring write only 14 digits; no I/O.
 ---@return string? text
 function Permit:token_text()
   check_self(self, meta, "permit:token_text", 2)
@@ -94,14 +95,14 @@ function Permit:token_text()
   return locks.text_of(raw.token(self))
 end
 
--- How many permits it is.
+-- Returns how many permits this object stands for.
 ---@return integer count
 function Permit:count()
   check_self(self, meta, "permit:count", 2)
   return raw.data(self).permits
 end
 
--- How many seconds its acquire took; no I/O.
+-- Returns how many seconds its acquire took; no I/O.
 ---@return number? seconds
 function Permit:waited()
   check_self(self, meta, "permit:waited", 2)
@@ -115,7 +116,7 @@ function Permit:key()
   return raw.key(self)
 end
 
--- `local permit <close> = assert(pool:acquire())`
+-- `local permit <close> = assert(pool:acquire())` releases the permit.
 meta.__close = driver.leave
 
 -- ---- semaphores ----
@@ -126,18 +127,18 @@ Semaphore.__index = Semaphore
 Semaphore.__name = "holdfast.semaphore"
 
 ---@class holdfast.semaphore_options
----@field permits? integer 1 to 1e9: how many there are if the server has none yet
----@field lease? number seconds, 0.001 to 1e9: a permit ends by itself; without: the watchdog renews the client's lease
----@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog renews a permit no longer; no bound
----@field wait? number seconds that acquire waits by default; the client's
----@field max_waiters? integer 0 to 1e9: acquire fails at once if more wait already; any number
----@field watchdog? boolean true: renew even if lease is set; false: never renew
+---@field permits? integer 1 to 1e9: the number of permits, if the semaphore does not exist yet
+---@field lease? number seconds, 0.001 to 1e9, after which a permit expires; if not set, the watchdog renews the client's lease
+---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing a permit; default: no limit
+---@field wait? number seconds that acquire waits by default; default: the client's
+---@field max_waiters? integer 0 to 1e9: acquire fails at once if this many are waiting already; default: no limit
+---@field watchdog? boolean true renews even if lease is set; false never renews
 ---@field on_lost? fun(permit: holdfast.permit, reason: holdfast.lost_reason)
 ---@field on_event? fun(event: holdfast.event)
----@field class? string for counters and events; the client's
+---@field class? string for counters and events; default: the client's
 ---@field interruptible? boolean a signal ends a wait
----@field fencing? boolean the client's, true by default
----@field token_ttl? number seconds that the fencing counter is kept after the last acquire; the client's, a day by default
+---@field fencing? boolean default: the client's, which is true unless set
+---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; default: the client's, a day unless set
 
 semaphore.options = {
   permits = check_permits,
@@ -155,28 +156,28 @@ semaphore.options = {
 }
 
 ---@class holdfast.with_permit_options
----@field count? integer 1 to 1000; 1
----@field wait? number the semaphore's
----@field abort_on_loss? boolean fn gets an error soon after the permit is lost
+---@field count? integer 1 to 1000; default 1
+---@field wait? number seconds; default: the semaphore's
+---@field abort_on_loss? boolean raise an error in fn soon after the permit is lost
 
 local with_options = { count = check_count, wait = options.wait, abort_on_loss = abort.check }
 
--- A handle of this many permits, of which none is held yet.
+-- Creates a handle for this many permits, none of them held yet.
 local function handle(self, count, wait)
   local given = self.given
   if wait then given = setmetatable({ wait = wait }, { __index = given }) end
   return locks.new(self.client, self.name, given, self.defaults, "permit", count)
 end
 
--- `given` is checked, `defaults` are the client's.
+-- `given` must be checked already; `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults }
   self.reader = handle(self, 1)
   return setmetatable(self, Semaphore)
 end
 
--- Takes `count` permits, all or none. `wait`: seconds, 0 tries once, math.huge waits for ever.
----@param count? integer 1 to 1000; 1
+-- Acquires `count` permits, all or none. `wait`: seconds; 0 tries once, math.huge waits forever.
+---@param count? integer 1 to 1000; default 1
 ---@param wait? number
 ---@return holdfast.permit? permit
 ---@return string? message
@@ -191,7 +192,7 @@ function Semaphore:acquire(count, wait)
   return raw.acquire(handle(self, count), wait)
 end
 
--- acquire(count, 0).
+-- The same as acquire(count, 0).
 ---@param count? integer
 ---@return holdfast.permit? permit
 ---@return string? message
@@ -205,11 +206,11 @@ function Semaphore:try_acquire(count)
   return raw.acquire(handle(self, count), 0)
 end
 
--- Calls fn(permit, ...) with a permit; gives it back in any case.
+-- Calls fn(permit, ...) while holding permits, and gives them back even if fn raises.
 ---@param opts? holdfast.with_permit_options
 ---@param fn holdfast.permit_callback
 ---@param ... any for fn
----@return any ... as client:with_lock
+---@return any ... as from client:with_lock
 ---@overload fun(self: holdfast.semaphore, fn: holdfast.permit_callback, ...): ...
 function Semaphore:with_permit(opts, fn, ...)
   check_self(self, Semaphore, "semaphore:with_permit", 2)
@@ -234,16 +235,16 @@ function Semaphore:__tostring()
 end
 
 ---@class holdfast.semaphore_info
----@field permits integer how many there are in total
+---@field permits integer in total
 ---@field available integer
 ---@field held integer
 ---@field waiters integer
----@field ttl? number seconds until the first lease ends; nil: no permit is taken
+---@field ttl? number seconds until the first lease ends; nil if no permit is taken
 ---@field token? integer the last one issued
----@field position? integer in the queue, from 1, of this client's first waiter
+---@field position? integer of this client's first waiter in the queue, from 1
 ---@field waits? number seconds that the first waiter has waited, by the server's clock
 
--- The semaphore's state on the server.
+-- Reads the semaphore's state on the server.
 ---@return holdfast.semaphore_info? info
 ---@return string? message
 ---@return holdfast.code? code
@@ -258,7 +259,7 @@ function Semaphore:info()
   return info
 end
 
--- How many permits are free; below 0 when there are fewer in all than are taken.
+-- Returns how many permits are free; negative if more are taken than exist.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
@@ -270,7 +271,7 @@ function Semaphore:available()
   return info.available
 end
 
--- How many permits there are, taken or free.
+-- Returns how many permits there are in total.
 ---@return integer? permits
 ---@return string? message
 ---@return holdfast.code? code
@@ -282,7 +283,7 @@ function Semaphore:permits()
   return info.permits
 end
 
--- Sets the number of permits; those that are taken stay taken.
+-- Sets the number of permits. Permits in use remain valid.
 ---@param permits integer 0 to 1e9
 ---@return true? set
 ---@return string? message

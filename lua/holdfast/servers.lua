@@ -1,4 +1,4 @@
--- The options `servers` and `mode` of a client: several servers, and what they are to each other.
+-- The client's options `servers` and `mode`: several servers, and how they work together.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -46,7 +46,7 @@ function servers.check(value)
   return options.list(value, MOST.shards, "a list of 1 to 32 URLs (1 to 64 for shards)", check_entry)
 end
 
--- What is wrong with these options together, nil: nothing.
+-- Returns what is wrong with the combination of options, or nil.
 function servers.check_together(given)
   local mode, list = given.mode, given.servers
   if list and given.url then return "url and servers cannot be combined" end
@@ -68,10 +68,10 @@ function servers.check_together(given)
   end
 end
 
--- A URL as files, variables and secrets have it: white space and quotes around it do not count.
+-- Strips the white space and quotes that a URL from a file, variable or secret may have around it.
 servers.url = texts.unquoted
 
--- What is wrong with the bytes of a URL, which is not shown; nil: nothing.
+-- Returns what is wrong with a URL's bytes, without showing the URL, or nil.
 function servers.check_bytes(url)
   local at = url:find(locale.CONTROL)
   local byte = at and texts.printable(url:sub(at, at))
@@ -80,8 +80,8 @@ function servers.check_bytes(url)
   if first then return ("the URL begins with %s"):format(texts.printable(first)) end
 end
 
--- The URLs in a text, between commas and spaces. Nothing between two commas is a server that is
--- missing. → a list | nil, what the text must be
+-- Splits a string of URLs separated by commas and spaces. An empty item between commas is an error,
+-- because a server may be missing. → a list | nil, what the string must be
 function servers.split(text)
   local list = {}
   text = texts.unquoted(text)
@@ -98,7 +98,8 @@ local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
 local TAKEN = 'holdfast: $%s is not set in the nginx workers, although nginx was started with it, so clients without a URL '
   .. 'use another server; add "env %s;" to the top of nginx.conf, outside http {}'
 
--- nginx takes variables from its workers. The module that init_by_lua loads has seen them before.
+-- nginx removes variables from its workers' environment. If init_by_lua loads this module, it still
+-- sees them.
 local ngx = rawget(_G, "ngx")
 local at_load = {}
 for _, name in ipairs(ngx and NAMES or {}) do at_load[name] = os.getenv(name) end
@@ -106,24 +107,24 @@ for _, name in ipairs(ngx and NAMES or {}) do at_load[name] = os.getenv(name) en
 local function variable(name)
   local value = os.getenv(name)
   if not value and at_load[name] then
-    at_load[name] = nil -- once
+    at_load[name] = nil -- log it only once
     ngx.log(ngx.ERR, TAKEN:format(name, name))
   end
   return value ~= "" and value or nil
 end
 
--- The environment's settings, where an empty variable counts as none:
--- { url = text or nil, servers = text or nil }.
+-- Returns the environment's settings, { url = string or nil, servers = string or nil }. An empty
+-- variable counts as not set.
 function servers.environment()
   return { url = variable("HOLDFAST_URL"), servers = variable("HOLDFAST_SERVERS") }
 end
 
--- The URL without its user and password.
+-- Returns the URL without its user and password.
 function servers.without_login(url)
   return (url:gsub("^([^/]*://).*@", "%1"))
 end
 
--- For core.client.new: the URLs, weights and names (false: none) in lists.
+-- Returns the URLs, weights and names (false for none) as lists, for core.client.new.
 function servers.lists(given)
   local lists = { urls = {}, weights = {}, names = {} }
   for i, each in ipairs(given) do

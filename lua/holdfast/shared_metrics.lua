@@ -1,8 +1,8 @@
--- Under ngx_lua: the counters of all workers in one lua_shared_dict, and the handler that shows
+-- Under ngx_lua: the counters of all workers in a lua_shared_dict, and the handler that serves
 -- them.
 --
--- Each worker adds what its clients have counted since it added last: so the sums outlive workers
--- and reloads. A sample's name in the dict is "family|suffix|labels".
+-- Each worker adds what its clients have counted since its last addition, so the sums outlive
+-- workers and reloads. A sample's name in the dict is "family|suffix|labels".
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -12,27 +12,27 @@ local timer = require "holdfast.timer"
 local shared_metrics = {}
 
 local NAME = "holdfast"
-local EVERY = 0.25 -- seconds between two additions of a client
+local EVERY = 0.25 -- seconds between two additions for a client
 
 local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, dropped, pid }
 
 local DROPPED = "dropped_series|_total|"
 
--- Adds to a number in the dict. Creates it only if there is `room`, and never in the place of
--- another one. Returns whether it is added, or nil and why not.
+-- Adds to a number in the dict. Creates it only if there is `room`, and never evicts another one.
+-- → whether it was added | nil, why not
 local function increase(dict, name, more, room)
   local sum, message = dict:incr(name, more)
   if sum or message ~= "not found" then return sum, message end
   local created
   if not room then return nil, "no memory" end
   created, message = dict:safe_add(name, more)
-  if message == "exists" then return dict:incr(name, more) end -- another worker's
+  if message == "exists" then return dict:incr(name, more) end -- created by another worker
   return created, message
 end
 
 local told = false
 
--- Counts each series once that finds no room, and logs the first of a worker.
+-- Counts a series that has no room, once, and logs the worker's first one.
 local function drop(dict, dropped, name, message)
   if dropped[name] then return end
   dropped[name] = true
@@ -44,7 +44,7 @@ local function drop(dict, dropped, name, message)
     "; holdfast_dropped_series_total counts what is missing in the metrics: make the dict larger")
 end
 
--- Returns whether there is still room.
+-- Adds a sample. → whether there is still room
 local function add(dict, sample, before, room)
   local values = before.values
   local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
@@ -59,7 +59,8 @@ local function add(dict, sample, before, room)
   return room
 end
 
--- A worker counts from 0 with a client that was used before it was forked.
+-- Returns what was added for the client. Starts anew in a worker that was forked from a process
+-- that used the client.
 local function added_before(client)
   local before, pid = added[client], ngx.worker.pid()
   if before and before.pid == pid then return before end
@@ -67,7 +68,7 @@ local function added_before(client)
   return added[client]
 end
 
--- Adds what the client has counted. `last`: in any case.
+-- Adds what the client has counted. `last`: even if the last addition was a moment ago.
 function shared_metrics.add(client, last)
   local dict = ngx.shared[NAME]
   if not dict then return end
@@ -75,7 +76,8 @@ function shared_metrics.add(client, last)
   if not last and now < before.at + EVERY then return end
   before.at = now
   dict:safe_add(DROPPED, 0)
-  -- What is created after another series has found no room would be a part of a histogram.
+  -- after one series finds no room no others are created: they could be parts of an incomplete
+  -- histogram
   local room = true
   for _, sample in ipairs(metrics.samples(client)) do
     if sample[1] ~= "holds" then room = add(dict, sample, before, room) end
@@ -91,7 +93,7 @@ local function add_now(ends, client)
   if not ends and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
 end
 
--- Adds what a client counts that drives itself: soon, and again while it holds something.
+-- For a client that drives itself: adds its counts soon, and repeatedly while it holds something.
 function shared_metrics.add_soon(client)
   if timed[client] or not ngx.shared[NAME] then return end
   timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(EVERY, add_now, client)
@@ -106,7 +108,7 @@ local function bound(labels)
   return le == "+Inf" and math.huge or locale.number(le) or 0
 end
 
--- Samples of one class are together, the buckets of a histogram in order.
+-- Sorts samples of one class together, with the buckets of a histogram in order.
 local function is_before(a, b)
   local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
   if of_a ~= of_b then return locale.is_before(of_a, of_b) end
@@ -114,7 +116,7 @@ local function is_before(a, b)
   return bound(a[3]) < bound(b[3])
 end
 
--- A histogram is whole once it has its sum, which is created last.
+-- A histogram is complete once it has its sum, which is created last.
 local function is_whole(known, family, suffix, labels)
   if suffix ~= "_bucket" and suffix ~= "_count" then return true end
   return known[("%s|_sum|%s"):format(family, (labels:gsub(',le="[^"]+"$', "")))]
@@ -133,7 +135,7 @@ local function samples(dict)
   return list
 end
 
--- What the clients of all workers have lost, by reason; nil without a dict.
+-- Returns the number of losses in all workers, by reason; nil without a dict.
 function shared_metrics.losses()
   local dict, lost = ngx.shared[NAME], {}
   if not dict then return nil end
@@ -144,7 +146,7 @@ function shared_metrics.losses()
   return lost
 end
 
--- How much a media type is wanted: the q of a list as in an Accept header, or 0.
+-- Returns the q of a media type in an Accept header; 0 if it is not listed.
 local function wish(accept, media_type)
   local most = 0
   for range in locale.lower(accept):gmatch("[^,]+") do

@@ -1,4 +1,4 @@
--- The first few of many items in order, without sorting all of them.
+-- Finds the first few of many items, in order, without sorting all of them.
 
 local sorted = {}
 
@@ -23,8 +23,8 @@ local function rise(heap, at, before)
   end
 end
 
--- → a list of the first `most` items of `list` in order
--- `before(a, b)`: whether a comes first; of two different items one does.
+-- `before(a, b)` returns whether a comes first; for two different items either a or b must.
+-- → a list of the first `most` items of `list`, in order
 function sorted.first(list, most, before)
   local heap, size = {}, 0
   for _, item in ipairs(list) do

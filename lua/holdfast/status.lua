@@ -1,8 +1,8 @@
--- The live page of OpenResty: what is held, by whom, who waits, and what is wrong; the same as JSON
--- with ?json. It only reads.
+-- The live status page for OpenResty: what is held, by whom, who waits, and what is wrong; as JSON
+-- with ?json. It is read-only.
 --
--- holdfast.status_view has what is known of the locks, in the one worker that looks at the servers;
--- the others ask it, through the lua_shared_dict.
+-- One worker reads the servers and keeps the result in holdfast.status_view. The other workers ask
+-- it through the lua_shared_dict.
 
 local locale = require "holdfast.locale"
 local page = require "holdfast.status_page"
@@ -13,7 +13,7 @@ local timer = require "holdfast.timer"
 local status = {}
 
 local TICK = 0.25 -- seconds
--- How often, and seconds after which an answer is made anew whose rows are too old.
+-- An answer with rows that are too old is built up to TRIES times, PAUSE seconds apart.
 local TRIES, PAUSE = 4, 0.25
 
 local views = setmetatable({}, { __mode = "k" })
@@ -25,7 +25,7 @@ local function view_of(client, pattern, where)
   return of_client[pattern]
 end
 
--- Nothing comes from elsewhere, and only the page's own style and script are let in.
+-- The page loads nothing from elsewhere, and only its own style and script are allowed.
 local HEADERS = {
   ["Cache-Control"] = "no-store",
   ["X-Content-Type-Options"] = "nosniff",
@@ -35,9 +35,9 @@ local HEADERS = {
     :format(page.style, page.script),
 }
 
--- ---- who looks ----
+-- ---- which worker reads ----
 
--- Answers a question, the arguments of a request. → the text, the status
+-- Answers a question, which is the arguments of a request. → the JSON, the HTTP status
 local function answer(view, question)
   local asked = status_json.asked_for(ngx.decode_args(question))
   status_view.ask(view)
@@ -57,8 +57,8 @@ local function answer_others(view)
   end
 end
 
--- From now on this worker looks by the clock, or keeps ready to. The next tick is prepared first,
--- as one may have to wait for the servers.
+-- From now on this worker reads the servers periodically, or is ready to take over. Each tick first
+-- schedules the next one, because it may have to wait for the servers.
 local function watch(view)
   local function tick(ends)
     view.ticks = false
@@ -85,8 +85,8 @@ end
 
 -- ---- the page ----
 
--- Whether the request is for one of the hosts. A page of another site can make its own name lead
--- here, and would then read the answers (DNS rebinding); the browser still sends that name.
+-- Returns whether the request is for one of the hosts. A foreign site can point its own name at
+-- this server and then read the responses (DNS rebinding), but the browser still sends that name.
 local function is_for(host)
   if not host then return true end
   for _, name in ipairs(type(host) == "table" and host or { host }) do
@@ -95,8 +95,8 @@ local function is_for(host)
   return false
 end
 
--- The content handler. `opts`: pattern, host. `where`: distinguishes the keys of this client from
--- those of other clients. In init_worker_by_lua there is no request: it starts to poll.
+-- The content handler. `opts`: pattern, host. `where`: a string that is different for clients of
+-- different servers. In init_worker_by_lua, where there is no request, starts to poll.
 function status.serve(client, opts, where)
   local pattern = opts.pattern or "*"
   if ngx.get_phase() == "init_worker" then return watch(view_of(client, pattern, where)) end

@@ -1,4 +1,4 @@
--- What the status page answers to ?json.
+-- Builds the status page's answer to ?json.
 
 local core = require "holdfast.core"
 local json = require "holdfast.command.json"
@@ -13,25 +13,25 @@ local views = require "holdfast.status_view"
 
 local status_json = {}
 
--- Locks that one answer lists, and the bytes that they, the deadlocks and the losses may take.
+-- How many locks an answer lists, and the bytes that these, the deadlocks and the losses may take.
 local SHOWN, ROOM, DEADLOCK_ROOM, LOSS_ROOM = 100, 28672, 2048, 2048
-local WAITERS, FIRST = 20, 5 -- of one lock that are listed, asked for and unasked
-local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a text that are listed
+local WAITERS, FIRST = 20, 5 -- waiters listed for an open row, and for any other
+local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a string, and of a key, that are shown
 local SPAN, STEP = records.SPAN, records.STEP
 
 -- ---- one lock ----
 
--- Seconds of the clock, to the millisecond.
+-- Formats a time in seconds, to the millisecond.
 local function clock(time)
   return time and { text = locale.decimal("%.3f", time) }
 end
 
--- A text may be as long as a key of Redis.
+-- Shortens a string, which may be as long as a Redis key.
 local function cut(text, most)
   return text and #text > (most or LONGEST) and text:sub(1, most or LONGEST) or text
 end
 
--- `lag`: seconds since the servers answered, if they do not.
+-- `lag`: seconds since the servers last replied, if they no longer do; else 0.
 local function waiter_json(view, waiter, lag)
   local is = views.who(view, waiter.owner) or {}
   return json.object {
@@ -49,7 +49,7 @@ local function queue_json(view, entry, lag, most)
   return json.list(queue)
 end
 
--- The key as in a URL, if JSON has to escape some of it.
+-- Returns the key as in a URL, if JSON has to escape part of it, or nil.
 local function link_of(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
@@ -77,8 +77,8 @@ end
 
 -- ---- search ----
 
--- For each part of the word from its beginning, how much of its end is also the word's beginning:
--- as Knuth, Morris and Pratt search, with which a long word takes no longer than a short one.
+-- Returns the failure table of the word for a search by Knuth, Morris and Pratt, which takes no
+-- longer for a long word than for a short one: for each prefix, the length of its longest border.
 local function borders_of(word)
   local borders, known = { 0 }, 0
   for i = 2, #word do
@@ -92,7 +92,7 @@ end
 local LOWER = {}
 for byte = 0, 255 do LOWER[byte] = locale.lower(string.char(byte)):byte() end
 
--- Returns a function (text) → whether the word is in it, in upper or lower case.
+-- Returns a function (text) → whether the text contains the word, ignoring case.
 function status_json.finder(word)
   word = locale.lower(word)
   local borders = borders_of(word)
@@ -116,7 +116,7 @@ local function holder_of(view, entry)
   return is and ("%s %s %d"):format(is.host, is.name or "", is.pid) or entry.owner or ""
 end
 
--- The longest wait comes first, and so on; without a value, last.
+-- Sort keys: lower ones come first, so the longest wait does. Entries without a value come last.
 local VALUES = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
   held = function(_, entry) return entry.since or math.huge end,
@@ -132,7 +132,7 @@ local function is_less(a, b)
   return a < b -- any locale: numbers
 end
 
--- Of equal ones that which has been held longer comes first.
+-- Among equal entries, the one held longest comes first.
 local function order(view, asked)
   local value_of = VALUES[asked.sort]
   return function(a, b)
@@ -143,7 +143,7 @@ local function order(view, asked)
   end
 end
 
--- → the entries that are asked for, how many wait for them, the longest wait for any lock, its key
+-- → the requested entries, how many wait for them, the longest wait for any lock, that lock's key
 local function matching(view, asked, lag)
   local list, waiting, oldest, longest_key = {}, 0, math.huge, nil
   local has_word = status_json.finder(asked.search)
@@ -157,7 +157,8 @@ local function matching(view, asked, lag)
   return list, waiting, longest_key and math.max(ngx.now() - lag - oldest, 0), longest_key
 end
 
--- → texts of as many as there is room for, behind the first `asked.from`, whether one is too old
+-- Skips the first `asked.from` entries. → the JSON of as many as there is room for, whether one is
+-- too old
 local function entries_json(view, list, asked, lag)
   local texts, room, some_old = {}, ROOM, false
   local first = sorted.first(list, asked.from + SHOWN, order(view, asked))
@@ -171,7 +172,7 @@ local function entries_json(view, list, asked, lag)
   return texts, some_old
 end
 
--- ---- what was and what is wrong ----
+-- ---- history, and what is wrong ----
 
 local function points_json(view)
   local list, at = {}, math.floor(ngx.time() / STEP) * STEP
@@ -181,7 +182,7 @@ local function points_json(view)
   return json.list(list)
 end
 
--- What this worker's client has lost, by reason.
+-- Returns the losses of this worker's client, by reason.
 local function own_losses(client)
   local lost = {}
   for _, of in ipairs(core.client.classes(client)) do
@@ -199,7 +200,7 @@ local function losses_json(view)
   return { text = json.object(fields) }
 end
 
--- As many as there is room for.
+-- Returns a list of as many as there is room for.
 local function some(texts, room)
   local list = {}
   for _, text in ipairs(texts) do
@@ -259,7 +260,7 @@ local function some_down(view)
 end
 
 -- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
--- → the text, why the servers are away or nil, whether a row is too old to be shown
+-- → the JSON, why the servers are unreachable or nil, whether a row is too old to be shown
 function status_json.answer(view, asked)
   local away, recent = views.away(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
@@ -296,7 +297,7 @@ local function text_of(value)
   return type(value) == "string" and value or ""
 end
 
--- The arguments of the request.
+-- Parses the arguments of a request.
 function status_json.asked_for(args)
   local open = {}
   for _, key in ipairs(type(args.open) == "table" and args.open or { args.open }) do

@@ -1,13 +1,13 @@
--- What the workers of nginx share about the status page: who looks at the servers, what the others
--- ask it, a point for each STEP seconds of the last ten minutes, and the last losses.
+-- What nginx's workers share about the status page: which worker reads the servers, the questions
+-- of the others, a point for each STEP seconds of the last ten minutes, and the last losses.
 --
 -- They share it in `lua_shared_dict holdfast_status`, or else `holdfast`. A lease there decides
--- which worker looks. It moves to another one when that worker ends, or has not renewed it for
--- LEASE seconds; the others put their questions into the dict and take the answers from there.
--- Without a dict each worker looks for itself.
+-- which worker reads. Another worker takes over when that one exits, or has not renewed the lease
+-- for LEASE seconds. The others put their questions into the dict and take the answers from there.
+-- Without a dict each worker reads for itself.
 --
--- The dict `holdfast` has the metrics as well, so the record never throws out what is there: what
--- has no room is missing, and the log says so once.
+-- The dict `holdfast` also contains the metrics, so the record never evicts anything: what does not
+-- fit is missing, and is logged once.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -17,9 +17,9 @@ local status_record = { STEP = 5, SPAN = 600 }
 local NAME, SHARED_NAME = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 5
-local LOSSES = 10 -- that are kept
--- Seconds for which an answer is kept for others that ask the same, after which an unanswered
--- question is put again, between two looks for its answer, and until the asker gives up.
+local LOSSES = 10 -- losses that are kept
+-- Seconds for which an answer serves others with the same question, after which an unanswered
+-- question is repeated, between two looks for its answer, and until the asker gives up.
 local ANSWER_FOR, AGAIN, PAUSE, PATIENCE = 1, 1, 0.02, 8
 
 -- ---- of all workers ----
@@ -29,7 +29,7 @@ shared.__index = shared
 
 local told = false
 
--- Writes by `method` of the dict: safe_add or safe_set. → true | false, message
+-- Writes with the dict's `method`, safe_add or safe_set. → true | false, message
 local function write(self, method, name, value, seconds, flags)
   local ok, message = self.dict[method](self.dict, name, value, seconds, flags)
   if not ok and message == "no memory" and self.dict:flush_expired() > 0 then
@@ -44,7 +44,8 @@ local function write(self, method, name, value, seconds, flags)
   return ok, message
 end
 
--- Whether this worker looks at the servers. Each does if the dict has no room to decide.
+-- Returns whether this worker reads the servers. Each one does if the dict has no room for the
+-- lease.
 function shared:leads()
   local name = self.name .. "looks"
   if ngx.worker.exiting() then return false end
@@ -55,14 +56,14 @@ function shared:leads()
   return true
 end
 
--- This worker ends.
+-- Called when this worker exits.
 function shared:leave()
   local name = self.name .. "looks"
   if self.dict:get(name) == self.id then self.dict:delete(name) end
 end
 
--- Whether this is the record of its process that has a timer: with lua_code_cache off each request
--- comes with another Lua state.
+-- Returns whether this record may have a timer. One per process may: with lua_code_cache off, each
+-- request has a Lua state of its own.
 function shared:has_timer()
   local name = self.name .. "timer " .. ngx.worker.pid()
   if write(self, "safe_add", name, self.id, LEASE) then return true end
@@ -77,8 +78,8 @@ local function name_of(self, question)
   return self.name .. "answer " .. ngx.md5_bin(question)
 end
 
--- Asks the worker that looks. `leads()`: whether this one does by now.
--- → the answer, the number that was published with it | nil: there is none
+-- Asks the worker that reads the servers. `leads()` returns whether this worker does by now.
+-- → the answer, the number published with it | nil if there is none
 function shared:ask(question, leads)
   local dict, name = self.dict, name_of(self, question)
   local put_at, deadline = -AGAIN, core.now() + PATIENCE
@@ -94,7 +95,7 @@ function shared:ask(question, leads)
   until leads() or core.now() > deadline
 end
 
--- → the next question that has no answer | nil
+-- → the next question without an answer | nil
 function shared:question()
   local question
   repeat
@@ -103,7 +104,7 @@ function shared:question()
   return question
 end
 
--- Counters do not make way for answers: "" says that there is no room for this one.
+-- Answers must not take the room of counters. An empty string tells that this one had no room.
 function shared:publish(question, text, number)
   local dict, name = self.dict, name_of(self, question)
   local has_room = dict:free_space() > dict:capacity() / 4
@@ -113,12 +114,12 @@ end
 
 -- ---- points and losses ----
 
--- How many have waited at this time, a multiple of STEP. The most counts.
+-- Records the number of waiters at this time, a multiple of STEP. The highest number counts.
 function shared:add(at, waiting)
   write(self, "safe_set", self.name .. at, math.max(self:point(at) or 0, waiting), SPAN + STEP)
 end
 
--- → most waiters | nil: nobody looked
+-- → the highest number of waiters | nil if no worker read the servers then
 function shared:point(at)
   return self.dict:get(self.name .. at)
 end
@@ -135,7 +136,7 @@ function shared:add_loss(loss)
   if name then write(self, "safe_set", name, table.concat(texts, " "), SPAN) end
 end
 
--- → those of the last SPAN seconds, the last one first
+-- → the losses of the last SPAN seconds, the last one first
 function shared:losses()
   local list, last = {}, self.dict:get(self.name .. "losses") or 0
   for number = last, math.max(last - LOSSES + 1, 1), -1 do
@@ -188,7 +189,7 @@ function alone:losses()
   return list
 end
 
--- `id`: the same in all workers that read the same keys.
+-- `id`: a string, the same in all workers that read the same keys.
 function status_record.new(id)
   local dict_name = ngx.shared[NAME] and NAME or SHARED_NAME
   local dict = ngx.shared[dict_name]

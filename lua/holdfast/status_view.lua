@@ -1,11 +1,11 @@
--- What the status page knows of one client's locks.
+-- What the status page knows about one client's locks.
 --
--- One worker looks for all: status_record says which. A look reads the queues first, since waiters
--- are what matters, then the rows that a viewer has on the screen, then the names of all keys, and
--- at last what was read longest ago.
+-- One worker reads the servers for all; status_record decides which. Each look reads the queues
+-- first, since waiters matter most, then the rows on a viewer's screen, then the names of all keys,
+-- and finally the entries read longest ago.
 --
--- Queues and names are read in rounds (holdfast.command.rounds), over as many looks as they need. A
--- name that is known is only marked as met, which costs nothing: a round reads what is new.
+-- Queues and names are read in rounds (holdfast.command.rounds), each spread over as many looks as
+-- it needs. A known name is only marked as met, which costs nothing; a round reads only new ones.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -22,33 +22,34 @@ local timer = require "holdfast.timer"
 local status_view = {}
 
 local STEP = records.STEP
-local FRESH, CLOSED = 0.5, STEP - 1 -- seconds between two looks while somebody asks, and otherwise
-local SLOW = 2 -- seconds after which a server that has not answered yet counts as away
-local WAITERS = 20 -- of one lock that are read
+local FRESH, CLOSED = 0.5, STEP - 1 -- seconds between looks while the page is open, and otherwise
+local SLOW = 2 -- seconds after which a server that has not replied counts as unreachable
+local WAITERS = 20 -- waiters of one lock that are read
 local WATCHED_FOR = 60 -- seconds after the last request for which more than the queues is read
--- Seconds for which what was shown is read first, after which it is read again, and after which it
--- is too old to be shown.
+-- Seconds for which a shown row is read before others, after which it is read again, and after
+-- which it is too old to be shown.
 local SHOWN_FOR, SHOWN_AGAIN, TOO_OLD = 3, 1.5, 2
-local NAMES_FOR = 30 -- seconds for which a name is believed
--- The paces of the rounds, and seconds for which one of the queues is believed.
+local NAMES_FOR = 30 -- seconds for which a name is valid
+-- The paces of the rounds, and seconds for which a round of the queues is valid.
 local QUEUES = { share = 100, least = 2, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_FOR = 10
-local OLD = 10 -- seconds after which a lock is read again that nothing else has led to
--- Seconds of a look that rounds may take, the first one longer; and the locks that it reads one by
--- one after its first round.
+local OLD = 10 -- seconds after which a lock is read again, if nothing else has caused that
+-- Seconds of a look for a round of the queues, of the locks for the first time, and later; and how
+-- many locks a look may read one by one after that first round.
 local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, READS = 0.3, 0.4, 0.1, 25
--- Names of keys that are remembered as no locks, and the seconds for which they are.
+-- How many keys are remembered as not being locks, and for how many seconds.
 local OTHERS, OTHERS_FOR = 100000, 60
--- Seconds between two searches for deadlocks, at least, and by how often the one before took, where
--- it has found one and where not; and for which somebody must have waited.
+-- A search for deadlocks needs a wait of CYCLES_FROM seconds. The pause between two searches is at
+-- least CYCLES_EVERY seconds, and CYCLES_AGAIN times as long as the last search took if that found
+-- a deadlock, else CYCLES_SHARE times.
 local CYCLES_EVERY, CYCLES_FROM = 5, 1
 local CYCLES_AGAIN, CYCLES_SHARE = 10, 400
 
 -- ---- names ----
 
--- Owners of one client have one name. It is asked for once, however many requests need it.
--- → { host, pid, name } | nil: it has published nothing
+-- Reads the name that all owners of a client share, once for all requests that need it.
+-- → { host, pid, name } | nil if the client has published none
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
@@ -69,7 +70,7 @@ end
 
 -- ---- entries ----
 
--- Puts `entry`, or nothing, in the place of the one before.
+-- Replaces the entry `before` with `entry`. Either may be nil.
 local function replace(view, before, entry)
   local key = (entry or before).key
   view.waiting = view.waiting - (before and before.waiters or 0) + (entry and entry.waiters or 0)
@@ -81,15 +82,15 @@ local function replace(view, before, entry)
   view.by_age[view.last] = entry
 end
 
--- Since when the owner holds it; nil: not known. Each reading gives a slightly different time for
--- the same hold, so the first one stays.
+-- Sets since when the owner has held the lock, or nil if that is not known. Readings of the same
+-- hold differ slightly, so the first one is kept.
 local function note_since(entry, before, now)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.since = is_same and before.since or entry.held_for and now - entry.held_for
 end
 
--- Since when each waiter waits. Redisson's list of a fair lock has no times: at least since it was
--- first seen.
+-- Sets since when each waiter has waited. Redisson's list for a fair lock contains no times, so
+-- there it is at least since the waiter was first seen.
 local function note_waits(entry, before, now)
   local seen = {}
   for _, waiter in ipairs(before and before.queue or {}) do seen[waiter.owner] = waiter.since end
@@ -103,7 +104,7 @@ local function note_waits(entry, before, now)
   end
 end
 
--- Takes over what was read. `now`: of the clock, when it was asked for.
+-- Stores the entry that was read. `now`: nginx's clock when the read began.
 local function keep(view, entry, now)
   local before = view.entries[entry.key]
   if not locks.is_shown(entry) then
@@ -120,7 +121,8 @@ local function keep(view, entry, now)
   replace(view, view.entries[entry.key], entry)
 end
 
--- Reads the key as a lock of this kind; nil: of any kind. → true | nil, message: of all keys
+-- Reads the key as a lock of this kind, or of any kind for nil.
+-- → true | nil, message after a failure that is not about this key alone
 local function read_key(view, key, kind)
   local now, entry, message, code = ngx.now(), nil, nil, nil
   if kind then entry, message, code = locks.read(view.client, key, kind) end
@@ -152,7 +154,7 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- Latches, and the locks for which nobody waits any more.
+-- Reads latches, and locks that no longer have waiters.
 local function finish_queues(view)
   local now = ngx.now()
   for _, entry in ipairs(view.latches and view.latches:next() or {}) do keep(view, entry, now) end
@@ -186,7 +188,7 @@ local function visit_lock(view, scan, name)
   return true
 end
 
--- What no scan has met since the round began is gone.
+-- Removes the entries that no scan has met since the round began.
 local function finish_locks(view)
   local number, gone = view.locks.number, {}
   for _, entry in pairs(view.entries) do
@@ -201,7 +203,7 @@ local function forget_others(view, now)
   view.others, view.others_left, view.others_at = {}, OTHERS, now
 end
 
--- How many keys the servers have; nil: they do not say.
+-- Sets how many keys the servers have, or nil if they do not tell.
 local function count_keys(view)
   local sum = 0
   for _, node in ipairs(core.client.nodes(view.client)) do
@@ -212,7 +214,7 @@ end
 
 -- ---- a look ----
 
--- What a viewer has on the screen.
+-- Reads the rows on viewers' screens.
 local function read_shown(view, now, till)
   for key, at in pairs(view.shown) do
     local entry = view.entries[key]
@@ -226,7 +228,7 @@ local function read_shown(view, now, till)
   return true
 end
 
--- The entry that was read longest ago; forgets those that others have replaced since.
+-- Returns the entry read longest ago. Drops entries that were replaced since.
 local function oldest(view)
   while view.first <= view.last do
     local entry = view.by_age[view.first]
@@ -235,7 +237,7 @@ local function oldest(view)
   end
 end
 
--- What was not read for as long as a round may take.
+-- Reads again the entries that were read more than OLD seconds ago.
 local function read_old(view, now, till)
   local entry = oldest(view)
   while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < till do
@@ -251,7 +253,7 @@ local function is_watched(view, now)
   return now < view.asked_at + WATCHED_FOR
 end
 
--- The locks without waiters, which are not read while nobody asks.
+-- Forgets locks without waiters, which are not read while no page is open.
 local function forget_locks(view)
   view.locks:give_up()
   view.locks.known_at = nil
@@ -259,7 +261,7 @@ local function forget_locks(view)
   finish_locks(view)
 end
 
--- Whether a round has gone on for long enough.
+-- Returns a function that tells whether a round must pause.
 local function until_time(view, till)
   return function() return core.now() > till or view.reads < 0 end
 end
@@ -281,8 +283,8 @@ local function read_locks(view, now, from)
   return ok, message
 end
 
--- A look between two rounds may have nothing to read, but must know that the server answers; those
--- of a quorum are asked by member_states. → nil | what went wrong
+-- Pings the server, because between two rounds there may be nothing to read. The servers of a
+-- quorum are pinged by member_states. → nil | what went wrong
 local function read_servers(view, now)
   view.reads = math.huge
   local ok, message = true, nil
@@ -303,12 +305,12 @@ local function member_states(view)
   return list
 end
 
--- Whether a request reads for the view. One that is aborted meanwhile does not come back.
+-- Returns whether a request is reading for the view. A request that was aborted never finishes.
 local function is_reading(view)
   return view.reader ~= nil and driver.owner.lives(view.reader)
 end
 
--- Why the servers cannot be asked; nil: they answer. In a quorum a minority may be away.
+-- Returns why the servers are unreachable, or nil. In a quorum a minority may be down.
 function status_view.away(view)
   if is_reading(view) and core.now() > view.at + SLOW then
     return "no answer within " .. SLOW .. " s"
@@ -339,8 +341,8 @@ local function find_cycles(ends, view)
   view.cycles_due = now + math.max(CYCLES_EVERY, share * (now - from))
 end
 
--- A deadlock takes two that wait, and lasts. The search goes through all keys, so no request waits
--- for it. `longest_wait`: seconds, or nil
+-- Searches for deadlocks, in a timer, because the search scans all keys. A deadlock needs two
+-- waiters, and lasts. `longest_wait`: seconds, or nil
 function status_view.look_for_cycles(view, longest_wait)
   if view.waiting < 2 or (longest_wait or 0) < CYCLES_FROM then
     view.cycles = {}
@@ -359,7 +361,7 @@ local function read_all(view, now)
   ngx.log(ngx.ERR, "holdfast.status: ", locale.text(result))
 end
 
--- Looks, unless somebody has looked just now, or does so.
+-- Looks at the servers, unless a request is doing so or has just done so.
 function status_view.refresh(view)
   local now = core.now()
   local pause = is_watched(view, now) and FRESH or CLOSED
@@ -370,29 +372,29 @@ function status_view.refresh(view)
   if not status_view.away(view) then view.good_at = ngx.now() end
 end
 
--- Whether the waiters are known: a round of the queues has ended that began within the last 10 s.
+-- Returns whether the waiters are known: the last complete round of the queues began within 10 s.
 function status_view.is_known(view)
   local at = view.queues.known_at
   return at ~= nil and core.now() <= at + QUEUES_FOR
 end
 
--- Whether the number of locks is known.
+-- Returns whether the number of locks is known.
 function status_view.is_complete(view)
   return view.locks.known_at ~= nil
 end
 
--- How many seconds ago the round began that the number of locks is of.
+-- Returns how many seconds ago the round began that counted the locks.
 function status_view.count_age(view)
   return core.now() - view.locks.known_at
 end
 
--- How many keys the round of locks has looked at, and of how many, about; nil: unknown.
+-- → how many keys the round of locks has looked at, about how many there are, or nil if unknown
 function status_view.progress(view)
   local looked = math.floor(view.locks.looked / #view.locks.scans)
   return math.min(looked, view.keys or looked), view.keys
 end
 
--- What the scans could not read, for people; nil: nothing.
+-- Returns a message about what the scans could not read, or nil.
 function status_view.left_out(view)
   local scans = { view.latches }
   for _, round in ipairs { view.queues, view.locks } do
@@ -401,23 +403,23 @@ function status_view.left_out(view)
   return locks.left_out(scans)
 end
 
--- Somebody asks.
+-- Called for each request of a page.
 function status_view.ask(view)
   local now = core.now()
   if not is_watched(view, now) then forget_locks(view) end
   view.asked_at = now
 end
 
--- This lock is on the screen. → whether what is known of it is too old
+-- Notes that this lock is on a screen. → whether its entry is too old to be shown
 function status_view.show(view, entry)
   local now = core.now()
   view.shown[entry.key] = now
   return now > entry.read_at + TOO_OLD
 end
 
--- ---- who looks ----
+-- ---- which worker looks ----
 
--- Nothing is known.
+-- Forgets everything.
 local function clear(view)
   local queues, held, latches = locks.rounds(view.client, view.pattern, true)
   view.latches = latches
@@ -425,19 +427,19 @@ local function clear(view)
   view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
   view.entries, view.queued, view.met = {}, {}, {} -- by key; those with waiters; by found_as
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
-  view.by_age, view.first, view.last = {}, 1, 0 -- entries as they were read, replaced ones too
+  view.by_age, view.first, view.last = {}, 1, 0 -- entries in the order of reading, even replaced ones
   view.shown = {} -- key -> when
   view.others, view.others_left, view.others_at = {}, OTHERS, core.now()
   view.trouble, view.good_at, view.at, view.members = nil, nil, -STEP, nil
 end
 
--- Whether this view has to be kept up to date by the clock. Without a dict each worker would do so
--- for itself, so it does only while somebody asks it.
+-- Returns whether to update this view periodically. Without a dict each worker would have to, so
+-- there it happens only while a page is open.
 function status_view.is_needed(view)
   return view.record.shared or is_watched(view, core.now())
 end
 
--- Whether this worker looks. One that begins to knows nothing yet.
+-- Returns whether this worker looks. When that changes, forgets everything.
 function status_view.leads(view)
   local leads = view.record:leads()
   if leads ~= view.led then clear(view) end
@@ -445,7 +447,7 @@ function status_view.leads(view)
   return leads
 end
 
--- A listener of the client, for what it loses from now on.
+-- Returns a listener that records the client's losses.
 local function note_losses(view)
   return function(event)
     if event.event ~= "lost" then return end
@@ -456,7 +458,7 @@ local function note_losses(view)
   end
 end
 
--- `where`: distinguishes the keys of this client from those of other clients.
+-- `where`: a string that is different for clients of different servers.
 function status_view.new(client, pattern, where)
   local view = {
     client = client, pattern = pattern, quorum = core.client.is_quorum(client), names = {},

@@ -1,5 +1,5 @@
--- Shows texts that others have written: keys, names and messages. They may hold bytes that drive a
--- terminal, that turn the direction of a line, or that are no text at all.
+-- Shows strings that others have written: keys, names and messages. They may contain bytes that
+-- control a terminal, reverse the direction of a line, or are not text at all.
 
 local core = require "holdfast.core"
 
@@ -7,7 +7,7 @@ local text = {}
 
 local REST = "[\128-\191]"
 
--- The first byte of a character of UTF-8 → a pattern for the bytes behind it.
+-- first byte of a UTF-8 character → a pattern for the bytes that follow it
 local BEHIND = {}
 
 local function add(first, last, pattern)
@@ -22,10 +22,10 @@ add(0xf0, 0xf4, REST .. REST .. REST)
 add(0xf0, 0xf0, "[\144-\191]" .. REST .. REST)
 add(0xf4, 0xf4, "[\128-\143]" .. REST .. REST)
 
--- The bits of the first byte that are in the number of a character, by the size of the character.
+-- A UTF-8 character of i bytes has a code point that begins with its first byte modulo FIRST[i].
 local FIRST = { 0x80, 0x20, 0x10, 0x08 }
 
--- The number of a character of UTF-8.
+-- Returns the code point of a UTF-8 character.
 function text.code(char)
   local code = char:byte() % FIRST[#char]
   for i = 2, #char do code = code * 64 + char:byte(i) % 64 end
@@ -34,7 +34,7 @@ end
 
 local HIDDEN = core.wire.hidden -- first, last, first, last, …
 
--- → its number, if it must not be shown as it is
+-- → its code point, if it must not be shown as it is | nil
 local function hidden_code(char)
   local code = text.code(char)
   for i = 1, #HIDDEN, 2 do
@@ -44,8 +44,8 @@ local function hidden_code(char)
   end
 end
 
--- Returns `s` with show(bytes, code) in place of each character that must not be shown: `code` is
--- its number, nil for one byte that is a control character or no UTF-8.
+-- Returns `s` with show(bytes, code) in place of each character that must not be shown. `code`: its
+-- code point, or nil for a single byte that is a control character or not UTF-8.
 function text.escape(s, show)
   return (s:gsub("[^\32-\126]+", function(run)
     local parts, at = {}, 1
@@ -63,13 +63,13 @@ end
 
 local SPACE = "[ \t\n\v\f\r]"
 
--- Returns `s` without the white space around it. A secret or a file that was written with echo ends
--- with a newline, one from Windows with a carriage return too.
+-- Returns `s` without the white space around it. A secret or a file written with echo ends with a
+-- newline; on Windows also with a carriage return.
 function text.trimmed(s)
   return (s:gsub("^" .. SPACE .. "+", ""):gsub(SPACE .. "+$", ""))
 end
 
--- The same without a pair of quotes around it, which some readers of env files leave in place.
+-- Like trimmed, and removes a pair of quotes, which some readers of env files leave in place.
 function text.unquoted(s)
   s = text.trimmed(s)
   local inside = s:match('^"(.*)"$') or s:match("^'(.*)'$")
@@ -80,14 +80,12 @@ local HEX = {}
 
 for byte = 0, 255 do HEX[string.char(byte)] = ("\\x%02x"):format(byte) end
 
--- Returns what a terminal may show, with \xNN for other bytes. What it returns it does not change
--- again.
+-- Returns what a terminal may show, with \xNN for other bytes. It does not change its own results.
 function text.printable(s)
   return text.escape(s, function(bytes) return HEX[bytes] or bytes:gsub(".", HEX) end)
 end
 
--- As printable, for one name that must not look like another: what would be read as \xNN has \x5c
--- for its backslash.
+-- Like printable, for names that must not look alike: a literal \xNN gets \x5c for its backslash.
 function text.name(s)
   return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
@@ -96,8 +94,8 @@ end
 
 local UNITS = { { 86400, "d" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } }
 
--- Returns a time in its two largest units: "850 ms", "42 s", "4 min 50 s", "2 h". Whole numbers are
--- written in the same way in every locale.
+-- Returns a time in its two largest units: "850 ms", "42 s", "4 min 50 s", "2 h". The locale does
+-- not affect whole numbers.
 function text.duration(seconds)
   local ms = math.floor(seconds * 1000 + 0.5)
   if ms < 1000 then return ("%d ms"):format(ms) end
@@ -109,8 +107,8 @@ function text.duration(seconds)
   return rest > 0 and ("%s %d %s"):format(shown, rest, smaller[2]) or shown
 end
 
--- Returns what a message may show of `s`: no log-in of a URL in it, whatever it was meant to be.
--- All messages show what callers have chosen through this, as those of the core do.
+-- Returns what a message may show of `s`, which is chosen by a caller: any log-in of a URL in it is
+-- hidden. All messages use this for such strings, like those of the core.
 function text.shown(s)
   return text.printable(core.wire.hide_logins(s))
 end

@@ -1,5 +1,5 @@
--- Timers of nginx. Where ngx_lua raises an error because nginx has no connection left, which its
--- timers need, these return it.
+-- nginx's timers. ngx_lua raises an error if nginx has no free connection, which a timer needs;
+-- these functions return it.
 
 local timer = {}
 
@@ -10,12 +10,13 @@ local function begin(start, ...)
   return nil, "nginx has no free connection; raise worker_connections"
 end
 
--- Calls fn(ends, argument) in `seconds`; `ends`: the worker ends before that. → true | nil, message
+-- Calls fn(ends, argument) in `seconds`, or earlier with `ends` true if the worker exits.
+-- → true | nil, message
 function timer.at(seconds, fn, argument)
   return begin(ngx.timer.at, seconds, fn, argument)
 end
 
--- Calls fn(ends) each time that so many seconds have passed. → true | nil, message
+-- Calls fn(ends) every `seconds`. → true | nil, message
 function timer.every(seconds, fn)
   return begin(ngx.timer.every, seconds, fn)
 end

@@ -11,13 +11,13 @@ local function here()
   return coroutine.running() or MAIN
 end
 
--- A message handler for xpcall: the error value stays as it is.
+-- A message handler for xpcall that returns the error value unchanged.
 function traceback.keep(value)
   last[here()] = debug.traceback(text(value), 2)
   return value
 end
 
--- The traceback kept in this coroutine, where the error was raised; nil when there is none.
+-- Returns the traceback kept in this coroutine, from where the error was raised, or nil.
 function traceback.last()
   return last[here()]
 end

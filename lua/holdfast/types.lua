@@ -1,19 +1,19 @@
 ---@meta holdfast.types
--- Names for editors and checkers; nothing requires this file. spec/types_spec.lua compares them
--- with the code. Enumerations are tables with a key for each value, because a checker does not look
--- for wrong values in comparisons with an alias.
+-- Types for editors and checkers; nothing requires this file. spec/types_spec.lua compares them
+-- with the code. Enumerations are tables with a key for each value, because checkers do not report
+-- a comparison of an alias with a wrong value.
 
 --- The third value of a failure. docs/reference/api/errors.md says what each means.
 ---@enum (key) holdfast.code
 local _ = {
-  busy = 1, -- somebody else holds it and the wait is over
+  busy = 1, -- another owner holds it and the wait is over
   unreachable = 1, -- no usable reply in time
-  lost = 1, -- it was held, and is gone
+  lost = 1, -- it was held, but no longer is
   not_held = 1, -- this owner does not hold it
   interrupted = 1, -- a signal ended the wait
   conflict = 1, -- the key holds something else
   denied = 1, -- wrong password, missing right, or a read-only replica
-  no_quorum = 1, -- too few servers of a quorum answered or have a vote
+  no_quorum = 1, -- too few servers of a quorum replied or have a vote
   duplicate = 1, -- it is already running or done
   mismatch = 1, -- the key belongs to a request with a different fingerprint
   closed = 1, -- the client was closed
@@ -27,7 +27,7 @@ local _ = {
 ---@enum (key) holdfast.lost_reason
 local _ = {
   expired = 1, -- its lease ended before a renewal
-  taken = 1, -- another owner has it
+  taken = 1, -- another owner holds it
   deleted = 1, -- the key was removed
   unreachable = 1, -- no server confirmed it in time
   max_hold = 1, -- it was held for as long as its option max_hold allows
@@ -35,8 +35,8 @@ local _ = {
 
 --- How the option `servers` is used.
 ---@alias holdfast.mode
----| "quorum" a majority holds a lock
----| "shards" each has its own keys
+---| "quorum" a majority of the servers holds each lock
+---| "shards" each server has its own keys
 
 ---@enum (key) holdfast.event_name
 local _ = {
@@ -45,37 +45,37 @@ local _ = {
   released = 1, -- a hold ended
   lost = 1, -- a hold ended before its owner released it
   at_risk = 1, -- a renewal failed for the first time
-  renewed_late = 1, -- a later one succeeded
+  renewed_late = 1, -- a renewal succeeded after one or more had failed
   opened = 1, -- a connection was opened
   closed = 1, -- a connection was closed
-  failed = 1, -- an acquire failed for another reason
+  failed = 1, -- an acquire failed for a reason other than busy
   crash_released = 1, -- the hold of a crashed process was freed
   crash_release_off = 1, -- crash_release does not work here
   tenant_exposed = 1, -- other users of the server can act with this client's rights
-  cut_off = 1, -- a wait goes on without its server
-  resumed = 1, -- it has an answer again
+  cut_off = 1, -- a wait continues while its server does not reply
+  resumed = 1, -- the server replies to such a wait again
 }
 
---- What `with_lock` and its like call.
+--- The functions that `with_lock` and similar methods call.
 ---@alias holdfast.callback fun(...: any): any...
 ---@alias holdfast.lock_callback fun(lock: holdfast.lock, ...: any): any...
 ---@alias holdfast.term_callback fun(term: holdfast.term, ...: any): any...
 ---@alias holdfast.permit_callback fun(permit: holdfast.permit, ...: any): any...
 
---- What `on_change` of client:lead gets.
+--- The argument of client:lead's `on_change`.
 ---@class holdfast.leader
----@field host? string nil: the holder has not published who it is
+---@field host? string nil if the holder has not published its identity
 ---@field pid? integer
 ---@field name? string
----@field token? integer nil: its lock has none
----@field since number seconds since the epoch, by the server's clock: when its term began
+---@field token? integer nil if its lock has none
+---@field since number when its term began: seconds since the epoch, by the server's clock
 
---- What `on_event` gets. docs/reference/api/events.md says which event has which fields.
+--- The argument of `on_event`. docs/reference/api/events.md lists the fields of each event.
 ---@class holdfast.event
 ---@field event holdfast.event_name
 ---@field key? string
----@field owner? string of the hold, or the caller
----@field class string "" of the client's own
+---@field owner? string of the hold, or of the caller
+---@field class string "" for the client's own events
 ---@field token? number
 ---@field seconds? number
 ---@field code? holdfast.code | holdfast.lost_reason | "unsupported"
@@ -85,7 +85,7 @@ local _ = {
 ---@field pid? integer
 ---@field name? string
 
---- What `client:stats()` returns. docs/reference/api/metrics.md#clientstats says what each counts.
+--- The result of `client:stats()`. docs/reference/api/metrics.md#clientstats explains each counter.
 ---@class holdfast.stats
 ---@field acquires integer
 ---@field reentries integer
@@ -107,7 +107,7 @@ local _ = {
 ---@field reconnects integer
 ---@field classes table<string, table>
 
---- A wait that `client:deadlocks()` has found.
+--- A wait found by `client:deadlocks()`.
 ---@class holdfast.wait
 ---@field key string
 ---@field kind string

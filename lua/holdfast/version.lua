@@ -1,3 +1,3 @@
--- The version. This is its only place: the Makefile, the rock, the packages and the man page take
--- it from here.
+-- The only definition of the version. The Makefile, the rock, the packages and the man page read
+-- it.
 return "1.0.0-rc1"

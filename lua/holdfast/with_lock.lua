@@ -1,4 +1,4 @@
--- Runs a function under a lock: acquire, call, release, whatever happens in between.
+-- Runs a function under a lock: acquires, calls, and releases whatever happens in between.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
@@ -12,26 +12,27 @@ local raw = driver.lock
 local with_lock = {}
 
 ---@class holdfast.with_lock_options : holdfast.lock_options
----@field abort_on_loss? boolean fn gets an error soon after the lock is lost
+---@field abort_on_loss? boolean raise an error in fn soon after the lock is lost
 
 with_lock.options = { abort_on_loss = abort.check }
 for name, check in pairs(locks.options) do
   with_lock.options[name] = check
 end
 
--- What the caller gets for fn's results: true for none, so that assert and if see success.
+-- Turns fn's results into the caller's: true for none, so that assert and if see success.
 function with_lock.results(...)
   if select("#", ...) == 0 then return true end
   return ...
 end
 
--- What the caller gets when they are not to be trusted, or what was acquired is not given back.
+-- Returns a failure with fn's results in a table: the lock did not protect fn's whole run, or its
+-- release failed.
 function with_lock.unprotected(message, code, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end
 
--- Why fn's results are not to be trusted: message, code. A release that did not reach the server is
--- no reason, nor is one that found nothing because fn had released the lock itself.
+-- Returns why fn's results cannot be trusted, as message and code. A release that did not reach the
+-- server is no reason, nor one that found nothing because fn had released the lock itself.
 local function doubt(lock, reason, message, code)
   if code == "lost" or code == "conflict" then return message, code end
   if reason then return ("the lock was lost (%s)"):format(reason), "lost" end
@@ -39,8 +40,8 @@ local function doubt(lock, reason, message, code)
   if released_elsewhere and raw.balance(lock) > 0 then return message, code end
 end
 
--- fn's error comes before that of an on_lost. A lock that fn has acquired again was lost all the
--- same.
+-- fn's error takes precedence over an on_lost's. A loss counts even if fn has acquired the lock
+-- again.
 local function finish(lock, ran, ...)
   local reason = raw.lost(lock) or raw.first_loss(lock)
   local _, message, code = raw.release(lock)
@@ -56,12 +57,12 @@ local function finish(lock, ran, ...)
   return with_lock.results(...)
 end
 
--- xpcall(fn, …, ...). A coroutine that is closed meanwhile calls abandon(lock).
+-- Returns xpcall(fn, …, ...). If the coroutine is closed before that returns, calls abandon(lock).
 function with_lock.guarded(abandon, lock, fn, ...)
   return compat.closing(abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
 
--- The same under the lock, which is released then.
+-- Like guarded, for a held lock, which is released if the coroutine is closed.
 function with_lock.call(lock, fn, ...)
   return compat.closing(raw.abandon, lock, compat.xpcall, fn, traceback.keep, ...)
 end
@@ -71,8 +72,8 @@ local function check_open(lock, acquired, ...)
   return acquired, ...
 end
 
--- Acquires for a function that is called next. Fails with "closed" if the client was closed before
--- the acquire has returned, which released the lock.
+-- Acquires for a function that is called next. Fails with "closed" if the client was closed, which
+-- released the lock, before the acquire returned.
 function with_lock.acquire(lock)
   return check_open(lock, raw.acquire(lock))
 end
@@ -82,14 +83,14 @@ local function settled(opts, ran, ...)
   return ran, ...
 end
 
--- Runs fn(lock, ...) under a lock that was just acquired, for the first time. opts.settle(ran), if
--- any, is called before the release.
+-- Runs fn(lock, ...) under a lock that was just acquired for the first time. Calls
+-- opts.settle(ran), if set, before the release.
 function with_lock.run_held(lock, opts, fn, ...)
   if opts.abort_on_loss then return finish(lock, settled(opts, abort.call(lock, fn, lock, ...))) end
   return finish(lock, settled(opts, with_lock.call(lock, fn, lock, ...)))
 end
 
--- The lock is fresh, `opts` and `fn` are checked.
+-- The lock must be new; `opts` and `fn` must be checked already.
 function with_lock.run(lock, opts, fn, ...)
   if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.notify()

@@ -15,8 +15,8 @@ function loop.spawn(fn)
   copas.addthread(fn)
 end
 
--- An object that copas uses as a socket: it has a descriptor, and is readable when copas asks a
--- second time.
+-- An object that copas treats as a socket. It has a descriptor; its receive succeeds when called
+-- for the second time, after the descriptor became readable.
 local Watch = {}
 Watch.__index = Watch
 
@@ -39,8 +39,8 @@ function loop.watch(fd)
   return setmetatable({ fd = fd, looked = false }, Watch)
 end
 
--- Copas 1 can suspend a coroutine only in a queue. This queue stores nothing: the signal knows its
--- waiter.
+-- Copas 1 can suspend a coroutine only in a queue. This one stores nothing, because the signal
+-- knows its waiter.
 local nowhere = { insert = function() end, push = function() end }
 
 local function suspend(self)
@@ -54,7 +54,7 @@ end
 local Signal = {}
 Signal.__index = Signal
 
--- Copas 2 and later close a signal like a socket when its coroutine ends.
+-- Copas 2 and newer close a signal like a socket when its coroutine ends.
 function Signal.close() end
 
 function Signal:wait()

@@ -1,6 +1,6 @@
--- The connections under ngx_lua: cosockets, which only nginx can wait for. Each link of the core
--- that is in use has two light threads of the pump's task, a reader and a writer, and a socket
--- while it is connected. After every change of the core advance() asks it what to do next.
+-- The connections under ngx_lua: cosockets, which only nginx can wait for. Each link in use has two
+-- light threads of the pump's task, a reader and a writer, and a socket while it is connected.
+-- After every change, advance() asks the core what to do next.
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
@@ -15,18 +15,18 @@ local wake_done = pump.wake_done
 local SILENCE = 86400000 -- ms; the core notices earlier that a server is silent
 local MOST_BYTES = 65536
 local HUNG_UP = "the server closed the connection"
-local ROLES = 3 -- links that the core has for each server
+local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
-local CHECK_EVERY = 1 -- seconds between two checks whether the worker is ending
-local LATE = 0.02 -- seconds behind a deadline: the worker has done something else
-local BREATH = 0.01 -- seconds in which the threads read and write what has waited for that
+local CHECK_EVERY = 1 -- seconds between two checks whether the worker is exiting
+local LATE = 0.02 -- seconds after a deadline at which the worker must have been busy elsewhere
+local BREATH = 0.01 -- seconds for the threads to read and write what has piled up
 local FIRST_PAUSE, MOST_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
 local cosockets = {}
 
--- LuaJIT finds a string by its size and a hash of 16 of its bytes. Commands, and replies, have the
--- same size and often differ elsewhere, so each new one would be compared with all that have not
--- been collected yet. So they are cut, and not always at the same places.
+-- LuaJIT interns a string by its size and a hash of 16 of its bytes. Commands often have the same
+-- size and differ in other bytes, as do replies, so each new one would be compared with all that
+-- are not collected yet. So they are cut into pieces, at varying places.
 local step = 0
 
 local function vary(least, range)
@@ -87,16 +87,16 @@ local function advance_now(self)
   if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
 end
 
--- Call it after anything that may have changed the core. When it is late the task comes first, so
--- that no deadline ends what a reply has arrived for.
+-- Must be called after anything that may have changed the core's state. If a deadline is overdue,
+-- the task runs first, so that the deadline ends nothing for which a reply has arrived.
 local function advance(self)
   if is_late(self) then wake(self) else advance_now(self) end
 end
 
 cosockets.advance = advance
 
--- An operation has begun. With one server its request goes over the first link, whose writer sends
--- it and advances after that.
+-- Called when an operation has begun. With one server its request uses the first link, whose writer
+-- sends it and then advances.
 function cosockets.begun(self)
   local calls = self.clock and #self.actions == ROLES and self.links[1]
   if not calls or not calls.socket or calls.broken or calls.action == "close" then
@@ -108,10 +108,11 @@ end
 -- ---- sockets ----
 
 local NO_CONNECTION = "nginx has no free connection; raise worker_connections"
--- What connect returns then: the text of an errno that an earlier call has left, or of 0.
+-- Without a free connection, connect returns the text of errno 0, or of one left by an earlier
+-- call.
 local OF_EARLIER_CALL = { error = true, ["operation now in progress"] = true }
 
--- It uses its own pool, because connect must not return a connection that other code has used.
+-- Uses a pool of its own, so that connect does not return a connection that other code has used.
 local function dial(client, link, socket)
   local host, port = engine.server(client, link.number)
   local options = { pool = "holdfast " .. tostring(socket) } -- any locale: a table
@@ -128,7 +129,8 @@ local function dial(client, link, socket)
   return connected, OF_EARLIER_CALL[message] and NO_CONNECTION or message
 end
 
--- Doubles with each failure in a row, so that requests cannot make a worker dial without end.
+-- Doubles the pause with each failure in a row, so that requests cannot make a worker dial
+-- endlessly.
 local function note_dial(self, number, connected)
   local dials = self.dials
   local pause = dials[number] and dials[number].pause or FIRST_PAUSE / 2
@@ -160,7 +162,7 @@ local function content(path)
   return text
 end
 
--- The certificate and the key of the files. → both, parsed | nil, why they cannot be used
+-- Reads the certificate and the key. → both, parsed | nil, why they cannot be used
 local function read_certificate(tls)
   local ssl = require "ngx.ssl"
   local cert, key, message
@@ -173,15 +175,15 @@ local function read_certificate(tls)
   return { cert = cert, key = key }
 end
 
--- path of a certificate and path of its key -> what the files had when a server last accepted them
+-- paths of a certificate and its key -> the contents that a server last accepted
 local accepted = {}
 
 local function name_of(tls)
   return tls.cert .. "\0" .. tls.key
 end
 
--- Files may be half written while they are replaced, or not belong together yet: then the last good
--- ones are used. → what is shown | nil, why nothing can be
+-- While files are replaced they may be incomplete or not belong together. Then the last accepted
+-- ones are used. → the pair in use | nil, why there is none
 local function show_certificate(socket, tls)
   if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
   local pair, message = read_certificate(tls)
@@ -211,14 +213,14 @@ local function agree(client, link, socket)
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
   end
-  -- nginx's text for any failure except that of a certificate
+  -- nginx's message for any failure that is not about a certificate
   local hint = message == "handshake failed" and "; does the server speak TLS?" or ""
   return nil, "TLS: " .. message .. hint
 end
 
--- Receives until the connection ends. → the reason, nil when the server closed it
+-- Receives until the connection ends. → the reason | nil if the server closed it
 local function receive(self, link, socket)
-  local cuts = 0 -- in a row
+  local cuts = 0 -- how many reads in a row were cut short
   while true do
     if link.action == "close" then return "closed" end
     local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MOST_BYTES
@@ -255,7 +257,7 @@ local function connect(self, link)
     socket:close()
     return disconnected(self, link, message)
   end
-  if socket.setoption then socket:setoption("keepalive", true) end -- nginx has the system's times
+  if socket.setoption then socket:setoption("keepalive", true) end -- with the system's intervals
   link.socket = socket
   engine.opened(self.client, link.number)
   advance(self)
@@ -321,7 +323,7 @@ local function write(self, link)
   end
 end
 
--- After an error the task ends both threads and spawns new ones, which pause as after a failed
+-- After an error the task ends both threads and spawns new ones, which pause like after a failed
 -- dial.
 local function run_thread(run, self, link)
   local ran, message = pcall(run, self, link)
@@ -339,8 +341,8 @@ local function spawn_link(self, link)
   link.writer = ngx.thread.spawn(run_thread, write, self, link)
 end
 
--- Only a light thread itself can close the socket that it uses, so the threads end with it. Only
--- the task that has spawned them can end them.
+-- Only a light thread itself can close a socket in use, so the threads are ended first. Only the
+-- task that spawned them can do that.
 local function end_threads(link, socket)
   if link.reader then ngx.thread.kill(link.reader) end
   if link.writer then ngx.thread.kill(link.writer) end
@@ -352,8 +354,8 @@ local function kill_link(self, link, reason)
   disconnected(self, link, reason)
 end
 
--- Runs in the task, to which the light threads belong. A link begins with its first action, because
--- few of many links are used.
+-- Runs in the task, which owns the light threads. A link starts with its first action, because most
+-- links are never used.
 local function act_on_link(self, number)
   local link = self.links[number]
   if link and (link.broken or link.socket and link.action == "close") then
@@ -376,7 +378,7 @@ function cosockets.begin(self)
   return self.links
 end
 
--- Whether a new task would lose no connection and no operation.
+-- Returns whether a new task would lose neither a connection nor an operation.
 function cosockets.is_free(self)
   for _, link in pairs(self.links) do
     if link.socket or link.dialing then return engine.load(self.client) == 0 end
@@ -410,7 +412,7 @@ local function kill_links(self, links)
   for _, link in pairs(links) do kill_link(self, link, ENDED) end
 end
 
--- Another task goes on with new links; this one ends its own when it runs again.
+-- Another task continues with new links; this one ends its own links when it runs again.
 local function leave_links(self, links)
   for _, link in pairs(links) do
     link.left = link.socket or true
@@ -418,17 +420,17 @@ local function leave_links(self, links)
   end
 end
 
--- Called by the task, or by a caller in whose time the task did not run.
+-- Called by the task, or by a caller if the task has not run in time.
 function cosockets.stop(self)
   local links, clock = self.links, self.clock
   local is_task = coroutine.running() == self.runner
-  self.links, self.clock, self.runner, self.sleeps_until = {}, nil, nil, 0 -- no new links meanwhile
+  self.links, self.clock, self.runner, self.sleeps_until = {}, nil, nil, 0 -- no new links from here
   if not is_task and clock then clock:post() end
   local stopped, message = pcall(is_task and kill_links or leave_links, self, links)
   if not stopped then error(message, 0) end
 end
 
--- In a task that does not run for its client any more.
+-- Called in a task that no longer runs for its client.
 function cosockets.leave(links)
   for _, link in pairs(links) do
     if link.left then end_threads(link, link.left ~= true and link.left) end

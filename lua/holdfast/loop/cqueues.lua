@@ -1,4 +1,4 @@
--- The loop of cqueues, which lua-http uses too.
+-- The loop of cqueues, which lua-http also uses.
 
 local condition = require "cqueues.condition"
 local cqueues = require "cqueues"
@@ -24,7 +24,7 @@ function Watch:wait()
   cqueues.poll(self)
 end
 
--- A controller keeps the state of a descriptor until it is cancelled.
+-- A controller keeps a descriptor's state until cancel is called.
 function Watch:close()
   cqueues.cancel(self.pollfd)
 end
@@ -36,8 +36,8 @@ end
 local Signal = {}
 Signal.__index = Signal
 
--- A coroutine inside of the controller's one may wait if what resumes it passes its yields on, as
--- auxlib does. Else the poll returns something else than what it was for.
+-- A coroutine inside the controller's may wait if whatever resumes it passes on its yields, as
+-- auxlib does. Otherwise poll returns something that it was not called for.
 function Signal:wait(seconds)
   if self.fired then return true end
   local due = cqueues.poll(self.condition, seconds)

@@ -1,5 +1,5 @@
--- The connections of most loops: the core's own sockets, which never block. The loop waits for one
--- descriptor of the core, which becomes readable when one of the sockets is ready or when something
+-- The connections of all loops except nginx's: the core's own sockets, which never block. The loop
+-- waits for one descriptor of the core, which becomes readable when a socket is ready or something
 -- is due.
 
 local core = require "holdfast.core"
@@ -7,36 +7,37 @@ local pump = require "holdfast.loop.pump"
 
 local engine, now = core.engine, core.now
 
--- seconds that a task outlives its last work: the next call then needs no new one
+-- seconds that a task outlives its last work, so that the next call need not start a new one
 local LINGER = 0.02
 
--- seconds for which callers that run at once give a kept lock to each other before the loop goes on
+-- seconds for which resumed callers may pass a kept lock to each other before the loop continues
 local PASSING = 0.001
 
 local descriptors = {}
 
--- Makes the descriptor, which a task needs, before anything is sent. → true | nil, why it cannot
+-- Creates the descriptor, which a task needs, before anything is sent. → true | nil, why it cannot
 function descriptors.prepare(self)
   local fd, message = engine.rest(self.client, math.huge)
   if not fd then return nil, message end
   return true
 end
 
--- What the task before this one has asked for may never come.
+-- Log-ins that the previous task requested may never arrive.
 function descriptors.begin(self)
   engine.forget_logins(self.client)
 end
 
 function descriptors.leave() end
 
--- Call it after a caller has changed something: sends what can be sent. The task reads the replies.
+-- Must be called after a caller has changed something: sends what can be sent. The task reads
+-- replies.
 function descriptors.advance(self)
   engine.serve(self.client)
 end
 
 descriptors.begun = descriptors.advance
 
--- In the task.
+-- Called in the task.
 function descriptors.tend(self)
   local till = now() + PASSING
   engine.serve(self.client, self.done)
@@ -81,7 +82,7 @@ function descriptors.is_over(self, _, operations, held, leaving)
   return self.closing or now() >= self.idle_until
 end
 
--- For places where nothing can wait: a thread of the core cleans up what is left.
+-- Called where nothing can wait: a thread of the core cleans up the rest.
 function descriptors.close_at_once(self, client, patience)
   core.client.close(client, patience)
   if self.task then engine.wake(client) else engine.forget(client) end

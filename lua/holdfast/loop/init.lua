@@ -1,23 +1,23 @@
--- Event loops, and what holdfast needs of one.
+-- Event loops, and what holdfast needs from one.
 --
 -- A loop is a table with these functions:
 --
---   check()       → true when the calling coroutine can wait here; else nil and where it is, as
+--   check()       → true if the calling coroutine can wait here; else nil and where it is, such as
 --                 "outside cqueues"
 --   spawn(fn)     calls fn() in a coroutine of the loop that runs the caller, now or soon
 --   watch(fd)     → { wait = function(self), close = function(self) }: a coroutine of the loop
---                 calls wait again and again; it returns when this descriptor, a number, is
---                 readable. close is called when no coroutine waits.
+--                 calls wait repeatedly; wait returns when this descriptor, a number, is readable.
+--                 close is called when no coroutine is waiting.
 --   signal()      → { wait = function(self, seconds), fire = function(self) }: wait returns true
---                 when fire is called, or was. It may return false after `seconds` without that; a
---                 loop without timers need not. One coroutine waits for each signal. fire may be
---                 called from anywhere, and may resume that coroutine at once.
+--                 once fire is or was called. Otherwise it may return false after `seconds`; a loop
+--                 without timers need not. One coroutine waits for each signal. fire may be called
+--                 from anywhere, and may resume that coroutine at once.
 --
 -- and optionally `name`, for messages. fire must not raise an error of the coroutine that it
 -- resumes.
 --
 -- holdfast owns the sockets. For each client the loop waits for one descriptor, which becomes
--- readable when there is something to do, also when a time has come.
+-- readable when there is something to do or a time is due.
 
 local compat = require "holdfast.compat"
 local descriptors = require "holdfast.loop.descriptors"
@@ -34,14 +34,14 @@ local function report(succeeded, message)
   if not succeeded then io.stderr:write("holdfast: ", compat.text(message), "\n") end
 end
 
--- What calls need that block, in a process without a loop.
+-- Stands for a loop in a process whose calls block.
 loop.none = { owner = owner, report = report }
 
 local function why_late()
   return "the event loop did not run it in time"
 end
 
-local made = setmetatable({}, { __mode = "k" }) -- loop of a user -> what the pump uses
+local made = setmetatable({}, { __mode = "k" }) -- a user's loop -> the one that the pump uses
 
 local function make(given)
   local self = {
@@ -69,7 +69,7 @@ local function make(given)
   return self
 end
 
--- Returns what is missing in a user's loop; nil: nothing. A check like those of holdfast.options.
+-- Returns what is missing in a user's loop, or nil. A check like those in holdfast.options.
 function loop.check(given)
   for _, name in ipairs(NEEDED) do
     if type(given[name]) ~= "function" then
@@ -80,7 +80,7 @@ end
 
 local NO_YIELD = "Lua 5.1 cannot yield inside pcall, which event loops require; use LuaJIT or a newer Lua version"
 
--- The loop with this name, or the user's own. → the loop | nil, why it is not available
+-- Finds the loop with this name, or wraps a user's own. → the loop | nil, why it is not available
 function loop.get(given)
   if not compat.yields_in_pcall then return nil, NO_YIELD end
   if NAMES[given] then

@@ -1,4 +1,4 @@
--- The loop of luv: libuv's default loop, as run by uv.run(), in luvit too.
+-- The loop of luv, also in luvit: libuv's default loop, as run by uv.run().
 
 local compat = require "holdfast.compat"
 local pump = require "holdfast.loop.pump"
@@ -17,8 +17,7 @@ function loop.check()
   return nil, "outside a coroutine; make the call in one, e.g. coroutine.wrap(function() … end)()"
 end
 
--- luv frees a handle that is collected while it closes, and libuv uses it after that: so it is
--- kept.
+-- Anchors handles while they close: luv would free a collected one, which libuv still uses.
 local closing = {} -- luacheck: ignore 241
 
 local function close(handle)
@@ -26,7 +25,7 @@ local function close(handle)
   handle:close(function() closing[handle] = nil end)
 end
 
--- An error of a coroutine is raised in a callback of its own, where luv reports errors.
+-- An error in the coroutine is raised again in a callback of its own, where luv reports it.
 local function resume(thread)
   local ended, message = coroutine.resume(thread)
   if ended then return end
@@ -42,8 +41,8 @@ function loop.spawn(fn)
   resume(coroutine.create(fn))
 end
 
--- Suspends the calling coroutine until wake. A `for` that it generates for gets something, not its
--- end, and resumes it.
+-- Suspends the calling coroutine until wake. Yields a value: a `for` loop that the coroutine
+-- generates for must not end, but resume it.
 local function suspend(self)
   self.thread = coroutine.running()
   coroutine.yield(self)

@@ -1,11 +1,11 @@
--- The loop of nginx, with ngx_lua. A caller waits on a semaphore; a client's task, its readers and
--- its writers are light threads.
+-- The loop of nginx with ngx_lua. A caller waits on a semaphore; a client's task, readers and
+-- writers are light threads.
 --
--- Light threads need a request that stays alive: that of a timer. Tasks share timers, since a
--- worker has few: each timer takes up to CROWD tasks and ends with the last of them.
+-- Light threads need a request that remains alive: a timer's. Tasks share timers, since a worker
+-- has few: each timer takes up to CROWD tasks and ends with the last of them.
 --
--- A request has a mark: a table in its ngx.ctx, which ngx_lua drops when the request ends, however
--- it ends. A hold is renewed only while the mark of the request that acquired it exists.
+-- Each request has a mark: a table in its ngx.ctx, which ngx_lua drops when the request ends,
+-- however it ends. A hold is renewed only while the mark of the request that acquired it exists.
 
 local core = require "holdfast.core"
 local cosockets = require "holdfast.loop.cosockets"
@@ -31,21 +31,21 @@ if not contexts then
 end
 
 local IDLE = 60 -- seconds that a task outlives its last work
-local IDLERS = 16 -- tasks that may do so although only one request has used their client
+local IDLERS = 16 -- tasks that may idle although only one request has used their client
 local CROWD = 100 -- tasks that one timer takes
--- connections that the tasks of one timer have made before they move to another one: ngx_lua frees
--- what is left of each with the timer. Beyond the second number they do not wait for a moment in
--- which that breaks no connection.
+-- After so many connections the tasks of a timer move to a new one, because ngx_lua frees the
+-- remains of connections only with the timer. Beyond WORN_OUT they move even if that breaks
+-- connections.
 local WORN, WORN_OUT = 200, 2000
 local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
--- Lua states of a process that may have idle tasks; with lua_code_cache off each request adds one
+-- with more Lua states in the process no task idles; with lua_code_cache off each request adds one
 local STATES = 2
-local SLOT = "holdfast" -- of the mark in ngx.ctx
+local SLOT = "holdfast" -- the mark's field in ngx.ctx
 local FOREVER = 86400 -- seconds
 
 local COME = 0.25 -- seconds within which a timer begins
 
--- The functions of holdfast.loop.owner, and those that only a request has.
+-- The functions of holdfast.loop.owner, and more that only requests need.
 local owner = {}
 
 local loop = {
@@ -55,12 +55,12 @@ local loop = {
 
 -- ---- the calling request ----
 
-local WORKER = 1 -- its number as an owner
+local WORKER = 1 -- the number that stands for the worker itself as an owner
 local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = true }
 
 local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
 -- lock with holds -> number of an owner -> mark of a request -> holds that the request acquired.
--- Requests may share a lock; each is an owner of its own, unless the lock was given its owner.
+-- Requests may share a lock handle; each is an owner of its own, unless the option `owner` is set.
 local kept = setmetatable({}, { __mode = "k" })
 -- coroutine -> mark of the request that runs in it
 local owners = setmetatable({}, { __mode = "k" })
@@ -69,16 +69,16 @@ local function address()
   return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: an address
 end
 
-local marked = 0 -- how many marks were made
+local marked = 0 -- how many marks were created
 
--- Tells a request from those that have its address before and after it, but not from its
--- subrequests; raises in a timer.
+-- Distinguishes a request from earlier and later ones at the same address, but not from its
+-- subrequests. Raises in a timer.
 local function name_of_request()
   return ngx.var.connection .. " " .. ngx.var.connection_requests
 end
 
--- A subrequest has no log phase of its own, so its marks end with the main request.
--- name of a request -> marks of its subrequests
+-- name of a request -> marks of its subrequests. A subrequest has no log phase of its own, so its
+-- marks end with the main request.
 local families = setmetatable({}, { __mode = "v" })
 
 local function read_is_subrequest() return ngx.is_subrequest end
@@ -95,8 +95,9 @@ local function join_family(mark)
   family[#family + 1], mark.family = mark, family
 end
 
--- After an internal redirect a request has a new ngx.ctx: its new mark leads to the old ones that
--- have something to end. The last of them may be of a request before it at its address.
+-- After an internal redirect a request has a new ngx.ctx. Its new mark leads to older ones that
+-- still have holds or waits. The last of these may belong to an earlier request at the same
+-- address.
 local function new_mark(context)
   local at = address()
   local before = marks[at]
@@ -128,41 +129,41 @@ local function living_marks()
   return alive
 end
 
--- The mark of the request that runs; nil if there is none.
+-- Returns the mark of the running request, or nil if there is none.
 function owner.mark()
   if not PHASES_WITHOUT_REQUEST[get_phase()] then return mark_here() end
 end
 
--- Whether this mark's request still exists.
+-- Returns whether this mark's request still exists.
 function owner.lives(mark)
   return living_marks()[mark] == true
 end
 
--- ngx_lua frees a light thread with its request only, so this is a request of its own.
+-- Uses a request of its own, because ngx_lua frees a light thread only with its request.
 function loop.spawn(fn)
   local begun, message = timer.at(0, function() fn() end)
   if not begun then error(message, 0) end
 end
 
--- Returns whether this worker is ending.
+-- Returns whether this worker is exiting.
 owner.ends = exiting
 
--- → a function that returns whether the request of a waiter still exists, and its wait may go on
--- when the worker ends
+-- → a function that returns whether a waiter's request still exists, and its wait may continue even
+-- if the worker is exiting
 function owner.living()
   local alive, ends = living_marks(), exiting()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
 
--- Returns the calling coroutine; nil: the main one, in which all requests run when they are in
--- phases that cannot wait.
+-- Returns the calling coroutine, or nil for the main one, in which all requests run in phases that
+-- cannot wait.
 local function coroutine_here()
   local thread, is_main = running()
   return not is_main and thread or nil
 end
 
--- Returns the mark of the calling request. ngx_lua runs one request after the other in the same
--- coroutine, and each is an owner of its own.
+-- Returns the mark of the calling request. ngx_lua reuses coroutines, and each request must be an
+-- owner of its own.
 local function identify_request()
   local mark, thread = mark_here(), coroutine_here()
   if not thread then
@@ -176,14 +177,15 @@ local function identify_request()
   return mark
 end
 
--- The same in any phase; nil if there is no request: the owner is the worker.
+-- Like identify_request, in any phase. Without a request, the worker is the owner, and this returns
+-- nil.
 local function identify()
   if not PHASES_WITHOUT_REQUEST[get_phase()] then return identify_request() end
   if not coroutine_here() then raw.renumber(WORKER) end
   return nil
 end
 
--- The calling request has acquired a hold of this lock.
+-- Notes that the calling request has acquired a hold of this lock.
 local function keep(lock, mark)
   local owners_of, number = kept[lock] or {}, raw.number(lock)
   local counts = owners_of[number] or {}
@@ -192,7 +194,8 @@ local function keep(lock, mark)
   counts[mark] = (counts[mark] or 0) + 1
 end
 
--- This owner has no hold of the lock any more; or, with `mark`, none that this request acquired.
+-- Notes that this owner no longer holds the lock; with `mark`, that it has no hold left that this
+-- request acquired.
 local function forget_owner(lock, number, mark)
   local owners_of = kept[lock]
   local counts = owners_of and owners_of[number] or {}
@@ -206,7 +209,7 @@ local function forget_owner(lock, number, mark)
   if not next(owners_of) then kept[lock] = nil end
 end
 
--- The calling request has released a hold, and its owner has others.
+-- Notes that the calling request has released one of its owner's holds.
 local function forget_one(lock, mark)
   local number = raw.number(lock)
   local counts = kept[lock] and kept[lock][number]
@@ -215,18 +218,18 @@ local function forget_one(lock, mark)
   if count > 1 then counts[mark] = count - 1 else forget_owner(lock, number, mark) end
 end
 
--- Nobody has a hold of the lock any more.
+-- Notes that nobody holds the lock any more.
 function owner.forget(lock)
   for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
 end
 
--- A mark counts its calls that wait.
+-- Counts the calls of a mark that are waiting.
 function owner.waits(waiter, does)
   local mark = waiter.owner
   mark.waits = mark.waits + (does and 1 or -1)
 end
 
--- A call of this pump begins. → the mark of its request
+-- Called when a call of this pump begins. → the mark of its request
 function owner.enter(self)
   local mark = identify_request()
   if self.user ~= mark.number then
@@ -246,12 +249,12 @@ function loop.check_tls(tls)
   if tls.ca_file or tls.ca_path then return NGINX_TRUSTS end
 end
 
--- ---- where it can wait ----
+-- ---- where a call can wait ----
 
-local probe -- a semaphore that nobody posts
-local waits_in = {} -- name of a phase -> whether one can wait there, as ngx_lua says
+local probe -- a semaphore that is never posted
+local waits_in = {} -- name of a phase -> whether ngx_lua lets code wait there
 
--- Waits no time for the probe, which is an error of its own where nothing can wait.
+-- Waits 0 s for the probe, which fails with a different error where nothing can wait.
 local function phase_waits()
   if not get_request() then return false end
   probe = probe or assert(semaphore.new())
@@ -301,14 +304,14 @@ end
 
 -- ---- the timers ----
 
--- The timer that takes the next task: { coming, taken, tasks, dials, pid, wake }; `tasks` counts
--- those that have not ended, `wake` is nil until the timer begins.
+-- The timer that takes the next task: { coming, taken, tasks, dials, pid, wake }. `tasks` counts
+-- the tasks that have not ended; `wake` is nil until the timer begins.
 local host
 local running_tasks = 0
 
 loop.process = ngx.worker.pid
 
--- Runs in a timer.
+-- The function of a timer.
 local function serve(_, self)
   self.wake = assert(semaphore.new())
   repeat
@@ -344,7 +347,8 @@ function loop.begin(self, task)
   return true
 end
 
--- The task has ended, or its timer has not begun in time: the next task gets another timer.
+-- Called when the task has ended, or its timer has not begun in time. Then the next task gets a new
+-- timer.
 local function leave_host(self)
   local left = self.host
   if not self.clock and host == left then host = nil end
@@ -357,15 +361,15 @@ end
 local TOO_MANY = "this worker is already running %d timers, and nginx will not start another; "
   .. "raise lua_max_running_timers or worker_connections"
 
--- nginx does not start a timer beyond its limit, and each takes one of its connections.
+-- nginx limits the number of running timers, and each one takes up a connection.
 function loop.why_late()
   return TOO_MANY:format(ngx.timer.running_count())
 end
 
 -- ---- a task ----
 
--- Whether the task ends as soon as it has nothing to do. If each request makes its own client,
--- there would be many idle tasks that are not needed again. The first ones stay: if a later one
+-- Returns whether the task ends as soon as it has nothing to do. If each request creates a client,
+-- there would be many idle tasks that are never needed again. The first ones stay: if later ones
 -- replaced them, the idle tasks would spread over more and more timers.
 local function is_brief(self)
   return self.brief or running_tasks > IDLERS and not self.reused and not self.stays
@@ -381,8 +385,8 @@ local function forget_released(lock, mark, first)
   end
 end
 
--- A call has ended with this first result. `self`: nil for the blocking driver; `mark`: nil if
--- there is no request.
+-- Called when a call has ended with this first result. `self`: the pump, or nil for the blocking
+-- driver; `mark`: nil if there is no request.
 function owner.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
     if first and mark then keep(lock, mark) end
@@ -421,8 +425,8 @@ local function has_living(counts, alive)
   return false
 end
 
--- Calls each(lock, number) for the holds of this client whose request exists. Holds of other
--- requests end with their leases.
+-- Calls each(lock, number) for the client's holds whose requests still exist. Other holds end with
+-- their leases.
 local function for_the_living(client, each)
   local alive = living_marks()
   for lock, owners_of in pairs(kept) do
@@ -463,7 +467,7 @@ function loop.is_over(self, client, operations, held, leaving)
   return now() >= self.idle_until
 end
 
--- Gives the owner's approval to holds that need it, while the owner's request exists.
+-- Approves the renewal of holds whose requests still exist.
 local function answer(self)
   self.answered = self.asked
   for_the_living(self.client, raw.approve)
@@ -477,7 +481,7 @@ function loop.io.tend(self)
   if self.asked ~= self.answered then answer(self) end
 end
 
--- Whether another task is to go on in a fresh timer.
+-- Returns whether a new task should continue in a new timer.
 function loop.io.is_worn(self)
   local dials = self.host.dials
   return dials >= WORN_OUT or dials >= WORN and cosockets.is_free(self)
@@ -488,9 +492,9 @@ function loop.io.stop(self)
   cosockets.stop(self)
 end
 
-function loop.io.close() end -- its sockets end with the task
+function loop.io.close() end -- the sockets end with the task
 
--- For a phase that cannot wait: the task cleans up what is left.
+-- Called in a phase that cannot wait: the task cleans up the rest.
 function loop.close_at_once(self, client)
   if pump.begin_close(self, client) then return end
   if pump.start_for_nobody(self, client) then cosockets.wake(self) end
@@ -530,7 +534,7 @@ local function is_of_this_request(mark)
   return named and mark.request == name
 end
 
--- finish calls ending(value), once, in this request.
+-- Makes finish call ending(value) once, in this request.
 function owner.at_end(ending, value)
   local mark = mark_here()
   mark.ending, mark.ending_value, mark.request = ending, value, name_of_request()
@@ -543,18 +547,18 @@ local function mark_with(ending)
   return mark and is_of_this_request(mark) and mark or nil
 end
 
--- The value given to at_end with this ending, in this request.
+-- Returns the value that was passed to at_end with this ending in this request.
 function owner.ending(ending)
   local mark = mark_with(ending)
   return mark and mark.ending_value
 end
 
--- Whether at_end was given this ending in this request.
+-- Returns whether at_end was called with this ending in this request.
 function owner.has_ending(ending)
   return mark_with(ending) ~= nil
 end
 
--- The ending that another request has left here is not called: what it holds ends with its lease.
+-- An ending left over from another request is not called; what it holds ends with its lease.
 local function end_mark(mark)
   local ending = mark.ending
   if ending and not is_of_this_request(mark) then return end
@@ -563,7 +567,7 @@ local function end_mark(mark)
   abandon(mark)
 end
 
--- In the log phase of a main request, which comes after the end of its subrequests.
+-- In the log phase of a main request, all its subrequests have ended.
 local function end_subrequests()
   if not next(families) or get_phase() ~= "log" or is_subrequest() then return end
   for _, mark in ipairs(families[name_of_request()] or {}) do end_mark(mark) end
