@@ -427,7 +427,7 @@ local function clear(view)
   view.locks = rounds.new(view, held, LOCKS, visit_lock, finish_locks)
   view.entries, view.queued, view.met = {}, {}, {} -- by key; those with waiters; by found_as
   view.waiting, view.cycles, view.cycles_due = 0, {}, 0
-  view.by_age, view.first, view.last = {}, 1, 0 -- entries in the order of reading, even replaced ones
+  view.by_age, view.first, view.last = {}, 1, 0 -- entries as they were read, even replaced ones
   view.shown = {} -- key -> when
   view.others, view.others_left, view.others_at = {}, OTHERS, core.now()
   view.trouble, view.good_at, view.at, view.members = nil, nil, -STEP, nil

@@ -1,4 +1,4 @@
--- holdfast acl: prints the rule for a Redis user that may use the keys with a prefix, no others.
+-- holdfast acl: prints the rule for a Redis user that may use only keys with a given prefix.
 --
 -- docs/how-to/redis.md explains it. The specs run every kind with exactly these rights.
 
@@ -19,16 +19,16 @@ local function channel_of(kind)
   return core.kinds[kind].channel
 end
 
--- What every user needs. Who a client is, and what it waits for, are keys with the prefix in their
--- names: the client's option `tenant`.
+-- What every user needs. The keys for a client's identity and its waits also contain the prefix,
+-- which is the client's option `tenant`.
 local COMMON = "auth select ping info client|setname eval evalsha get set del time hlen "
   .. "subscribe unsubscribe publish pubsub|numsub"
 
 local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
 
--- Beside the keys themselves a kind has the names in `keys`, with the lock's key behind them in
--- braces, or as it is if it has a brace; `channel`, which is also passed as a key; and `beside`,
--- which follows the key in braces. `also`: kinds whose programs it sends, too.
+-- The names that a kind uses besides its keys. `keys`: names followed by the lock's key, in braces
+-- unless it contains one; `channel`: the same, also passed as a key; `beside`: follows the key in
+-- braces.
 acl.kinds = {
   { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
@@ -51,12 +51,12 @@ acl.kinds = {
 
 local CLUSTER = "cluster|slots cluster|myid asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
 
--- Redis takes these for wildcards.
+-- Escapes the characters that Redis treats as wildcards.
 local function literal(text)
   return (text:gsub("[%*%?%[%]\\]", "\\%0"))
 end
 
--- A list of words, each of them once.
+-- → a list, a function that adds a word to the list if it is new
 local function set()
   local list, known = {}, {}
   return list, function(word)
@@ -67,7 +67,7 @@ end
 
 local BARE = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
--- The names for the keys with this prefix: in braces, or as they are with a brace in them.
+-- Adds the names for keys with this prefix: keys in braces, and bare ones, which contain a brace.
 local function each_form(name, prefix, add)
   if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
   add((BARE[name] or name) .. prefix .. "*")
@@ -86,15 +86,15 @@ local function add_kind(kind, prefix, given, key, channel)
   if given.cluster then each_form(prefixes.listening, prefix, channel) end
 end
 
--- The words of the rule behind the user's name. given: { kinds = list of rows of acl.kinds,
--- cluster, sentinel, sync, idempotent = booleans }
+-- Returns the rule's words after the user's name. `given`: { kinds = rows of acl.kinds, cluster,
+-- sentinel, sync, idempotent = booleans }
 function acl.words(prefix, given)
   local rule, add = set()
   local function adder(sign)
     return function(word) add(sign .. word) end
   end
   local key, channel, command = adder "~", adder "&", adder "+"
-  -- some servers give a user that is reset all channels
+  -- on some servers a reset gives the user all channels
   for _, word in ipairs { "reset", "on", "resetchannels" } do add(word) end
   prefix = literal(prefix)
   for _, kind in ipairs(given.kinds) do
@@ -112,7 +112,7 @@ function acl.words(prefix, given)
   return rule
 end
 
--- What the names beside all locks begin with, those of other users too; {key} is before some names.
+-- Prefixes of the names that belong to any user's locks. Other such names begin with {key}.
 local OURS = { "holdfast_", "redisson_" }
 
 local function is_apart(prefix)
@@ -123,7 +123,7 @@ local function is_apart(prefix)
   return prefix ~= "{"
 end
 
--- For the prefix of a rule, as the checks of holdfast.options.
+-- Checks a rule's prefix, like the checks in holdfast.options.
 function acl.check(prefix)
   local wrong = library_options.tenant(prefix)
   if wrong then return wrong end
@@ -162,7 +162,7 @@ local function kind_named(name)
   end
 end
 
--- → rows of acl.kinds | nil, what it must be
+-- → rows of acl.kinds | nil, what the text must be
 function acl.read_kinds(text)
   if text == "all" then return acl.kinds end
   local list = {}
@@ -189,7 +189,7 @@ acl.options = options.join {
   { "sync", help = "the user's clients wait for replicas" },
 }
 
--- As redis-cli reads it.
+-- Quotes a word for redis-cli.
 local function quoted(word)
   if not word:find("[\"'\\]") then return word end
   return '"' .. word:gsub('["\\]', "\\%0") .. '"'

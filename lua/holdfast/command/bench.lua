@@ -1,4 +1,4 @@
--- holdfast bench: what this server gives, from here, through the library itself.
+-- holdfast bench: measures the server's speed as seen from this host, through the library itself.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -24,7 +24,7 @@ bench.examples = {
   "holdfast bench --cycles 100 # on a slow link",
 }
 
-local TOKEN_TTL = 60 -- the last trace of a bench
+local TOKEN_TTL = 60 -- seconds after which a bench leaves no trace
 
 local function cycle(lock, count, wait)
   for _ = 1, count do
@@ -45,8 +45,8 @@ local function measure(lock, count)
   return (core.now() - start) / count
 end
 
--- This program again, as it was started. Without varargs: Lua 5.1 gives a function with them
--- another `arg`.
+-- Returns the command line of this program, followed by the words in `more`. Has no varargs,
+-- because in Lua 5.1 these would hide the global `arg`.
 local function myself(more)
   local first, words = 0, {}
   while arg[first - 1] do first = first - 1 end
@@ -70,7 +70,7 @@ local function start_workers(key, given, chosen)
   return pids
 end
 
--- → how many ended well
+-- → how many workers succeeded
 local function join(pids)
   local good = 0
   for _, pid in ipairs(pids) do
@@ -86,7 +86,7 @@ end
 
 local PATIENCE = 10
 
--- All are queued before the first hand-off.
+-- Waits until all workers are queued, before the first hand-off.
 local function wait_for_queue(lock, count)
   local deadline = core.now() + PATIENCE
   repeat
@@ -98,7 +98,7 @@ local function wait_for_queue(lock, count)
   return nil, "the workers did not start", "server"
 end
 
--- → seconds for one hand-off
+-- → seconds per hand-off | nil, message, code
 local function contend(lock, key, given, chosen)
   local held, pids, ready, message, code
   held, message, code = lock:acquire(0)

@@ -38,7 +38,7 @@ local function asks(question, ...)
   return answer ~= nil and locale.lower(answer):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
--- A holder learns of it by its next renewal, which comes before its lease ends.
+-- The holder notices at its next renewal, which comes before its lease ends.
 local function overlap(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
@@ -59,11 +59,11 @@ local function asks_to_break(client, entry)
     output.name(entry.key), output.name(holder), overlap(entry))
 end
 
--- Meanwhile the lock may have gone to somebody whom nobody has been asked about.
+-- Returns whether the lock still has the holder that the user was asked about.
 local function is_same(client, entry)
   if entry.permits or kinds[entry.kind].removes then return true end
   local now = locks.inspect(client, entry.key)
-  -- a number that --mutex has taken for a mutex
+  -- a number that --mutex treats as a mutex
   if now and now.count and entry.owner then now = locks.read(client, entry.key, "mutex") end
   if not now or not now.held then return true end
   return now.owner == entry.owner and now.token == entry.token
@@ -95,7 +95,7 @@ local function force(client, entry, lock, out, yes)
   return was_locked and exits.OK or exits.BUSY
 end
 
--- → why the job does not run now, as far as its record says | nil: there is none
+-- → what the job's record says about why it does not run | nil if there is no record
 local function recorded(client, key)
   local ttl = records.ttl(client, key)
   if ttl then return "counts as done for another " .. locks.seconds(ttl) end

@@ -1,8 +1,8 @@
--- What will hurt locks on a server: the checks of `holdfast doctor`.
+-- The checks of `holdfast doctor`: what will hurt locks on a server.
 --
 -- A check is { name, function(facts, add) }. It calls add(what is wrong and why that hurts, what to
--- do) for each fault, and returns true if it could look; false and the reason if it could not; nil
--- if it does not concern this server. `facts` is what facts.read returns.
+-- do) for each fault. It returns true if it could check, false and the reason if not, or nil if it
+-- does not apply to this server. `facts` is the result of facts.read.
 
 local locale = require "holdfast.locale"
 local rights = require "holdfast.command.rights"
@@ -69,7 +69,8 @@ local function connections(facts, add)
   return true
 end
 
--- Without a file that is always up to date, a server of a quorum forgets votes.
+-- Returns whether a restart makes a quorum's server forget votes, since its file is not always up
+-- to date.
 local function forgets_votes(facts)
   if facts.info.aof_enabled == "0" then return true end
   local sync = facts:config "appendfsync"
@@ -98,7 +99,7 @@ local function persistence(facts, add)
   return true
 end
 
-local LATE = 10 -- seconds since a replica's last answer
+local LATE = 10 -- seconds since a replica's last reply
 
 local function late_replicas(facts)
   local late = {}

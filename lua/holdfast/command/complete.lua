@@ -1,4 +1,4 @@
--- holdfast complete: the keys of locks, for the completions of the shells. In no help.
+-- holdfast complete: prints the keys of locks for shell completion. No help mentions this verb.
 
 local exits = require "holdfast.command.exits"
 local locks = require "holdfast.command.locks"
@@ -19,7 +19,7 @@ local function has_marker(words)
   return false
 end
 
--- The candidates for `word` at the end of the line, which readline replaces.
+-- Returns the candidates for `word`, the end of the line, which readline replaces.
 function complete.bash(keys, line, word)
   local head = line:sub(1, #line - #word)
   local words, typed = shell.read(line)
@@ -35,7 +35,7 @@ function complete.bash(keys, line, word)
   return list
 end
 
--- The keys that can be an argument of a program.
+-- Returns the keys that can be a program's argument.
 local function keys_of(list)
   local keys, seen = {}, {}
   for _, entry in ipairs(list) do
@@ -46,7 +46,7 @@ local function keys_of(list)
   return keys
 end
 
--- Each key, and how to show it, ended by NUL.
+-- Prints each key and how to show it, both ended by NUL.
 local function print_for_zsh(keys)
   for _, key in ipairs(keys) do io.stdout:write(key, "\0", output.name(key), "\0") end
 end

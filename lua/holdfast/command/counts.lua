@@ -1,5 +1,5 @@
--- Latches and plain semaphores, for the command: numbers without a TTL, as other programs have them
--- too. They differ in the channel that their waiters listen to.
+-- Latches and plain semaphores, for the command. On the server both are numbers without a TTL,
+-- which other programs also have. They differ in the channel that their waiters subscribe to.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
@@ -9,12 +9,13 @@ local replies = require "holdfast.replies"
 
 local counts = {}
 
--- The names that the channel for a key, or for a pattern of keys, may have.
+-- Returns the names that the channel for a key, or for a pattern of keys, may have.
 local function names_of(channel, key)
   return { ("%s{%s}"):format(channel, key), channel .. key }
 end
 
--- Asks each node about channels, in a cluster also about sharded ones: visit(reply, node).
+-- Asks each node about channels, in a cluster also about sharded ones, and calls visit(reply,
+-- node).
 -- → whether a reply was too large
 local function ask(client, what, names, visit)
   local nodes, too_large = core.client.nodes(client), false
@@ -29,7 +30,7 @@ local function ask(client, what, names, visit)
   return too_large
 end
 
--- How many clients listen to one of these channels. One that listens to both sorts counts once.
+-- Returns how many clients subscribe to these channels. A client that uses both sorts counts once.
 local function listeners(client, names)
   local by_node, sum = {}, 0
   ask(client, "NUMSUB", names, function(reply, node)
@@ -41,7 +42,8 @@ local function listeners(client, names)
   return sum
 end
 
--- → { key, kind, count, waiters, held }: the clients that listen are its waiters | nil: it is none
+-- → { key, kind, count, waiters = subscribers, held } | nil if the key is neither a latch nor a
+-- plain semaphore
 function counts.read(client, key)
   local text = replies.command(client, { "GET", key })
   if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
@@ -55,7 +57,7 @@ function counts.read(client, key)
   return entry
 end
 
--- The keys that the channels of this kind may belong to, of those that match: a set.
+-- Adds the keys to which this kind's matching channels may belong to the set `keys`.
 -- → whether a reply was too large
 local function add_listened(client, channel, pattern, keys)
   local function add(reply)
@@ -72,8 +74,8 @@ local function add_listened(client, channel, pattern, keys)
   return too_large
 end
 
--- Those that somebody waits for, and whose key matches: a list as read gives them, and whether some
--- may be missing, because a reply was too large.
+-- → a list of entries, as from counts.read, that match and have waiters; whether some may be
+-- missing, because a reply was too large
 function counts.waited(client, pattern)
   local keys, list, unread = {}, {}, false
   for _, channel in pairs(kinds.channels) do
@@ -87,7 +89,7 @@ function counts.waited(client, pattern)
   return list, unread
 end
 
--- The number of a latch or of a plain semaphore, for people.
+-- Describes the number of a latch or a plain semaphore.
 function counts.text(entry)
   return kinds[entry.kind].left:format(entry.count)
 end

@@ -26,7 +26,7 @@ deadlocks.examples = {
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }
 
--- The process of an owner, if it has published which one it is.
+-- Returns an owner's process, if that has published its identity, or nil.
 local function process_of(wait, prefix)
   return wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],

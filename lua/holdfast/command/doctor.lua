@@ -1,4 +1,4 @@
--- holdfast doctor: what the server is, and what will hurt locks there.
+-- holdfast doctor: shows what the server is, and what will hurt locks there.
 
 local acl = require "holdfast.command.acl"
 local checks = require "holdfast.command.checks"
@@ -46,7 +46,7 @@ doctor.examples = {
 
 local LEASE = 30
 
--- What is the same for all servers, for the checks.
+-- Returns what the checks must know and is the same for all servers.
 local function new_set(given, chosen)
   local url = chosen.url or ""
   return {
@@ -59,7 +59,7 @@ local function new_set(given, chosen)
   }
 end
 
--- A client of one server of those that are chosen.
+-- Creates a client of one of the chosen servers.
 local function new_client(chosen, url, set)
   local one = {}
   for name, value in pairs(chosen) do one[name] = value end
@@ -69,9 +69,9 @@ local function new_client(chosen, url, set)
   end })
 end
 
-local CONNECTIONS = 3 -- a proxy gives each a server
+local CONNECTIONS = 3 -- a proxy may connect each one to a different server
 
--- How many servers are behind the address, if it is more than one.
+-- Returns how many servers are behind the address, if there are several, or nil.
 local function count_servers(chosen, set)
   local ids, count, clients = {}, 0, {}
   for i = 1, CONNECTIONS do
@@ -131,7 +131,7 @@ function Visit:check(of, name, look)
   if looked then self.fine[#self.fine + 1] = name end
 end
 
--- Checks one node of a client; with `client`, and --try, also locks there.
+-- Checks one node of a client. With --try, and if `client` is given, also tries locks there.
 function Visit:look(of, client)
   self.fine = {}
   if not self.given.json then print_head(of) end
@@ -149,9 +149,9 @@ function Visit:missing(message, code)
   self.exit = exits.BUSY
 end
 
--- The nodes of a client, which answer for themselves.
+-- Checks each node of a client.
 function Visit:client(client)
-  local _, message, code = client:ping() -- by which a cluster's nodes become known
+  local _, message, code = client:ping() -- a cluster's nodes become known by this
   local all, unreachable = {}, {}
   for _, node in ipairs(core.client.nodes(client)) do
     local of, why = facts.read(client, node, self.set)
@@ -174,7 +174,7 @@ function Visit:server(chosen, url)
   self.message = nil
 end
 
--- → the exit code, message of wrong settings
+-- → the exit code, a message if the settings are wrong
 function Visit:all(chosen)
   if not chosen.servers then
     local is_one = not self.set.is_cluster and not self.set.is_sentinel

@@ -15,7 +15,7 @@ local exits = {
   NO_QUORUM = 76,
   DENIED = 77,
   DUPLICATE = 79,
-  MAX_RUNTIME = 124, -- as of timeout(1)
+  MAX_RUNTIME = 124, -- like timeout(1)
   CANNOT_START = 126,
   NOT_FOUND = 127,
 }
@@ -23,7 +23,7 @@ local exits = {
 local BY_CODE = {}
 for name, number in pairs(exits) do BY_CODE[locale.lower(name)] = number end
 
--- Each: the code, what it means, the verbs that may exit with it.
+-- Rows of an exit code, its meaning, and the verbs that may exit with it.
 local MEANINGS = {
   { "1 (or -E)", "the lock is taken", "run hold wait" },
   { "1 (or -E)", "wait: the latch is still closed; set: it is already counting; down: it is open", "latch" },
@@ -45,7 +45,7 @@ local MEANINGS = {
 }
 local RUNS_A_COMMAND = { run = true, lead = true }
 
--- The exit codes of a verb, as its help lists them.
+-- Returns the exit codes for the verb's help.
 function exits.help(verb)
   local lines = { RUNS_A_COMMAND[verb] and "Exit codes, besides the command's own:" or "Exit codes:" }
   for _, row in ipairs(MEANINGS) do
@@ -58,12 +58,12 @@ end
 
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 
--- For the code of a failure of the library.
+-- Returns the exit code for the code of a failure of the library.
 function exits.of(code)
   return BY_CODE[code] or exits.SERVER
 end
 
--- For an end by a signal, by its name or its number.
+-- Returns the exit code for an end by a signal, given as name or number.
 function exits.of_signal(signal)
   return 128 + (SIGNALS[signal] or signal)
 end

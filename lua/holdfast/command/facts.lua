@@ -1,4 +1,4 @@
--- What a server says of itself, read for `holdfast doctor`. Nothing here writes.
+-- Reads what a server tells about itself, for `holdfast doctor`. Nothing here writes.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -10,10 +10,10 @@ local facts = {}
 local Facts = {}
 Facts.__index = Facts
 
-local MOST_UNANSWERED = 2 -- commands, each of which takes as long as the client's command_timeout
+local MOST_UNANSWERED = 2 -- commands without a reply, each of which takes command_timeout
 
--- A plain command to the node; a node that has stopped answering is not asked any more.
--- → the reply, nil: none | nil, message, code
+-- Sends a plain command to the node, unless the node no longer replies.
+-- → the reply, which may be nil | nil, message, code
 function Facts:ask(...)
   if self.unanswered >= MOST_UNANSWERED then return nil, self.why, "unreachable" end
   local reply, message, code = driver.command(self.client, { ... }, self.node)
@@ -21,18 +21,18 @@ function Facts:ask(...)
   return reply, message, code
 end
 
--- The setting of the server, as a text; nil: it cannot be read.
+-- Returns a server setting as a string, or nil if it cannot be read.
 function Facts:config(name)
   local reply = self:ask("CONFIG", "GET", name)
   return type(reply) == "table" and reply[2] or nil
 end
 
--- The same as a number.
+-- Returns a server setting as a number, or nil.
 function Facts:setting(name)
   return locale.number(self:config(name))
 end
 
--- A field of INFO as a number; nil: there is none.
+-- Returns a field of INFO as a number, or nil.
 function Facts:number(name)
   return locale.number(self.info[name])
 end
@@ -45,7 +45,7 @@ end
 
 local PINGS = 20
 
--- The round trips in seconds, sorted, up to the first without an answer.
+-- Returns the times of round trips in seconds, sorted. Stops at the first without a reply.
 local function round_trips(self)
   local list = {}
   for i = 1, PINGS do
@@ -58,7 +58,7 @@ local function round_trips(self)
   return list
 end
 
--- → the server's clock and this host's in seconds, read at one moment; nil: not known
+-- → the server's clock and this host's, in seconds at the same moment | nil if not known
 local function clocks(self)
   local before = process.time()
   local reply = self:ask("TIME")
@@ -73,7 +73,8 @@ local function read_clock(self)
   self.clock_ahead, self.clock_at, self.read_at = there and there - here, there, core.now()
 end
 
--- By how many seconds its clock has moved more than time has passed since facts.read.
+-- Returns by how many seconds the server's clock has moved, beyond the time elapsed since
+-- facts.read.
 function Facts:clock_moved()
   local there = self.clock_at and clocks(self)
   return there and there - self.clock_at - (core.now() - self.read_at)
@@ -81,7 +82,7 @@ end
 
 local HOUR, ENTRIES = 3600, 32
 
--- → when a command of the slow log began, the seconds that it took, its name | nil: it is malformed
+-- → when a command in the slow log began, how many seconds it took, its name | nil if malformed
 local function read_entry(entry)
   if type(entry) ~= "table" or type(entry[4]) ~= "table" then return nil end
   local at, microseconds, name = locale.number(entry[2]), locale.number(entry[3]), entry[4][1]
@@ -89,7 +90,7 @@ local function read_entry(entry)
   return at, microseconds / 1e6, name
 end
 
--- → the slowest command of its log within the last hour, { name, seconds } | nil
+-- → the slowest command in the slow log within the last hour, { name, seconds } | nil
 function Facts:slowest()
   local list = self:ask("SLOWLOG", "GET", ENTRIES)
   local slowest
@@ -103,17 +104,17 @@ function Facts:slowest()
   return slowest
 end
 
--- The address by which a cluster's other nodes and its clients know the node, "host:port".
+-- Returns the node's address in its cluster, "host:port", or nil.
 local function address_in_cluster(self)
   local nodes = self:ask("CLUSTER", "NODES")
   local address = type(nodes) == "string" and nodes:match("[0-9a-f]+ ([^@ ]+)[^ ]* myself")
   return address and address ~= "" and not address:find("^:") and address or nil
 end
 
--- Asks one node of a client. `set`: what is known of all nodes: { url or servers, restart_guard,
--- lease, is_cluster, is_sentinel, tenant, … }, the field `set` of what is returned.
--- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead } |
--- nil, message, code
+-- Reads the facts of one of a client's nodes. `set`: what is known about all nodes: { url or
+-- servers, restart_guard, lease, is_cluster, is_sentinel, tenant, … }
+-- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead,
+-- set } | nil, message, code
 function facts.read(client, node, set)
   local self = setmetatable({ client = client, node = node, set = set, unanswered = 0 }, Facts)
   local text, message, code = self:ask("INFO")
@@ -126,20 +127,20 @@ function facts.read(client, node, set)
   return self
 end
 
--- → what tells the server that a client has reached from others | nil: not known
+-- → the run id of the server that a client has reached | nil if not known
 function facts.run_id(client)
   local text = driver.command(client, { "INFO", "server" }, core.client.nodes(client)[1])
   return type(text) == "string" and read_info(text).run_id or nil
 end
 
--- The program and its version, such as "Redis 7.0.15".
+-- Returns the server's program and version, such as "Redis 7.0.15".
 function Facts:program()
   local info = self.info
   if info.valkey_version then return "Valkey " .. info.valkey_version end
   return info.redis_version and "Redis " .. info.redis_version or "unknown version"
 end
 
--- What the server is to others, such as "standalone, primary of 1 replica".
+-- Returns the server's role, such as "standalone, primary of 1 replica".
 function Facts:role()
   local info, replicas = self.info, self:number "connected_slaves" or 0
   local mode = info.redis_mode or info.server_mode or "unknown mode"

@@ -1,4 +1,4 @@
--- holdfast hold: takes the locks and keeps them until it is ended.
+-- holdfast hold: acquires the locks and holds them until a signal ends it.
 
 local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"
@@ -21,8 +21,9 @@ hold.examples = {
   "holdfast hold --name maintenance backup # `holdfast show backup` prints the name",
 }
 
--- A lock counts as lost a tenth of the lease before it can end, which gives its users time to stop.
--- → the reason | nil when a signal ended it
+-- Holds the locks. A lock counts as lost a tenth of the lease before it can expire, which gives its
+-- users time to stop. → how a lock was lost, seconds left | nil, the name of the signal that ended
+-- it
 local function stay(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
@@ -36,7 +37,7 @@ local function stay(held, plan)
   end
 end
 
--- → true | nil, message
+-- Prints keys and tokens. → true | nil, message
 local function print_held(locks)
   for _, lock in ipairs(locks) do
     output.print(output.name(lock:key()) .. " " .. target.token_text(lock))
@@ -44,7 +45,7 @@ local function print_held(locks)
   return output.flush()
 end
 
--- Nobody knows of a lock that could not be printed.
+-- Releases locks that could not be printed, because nobody would know about them.
 local function keep(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then

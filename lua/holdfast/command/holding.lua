@@ -1,8 +1,8 @@
--- Takes the locks that are asked for, and releases them.
+-- Acquires the requested locks, and releases them.
 --
--- A run inside a run on the same key enters its lock again, as the same owner. The environment
--- alone is no proof of that: a daemon that a job has started keeps it for ever. So the owner must
--- hold the lock now, and the hold that is entered must have the token of the environment.
+-- A run inside a run on the same key re-enters its lock, as the same owner. The environment alone
+-- does not prove that it is inside: a daemon started by a job keeps its environment forever. So the
+-- owner must hold the lock now, and the re-entered hold must have the token in the environment.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -23,9 +23,9 @@ local unpack = table.unpack or unpack
 local holding = {}
 
 local TRIES = 50
-local LOOK = 1 -- seconds for the name of a holder, behind the end of a wait
-local SHORT_WAIT = 1 -- seconds: too short for the library to see that the holder has crashed
-local CRASH_PATIENCE = 2 -- seconds in which it asks
+local LOOK = 1 -- seconds to find out the holder's name after the end of a wait
+local SHORT_WAIT = 1 -- seconds; a shorter wait cannot find out that the holder has crashed
+local CRASH_PATIENCE = 2 -- seconds; a wait that can
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
@@ -39,7 +39,7 @@ holding.reasons = {
 local Holding = {}
 Holding.__index = Holding
 
--- plan: of target.read. `since`: when the wait began; now
+-- `plan`: from target.read. `since`: when the wait began; default: now
 function holding.new(client, plan, out, since)
   since = since or core.now()
   return setmetatable({ client = client, plan = plan, out = out, since = since }, Holding)
@@ -47,8 +47,8 @@ end
 
 -- ---- taking ----
 
--- `owner`: of the run around this one. Runs inside this one may outlive it, so its owner is one
--- that processes share: the lock is free when the last of them is done.
+-- `owner`: the owner of the enclosing run, or nil. Runs inside this one may outlive it, so they
+-- share its owner, and the lock is free when the last of them is done.
 function Holding:handle(key, owner)
   local plan = self.plan
   local opts = {
@@ -67,8 +67,8 @@ function Holding:handle(key, owner)
   return self.client:lock(key, opts)
 end
 
--- The first of the keys that is held by an owner of the environment in a way that this run cannot
--- enter: either of them is about a read/write lock. nil: there is none.
+-- Returns the first key that an owner in the environment holds and this run cannot re-enter,
+-- because one of the two uses a read/write lock; nil if there is none.
 function Holding:waits_for_itself()
   local inherited = target.inherited(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
@@ -78,7 +78,8 @@ function Holding:waits_for_itself()
   end
 end
 
--- The owners of the environment that hold their locks now. In a quorum only a hold has its token.
+-- Returns the owners in the environment that hold their locks now, by key. Tokens are not compared
+-- in a quorum, where only the hold itself knows its token.
 function Holding:surrounding()
   local inherited, inside = target.inherited(self.plan.chosen), {}
   for _, key in ipairs(self.plan.keys) do
@@ -100,7 +101,7 @@ function Holding:make(inside)
   self.locks, self.group = locks, #locks == 1 and locks[1] or holdfast.multi_lock(locks)
 end
 
--- Whether all the locks are held around this run: then there is nothing to wait for.
+-- Returns whether enclosing runs hold all the locks, so that there is nothing to wait for.
 function Holding:is_inside(inside)
   for _, key in ipairs(self.plan.keys) do
     if not inside[key] then return false end
@@ -108,8 +109,8 @@ function Holding:is_inside(inside)
   return true
 end
 
--- In a quorum a hold that is entered may have another token than the first, so a second hold of
--- this owner has to do for a proof. A server that is late counts it late.
+-- In a quorum a re-entered hold may have a different token, so a hold count above 1 must serve as
+-- proof. A slow server may count the second hold late.
 local function is_second_hold(lock, owner)
   for _ = 1, TRIES do
     local info = lock:info()
@@ -119,7 +120,7 @@ local function is_second_hold(lock, owner)
   return false
 end
 
--- Whether the holds that were entered are those of the environment.
+-- Returns whether the re-entered holds are those in the environment.
 function Holding:entered(inside)
   for _, lock in ipairs(self.locks) do
     local inherited = inside[lock:key()]
@@ -130,7 +131,7 @@ function Holding:entered(inside)
   return true
 end
 
--- A lock that came by a grant is ours for a moment only, until it is confirmed.
+-- Confirms a lock acquired by a grant, which otherwise lasts only for a moment.
 function Holding:confirm()
   if self.group:remaining() > self.plan.lease * 0.6 then return true end
   local confirmed, message, code = self.group:extend(self.plan.lease)
@@ -139,7 +140,7 @@ function Holding:confirm()
   return nil, message, code
 end
 
--- Whether nothing but runs that have crashed on this host may be in the way.
+-- Returns whether only runs that have crashed on this host can be in the way.
 function Holding:is_left_by_a_crash()
   local plan, left = self.plan, false
   if not plan.crash_release or plan.mode or plan.given.permits then return false end
@@ -152,7 +153,7 @@ function Holding:is_left_by_a_crash()
   return left
 end
 
--- A crash of the last run must not cost a run that hardly waits, as one from cron.
+-- A run that hardly waits, for example from cron, must not fail because the last run has crashed.
 function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
   local asks = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
@@ -161,7 +162,8 @@ function Holding:acquire_group(wait)
   return self.group:acquire(CRASH_PATIENCE)
 end
 
--- A stop and continue may end a wait as a signal does: then the wait goes on.
+-- Acquires the locks. A stop and a continue may end the wait like a signal; then the wait
+-- continues.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:take(inside)
   local deadline = core.now() + self.plan.wait
@@ -191,7 +193,7 @@ local function kind_of(plan)
   return plan.mode and "read_write" or plan.given.permits and "semaphore" or "lock"
 end
 
--- In the order in which a multi lock takes them.
+-- Returns the keys in the order in which a multi-lock acquires them.
 local function in_order(keys)
   local list = { unpack(keys) }
   table.sort(list, locale.is_before)
@@ -211,7 +213,7 @@ function Holding:begin_report()
   })
 end
 
--- As take, and reports what it waits for.
+-- Like take, and reports what it is waiting for.
 function Holding:take_reported(inside)
   self:begin_report()
   local held, message, code = self:take(inside)
@@ -234,7 +236,7 @@ local function busy_message(plan, message)
   return ("type=%s id=%s: already running%s"):format(plan.biz_type, plan.biz_id, part and ", " .. part or "")
 end
 
--- Finds the holder of a lock that could not be acquired, also where the library does not ask.
+-- Finds the holder of a lock that could not be acquired, even where the library does not look.
 function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)
@@ -254,8 +256,8 @@ local function deadlock_message(plan, key)
   return INSIDE:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
 end
 
--- From now on signals that would end the program end its wait, and no terminal stops it for what it
--- prints: with the lock held it has to go on.
+-- Acquires the locks. From now on signals that would end the program end its wait instead, and a
+-- terminal does not stop it for printing, since a holder must continue.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan = self.plan
@@ -276,7 +278,7 @@ end
 
 -- ---- losing ----
 
--- The reason for which a lock was lost, and its key.
+-- → how the first lost lock was lost, its key | nothing
 function Holding:lost()
   for _, lock in ipairs(self.locks) do
     local reason = lock:lost()
@@ -292,7 +294,7 @@ function Holding:nearest_to_its_end()
   return nearest
 end
 
--- Reports that a lock is lost, or cannot be kept for longer than `left` seconds.
+-- Reports that a lock is lost, or can be held for only `left` more seconds.
 function Holding:report_lost(reason, left, ending)
   local _, key = self:lost()
   key = key or self:nearest_to_its_end():key()
@@ -303,7 +305,7 @@ end
 
 -- ---- the login while the locks are held ----
 
--- Gets the login that the watchdog needs; never waits. Without one the locks cannot be renewed.
+-- Fetches the login that the watchdog needs to renew the locks. Never waits.
 function Holding:tick()
   local failure = settings.tick(self.plan.chosen, self.client)
   if failure == nil then return end
@@ -320,7 +322,7 @@ end
 
 -- ---- releasing ----
 
--- When each of the locks ends; nil: not all of them are held.
+-- Returns when each lock's lease ends, or nil unless all are held.
 function Holding:ends()
   if self:lost() then return nil end
   local now, ends = core.now(), {}
@@ -336,22 +338,22 @@ function Holding:report_kept(lock, message, code, left)
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
--- A lock that ends while a release waits for the server is no loss.
+-- A lock that expires while its release waits for the server does not count as lost.
 function Holding:report_ended(lock)
   local text = ('cannot release "%s": no answer in time; the lock expired with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Once the server has not answered a release, the client releases the others by itself until it
--- is closed, and nobody waits for them. → true | nil, message, code
+-- Releases a lock. Once the server has not replied to a release, the client releases the others in
+-- the background until it is closed. → true | nil, message, code
 local function release_one(lock, silent)
   if not silent then return lock:release() end
   driver.abandon(lock)
   return nil, ('cannot release "%s": the previous release got no answer'):format(lock:key()), silent
 end
 
--- Releases all; warns of each release that did not reach the server. → true | nil, message: one was
--- lost
+-- Releases all locks, and warns of each release that did not reach the server.
+-- → true | nil, message if a lock was lost
 function Holding:release()
   local ends, reason, silent = self:ends(), self:lost(), nil
   local loss = reason and ("the lock was lost: " .. (holding.reasons[reason] or reason))
@@ -386,7 +388,8 @@ local function refusal(given, code)
   return exit or exits.BUSY
 end
 
--- The lock is taken, or the job is done already. With an exit code of 0 that is no failure.
+-- Ends because the lock is taken or the job is done already. With an exit code of 0 that is not a
+-- failure. → the exit code
 function Holding:refused(message, code)
   local given = self.plan.given
   local exit = refusal(given, code)
@@ -405,7 +408,7 @@ function Holding:failed(message, code)
   return self.out:fail(exits.of(code), code, message)
 end
 
--- → the exit code of a loss, reported if it was not before
+-- Reports a loss unless that was done before. → the exit code
 function Holding:failed_by_loss(message)
   return self.reported_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
 end

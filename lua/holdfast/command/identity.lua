@@ -1,4 +1,4 @@
--- Names holders and waiters for people: host, pid, name.
+-- Describes holders and waiters: host, pid, name.
 
 local names = require "holdfast.names"
 

@@ -54,7 +54,7 @@ local function say(text)
   return exits.OK
 end
 
--- Verbs of other programs for ours.
+-- Verbs of other programs, and the verb to suggest for each.
 local OTHERS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 
@@ -95,8 +95,8 @@ local function dispatch(args)
   return verb.main(args)
 end
 
--- args: the words after the program's name. → the exit code. A file that may not grow any more is
--- an error of the write, as a full disk is.
+-- `args`: the words after the program's name. A file at its size limit becomes a write error, like
+-- a full disk, instead of a signal. → the exit code
 function command.main(args)
   process.ignore "XFSZ"
   return output.finish(dispatch(args))

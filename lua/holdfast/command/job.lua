@@ -1,8 +1,8 @@
--- Runs a job under a lock that is held: starts it in a process group of its own, passes signals on,
--- and ends it before the lock can end.
+-- Runs a job under a held lock: starts it in a process group of its own, passes on signals, and
+-- ends it before the lock can expire.
 --
--- The library's watchdog renews the lock in a thread of its own. Nothing here waits for the server
--- while the job runs.
+-- The library's watchdog renews the lock in its own thread. Nothing here waits for the server while
+-- the job is running.
 
 local core = require "holdfast.core"
 local process = require "holdfast.process"
@@ -12,8 +12,8 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_CHECK = 1 -- seconds after KILL in which the job's group may still be there
-local FIRST_CHECK = 0.1 -- seconds after the start; a program that changes its user does so by then
+local LAST_CHECK = 1 -- seconds after KILL for which the job's group may still exist
+local FIRST_CHECK = 0.1 -- seconds after the start, when a program that changes its user has done so
 
 local Job = {}
 Job.__index = Job
@@ -22,15 +22,15 @@ local function clamp(value, low, high)
   return math.max(low, math.min(high, value))
 end
 
--- Seconds between two checks.
+-- Returns the seconds between two checks.
 local function period_of(plan)
   return clamp(plan.lease / 20, 0.02, 0.5)
 end
 
 -- ---- the terminal ----
 
--- A job that a shell has started alone in the foreground gets the terminal with its start; in a
--- script or a pipe it gets it when it asks for it, so that the others keep theirs.
+-- A job that runs alone in a shell's foreground gets the terminal at its start. In a script or a
+-- pipeline it gets the terminal when it asks for it, so that the others keep theirs.
 local function wants_terminal()
   return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
 end
@@ -40,9 +40,8 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- The job waits for the terminal, and no shell is left that could give it. A group without a parent
--- gets HUP and CONT from the system when it is stopped, and so does the job. One that ignores HUP
--- and asks again is ended.
+-- Called if the job waits for the terminal, and no shell is left to give it. Does what the system
+-- does to a stopped group without a parent: sends HUP and CONT. A job that asks again is ended.
 function Job:refuse_terminal()
   if self.asked_in_vain then return self:terminate(self.plan.grace, self.plan.on_no_terminal) end
   self.asked_in_vain = true
@@ -50,10 +49,10 @@ function Job:refuse_terminal()
   self:signal("HUP")
 end
 
--- The job was stopped by the terminal: this program stops likewise, and the shell goes on. Its
--- whole group stops, as the terminal would have done, unless TSTP was sent to this program alone.
--- Processes that the job has started stop too, however they handle TSTP, because nobody renews the
--- lock meanwhile. If one of them goes on, this program does too.
+-- Called when the terminal has stopped the job. Stops this program too, so that the shell
+-- continues: with its whole group, as the terminal would, unless TSTP was sent to this program
+-- alone. While it is stopped nothing renews the lock, so all processes of the job are stopped,
+-- however they handle TSTP. If one of them cannot be stopped, this program continues.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
@@ -77,7 +76,7 @@ end
 
 -- ---- signals ----
 
--- Sends it to all of the job's group. → whether any process got it, those that run and did not
+-- Signals the job's whole group. → whether any process got the signal, running ones that did not
 function Job:send(name)
   local sent = process.kill(-self.pid, name)
   local refused = process.out_of_reach(self.pid, name ~= "STOP")
@@ -85,15 +84,16 @@ function Job:send(name)
   return sent == true, refused
 end
 
--- What is stopped, or about to be, could not act on a signal that is meant to end it. → as send
+-- Like send, but continues processes that are stopped, or about to be, so that they can act on a
+-- signal that is meant to end them.
 function Job:signal(name)
   local sent, refused = self:send(name)
   if MEANT_TO_END[name] then process.kill(-self.pid, "CONT") end
   return sent, refused
 end
 
--- A job may become another user at any time, as sudo does once it has the password. So it is
--- checked again after 0.1 s, 0.2 s, 0.4 s, ...
+-- Checks whether signals still reach the job, at 0.1 s, 0.2 s, 0.4 s, … A job may change its user
+-- at any time, as sudo does once it has the password.
 function Job:check_reach()
   local now = core.now()
   if self.refuses or now < self.check_at then return end
@@ -105,7 +105,8 @@ end
 
 -- ---- the end ----
 
--- TERM now, and KILL after `grace` seconds. `report`: is called with how far TERM came.
+-- Sends TERM now, and KILL after `grace` seconds. Calls report("ending", "partly" or "running"),
+-- which tells whether TERM reached all, some or none of the processes.
 function Job:terminate(grace, report)
   local kill_at = core.now() + math.max(grace, 0)
   self.kill_at = math.min(self.kill_at or kill_at, kill_at)
@@ -116,7 +117,8 @@ function Job:terminate(grace, report)
   if not all then self.plan.on_refused(refused, "TERM") end
 end
 
--- KILL comes before the lock ends, even if that is within the grace.
+-- Ends the job because of the lock. KILL comes before the lock expires, even if that cuts the grace
+-- short.
 function Job:give_up(reason)
   local left = self.lock:remaining()
   local grace = left > 0 and math.min(self.plan.grace, left - self.slack) or self.plan.grace
@@ -124,7 +126,7 @@ function Job:give_up(reason)
   self:terminate(grace, function(outcome) self.plan.on_lost(reason, left, outcome) end)
 end
 
--- The lock is kept until the job has ended.
+-- Ends a job that has run for too long. The lock is held until it has ended.
 function Job:check_runtime()
   if self.ending or core.now() < self.runs_until then return end
   self.overdue = true
@@ -139,14 +141,14 @@ function Job:kill()
   end
 end
 
--- → the reason when the lock is lost or about to be, nil while it is fine
+-- → the reason if the lock is lost or about to be | nil
 function Job:trouble()
   local reason = self.lock:lost()
   if reason or self.lock:remaining() > self.reserve then return reason end
   return self.plan.renewed and "unreachable" or "expired"
 end
 
--- Gives the job up when the lock is lost or about to be. → true while it is not
+-- Ends the job if the lock is lost or about to be. → true if it is neither
 function Job:lock_is_fine()
   if self.lost then return false end
   local reason = self:trouble()
@@ -154,7 +156,7 @@ function Job:lock_is_fine()
   return not reason
 end
 
--- Sees what has become of the job and of its lock.
+-- Checks the state of the job and of its lock.
 function Job:check()
   if self.plan.tick then self.plan.tick() end
   repeat
@@ -170,14 +172,14 @@ function Job:check()
   self:check_reach()
 end
 
--- Whether something of the job that could not be signalled keeps its lock after the job itself.
+-- Returns whether the lock must outlast the job, because of a process that could not be signalled.
 function Job:outlives()
   if not (self.how and self.plan.keeps and self.refuses) then return false end
   self.refuses = #process.out_of_reach(self.pid, true) > 0
   return self.refuses
 end
 
--- Whether all is over: the job, and after a loss whatever it has left in its group.
+-- Returns whether the job is over, and, if it was ended, all that it has left in its group.
 function Job:is_over()
   if not self.how or self:outlives() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
@@ -193,8 +195,8 @@ function Job:on_signal(name)
   end
 end
 
--- Until the next check: at the latest when the lock has to be given up, or the job is killed. A
--- job that KILL does not end is checked now and then.
+-- Returns the seconds until the next check, which is at the latest when the job must be ended or
+-- killed. A job that KILL does not end is still checked.
 function Job:pause()
   local now = core.now()
   if self.ending then
@@ -218,8 +220,8 @@ function Job:watch()
   self.plan.on_ended(self.how, self.number)
 end
 
--- The lock may have been lost since it was acquired: then nothing starts.
--- → true | nil, as job.run
+-- Starts the job, unless the lock has been lost since it was acquired. → true | nil, job.run's
+-- result
 function Job:start()
   local reason = self:trouble()
   if reason then
@@ -238,17 +240,18 @@ function Job:start()
   return true
 end
 
--- plan: { argv, environment, tick() | nil: called now and then, uuid | nil: of the client whose
--- record becomes the job's, lease,
--- renewed, grace, min_hold, max_runtime | nil, keeps: as long as something of the job runs that a
--- signal did not reach, on_started(pid), on_lost(reason, left, "unstarted" | "ending" | "partly" |
--- "running"), on_overdue("ending" | "partly" | "running"), on_no_terminal(likewise),
--- on_signal(name, sent),
--- on_refused(pids, name | nil: at a check), on_ended(how, number) }
--- → { how = "exit" | "signal", number, lost = reason | nil, overdue: it ran for max_runtime,
--- held_until: when min_hold is over } |
--- { lost = reason }: it was not started | { signal = name }: a signal came before the start |
---   { error = message, errno }: it does not start
+-- Runs a job. The fields of `plan`:
+--   argv, environment, lease, renewed, grace, min_hold, max_runtime or nil
+--   keeps      hold the lock as long as a process runs that a signal did not reach
+--   uuid       the client whose process record becomes the job's, or nil
+--   tick()     called at each check, or nil
+--   on_started(pid), on_ended(how, number), on_signal(name, sent)
+--   on_lost(reason, left, "unstarted" | "ending" | "partly" | "running")
+--   on_overdue(…), on_no_terminal(…): "ending" | "partly" | "running"
+--   on_refused(pids, name of the signal, or nil at a check)
+-- → { how = "exit" | "signal", number, lost = reason or nil, overdue = whether it ran for
+--   max_runtime, held_until = when min_hold is over }; if it was not started, { lost = reason },
+--   { signal = name } for a signal before the start, or { error = message, errno }
 function job.run(lock, plan)
   local acquired_at = core.now()
   local early = signals.come()
@@ -271,9 +274,9 @@ function job.run(lock, plan)
   }
 end
 
--- Holds the lock of a job that has run for the rest of min_hold, unless it is lost. A signal that
--- would end the job ends this as well. The caller records the end of the job first: after a crash
--- in this time another run would find a job that has not ended.
+-- Holds the lock for the rest of min_hold after the job has run, unless it is lost. A signal that
+-- would end the job ends this, too. The caller must record the end of the job first: after a crash
+-- during this time a later run would otherwise find an unfinished job.
 function job.stay(lock, plan, result)
   if not result.how or result.lost then return end
   while core.now() < result.held_until and not lock:lost() do

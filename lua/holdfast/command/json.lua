@@ -13,14 +13,14 @@ for char, short in pairs { ['"'] = '"', ["\\"] = "\\", ["\n"] = "n", ["\r"] = "r
   ESCAPED[char] = "\\" .. short
 end
 
--- A character, by its number: those above 16 bits as two.
+-- Escapes a code point; one above 16 bits as a surrogate pair.
 local function escaped(code)
   if code < 0x10000 then return ("\\u%04x"):format(code) end
   local rest = code - 0x10000
   return ("\\u%04x\\u%04x"):format(0xd800 + math.floor(rest / 1024), 0xdc00 + rest % 1024)
 end
 
--- If any byte is no UTF-8, all of them are taken as Latin-1.
+-- If a string is not valid UTF-8, all its bytes are treated as Latin-1.
 local function string_of(value)
   local quoted, is_utf8 = value:gsub('["\\]', ESCAPED), true
   local shown = text.escape(quoted, function(char, code)
@@ -40,7 +40,7 @@ local function number_of(number)
   return locale.decimal("%.6g", number)
 end
 
--- An object with the fields of `pairs_list` in their order; those without a value are left out.
+-- Writes an object with these fields, in their order; omits those without a value.
 function json.object(fields)
   local parts = {}
   for _, field in ipairs(fields) do
@@ -51,7 +51,7 @@ function json.object(fields)
   return "{" .. table.concat(parts, ",") .. "}"
 end
 
--- `value`: a string, a number, a boolean, or what json.raw made.
+-- `value`: a string, a number, a boolean, or { text = JSON }.
 function json.value(value)
   local kind = type(value)
   if kind == "string" then return string_of(value) end
@@ -60,7 +60,7 @@ function json.value(value)
   return value.text
 end
 
--- A list of texts that are JSON already, as a value.
+-- Returns a list of strings that are JSON already as a value.
 function json.list(texts)
   return { text = "[" .. table.concat(texts, ",") .. "]" }
 end

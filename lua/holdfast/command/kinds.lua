@@ -1,14 +1,14 @@
--- What a key may contain, as the command names it: a row for each. No other file of the command
--- names one.
+-- What a key may contain: a row for each possibility, under the command's name for it. Other files
+-- of the command should not depend on these names.
 --
---   of         the core's kind that reads it; of a number, that whose channel its waiters listen to
---   counts     it is a number without a TTL, which other programs have, too
---   is_held    of a number: whether an acquire or a wait would have to wait
---   state      how `show` describes it; `%s` of a number is "closed" or "open"
+--   of         the core's kind that reads it; for a number, the kind whose channel its waiters use
+--   counts     a number without a TTL, which other programs also have
+--   is_held    for a number: whether an acquire or a wait would have to wait
+--   state      how `show` describes it; for a number `%s` is "closed" or "open"
 --   left       how a list describes a number
---   removes    `break` deletes it, by this verb of the command
+--   removes    `break` deletes it; the verb that does the same
 --   has_mode   it is held to read or to write
---   is_string  it is a string; is_mutex: one that SET NX PX has written
+--   is_string  a string; is_mutex: a string written by SET NX PX
 --   found_as   the row as which a scan for hashes finds it
 
 local core = require "holdfast.core"
@@ -36,7 +36,7 @@ local kinds = {
   },
 }
 
--- Numbers differ in their channels: name of the row → the channel's prefix.
+-- name of a number's row → its channel's prefix, by which numbers differ
 kinds.channels = {}
 for name, row in pairs(kinds) do
   if row.counts and row.of then kinds.channels[name] = core.kinds[row.of].channel end

@@ -1,4 +1,4 @@
--- holdfast latch: a count that opens a gate when it is 0, for scripts on several hosts.
+-- holdfast latch: a gate that opens when a count reaches 0, for scripts on several hosts.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -38,7 +38,7 @@ latch.examples = {
   "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
 }
 
--- → the exit code where the latch is not as it should be
+-- → the exit code if the latch is not in the expected state
 local function refuse(given, out, text)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
@@ -59,7 +59,7 @@ local function print_count(given, count)
   return exits.OK
 end
 
--- Each: (latch, count or seconds, given, out, name) → the exit code, or nil, message, code
+-- name -> function(latch, count or seconds, given, out, name) → the exit code | nil, message, code
 local ACTIONS = {}
 
 function ACTIONS.set(self, count, given, out, name)
@@ -94,7 +94,7 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, the count or nil, of a wait the seconds | nil, message
+-- → the action's name, its count or nil, or a wait's seconds | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]

@@ -1,6 +1,6 @@
--- holdfast lead: keeps a command running where the lock is held, on one host of many.
+-- holdfast lead: keeps a command running on one host of many, the one that holds the lock.
 --
--- Each term has a client of its own, so that no late command of one touches the next.
+-- Each term has a client of its own, so that a late command of one term cannot affect the next.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -52,7 +52,7 @@ lead.examples = {
   "holdfast lead --lease 10s --pause 5s mail -- ./mail # fails over in 10 s, restarts after 5 s",
 }
 
--- ---- what is asked for ----
+-- ---- arguments ----
 
 local function read(args)
   local plan, message = work.read(lead.options, args)
@@ -71,8 +71,8 @@ local STOPS_THE_JOB = { INT = true, QUIT = true, TERM = true }
 local Lead = {}
 Lead.__index = Lead
 
--- Without the lock a signal from the terminal stops this program alone.
--- → the exit code when the signal ends it
+-- Handles a signal while the lock is not held. A stop by the terminal stops this program alone.
+-- → the exit code if the signal ends it | nil
 function Lead:on_signal(name)
   if name == "TSTP" then process.stop(name, false) end
   if not signals.terminating[name] then return nil end
@@ -80,7 +80,7 @@ function Lead:on_signal(name)
   return exits.of_signal(name)
 end
 
--- → the exit code when a signal ends it
+-- → the exit code if a signal ends the program | nil
 function Lead:pause()
   local till = core.now() + self.plan.pause
   repeat
@@ -90,14 +90,14 @@ function Lead:pause()
   until not name and core.now() >= till
 end
 
--- The same failure again and again is reported once.
+-- Reports a failure, but not the same one again and again.
 function Lead:report_failure(message, code)
   if code == self.reported then return end
   self.reported = code
   self.out:problem("warning", { { "code", code } }, message .. "; will retry")
 end
 
--- Waits for the lock. → true | nil, the exit code that ends it, nil: try again
+-- Waits for the lock. → true | nil, the exit code, or nil to try again
 function Lead:begin(held)
   local acquired, message, code = held:acquire()
   if acquired then
@@ -111,8 +111,8 @@ function Lead:begin(held)
   return nil, self:pause()
 end
 
--- A signal that was passed on and that is meant to end the command ends this program too, once it
--- has.
+-- Returns whether a signal that was passed on and is meant to end the command has done so, which
+-- ends this program, too.
 local function is_asked_to_end(result, passed)
   local by = result.how == "signal" and result.number
   for name in pairs(passed) do
@@ -124,7 +124,7 @@ local function is_asked_to_end(result, passed)
   return false
 end
 
--- Runs the command for a term. → the exit code that ends it, nil: go on
+-- Runs the command for a term. → the exit code | nil to continue
 function Lead:term(held)
   local plan, passed = work.plan(self.plan, held, self.out), {}
   local pass_on = plan.on_signal

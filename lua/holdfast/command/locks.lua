@@ -1,20 +1,20 @@
--- Reads the locks of a server from outside. SCAN finds them; nothing here changes one.
+-- Finds a server's locks by SCAN and reads them. Nothing here changes one.
 --
--- A lock is a hash with a TTL and one field, owner -> count. Another program's hash may look so
--- too: an owner that is not of the form <uuid>:<n> counts only if a fencing counter or a queue
--- stands beside it. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with
--- the field `mode`. A semaphore is a number without a TTL; the leases of its permits stand beside
--- it, and SCAN finds these. A latch is one as well; it is found by those that wait for it. The
--- record of a job that is done is listed by the job's key, with `done` and done_ttl.
+-- A lock is a hash with a TTL and one field, owner -> count. Another program's hash may look the
+-- same, so an owner that is not of the form <uuid>:<n> counts only if the key has a fencing counter
+-- or a queue. A mutex (SET NX PX) is a string <uuid>:<n>. A read/write lock is a hash with the
+-- field `mode`. A semaphore is a number without a TTL; SCAN finds it by the key with the leases of
+-- its permits. A latch is a number, too; it is found by its waiters. The record of a finished job
+-- is listed under the job's key, with `done` and done_ttl.
 --
--- An entry is the state of one of them on the server: { key, kind, held, owner, holds, ttl, token,
--- waiters, mutex, clock, waits, held_for }, of a read/write lock also mode and readers, of a
--- semaphore permits and available, without an owner: holds are its permits that are taken. What
--- counts.read returns has a count, and neither an owner nor holds nor times.
+-- An entry is the state of one of these on the server: { key, kind, held, owner, holds, ttl, token,
+-- waiters, mutex, clock, waits, held_for }. A read/write lock also has mode and readers. A
+-- semaphore has permits and available, and no owner; its holds are the permits in use. An entry of
+-- counts.read has a count, but no owner, holds or times.
 --
--- Times are seconds of the server's clock, which was `clock` when the entry was read: for `waits`
--- the first waiter had waited then, for `held_for` the owner had held the lock. nil: not known, or
--- nobody.
+-- Times are seconds by the server's clock, which was `clock` when the entry was read: `waits` is
+-- how long the first waiter had waited, `held_for` how long the owner had held the lock. They are
+-- nil if that is not known or nobody waits or holds.
 
 local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
@@ -50,13 +50,13 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- For each type of key the function that reads a key of it.
--- → the entry; false if the key is not a lock; nil if it is gone | nil, message, code if it cannot
--- be read
+-- type of key -> function that reads such a key
+-- → the entry | false if the key is not a lock | nil if it is gone | nil, message, code if it
+-- cannot be read
 local entry_at
 
--- Searches for keys of this type whose name matches `pattern`, step by step, on one node after the
--- other. A quorum's lock is found on one of its servers, and read from a majority.
+-- Creates a search for keys of this type whose names match `pattern`: step by step, one node after
+-- the other. A quorum's lock is found on any of its servers, and read from a majority.
 local function scan(client, pattern, key_type)
   return setmetatable({
     client = client, quorum = core.client.is_quorum(client), pattern = pattern or "*",
@@ -64,7 +64,7 @@ local function scan(client, pattern, key_type)
   }, Scan)
 end
 
--- The nodes to search; those of a cluster are known once it has answered.
+-- Starts with the first node. A cluster's nodes are known only after its first reply.
 function Scan:begin()
   local nodes = core.client.nodes(self.client)
   if #nodes == 0 then
@@ -77,7 +77,7 @@ function Scan:begin()
   return true
 end
 
--- SCAN knows TYPE since Redis 6. A page that was smaller than usual is followed by a larger one.
+-- Reads a page, without TYPE before Redis 6. A page smaller than usual is followed by a larger one.
 function Scan:page()
   local most = self.count or PAGE
   local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
@@ -88,8 +88,8 @@ function Scan:page()
   return self:page()
 end
 
--- What keeps the hash that was read as `entry` from being a lock; nil: nothing. Several servers do
--- not report how many fields it has; none: it went after it was read.
+-- Returns why the hash that was read as `entry` is not a lock, or nil. `fields`: how many it has,
+-- or nil if not known; 0 if it has vanished since it was read.
 local function flaw(entry, fields)
   if not kinds[entry.kind].has_mode and fields and fields > 1 then
     return ("it has %d fields"):format(fields)
@@ -107,19 +107,19 @@ local function is_read_write(client, key)
   return mode == "read" or mode == "write" or type(mode) == "string" and mode:find("^drain:") ~= nil
 end
 
--- The name of the queue of a lock of this kind.
+-- Returns the name of the queue of a lock of this kind.
 local function queue_name(key, kind)
   return core.wire.names(kinds[kind].of, key).queue
 end
 
--- A fair lock for which nobody waits is like any other.
+-- Returns whether the key is a fair lock with waiters. One without waiters looks like any other
+-- lock.
 local function is_fair(client, key)
   return not core.client.is_quorum(client)
     and command_beside(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
--- How many fields the hash has, without the fingerprint that a running guard has beside its owner.
--- → the number | nil, message, code
+-- → how many fields the hash has, without the fingerprint of a running guard | nil, message, code
 local function fields_of(client, key, node)
   local fields, message, code = replies.command(client, { "HLEN", key }, node)
   if fields ~= 2 then return fields, message, code end
@@ -149,7 +149,7 @@ local function hash_at(client, name, node)
   return lock_at(client, name, node)
 end
 
--- Most strings of a server that has locks are their fencing counters.
+-- Skips fencing counters without a command, since most strings of a server with locks are such.
 local function mutex_at(client, key, node)
   if key:sub(1, #COUNTER) == COUNTER then return false end
   local size, message, code = replies.command(client, { "STRLEN", key }, node)
@@ -161,8 +161,8 @@ local function mutex_at(client, key, node)
   return entry.owner:find(UUID_OWNER) and entry or false
 end
 
--- A number that is not a semaphore has neither leases nor tokens nor a queue beside it.
--- → the entry; nil: it is none | nil, message, code
+-- A number that has no leases, tokens or queue is not a semaphore.
+-- → the entry | nil if the key is not a semaphore | nil, message, code
 local function semaphore(client, key)
   local free, message, code = command(client, "GET", key)
   if not free then return nil, message, code end
@@ -175,8 +175,8 @@ local function semaphore(client, key)
   return (entry.held or entry.token or entry.waiters > 0) and entry or nil
 end
 
--- The keys that `tag` may mean in a name beside a key: the one in the braces, and the one that has
--- braces itself.
+-- Returns the keys that `tag`, part of the name of a queue or leases, may stand for: a key put in
+-- braces, or a key that contains braces.
 local function keys_of(tag)
   local list = { tag:match("^{([^{]+)}$") }
   if tag:find("{", 1, true) then list[#list + 1] = tag end
@@ -191,7 +191,8 @@ local function semaphore_at(client, name)
   end
 end
 
--- A lock with waiters in Redisson's list; the scan for hashes finds it as one without.
+-- Finds a fair lock by its waiters in Redisson's list. The scan for hashes finds it as a plain
+-- lock.
 local function fair_at(client, name, _, known)
   for _, key in ipairs(keys_of(name:sub(#LIST + 1))) do
     if not (known and known[key] and kinds[known[key].kind].found_as) then
@@ -207,8 +208,7 @@ end
 
 entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair_at }
 
--- A quorum does without a server that does not answer, as long as a majority does. → whether there
--- is one to skip
+-- Skips a quorum's server that does not reply, as long as a majority does. → whether it was skipped
 function Scan:skip()
   if #self.left == 0 or self.spare == 0 then return false end
   self.spare, self.cursor = self.spare - 1, "0"
@@ -217,14 +217,15 @@ function Scan:skip()
   return true
 end
 
--- What a whole round left out counts until the next one ends, or has left out more.
+-- Counts names that were left out. A round's count is valid until the next round ends or exceeds
+-- it.
 function Scan:count_unread(names)
   self.no_room = self.no_room + names
   self.unread = self.ended and self.no_room or math.max(self.no_room, self.unread or 0)
 end
 
--- One step. → the names of keys where a lock may be; self.ended when all were seen | nil, message,
--- code
+-- Runs one step, and sets self.ended after the last. → names of keys that may be locks | nil,
+-- message, code
 function Scan:names()
   local reply, message, code = #self.left > 0, nil, nil
   if not reply then reply, message, code = self:begin() end
@@ -239,7 +240,7 @@ function Scan:names()
   return reply[2]
 end
 
--- Reads what has this name. → as the functions of entry_at
+-- Reads what has this name. → like the functions in entry_at
 function Scan:read(name, known)
   if name == "" then return false end -- no lock has an empty key
   local entry, message, code = self.entry_at(self.client, name, self.node, known)
@@ -247,15 +248,16 @@ function Scan:read(name, known)
   return entry, message, code
 end
 
--- Whether the failure is about one key only: another program has it, or this user may not read it.
+-- Codes of failures about one key only: it belongs to another program, or this user may not read
+-- it.
 local OF_KEY = { conflict = true, denied = true, server = true }
 
 function locks.is_of_key(message, code)
   return OF_KEY[code] or pages.is_too_large(message, code)
 end
 
--- One step. → a list of entries, held or done, without those that are `known` by the name of their
--- key, found_as | nil, message, code; a quorum does without a server that stops answering
+-- Runs one step. `known`: found_as -> anything, for entries to skip. In a quorum, skips a server
+-- that stops replying. → a list of entries, held or done | nil, message, code
 function Scan:next(known)
   local names, message, code = self:names()
   if not names then return nil, message, code end
@@ -270,12 +272,12 @@ function Scan:next(known)
   return found
 end
 
--- The next step is the first one again.
+-- Restarts the scan at its first step.
 function Scan:restart()
   self.cursor, self.left = "0", {}
 end
 
--- Finds latches as a scan finds locks, in one step.
+-- A search for latches with the methods of a scan, in a single step.
 local Waited = { ended = true }
 Waited.__index = Waited
 
@@ -292,7 +294,7 @@ function Waited:next(known)
   return found
 end
 
--- Scans for names beside a matching key, with or without braces around the key.
+-- Adds scans for names made of a matching key, with or without braces around it.
 local function scan_beside(list, client, pattern, before, behind, key_type)
   if pattern ~= "*" then
     list[#list + 1] = scan(client, before .. "{" .. pattern .. "}" .. behind, key_type)
@@ -300,8 +302,8 @@ local function scan_beside(list, client, pattern, before, behind, key_type)
   list[#list + 1] = scan(client, before .. pattern .. behind, key_type)
 end
 
--- The scans for mutexes, or for all other locks, whose key matches the pattern; a quorum has no
--- semaphores, no fair locks and no latches.
+-- Returns scans for mutexes, or for all other locks, with a matching key. A quorum has no
+-- semaphores, fair locks or latches.
 function locks.scans(client, pattern, mutexes)
   pattern = pattern or "*"
   if mutexes then return { scan(client, pattern, "string") } end
@@ -314,15 +316,15 @@ function locks.scans(client, pattern, mutexes)
   return list
 end
 
--- What the status page and `holdfast top` go through in rounds: scans for the names of queues,
--- those for locks that are held, with `mutexes` also for mutexes, and the search for latches. A
--- quorum has no queues and no latches.
+-- For the rounds of the status page and `holdfast top`. A quorum has no queues and no latches.
+-- → scans for the names of queues; scans for held locks, with `mutexes` including mutexes; the
+-- search for latches
 function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { scan(client, pattern, "hash") }
   if mutexes then held[2] = scan(client, pattern, "string") end
   if core.client.is_quorum(client) then return queues, held end
-  -- QUEUE and LIST in one, by their first and 15th letters: the server passes over other keys
-  -- faster than by "*_queue:*"
+  -- matches QUEUE and LIST at once, by their 1st and 15th letters, which lets the server skip other
+  -- keys faster than "*_queue:*" does
   if pattern == "*" then
     queues[1] = scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
   else
@@ -333,7 +335,8 @@ function locks.rounds(client, pattern, mutexes)
   return queues, held, setmetatable({ client = client, pattern = pattern }, Waited)
 end
 
--- The keys whose queue may have this name, a list, and whether it is Redisson's of a fair lock.
+-- → a list of the keys whose queue may have this name, whether it is Redisson's list for a fair
+-- lock
 function locks.keys_of_queue(name)
   if name:sub(1, #LIST) == LIST then return keys_of(name:sub(#LIST + 1)), true end
   return { core.wire.key_of_queue(name) }, false
@@ -352,7 +355,7 @@ local function add_all(one, list, seen)
   return true
 end
 
--- What the scans could not read, for people; nil: nothing.
+-- Returns a message about what the scans could not read, or nil.
 function locks.left_out(scans)
   local names, channels = 0, false
   for _, one in ipairs(scans) do
@@ -364,7 +367,7 @@ function locks.left_out(scans)
   return #list > 0 and "left out: " .. table.concat(list, "; ") or nil
 end
 
--- → all entries whose key matches the pattern, by key, and what was left out, for people, or nil |
+-- → all entries with a matching key, sorted by key, a message about what was left out, or nil |
 -- nil, message, code
 function locks.all(client, pattern, mutexes)
   local list, seen = {}, {}
@@ -385,7 +388,7 @@ end
 
 -- ---- reading one ----
 
--- The library's lock on a key of this kind, without a prefix.
+-- Returns a handle to read a key of this kind.
 local function handle(client, key, kind)
   return driver.reader(client, key, kinds[kind].of)
 end
@@ -409,8 +412,8 @@ function locks.read(client, key, kind)
   return entry
 end
 
--- The kind of the key, and the entry of a semaphore or a number. Several servers are not asked for
--- the type of a key, but reply that it is no lock.
+-- Returns the key's kind and, for a semaphore or a number, its entry. With several servers TYPE
+-- fails; there a read as a lock tells whether the key is one.
 local function kind_of(client, key)
   local key_type = command(client, "TYPE", key)
   if not key_type then
@@ -425,14 +428,15 @@ local function kind_of(client, key)
   return entry and entry.kind or "mutex", entry
 end
 
--- Whether a view shows it: a latch or a plain semaphore only while somebody waits for it.
+-- Returns whether to show the entry. Latches and plain semaphores are shown only while they have
+-- waiters.
 function locks.is_shown(entry)
   local row = kinds[entry.kind]
   if row.is_string and not row.is_mutex then return false end
   return entry.held and (entry.waiters > 0 or not row.counts)
 end
 
--- Whether an acquire would have to wait; of a semaphore an acquire of one permit.
+-- Returns whether an acquire (of one permit, for a semaphore) would have to wait.
 function locks.is_taken(entry)
   if entry.permits then return entry.available < 1 end
   return entry.held
@@ -442,8 +446,8 @@ local function no_lock(key, kind, why)
   return nil, ('"%s" holds a %s that is not a lock: %s'):format(key, kind, why), "conflict"
 end
 
--- As read, of a key of any kind.
--- → the entry, the lock | nil, message, code, also of what stands there and is no lock
+-- Like read, for a key of any kind. Fails with "conflict" if the key holds something else.
+-- → the entry, a handle of the lock | nil, message, code
 function locks.inspect(client, key)
   local kind, entry = kind_of(client, key)
   local message, code
@@ -458,8 +462,8 @@ function locks.inspect(client, key)
   return entry, not kinds[kind].counts and handle(client, key, kind) or nil
 end
 
--- As inspect, for a caller that is going to take it away. Any string may be a mutex of another
--- program; with `take_string` it counts as one.
+-- Like inspect, for a caller that is going to break the lock. A string may be another program's
+-- mutex; it counts as one only with `take_string`.
 function locks.inspect_ours(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
@@ -487,9 +491,9 @@ local function listed(client, key, limit, name)
   return list
 end
 
--- The first waiters of an entry that locks.read has read. `waits`: for how many seconds each had
--- waited when that was read, nil in a list of Redisson's; at_least: it has waited for longer.
--- → { { owner, place, score, waits, at_least }, ... }
+-- Returns the first waiters of an entry from locks.read: { { owner, place, score, waits, at_least
+-- }, ... }. `waits`: seconds that each had waited when the entry was read, nil in Redisson's list;
+-- `at_least`: whether it may be more.
 function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
@@ -513,7 +517,7 @@ end
 
 -- ---- showing ----
 
--- Returns a function (owner) → { host, pid, name }, which asks the server once for each client.
+-- Returns a function (owner) → { host, pid, name }, which reads each client's name only once.
 function locks.names(client)
   local known = {}
   return function(owner)
@@ -528,12 +532,12 @@ function locks.seconds(ttl)
   return ttl == math.huge and "none" or locale.decimal("%.1f", ttl) .. " s"
 end
 
--- For how long, for people; nil: not known. at_least: it is longer.
+-- Describes a duration; nil for nil. `at_least`: whether it may be longer.
 function locks.span(seconds, at_least)
   return seconds and ("for %s%s"):format(at_least and "at least " or "", texts.duration(seconds))
 end
 
--- The same in a column.
+-- Formats a duration for a column.
 function locks.duration(seconds)
   return seconds and texts.duration(seconds) or "-"
 end
@@ -542,7 +546,7 @@ function locks.token(token)
   return token and ("%.0f"):format(token) or "-"
 end
 
--- How a read/write lock is held; "" of another.
+-- Describes how a read/write lock is held; "" for any other lock.
 function locks.mode_text(entry, before, behind)
   if not entry.mode then return "" end
   local readers = entry.readers or 0
@@ -551,7 +555,7 @@ function locks.mode_text(entry, before, behind)
   return before .. text .. behind
 end
 
--- The holder, named by `who`; for a semaphore, the number of permits that are taken.
+-- Describes the holder, named by `who`; for a semaphore, the number of permits in use.
 function locks.holder_text(entry, who)
   if entry.count then return counts.text(entry) end
   if entry.permits then return ("%d of %d permits"):format(entry.holds, entry.permits) end
@@ -559,7 +563,7 @@ function locks.holder_text(entry, who)
   return holder .. locks.mode_text(entry, " (", ")")
 end
 
--- The fields of an entry for output.json.
+-- Returns the fields of an entry for json.object.
 function locks.fields(entry, who)
   return {
     { "key", entry.key }, { "held", entry.held == true }, { "done", entry.done },

@@ -1,10 +1,10 @@
--- User and password that may change while the command runs: those of the settings file, which is
--- read again, and those that --credentials-command prints.
+-- Users and passwords that may change while the command is running: from the settings file, which
+-- is read again, or printed by --credentials-command.
 --
 -- A login is { fetch = the function for the library's option `credentials`, tick(client) }. While a
--- job runs nothing may wait, so tick is called now and then: it gets what the watchdog needs once
--- the server has refused the last login. It returns a message when it first cannot get one, false
--- when it has got one again, and nil in all other cases.
+-- job is running nothing may wait, so tick is called regularly: after the server has refused the
+-- last login, it fetches a new one for the watchdog. It returns a message when it first fails,
+-- false when it succeeds again, and nil otherwise.
 
 local core = require "holdfast.core"
 local library_servers = require "holdfast.servers"
@@ -13,12 +13,12 @@ local texts = require "holdfast.text"
 
 local logins = {}
 
-local MOST = 65536 -- bytes of what a program prints
+local MOST = 65536 -- bytes that a program may print
 local PATIENCE = 10 -- seconds for a program
 local PAUSE = 1 -- seconds between a program that has failed and the next one
-local CALM = 60 -- seconds without a failure, after which the next one belongs to another outage
+local CALM = 60 -- seconds without a failure, after which the next one belongs to a new outage
 
--- → a function that takes each failure, or nil for each success, and returns what tick returns
+-- → a function that takes a failure's message, or nil for a success, and returns tick's result
 local function outages()
   local failed_at
   return function(failure)
@@ -32,12 +32,13 @@ end
 
 -- ---- the settings file ----
 
--- What a server is called in messages; the same for one that has all the logins of a URL.
+-- Returns the server's name in messages, or "" if there is a single URL, whose servers share a
+-- login.
 local function name_of(chosen, url)
   return chosen.servers and core.parse_url(url) or ""
 end
 
--- → name of a server → { user, password, url } | nil: a URL is wrong
+-- → name of a server → { user, password, url } | nil if a URL is wrong
 local function read(chosen)
   local list = {}
   for _, url in ipairs(chosen.servers or { chosen.url }) do
@@ -51,9 +52,9 @@ end
 
 local MOVED = "%s names other servers now; start the command again"
 
--- `reload()` → { url or servers } as they are in the file now | nil, message. A password must not
--- be sent to a server that it is not for. A file that is half written is read with the next login.
--- → a login | nil: a URL is wrong
+-- `reload()` → { url or servers } as they are in the file now | nil, message. If the file now names
+-- a different server, its password is not sent to the old one. A half-written file is read again
+-- for the next login. → a login | nil if a URL is wrong
 function logins.of_file(path, chosen, reload)
   local last = read(chosen)
   if not last then return nil end
@@ -97,14 +98,14 @@ local function parse(printed)
   return lines[1], lines[2]
 end
 
--- → a program that runs: { pid, till, parts, size } | nil, why it does not
+-- → a running program: { pid, till, parts, size } | nil, why it was not started
 local function start(command)
   local pid, message = process.capture(command)
   if not pid then return nil, "cannot start it: " .. message end
   return { pid = pid, till = core.now() + PATIENCE, parts = {}, size = 0 }
 end
 
--- → whether something has come
+-- → whether to read on: there was output, and not too much
 local function take(run, seconds)
   local bytes = process.captured_read(seconds)
   if not bytes or bytes == "" then return false end
@@ -112,7 +113,7 @@ local function take(run, seconds)
   return run.size <= MOST
 end
 
--- → why what the program has printed does not count, nil: it does
+-- → why the program's output is not used | nil
 local function fault(run, is_late, how, number)
   if is_late then return ("it did not end within %d s"):format(PATIENCE) end
   if run.size > MOST then return "it printed too much" end
@@ -120,8 +121,8 @@ local function fault(run, is_late, how, number)
   if number ~= 0 then return ("it exited with code %d"):format(number) end
 end
 
--- Waits at most so long for it. What it has started may keep its output open after its end.
--- → nil: it still runs | user, password | false, why there are none
+-- Waits up to `seconds` for the program. Its children may keep its output open after its end.
+-- → nil if it is still running | user, password | false, why there are none
 local function finish(run, seconds)
   take(run, seconds)
   local is_late = core.now() >= run.till
@@ -137,12 +138,12 @@ end
 
 local FAILED = "the credentials command failed: %s"
 
--- The login that a shell command prints. What it prints is shown to nobody.
+-- Returns a login that a shell command prints. Its output is never shown.
 function logins.of_command(command)
   local run, again_at, fresh = nil, 0, nil
   local self, told = {}, outages()
 
-  -- → as finish
+  -- → like finish
   local function go_on(seconds)
     local message
     if not run then run, message = start(command) end
@@ -169,7 +170,7 @@ function logins.of_command(command)
       return told(FAILED:format(password))
     end
     if core.client.needs_login(client) then
-      fresh = { user = user, password = password } -- for each server that has refused the last one
+      fresh = { user = user, password = password } -- for all servers that refused the last one
       core.client.log_in(client)
       fresh = nil
     end

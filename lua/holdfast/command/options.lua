@@ -1,8 +1,9 @@
--- Reads the arguments of a verb by its list of options, and writes its help from the same list.
+-- Reads a verb's arguments according to its list of options, and writes its help from the same
+-- list.
 --
--- An option: { "name", short = "n", aliases = { "other-name" }, value = "TIME",
--- check = text → value | nil, what it must be, help = "…", group = its title in the help,
--- implies = a switch that it sets, too, hidden = true: not in the help }; without `value` it is a
+-- An option is { "name", short = "n", aliases = { "other-name" }, value = "TIME", check =
+-- function(text) → value | nil, what it must be, help = "…", group = its title in the help, implies
+-- = a switch that it also sets, hidden = true if the help omits it }. Without `value` it is a
 -- switch.
 
 local locale = require "holdfast.locale"
@@ -15,9 +16,9 @@ local options = {}
 
 local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
-local MOST_LENGTH = 64 -- of a duration: matching its parts is slow on a long text
+local MOST_LENGTH = 64 -- bytes of a duration, because matching its parts is slow on a long string
 
--- Seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
+-- Parses seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
 local function duration(text)
   local number = locale.number(text)
   if number then return number end
@@ -71,7 +72,7 @@ function options.text(text)
   return nil, "non-empty"
 end
 
--- On a line of a key in Redis, with the host and the process before it.
+-- The name ends a line stored in Redis, after host and pid.
 function options.name(text)
   if text ~= "" and #text <= 127 and texts.printable(text) == text then return text end
   return nil, "1 to 127 printable characters"
@@ -83,7 +84,7 @@ local function by_short(known, name)
   end
 end
 
--- → the options by their long names, aliases too
+-- → the options by long name and alias
 local function by_long(known)
   local all = {}
   for _, option in ipairs(known) do
@@ -98,7 +99,7 @@ local function unknown(shown, near)
     and (" did you mean --%s?"):format(near) or "")
 end
 
--- flock's name for --wait; others mean the job by it. → what to use in its place
+-- --timeout is flock's name for --wait; other programs limit the job by it. → what to use instead
 local function no_timeout(all)
   if not all["max-runtime"] then return "there is no --timeout; to limit the wait, use --wait (-w)" end
   return "there is no --timeout; use --wait (-w) to limit the wait for the lock, " ..
@@ -138,7 +139,7 @@ function Reader:long(argument)
   return set(self.values, option, text, "--" .. name)
 end
 
--- -nv, -w5, -w 5
+-- Reads arguments such as -nv, -w5 and -w 5.
 function Reader:short(argument)
   for i = 2, #argument do
     local name = argument:sub(i, i)
@@ -160,7 +161,7 @@ function Reader:one(argument)
   return true
 end
 
--- → values by name, the other words, the words behind "--" or nil | nil, message
+-- → values by name, the other words, the words after "--" or nil | nil, message
 function options.read(known, args, from)
   local self = setmetatable({ known = known, args = args, at = from - 1, values = {}, words = {} },
     Reader)
@@ -174,7 +175,7 @@ function options.read(known, args, from)
   return self.values, self.words
 end
 
--- Whether args contain one of the switches, however wrong the rest is.
+-- Returns whether args contain one of the switches, however wrong the other arguments are.
 function options.asks_for(args, switch, other)
   for i = 2, #args do
     if args[i] == "--" then return false end
@@ -188,7 +189,7 @@ local function left_side(option)
   return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
 end
 
--- The lists one after the other, as one; the title of a list heads its options in the help.
+-- Joins lists of options. The title of each list heads its options in the help.
 function options.join(...)
   local all = {}
   for _, list in ipairs { ... } do
@@ -203,7 +204,7 @@ end
 
 local COLUMNS, INDENT = 80, 29
 
--- Breaks the text into lines that fit behind the names of the options.
+-- Breaks the text into lines that fit to the right of the options' names.
 local function wrap(text)
   local lines, line = {}, ""
   for word in text:gmatch("[^ ]+") do
@@ -216,7 +217,7 @@ local function wrap(text)
   return table.concat(lines, "\n" .. (" "):rep(INDENT))
 end
 
--- The options under the titles of their groups.
+-- Returns the help for the options, under the titles of their groups.
 function options.help(known)
   local lines, group = {}, nil
   for _, option in ipairs(known) do

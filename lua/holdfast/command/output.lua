@@ -1,5 +1,5 @@
--- The command's output: results on standard output; events on standard error, as lines for people
--- or, with --json, as one JSON object each, or on the descriptor of --json-fd.
+-- The command's output. Results go to standard output, events to standard error as lines of text.
+-- With --json each event is a JSON object, on standard error or the descriptor of --json-fd.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -15,7 +15,7 @@ local output = {}
 local Output = {}
 Output.__index = Output
 
--- given: { json, json-fd, verbose }; each line begins with `name`
+-- `given`: { json, json-fd, verbose }. Each line begins with `name`.
 function output.new(name, given)
   return setmetatable({
     name = name, json = given.json, fd = given["json-fd"], verbose = given.verbose,
@@ -27,19 +27,19 @@ local printable = texts.printable
 output.printable = printable
 output.name = texts.name
 
--- A line that its reader does not take at once is dropped: while a job runs, nothing here may wait.
--- `fd` | nil: standard error
+-- Writes a line, or drops it if its reader is not ready, because nothing here may wait while a job
+-- is running. `fd`: nil means standard error
 local function write(line, fd)
   process.say(line .. "\n", fd)
 end
 
--- RFC 3339, in UTC, to the millisecond.
+-- Returns the time by RFC 3339, in UTC, to the millisecond.
 local function timestamp()
   local ms = math.floor(process.time() * 1000)
   return os.date("!%Y-%m-%dT%H:%M:%S", math.floor(ms / 1000)) .. (".%03dZ"):format(ms % 1000)
 end
 
--- Printed with --json, and with --verbose as `text`.
+-- Prints an event with --json, or as `text` with --verbose.
 function Output:event(event, fields, text)
   if self.json then
     write(json.object { { "event", event }, { "time", timestamp() }, unpack(fields) }, self.fd)
@@ -48,7 +48,7 @@ function Output:event(event, fields, text)
   end
 end
 
--- Printed in any case.
+-- Always prints the event.
 function Output:problem(event, fields, text)
   local verbose = self.verbose
   self.verbose = true
@@ -56,12 +56,12 @@ function Output:problem(event, fields, text)
   self.verbose = verbose
 end
 
--- Printed for people, and with --json or --verbose.
+-- Prints the event on a terminal, and with --json or --verbose.
 function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end
 
--- What the library advises a program, and what to do in a shell.
+-- The library's advice to a program, and its replacement in a shell.
 local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
 local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run of this one"
 
@@ -74,8 +74,8 @@ local function for_shell(message)
   return is_without_password and message .. NO_PASSWORD or message
 end
 
--- `who`: { host, pid, name, held_for } of the holder, nil: not known.
--- → the exit code, so that a verb can end with it
+-- `who`: { host, pid, name, held_for } of the holder, or nil. → the exit code, so that a verb can
+-- return it
 function Output:fail(exit, code, message, who)
   who = who or {}
   self:problem("error", { { "code", code }, { "exit", exit }, { "host", who.host }, { "pid", who.pid },
@@ -95,19 +95,19 @@ end
 local EPIPE = 32
 local unwritten -- why a result could not be written
 
--- A reader that has read enough and leaves, such as head, is no failure.
+-- It is not a failure if a reader such as head exits when it has read enough.
 local function note(written, message, number)
   if not written and number ~= EPIPE then unwritten = unwritten or message end
   return written, message
 end
 
--- A line of a result.
+-- Prints a line of a result.
 function output.print(text)
   if not process.has_output then unwritten = "it is closed" end
   note(io.stdout:write(text, "\n"))
 end
 
--- In place of a result that is empty, for people only.
+-- Prints a line instead of an empty result, on a terminal only.
 function output.hint(text)
   if process.is_terminal(1) then output.print(text) end
 end
@@ -119,7 +119,7 @@ function output.flush()
   return flushed, message
 end
 
--- For the end of a verb. → its exit code, or another one when its results could not be written
+-- Called at the end of a verb. → its exit code, or a different one if its results were not written
 function output.finish(exit)
   output.flush()
   if not unwritten or exit > exits.BUSY then return exit end
@@ -130,7 +130,7 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-output.MOST_WIDTH = 100 -- of a column: a longer cell moves only its own row
+output.MOST_WIDTH = 100 -- of a column; a longer cell shifts only its own row
 
 local function widths(rows)
   local list = {}
@@ -142,8 +142,8 @@ local function widths(rows)
   return list
 end
 
--- rows of texts → lines with aligned columns; columns named in `right` are right-aligned.
--- paint(cell, row, column): how it is shown.
+-- rows of strings → lines with aligned columns. `right`: column -> whether it is right-aligned.
+-- `paint(cell, row, column)` returns how to show a cell; nil shows it unchanged.
 function output.columns(rows, right, paint)
   local columns, lines = widths(rows), {}
   for number, row in ipairs(rows) do

@@ -1,4 +1,4 @@
--- Permits of a semaphore, for the command: one that a run holds, and those of all that hold some.
+-- Permits of a semaphore, for the command: the one that a run holds, and those of all holders.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -10,9 +10,9 @@ local permits = {}
 
 local PAGE = 500
 local MOST = 1000 -- permits that are read
-local AT_ONCE = 100 -- permits that a command of the protocol takes back
+local AT_ONCE = 100 -- permits that one run of a program takes back
 
--- Where the leases are.
+-- Sends a command to the node that has the leases.
 local function command_beside(client, key, ...)
   return replies.command(client, { ... }, driver.node_beside(client, key))
 end
@@ -21,9 +21,9 @@ local function leases_of(key)
   return core.wire.names("permit", key).leases
 end
 
--- ---- one that is held ----
+-- ---- the permit of a run ----
 
--- As much of a lock as a holding needs: acquire makes it a new permit.
+-- The methods of a lock that a holding needs. Each acquire takes a new permit.
 local Held = {}
 Held.__index = Held
 
@@ -47,18 +47,20 @@ function Held:remaining() return self.permit:remaining() end
 function Held:extend(seconds) return self.permit:extend(seconds) end
 function Held:release() return self.permit:release() end
 
--- ---- those of all ----
+-- ---- the permits of all holders ----
 
 local function hex(bytes)
   return (bytes:gsub(".", function(byte) return ("%02x"):format(byte:byte()) end))
 end
 
--- The id of a permit has the first and the last 8 digits of its client's uuid. → both, in one text
+-- The id of a permit contains the first and the last 8 digits of its client's uuid. → these 16
+-- digits
 local function client_of(id)
   return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
 end
 
--- The published clients: the digits of client_of → { host, pid, name }
+-- Returns the clients that have published their identity: digits as in client_of → { host, pid,
+-- name }
 local function identities(client)
   local list, prefix = {}, names.prefix(client)
   for _, node in ipairs(core.client.nodes(client)) do
@@ -80,7 +82,7 @@ local function seconds_till(ms, now)
   return ms >= 922337203685477 and math.huge or (ms - now) / 1000
 end
 
--- The owners of permits, and the end of the lease of each: → { { owner, permits, ttl, who }, ... }
+-- → the owners of permits and their leases: { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
   local time = command_beside(client, key, "TIME")
   local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
@@ -103,7 +105,7 @@ function permits.holders(client, key)
   return list
 end
 
--- Ends the leases of permits that are taken. → how many it has ended
+-- Ends the leases of permits in use. → how many it has ended
 local END = [[
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end

@@ -1,4 +1,4 @@
--- holdfast ping: whether the server answers.
+-- holdfast ping: checks whether the server replies.
 
 local exits = require "holdfast.command.exits"
 local output = require "holdfast.command.output"

@@ -1,6 +1,6 @@
 -- The records of `run --idempotent` and `run --once-per`: holdfast_once:KEY. With --idempotent the
--- key is a lock while the job runs; after its success it contains "done" until the job may run
--- again. With --once-per it is a text that says which run counts: see holdfast.once.
+-- key is a lock while the job is running; after a success it contains "done" until the job may run
+-- again. With --once-per it is a string that tells which run counts: see holdfast.once.
 
 local core = require "holdfast.core"
 local locale = require "holdfast.locale"
@@ -11,7 +11,7 @@ local records = {}
 
 local PREFIX = once.name ""
 
--- Only a record: a run that began meanwhile keeps its lock.
+-- Deletes only a record: if a run has begun in the meantime, it keeps its lock.
 local FORGET = "local text = redis.call('TYPE', KEYS[1]).ok == 'string' "
   .. "return (text or redis.call('HGET', KEYS[1], 'done')) and redis.call('DEL', KEYS[1]) or 0"
 
@@ -33,12 +33,12 @@ local function ttl_at(client, key, node)
   return type(ms) == "number" and ms >= 0 and ms / 1000 or nil
 end
 
--- Where a record is stored: on each server of a quorum, else where its key is.
+-- Returns where a record is stored: on each server of a quorum, else where the key leads.
 local function places(client)
   return core.client.is_quorum(client) and core.client.nodes(client) or { 0 }
 end
 
--- → seconds for which the job counts as done, to a majority of the places | nil
+-- → seconds for which the job counts as done in a majority of the places | nil
 function records.ttl(client, key)
   local ttls, nodes = {}, places(client)
   for _, node in ipairs(nodes) do ttls[#ttls + 1] = ttl_at(client, key, node) end
@@ -46,13 +46,13 @@ function records.ttl(client, key)
   return ttls[math.floor(#nodes / 2) + 1]
 end
 
--- The server's clock.
+-- Reads the server's clock.
 local function now_ms(client)
   local time = command(client, 0, "TIME")
   return time and locale.number(time[1]) * 1000 + math.floor(locale.number(time[2]) / 1000)
 end
 
--- The run that counts for the last fire of a schedule. → holdfast.fire | nil: there is none
+-- Reads which run counts for the last fire of a schedule. → holdfast.fire | nil if there is none
 function records.fire(client, key)
   if core.client.is_quorum(client) then return nil end
   local text = command(client, 0, "GET", records.key(key))
@@ -61,7 +61,7 @@ function records.fire(client, key)
 end
 
 -- Lets the job run again.
--- → whether there was a record | nil, message, code: too many places do not answer
+-- → whether there was a record | nil, message, code if too few places reply
 function records.forget(client, key)
   local nodes = places(client)
   local answered, forgotten, first_message, first_code = 0, false, nil, nil

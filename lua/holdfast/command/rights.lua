@@ -1,4 +1,4 @@
--- Which commands of those that locks need the user may not send, by ACL DRYRUN.
+-- Finds out by ACL DRYRUN which of the commands that locks need the user may not send.
 
 local acl = require "holdfast.command.acl"
 local core = require "holdfast.core"
@@ -7,9 +7,10 @@ local unpack = table.unpack or unpack
 
 local rights = {}
 
-local KEY, CHANNEL = {}, {} -- places in the words of a command
+local KEY, CHANNEL = {}, {} -- placeholders in the words of a command
 
--- What stands behind a command, where it is not a key and then as many words as the command takes.
+-- The arguments of commands that do not begin with a key. Other commands get a key and then as many
+-- words as they need.
 local BEHIND = {
   auth = { "x" }, select = { "0" }, ping = {}, info = {}, time = {}, role = {}, asking = {},
   wait = { "1", "1" }, publish = { CHANNEL, "x" }, spublish = { CHANNEL, "x" },
@@ -19,7 +20,7 @@ local BEHIND = {
   ["cluster|slots"] = {}, ["cluster|myid"] = {},
 }
 
-local MOST_WORDS = 4 -- behind a key
+local MOST_WORDS = 4 -- arguments of a command, its key included
 
 local function filled(words, key, channel)
   local list = {}
@@ -29,7 +30,7 @@ local function filled(words, key, channel)
   return list
 end
 
--- Tries the command as this user. → what the server says of it
+-- Tries the command as this user. → what the server replies
 local function dry_run(facts, user, name, behind)
   local words = { "ACL", "DRYRUN", user }
   for word in name:gmatch("[^|]+") do words[#words + 1] = word end
@@ -42,7 +43,7 @@ local function is_short(said)
   return said:find("wrong number of arguments", 1, true)
 end
 
--- → what the server says of the command on this key
+-- → what the server replies to the command on this key
 local function try(facts, user, name, key, channel)
   if BEHIND[name] then return dry_run(facts, user, name, filled(BEHIND[name], key, channel)) end
   local behind = { key }
@@ -56,20 +57,20 @@ end
 
 local NAME = "holdfast_doctor"
 
--- A name that the pattern of a rule allows.
+-- Returns a name that the pattern of a rule allows.
 local function name_in(pattern)
   return (pattern:gsub("(\\?)(.)", function(escape, char)
     return escape == "" and char == "*" and NAME or char
   end))
 end
 
--- Whether locks fail without this key: presence is not published then, and that is all.
+-- Returns whether locks fail without this key. Without those for presence nothing else fails.
 local function is_needed(key)
   local prefixes = core.wire.prefixes
   return key:find(prefixes.client, 1, true) ~= 1 and key:find(prefixes.wait, 1, true) ~= 1
 end
 
--- Of the rule for the kinds: its commands, and a key for each of its patterns.
+-- → the commands of the rule for the kinds, a key for each of its patterns
 local function needs_of(facts)
   local set, commands, keys = facts.set, {}, {}
   local rule = acl.words(set.prefix,
@@ -82,13 +83,13 @@ local function needs_of(facts)
   return commands, keys
 end
 
--- What may be refused without harm.
+-- Commands whose refusal does no harm.
 local MAY_BE_REFUSED = { info = true, ["client|setname"] = true, ["cluster|myid"] = true,
   ["pubsub|shardnumsub"] = true }
 
 local ADVICE = "holdfast acl prints the rule for a user"
 
--- As a check of holdfast.command.checks.
+-- A check, as described in holdfast.command.checks.
 function rights.look(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
   if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end

@@ -1,7 +1,7 @@
--- Rounds through all keys of the servers, a page at a time, over as many looks as they need.
+-- Rounds through all keys of the servers, page by page, spread over as many looks as they need.
 --
--- SCAN finds each key that is there from the beginning of a round to its end, so after the round
--- what it has not met is not there.
+-- SCAN finds each key that exists from the beginning of a round to its end. So keys that a round
+-- has not met are gone.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -11,18 +11,18 @@ local rounds = {}
 local PAGE = 500 -- keys that one SCAN visits
 
 -- A round's fields:
---   number     how many have begun
---   began      when it has; nil between two
---   has_ended  whether one ever has
---   known_at   when the last whole one began
---   due        when the next one is
---   looked     how many keys it has looked at
+--   number     how many rounds have begun
+--   began      when the current one began; nil between two rounds
+--   has_ended  whether one has ever ended
+--   known_at   when the last complete one began
+--   due        when the next one is due
+--   looked     how many keys the current one has looked at
 local Round = {}
 Round.__index = Round
 
 -- `view`: has the field client. `pace`: seconds between two rounds: `share` times as long as the
--- pages of the one before took, but at least `least` and at most `most`.
--- `visit(view, scan, name)` → true | nil, message, code; `finish(view)`, at a round's end, too.
+-- last one's pages took, but at least `least` and at most `most`. `visit(view, scan, name)`,
+-- `finish(view)` at a round's end: → true | nil, message, code
 function rounds.new(view, scans, pace, visit, finish)
   for _, scan in ipairs(scans) do scan.count = PAGE end
   return setmetatable({
@@ -31,12 +31,12 @@ function rounds.new(view, scans, pace, visit, finish)
   }, Round)
 end
 
--- How often the client had to connect.
+-- Returns how often the client has connected.
 local function connections(round)
   return core.client.stats(round.view.client).connections
 end
 
--- What tells the servers from others; nil: one does not say.
+-- → a string that identifies the servers | nil if one does not tell
 local function read_servers(client)
   local list = {}
   for i, node in ipairs(core.client.nodes(client)) do
@@ -47,15 +47,15 @@ local function read_servers(client)
   return table.concat(list, " ")
 end
 
--- Finds out which servers these are, unless no connection was made since that was last asked.
+-- Finds out which servers these are, if the client has connected since it last did.
 local function note_servers(round)
   local count = connections(round)
   if count == round.connections then return end
   round.connections, round.servers = count, read_servers(round.view.client)
 end
 
--- Whether the servers are those at which the round began. A scan that goes on elsewhere, as after a
--- restart, has not met everything.
+-- Returns whether the servers are the same as at the beginning of the round. A scan that continues
+-- on another server, or after a restart, has not met all keys.
 local function is_whole(round)
   local before = round.servers
   if connections(round) == round.connections then return true end
@@ -70,7 +70,7 @@ local function begin(round, now)
   for _, scan in ipairs(round.scans) do scan:restart() end
 end
 
--- Ends it without a result, so that it begins again.
+-- Ends the round without a result, so that a new one begins.
 function Round:give_up()
   self.began, self.due = nil, 0
 end
@@ -93,7 +93,7 @@ local function finish(round)
   return true
 end
 
--- The names of the next page. → whether there are any | nil, message, code
+-- Reads the names of the next page. → true | nil, message, code
 local function turn_page(round, scan)
   local from = core.now()
   local page, message, code = scan:names()
@@ -102,7 +102,7 @@ local function turn_page(round, scan)
   return page and true, message, code
 end
 
--- Visits the names of the page. → whether all were visited | nil, message, code
+-- Visits the names on the page. → whether all were visited | nil, message, code
 local function visit_page(round, scan, is_enough)
   for i = round.next, #round.page do
     if is_enough() then return false end
@@ -129,7 +129,7 @@ local function go_on(round, is_enough)
   return true
 end
 
--- Goes on until is_enough(), or until the round has ended, and begins one when it is due.
+-- Continues the round until it ends or is_enough() returns true. Begins a new one if it is due.
 -- → true | nil, message, code
 function Round:go(now, is_enough)
   if not self.began and now < self.due then return true end

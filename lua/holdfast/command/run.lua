@@ -1,4 +1,4 @@
--- holdfast run: takes the locks, runs the command, releases.
+-- holdfast run: acquires the locks, runs the command, and releases them.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -47,11 +47,11 @@ run.examples = {
   "holdfast run stock:7 stock:9 -- ./move 7 9         # with both locks, or not at all",
 }
 
--- ---- what is asked for ----
+-- ---- arguments ----
 
 local PLAIN_LOCKS = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
 
--- → nothing | message
+-- → nil | message
 local function wrong_schedule(plan)
   local given = plan.given
   if not given["once-per"] then return given.retry and "--retry needs --once-per" or nil end
@@ -83,10 +83,10 @@ local function succeeded(result)
 end
 
 local CRASH_PATIENCE = 2 -- seconds
-local RECORD_STEP = 0.05 -- seconds between two looks whether a record is written
+local RECORD_STEP = 0.05 -- seconds between two checks whether a record is written
 
--- How long to wait for a run that has not recorded its end. Nobody else runs under an exclusive
--- lock, so it has crashed, and the wait frees its record as it has freed its lock.
+-- Returns how long to wait for a run that has not recorded its end. If this run holds an exclusive
+-- lock, that run must have crashed, and the wait frees its record as it has freed its lock.
 function Run:patience()
   local plan = self.plan
   local shares = plan.mode or plan.given.permits or self.holding.is_nested
@@ -94,8 +94,10 @@ function Run:patience()
   return self.holding.is_after_crash and CRASH_PATIENCE or math.min(plan.wait, CRASH_PATIENCE)
 end
 
--- A job that fails leaves no record: it may run again at once.
--- → the job's result | nil, message, code | the result, message, code: its success is not recorded
+-- Runs the job under the idempotent guard. A failed job leaves no record, so it may run again at
+-- once.
+-- → the job's result | nil, message, code | the result, message, code if its success is not
+-- recorded
 function Run:idempotent()
   local failed = nil
   local function guarded()
@@ -115,8 +117,8 @@ function Run:idempotent()
   return result or late and late[1], message, code
 end
 
--- Until it is closed, the client goes on writing the record and renews its key, so that nobody runs
--- the job again: it waits until the record is written, the key is lost or a signal comes.
+-- Waits until the record is written, its key is lost or a signal arrives. Until the client is
+-- closed it keeps trying to write the record and renews its key, so that nobody runs the job again.
 function Run:await_record()
   local client, watchdog = self.client, self.client:watchdog()
   local function is_pending()
@@ -132,7 +134,7 @@ end
 
 -- ---- once for each fire of a schedule ----
 
--- Before the lock is taken. → true | nil, message, code
+-- Called before the lock is acquired. → true | nil, message, code
 function Run:come()
   local plan, period = self.plan, self.plan.given["once-per"]
   if not period then return true end
@@ -141,15 +143,14 @@ function Run:come()
   return self:counts(once.come(self.fire))
 end
 
--- Keeps who runs instead, for the report. → true | nil, message, code
+-- Stores who runs the job instead, for the report. → true | nil, message, code
 function Run:counts(may, message, code, fire)
   self.holding.holder = fire
   return may, message, code
 end
 
--- A loss is reported, and leaves the record to those that come next. A job that was not started
--- leaves them the fire.
--- → the job's result | nil, message, code
+-- Runs the job for a fire. After a loss the record is left to later runs; if the job was not
+-- started, the fire is. → the job's result | nil, message, code
 function Run:scheduled()
   local lock, fire = self.holding.locks[1], self.fire
   local may, message, code = self:counts(once.begin(fire, lock))
@@ -177,7 +178,7 @@ end
 
 -- ---- how it ended ----
 
--- What went wrong after the job is no reason to hide how it ended, unless the lock was lost.
+-- Returns the exit code of the job even if something failed after it, unless the lock was lost.
 function Run:finish(result, message, code)
   if result and code then self.out:problem("warning", { { "code", code } }, message) end
   if result then job.stay(self.holding.group, self.job_plan, result) end

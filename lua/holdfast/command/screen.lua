@@ -1,10 +1,10 @@
--- The terminal as a screen: its rows are drawn, and keys are read one by one.
+-- The terminal as a screen: draws rows and reads single keys.
 
 local process = require "holdfast.process"
 
 local screen = { BOLD = "1", RED = "31", YELLOW = "33" }
 
--- Another screen without a cursor, on which a row that is too long does not go on in the next one.
+-- The alternate screen, without a cursor, and without wrapping long rows.
 local ENTER, LEAVE = "\27[?1049h\27[?25l\27[?7l", "\27[?7h\27[?25h\27[?1049l"
 
 local function write(...)
@@ -29,13 +29,14 @@ end
 
 local is_coloured = process.is_terminal(1) and (os.getenv "NO_COLOR" or "") == ""
 
--- Returns the text in a colour, or as it is: without a colour, a terminal or the user's consent.
+-- Returns the text in a colour. Returns it unchanged without a colour or a terminal, or with
+-- NO_COLOR.
 function screen.paint(text, colour)
   if not is_coloured or not colour or text == "" then return text end
   return ("\27[%sm%s\27[m"):format(colour, text)
 end
 
--- What a key that is no character sends → its name.
+-- bytes that a special key sends → its name
 local SENT = {
   ["\27[A"] = "up", ["\27OA"] = "up", ["\27[B"] = "down", ["\27OB"] = "down",
   ["\27[5~"] = "page_up", ["\27[6~"] = "page_down",
@@ -48,7 +49,7 @@ local SENT = {
 screen.NAMES = { other = true } -- a set
 for _, name in pairs(SENT) do screen.NAMES[name] = true end
 
--- → what was pressed: characters, and names of other keys
+-- → the keys that were pressed: characters, and names of special keys
 function screen.keys(bytes)
   local list = {}
   while bytes ~= "" do

@@ -1,8 +1,8 @@
--- Where the servers are, and the defaults of a run: options first, then the environment, then the
+-- The addresses of the servers, and a run's defaults: from options, then the environment, then the
 -- first of these files: $HOLDFAST_CONFIG, $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf),
 -- /etc/holdfast.conf.
 --
--- A file has lines `name = value` and comments from #.
+-- A file has lines `name = value`, and comments that begin with #.
 
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
@@ -38,14 +38,14 @@ settings.options = {
     help = "prefix for your keys on a server shared with users you do not trust" },
 }
 
--- The option of this name, for a verb that has not all of them.
+-- Returns the option with this name, for a verb that has only some of them.
 function settings.option(name)
   for _, option in ipairs(settings.options) do
     if option[1] == name then return option end
   end
 end
 
-settings.known = { -- in a file
+settings.known = { -- settings of a file
   url = options.text,
   servers = options.text,
   name = options.name,
@@ -61,7 +61,7 @@ settings.known = { -- in a file
   tenant = tenant,
 }
 
--- An empty variable is as good as none.
+-- Returns an environment variable. An empty one counts as not set.
 local function variable(name)
   local text = os.getenv(name)
   return text ~= "" and text or nil
@@ -74,14 +74,14 @@ local function candidates()
   return own and { own .. "/holdfast.conf", all } or { all }
 end
 
-local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- of errno
+local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- values of errno
 local MOST = 65536 -- bytes of a file
 
 local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
 end
 
--- A user who can write the file decides which server is asked, and so what is locked.
+-- A user who can write the file chooses the server, and so decides what is locked.
 local function why_untrusted(mode, is_foreign)
   if is_foreign then return "it belongs to another user; chown it to root or to the user who runs the command" end
   if has_bit(mode, 2) then return "it is world-writable; run chmod o-w on it" end
@@ -89,7 +89,7 @@ end
 
 local warned = false
 
--- Once, for people only: a job of cron stays as silent as it was.
+-- Warns once, on a terminal only, so that cron jobs remain silent.
 local function warn_of_password(text, path, mode)
   local is_secret = text:find("://[^/@%s:]*:[^/@%s]+@")
   if is_secret and not warned and has_bit(mode, 4) and process.is_terminal(2) then
@@ -98,12 +98,12 @@ local function warn_of_password(text, path, mode)
   end
 end
 
--- runuser, setpriv and su keep HOME.
+-- runuser, setpriv and su keep HOME, so the file may belong to another user.
 local NOT_OURS = "; set HOME to the home of the user who runs the command, "
   .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
 
--- `known`: the path, when it is read again.
--- → the text of the file of settings, its path | "": there is none | nil, why it cannot be read
+-- `known`: the path if the file is read again, or nil.
+-- → the contents of the settings file, its path | "" if there is none | nil, why it cannot be read
 local function read_text(known)
   local given = known or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
@@ -156,8 +156,8 @@ local function read_file(known)
   return values, path or ""
 end
 
--- The servers as a job gets them: without users and passwords.
--- chosen: { url or servers } → the same
+-- Returns the servers without users and passwords, as a job gets them. { url or servers } → the
+-- same
 local function without_logins(chosen)
   local bare = { url = chosen.url and library_servers.without_login(chosen.url) }
   for i, url in ipairs(chosen.servers or {}) do
@@ -167,13 +167,13 @@ local function without_logins(chosen)
   return bare
 end
 
--- The same as variables of an environment.
+-- Returns the servers as the values of HOLDFAST_URL and HOLDFAST_SERVERS.
 local function variables(chosen)
   return chosen.url or "", chosen.servers and table.concat(chosen.servers, ",") or ""
 end
 
--- The servers that a place names: its `servers`, or its `url`.
--- → { url or servers, source = its name for messages }, nil: it names none | nil, message
+-- Returns the servers that a source names, by its `servers` or its `url`.
+-- → { url or servers, source = its name for messages }, or nil if it names none | nil, message
 local function servers_of(said, servers_name, url_name)
   if said.servers then
     local list, wrong = library_servers.split(said.servers)
@@ -183,8 +183,9 @@ local function servers_of(said, servers_name, url_name)
   return said.url and { url = library_servers.url(said.url), source = url_name } or nil
 end
 
--- Whether this is a `holdfast` inside a job, with the servers of the settings file in its
--- environment without their passwords: it takes those of the file, if it may read it.
+-- Returns whether this is a `holdfast` inside a job, with the settings file's servers in its
+-- environment, but without their passwords. It then uses those in the file, if it may read the
+-- file.
 local function is_bare(chosen, other)
   if not other or not variable "HOLDFAST_OWNER" then return false end
   local url, list = variables(chosen)
@@ -196,9 +197,9 @@ local function servers_of_file(file, path)
   return servers_of(file, "servers in " .. path, "url in " .. path)
 end
 
--- The servers of the first place that names any.
--- → { url or servers, source, inherited: they stand in the environment, of_file: in the settings
--- file } | nil, message
+-- Returns the servers of the first source that names any.
+-- → { url or servers, source, inherited = from the environment, of_file = from the settings file }
+-- | nil, message
 local function choose_servers(given, file, path)
   local chosen, message = servers_of(given, "--servers", "--url")
   if chosen or message then return chosen, message end
@@ -223,8 +224,9 @@ local function is_over_tls(chosen)
   return false
 end
 
--- TLS settings of a file are for servers that need them; those of the command line must fit.
--- → the library's option tls, nil: none | nil, message
+-- Settings for TLS in a file apply only to servers that use TLS; on the command line they require
+-- it.
+-- → the library's option tls, or nil | nil, message
 local function choose_tls(chosen, given, file)
   local over_tls = is_over_tls(chosen)
   if not over_tls and (given.ca or given.cert or given.key) then
@@ -248,8 +250,8 @@ local function has_login(chosen)
   return url ~= bare_url or servers ~= bare_servers
 end
 
--- The command that prints user and password. A URL of the command line or the environment that has
--- them comes before the file's. → the command, nil: none | nil, message
+-- Returns the command that prints user and password. A login in a URL from the command line or the
+-- environment overrides the file's command. → the command, or nil | nil, message
 local function choose_command(chosen, given, file, path)
   local command, name = given["credentials-command"], "--credentials-command"
   if not command then
@@ -260,8 +262,8 @@ local function choose_command(chosen, given, file, path)
   return command
 end
 
--- Where user and password come from, if they may change. → a login, nil: the URLs have them
--- | nil, message
+-- Returns where user and password come from, if they may change.
+-- → a login, or nil if they are in the URLs | nil, message
 local function choose_login(chosen, given, file, path)
   local command, message = choose_command(chosen, given, file, path)
   if message then return nil, message end
@@ -297,9 +299,9 @@ function settings.load(given)
   return result
 end
 
--- The variables that name the servers to a job. Their users and passwords are not for the job,
--- which may be another user, unless it had them before or is meant to: `passes`.
--- → the text of HOLDFAST_URL, that of HOLDFAST_SERVERS; "": there is none
+-- Returns the variables that tell a job its servers. A job, which may run as another user, does not
+-- get users and passwords, unless they are in its environment already or it is meant to have them:
+-- `passes`. → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
 function settings.for_job(chosen, passes)
   return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
 end
@@ -307,7 +309,7 @@ end
 settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-46818), so other users can "
   .. "run commands with the rights of this one; upgrade the server"
 
--- Once, for people only.
+-- Returns a listener that warns once, on a terminal only.
 local function warn_of_exposure()
   local said = false
   return function(event)
@@ -317,14 +319,14 @@ local function warn_of_exposure()
   end
 end
 
--- Gets the login that the watchdog of this client needs; never waits.
--- → as a login's tick
+-- Fetches the login that this client's watchdog needs. Never waits. → like a login's tick
 function settings.tick(chosen, client)
   if chosen.login then return chosen.login.tick(client) end
 end
 
--- `more`: options of the client, for what the user has not chosen.
--- → a client of the library | nil, message
+-- Creates the library's client. `more`: further options, whose timeouts the user's settings
+-- override.
+-- → the client | nil, message
 function settings.client(chosen, more)
   local holdfast = require "holdfast"
   local given = { url = chosen.url }

@@ -1,4 +1,4 @@
--- Reads and writes words as bash does, for its completion. Nothing is ever expanded.
+-- Reads and writes words like bash, for its completion. Nothing is ever expanded.
 
 local texts = require "holdfast.text"
 
@@ -11,7 +11,7 @@ function Reader:add(char)
   self.word = (self.word or "") .. char
 end
 
--- Ends the word. An operator begins another command.
+-- Ends the word. An operator begins a new command.
 function Reader:finish(is_operator)
   if is_operator then
     self.words = {}
@@ -52,9 +52,8 @@ function Reader:bare(char, following)
   return 1
 end
 
--- Reads the line up to the cursor.
--- → the words before the last one, the last one, the quote that is open in it or nil; nothing: it
--- holds something that the shell would expand
+-- Reads the line up to the cursor. → the words before the last one, the last one, the quote that is
+-- open in it or nil | nothing if it contains something that the shell would expand
 function shell.read(line)
   local self, at = setmetatable({ words = {}, unknown = false }, Reader), 1
   while at <= #line do
@@ -68,19 +67,19 @@ local function octal(bytes)
   return (bytes:gsub(".", function(byte) return ("\\%03o"):format(byte:byte()) end))
 end
 
--- Inside open quotes: special or hidden characters are put between two quoted parts.
+-- Continues inside an open quote. Special or hidden characters go between two quoted parts.
 local function continue(text, quote)
   local special = quote == "'" and "'" or '[$`"\\!]'
   local body = text:gsub(special, function(char)
     return quote .. (char == "'" and "\\'" or "'" .. char .. "'") .. quote
   end)
   body = texts.escape(body, function(bytes) return quote .. "$'" .. octal(bytes) .. "'" .. quote end)
-  -- readline takes a first quote for the one that is there already, and adds none behind a last one
+  -- readline treats a first quote as the one already there, and adds none after a last one
   return (body:sub(1, 1) == quote and quote or "") .. body .. quote
 end
 
--- Every shell reads what is between these quotes as it is, but fish and csh not all of it: these
--- characters stand outside, where a backslash does the same in each of them.
+-- In single quotes most shells take all characters literally, fish and csh do not. So these
+-- characters go outside the quotes, after a backslash, which works in all of them.
 local APART = "['\\!]"
 local INSIDE = "[^'\\!]"
 
@@ -93,9 +92,10 @@ local function quoted(text)
   return table.concat(parts)
 end
 
--- Returns what the shell reads as `text`, on one line and fit for a terminal: sh, bash, zsh, ksh,
--- fish and csh. What may not be shown is written as $'…', which bash, zsh and ksh read; fish refuses
--- it, and sh reads another text. Behind an open quote it goes on inside, and closes it, for bash.
+-- Quotes `text` for sh, bash, zsh, ksh, fish and csh, on one line and safe to show on a terminal.
+-- Characters that must not be shown are written as $'…', which only bash, zsh and ksh understand:
+-- fish refuses it, and sh reads a different text. `open`: for bash, a quote already open, which is
+-- closed.
 function shell.quote(text, open)
   if open then return continue(text, open) end
   if text == "" then return "''" end
@@ -105,7 +105,7 @@ function shell.quote(text, open)
   return "$'" .. texts.escape(body, octal) .. "'"
 end
 
--- What a shell runs to break the lock of this key. `verb`: of the command; nil: break.
+-- Returns the command line that breaks the lock on this key. `verb`: default "break".
 function shell.break_line(key, verb)
   return ("holdfast %s%s %s"):format(verb or "break", key:find("^%-") and " --" or "", shell.quote(key))
 end

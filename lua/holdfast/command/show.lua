@@ -1,4 +1,4 @@
--- holdfast show: one lock, its holder and its queue.
+-- holdfast show: shows a lock, its holder and its queue.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"
@@ -57,7 +57,7 @@ local function print_permits(entry)
   end
 end
 
--- The run that counts for the last fire of a schedule.
+-- Describes the run that counts for the last fire of a schedule.
 local function run_text(run)
   return run and ("%s on %s, began %s ago"):format(run.state, identity.text(run), locks.seconds(math.max(run.age, 0)))
 end

@@ -1,4 +1,4 @@
--- The signals that mean something to the command.
+-- The signals that the command handles.
 
 local process = require "holdfast.process"
 
@@ -7,7 +7,7 @@ local unpack = table.unpack or unpack
 local signals = {}
 
 local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
-local PASSING = { "TSTP", "CONT", "WINCH", "CHLD" } -- end nothing
+local PASSING = { "TSTP", "CONT", "WINCH", "CHLD" } -- these end nothing
 
 local function set_of(list)
   local set = {}
@@ -18,23 +18,23 @@ end
 signals.passing = set_of(PASSING)
 signals.terminating = set_of(TERMINATING)
 
--- From now on what would end the program ends its wait, and nothing else does: the library leaves
--- the queue for any signal that is caught.
+-- From now on signals that would end the program end its wait instead. Others are not caught,
+-- because the library leaves the queue for any caught signal.
 function signals.catch_terminating()
   process.uncatch(unpack(PASSING))
-  -- in process 1 of a container: the system collects orphans itself
+  -- as process 1 of a container: lets the system reap orphans
   if process.pid() == 1 then assert(process.ignore "CHLD") end
   assert(process.catch(unpack(TERMINATING)))
 end
 
--- As well as those that end nothing.
+-- Catches all signals, including those that end nothing.
 function signals.catch_all()
   process.uncatch "CHLD"
   assert(process.catch(unpack(TERMINATING)))
   assert(process.catch(unpack(PASSING)))
 end
 
--- → the name of a signal that has come and would end the program, nil
+-- → the name of a pending signal that would end the program | nil
 function signals.come()
   local name
   repeat name = process.wait(0) until not signals.passing[name or ""]

@@ -1,4 +1,4 @@
--- What `run` and `hold` have in common on the command line: which locks, where, how long to wait.
+-- What `run`, `hold` and others share on the command line: which locks, where, how long to wait.
 
 local library_options = require "holdfast.options"
 local library_servers = require "holdfast.servers"
@@ -9,9 +9,9 @@ local settings = require "holdfast.command.settings"
 
 local target = {}
 
-local FIRST_FREE = 3 -- descriptor: those below it are the job's, too
+local FIRST_FREE = 3 -- the job uses the descriptors below this one, too
 
--- The job does not get it, so nobody else writes there.
+-- Checks a descriptor, and withholds it from the job, so that nobody else writes to it.
 local function descriptor(text)
   local fd = text:find("^[0-9]+$") and #text < 7 and locale.number(text)
   if fd and fd >= FIRST_FREE and process.withhold(fd) then return fd end
@@ -51,8 +51,8 @@ target.locking = {
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5
-local MOST_KEYS = 1024 -- of a multi lock
-local MOST_BYTES = 131000 -- of all KEYs; Linux gives no job a longer variable
+local MOST_KEYS = 1024 -- of a multi-lock
+local MOST_BYTES = 131000 -- of all KEYs, because Linux limits the length of a variable
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -63,7 +63,7 @@ local function one_by_one(name, words)
   return { keys = { biz_type .. "_" .. biz_id }, biz_type = biz_type, biz_id = biz_id }
 end
 
--- → "read" or "write" of a read/write lock, false: it is none | nil, message
+-- → "read" or "write" for a read/write lock, else false | nil, message
 local function mode_of(given, chosen)
   if not given.shared and not given.exclusive then return false end
   if given.shared and given.exclusive then return nil, "-s and -x cannot be combined" end
@@ -72,7 +72,7 @@ local function mode_of(given, chosen)
   return given.shared and "read" or "write"
 end
 
--- → nothing | message
+-- → nil | message
 local function wrong_permits(given, plan)
   if not given.permits then return nil end
   if #plan.keys > 1 then return "--permits takes one KEY" end
@@ -134,8 +134,9 @@ function target.read(given, words)
   return plan
 end
 
--- A server that hangs is noticed long before the lease can end. `more`: further options.
--- → client | nil, message
+-- Creates a client whose timeouts are short enough to notice a hung server long before the lease
+-- ends.
+-- `more`: further options. → client | nil, message
 function target.client(plan, more)
   if #plan.keys > MOST_KEYS then return nil, ("at most %d KEYs"):format(MOST_KEYS) end
   local share = math.max(plan.lease / 10, 0.1)
@@ -148,7 +149,7 @@ function target.client(plan, more)
   return settings.client(plan.chosen, options_of_client)
 end
 
--- ---- what a job inherits of its locks ----
+-- ---- what a job inherits ----
 
 local function token_text(lock)
   return lock:token_text() or ""
@@ -156,7 +157,7 @@ end
 
 target.token_text = token_text
 
--- The variables of a job: of several locks a line for each.
+-- Returns a job's variables. With several locks they have a line for each lock.
 function target.environment(plan, locks)
   local keys, owners, tokens = {}, {}, {}
   for i, lock in ipairs(locks) do
@@ -181,8 +182,9 @@ local function lines(text)
   return list
 end
 
--- The locks that the environment names: key → { owner, token }. A process that outlives the job has
--- them too, and so has one that uses another server, since a server may have several names.
+-- Returns the locks named in the environment: key → { owner, token }. They do not prove anything: a
+-- process that outlives the job has them too, and so has one that uses a different server, which is
+-- not detected, because a server may have several names.
 function target.inherited(chosen)
   local there = library_servers.environment()
   if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end

@@ -1,10 +1,10 @@
--- holdfast top: a live view of the locks, those that somebody has waited for longest first.
+-- holdfast top: a live view of the locks, those with the longest waits first.
 --
--- As on the status page, the queues are searched first, since waiters are what matters, and then
--- the locks, both in rounds (holdfast.command.rounds), so that a large server is not scanned in one
--- go. A poll reads again the locks that are on the screen or have waiters, and others for half a
--- second, so that many locks load the server no more than some thousand do. Between two reads the
--- view answers its keys, so a poll does not hold it up.
+-- As on the status page, queues are searched first, since waiters matter most, and then the locks,
+-- both in rounds (holdfast.command.rounds), so that a large server is not scanned in one go. A poll
+-- reads again the locks that are on the screen or have waiters, and others for half a second, so
+-- that the load on the server is limited however many locks there are. The view handles keys
+-- between reads, so that a poll does not block it.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -38,15 +38,15 @@ top.examples = {
   "holdfast top --once           # a table, on a terminal too",
 }
 
--- The paces of the rounds, and the seconds of each poll for which they go on: that of the locks
--- longer at first.
+-- The paces of the rounds, and their seconds in each poll; FIRST_BUDGET is for the first round of
+-- the locks.
 local QUEUES = { share = 100, least = 1, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
-local SLICE = 50 -- locks or names after which the view looks for keys
-local BUDGET = 0.5 -- seconds of each poll for reading again what is neither shown nor waited for
-local OLD = 2 -- seconds: an older row than by a usual poll is reported
-local FRAME = 5 -- rows of the screen that show no lock
+local SLICE = 50 -- locks or names after which the view checks for input
+local BUDGET = 0.5 -- seconds of each poll for locks that are neither shown nor waited for
+local OLD = 2 -- seconds, besides the interval, after which the age of rows is shown
+local FRAME = 5 -- rows of the screen that do not show locks
 local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
 local TYPING = "part of a key, then Enter; Esc shows all locks again"
 
@@ -54,7 +54,7 @@ local function by_key(a, b)
   return locale.is_before(a.key, b.key)
 end
 
--- The highest value comes first; of equal ones, the most waiters and then the longest hold.
+-- Sorts by value, highest first; equal ones by the number of waiters and then by the longest hold.
 local function by(value_of)
   return function(a, b)
     local value, other = value_of(a), value_of(b)
@@ -73,13 +73,13 @@ local SORTS = {
   k = by_key,
 }
 
--- ---- what is there ----
+-- ---- reading ----
 
 local View = {}
 View.__index = View
 
--- Remembers when it was read and, as its lease, the longest TTL of this hold that was seen;
--- `before`: the last reading.
+-- Stores when the entry was read and, as its lease, the longest TTL seen of this hold. `before`:
+-- the last reading.
 local function note(entry, before)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
@@ -87,13 +87,13 @@ local function note(entry, before)
   return entry
 end
 
--- Puts `entry`, or nothing, in the place of the one before.
+-- Replaces the entry `before` with `entry`. Either may be nil.
 function View:replace(before, entry)
   if before then self.met[before.found_as], self.entries[before.key] = nil, nil end
   if entry then self.met[entry.found_as], self.entries[entry.key] = entry, note(entry, before) end
 end
 
--- Reads a lock of this kind; nil: of any kind. → true | nil, message, code
+-- Reads a lock of this kind, or of any kind for nil. → true | nil, message, code
 function View:read(key, kind)
   local entry, message, code
   if kind then entry, message, code = locks.read(self.client, key, kind) end
@@ -105,7 +105,7 @@ function View:read(key, kind)
   return true
 end
 
--- A poll reads again what is known to have waiters.
+-- Visits a queue. Skips locks that are known to have waiters, because each poll reads these anyway.
 local function visit_queue(view, _, name)
   local keys, is_fair = locks.keys_of_queue(name)
   for _, key in ipairs(keys) do
@@ -119,7 +119,7 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- What waits for a latch is in no queue; a quorum has neither.
+-- Reads latches, whose waiters are not in a queue. A quorum has neither.
 local function finish_queues(view)
   for _, entry in ipairs(view.latches and view.latches:next(view.met) or {}) do
     view:replace(view.entries[entry.key], entry)
@@ -139,8 +139,7 @@ local function finish_locks()
   return true
 end
 
--- Goes on with a round for so many seconds, or until the view has to end.
--- → true | nil, message, code
+-- Continues a round for `seconds`, or until the view must end. → true | nil, message, code
 function View:go(round, seconds)
   local till, names = core.now() + seconds, 0
   return round:go(core.now(), function()
@@ -149,7 +148,7 @@ function View:go(round, seconds)
   end)
 end
 
--- Whether all keys have been looked at once.
+-- Returns whether all keys have been looked at once.
 function View:is_complete()
   return self.queues.has_ended and self.locks.has_ended
 end
@@ -161,8 +160,8 @@ function View:find()
   return self:go(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
 end
 
--- → the keys of all entries, and how many come first because they are on the screen or have
--- waiters; of the others, those that were read longest ago come first
+-- → the keys of all entries, how many of them come first because they are on the screen or have
+-- waiters The others are sorted, those read longest ago first.
 function View:by_need()
   local keys, others, is_shown = {}, {}, {}
   for i = self.first, self.first + (self.room or 0) - 1 do is_shown[self.list[i] or 0] = true end
@@ -178,7 +177,7 @@ function View:by_need()
   return keys, count
 end
 
--- Reads again what it knew. → true | nil, message
+-- Reads known locks again. → true | nil, message
 function View:read_again(keys, count)
   local till = core.now() + BUDGET
   for i, key in ipairs(keys) do
@@ -191,7 +190,7 @@ function View:read_again(keys, count)
   return true
 end
 
--- Polls the server once; ends early if the view has to end. → true | nil, message
+-- Polls the server once. Stops early if the view must end. → true | nil, message
 function View:poll()
   local keys, count = self:by_need()
   local ok, message = self:find()
@@ -201,9 +200,9 @@ function View:poll()
   return true
 end
 
--- ---- how it looks ----
+-- ---- layout ----
 
--- Chooses the entries that are shown, in order.
+-- Selects and sorts the entries to show.
 function View:arrange()
   local list, word = {}, locale.lower(self.filter)
   self.count, self.waiters, self.read_at = 0, 0, self.polled_at
@@ -220,7 +219,7 @@ local function plural(count, one)
   return ("%d %s%s"):format(count, one, count == 1 and "" or "s")
 end
 
--- All searches, for locks.left_out.
+-- Returns all searches, for locks.left_out.
 function View:scans()
   local list = { self.latches }
   for _, round in ipairs { self.queues, self.locks } do
@@ -235,7 +234,7 @@ function View:title()
     .. plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
--- The name of an owner, without asking a server that does not answer.
+-- Returns an owner's name. Sends nothing to a server that does not reply.
 function View:who(owner)
   local uuid = owner and owner:sub(1, 36)
   if uuid and not self.trouble then self.known[uuid] = self.names(owner) end
@@ -253,7 +252,7 @@ end
 
 -- ---- on a terminal ----
 
--- How old the oldest row is, if that is more than a poll explains, and why.
+-- Tells how old the oldest row is, if polling does not explain that, and why.
 function View:age_text()
   local seconds = core.now() - self.read_at
   if self.trouble then
@@ -268,7 +267,7 @@ function View:filter_line()
     #self.list, plural(self.count, "lock"))
 end
 
--- Which of the locks are on the screen, unless all are.
+-- Tells which locks are on the screen, unless all are.
 function View:place(room)
   if #self.list <= room then return "" end
   return ("%d-%d of %d"):format(self.first, math.min(self.first + room - 1, #self.list), #self.list)
@@ -298,7 +297,7 @@ local function pause_program()
   screen.enter()
 end
 
--- While a filter is typed, its locks are shown.
+-- Handles a key while a filter is being typed, and shows the matching locks.
 function View:type(key)
   if key == "enter" or key == "escape" then self.is_typing = false end
   if key == "escape" or key == "clear" then self.filter = "" end
@@ -308,11 +307,11 @@ function View:type(key)
   self:arrange()
 end
 
--- How far each key moves the view, in rows or, of a page's, in screens.
+-- How far each key moves the view, in rows or in screens.
 local ROWS = { up = -1, down = 1, home = -math.huge, ["end"] = math.huge }
 local SCREENS = { page_up = -1, page_down = 1, [" "] = 1 }
 
--- → the exit code when it is to end
+-- → the exit code if the view must end | nil
 function View:on_key(key)
   if self.is_typing then return self:type(key) end
   if key == "q" then return exits.OK end
@@ -324,7 +323,7 @@ function View:on_key(key)
   self.first = math.max(math.min(self.first + step, #self.list - self.room + 1), 1)
 end
 
--- → the exit code when it is to end
+-- → the exit code if the view must end | nil
 function View:on_event(event)
   if event == "input" then
     local bytes = process.keys()
@@ -340,7 +339,7 @@ function View:on_event(event)
   end
 end
 
--- Answers keys and signals for so many seconds. → the exit code when it is to end
+-- Handles keys and signals for `seconds`. → the exit code if the view must end | nil
 function View:attend(seconds)
   local due = core.now() + seconds
   while self.is_live and not self.exit do

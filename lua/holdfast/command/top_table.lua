@@ -10,7 +10,7 @@ local RIGHT = { false, false, true, true, true, true }
 local HELD, WAITERS, WAIT, TTL = 3, 4, 5, 6
 local GAP = 2 -- columns between two cells
 
--- As other tables show it, in less room: 42s, 4m50s, 2h10m.
+-- Formats a duration in less room than other tables: 42s, 4m50s, 2h10m.
 local function duration(seconds)
   if seconds == math.huge then return "none" end
   return (locks.duration(seconds):gsub(" min", "m"):gsub(" ", ""))
@@ -30,7 +30,8 @@ local function widest(rows, column)
   return most
 end
 
--- Cuts keys and holders so that the rows fit into so many columns: neither takes the other's half.
+-- Cuts keys and holders so that the rows fit. Neither takes more than half the room if the other
+-- needs its half.
 local function fit(rows, columns)
   local left = columns - GAP
   for column = HELD, TTL do left = left - GAP - widest(rows, column) end
@@ -45,14 +46,15 @@ local function fit(rows, columns)
   end
 end
 
--- A lease of which less than a third is left should have been renewed.
+-- A lease with less than a third left should have been renewed.
 local function colour_of(entry, column)
   if column == TTL then return entry.ttl and entry.ttl < entry.lease / 3 and screen.RED or nil end
   if column ~= WAITERS and column ~= WAIT or entry.waiters == 0 then return nil end
   return (entry.waits or 0) < observed.LONG_WAIT and screen.YELLOW or screen.RED
 end
 
--- `who`: the names of the holders, as far as known; `columns`: of the terminal, nil: any number.
+-- `who`: the holders' names, as far as known; `columns`: width of the terminal, or nil for no
+-- limit.
 -- → lines
 return function(entries, who, columns)
   local rows = { { "KEY", "HOLDER", "HELD", "WAITERS", "WAIT", "TTL" } }

@@ -1,11 +1,11 @@
--- Takes and gives back a lock of each kind, for `holdfast doctor --try`.
+-- Acquires and releases a lock of each kind, for `holdfast doctor --try`.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
 local trial = {}
 
-local OF_LOCK = { token_ttl = 60 } -- seconds that a counter stays
+local OF_LOCK = { token_ttl = 60 } -- seconds that a fencing counter is kept
 
 -- → true | nil, message
 local function lock_once(lock)
@@ -29,7 +29,7 @@ local function set_once(object)
   return ok ~= nil or nil, message
 end
 
--- A semaphore's number has no TTL.
+-- Deletes the semaphore, whose number has no TTL.
 local function take_permit(client, key)
   local semaphore = client:semaphore(key, { permits = 1, token_ttl = OF_LOCK.token_ttl })
   local permit, message = semaphore:acquire(1, 0)
@@ -39,8 +39,8 @@ local function take_permit(client, key)
   return ok, why
 end
 
--- By the names of `holdfast acl`: function(client, key) → true | nil, message. A fence belongs to
--- data, and has none.
+-- kind, as named by `holdfast acl` -> function(client, key) → true | nil, message. Fences are not
+-- tried, because they belong to data.
 local TRIES = {
   lock = function(client, key) return lock_once(client:lock(key, OF_LOCK)) end,
   mutex = function(client, key) return lock_once(client:mutex(key, OF_LOCK)) end,
@@ -51,7 +51,8 @@ local TRIES = {
   plain_semaphore = function(client, key) return set_once(client:plain_semaphore(key)) end,
 }
 
--- Tries the kinds of `set` on this client's server, as a check of holdfast.command.checks.
+-- Tries the kinds of `set` on this client's server: a check, as described in
+-- holdfast.command.checks.
 function trial.run(client, set, add)
   for _, kind in ipairs(set.kinds) do
     local try = TRIES[kind[1]]

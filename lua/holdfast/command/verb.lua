@@ -12,8 +12,8 @@ local verb = {}
 local NO_SERVERS = { "servers", value = "URL,URL",
   help = "not supported: this verb works only with a single server" }
 
--- The options of a verb: its own, those for the address of the server (or, with self.of_servers,
--- the servers) and the connection, and more.
+-- Returns a verb's options: its own, those for the server (with self.of_servers, for several) and
+-- the connection, and `more`.
 function verb.options(self, own, more)
   local url, servers, _, ca, cert, key, credentials, tenant = unpack(settings.options)
   local shown = self.of_servers and servers or NO_SERVERS
@@ -29,17 +29,16 @@ local function check_servers(self, chosen)
   return true
 end
 
--- Whether a message about wrong options is to be JSON.
+-- Returns whether a message about wrong options must be JSON.
 local function wants_json(self, args)
   for _, option in ipairs(self.options) do
     if option[1] == "json" then return options.asks_for(args, "--json") end
   end
 end
 
--- Reads args by self.options, checks the number of words, and calls
--- body(client, given, words, out, chosen) on a client of the server; of several servers only with
--- self.of_servers.
--- → the exit code
+-- Reads args according to self.options, checks the number of words, and calls
+-- body(client, given, words, out, chosen) with a client of the server, or of several servers if
+-- self.of_servers is set. → the exit code
 function verb.run(self, name, args, least, most, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })
@@ -59,7 +58,7 @@ function verb.run(self, name, args, least, most, body)
   return exit
 end
 
--- → the exit code of a failure of the library, reported
+-- Reports a failure of the library. → its exit code
 function verb.failed(out, message, code)
   return out:fail(exits.of(code), code, message)
 end

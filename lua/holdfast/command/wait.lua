@@ -1,4 +1,4 @@
--- holdfast wait: waits until locks are free. It only reads, and takes no place in a queue.
+-- holdfast wait: waits until locks are free. It only reads, and does not join the queue.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -29,7 +29,7 @@ wait.examples = {
 
 local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two polls
 
--- → the entry of the first lock that is held, false: all are free | nil, message, code
+-- → the entry of the first held lock, or false if all are free | nil, message, code
 local function first_held(client, keys)
   for _, key in ipairs(keys) do
     local entry, message, code = locks.inspect(client, key)
@@ -53,8 +53,8 @@ local function still_held(client, entry, given, out)
   return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, times), who)
 end
 
--- An outage or a refusal in the middle of the wait is waited out.
--- → false: all are free | the entry of a lock that is held still | nil, message, code
+-- Polls until `till`. After the first reply it keeps polling during outages and temporary refusals.
+-- → false if all are free | the entry of a lock still held | nil, message, code
 local function watch(client, keys, till)
   local step, asked = FIRST_STEP, false
   while true do

@@ -1,9 +1,9 @@
--- Says what the command waits for: on a terminal in one line that stays alive, with --json as
--- events, with --verbose as lines.
+-- Shows what the command is waiting for: on a terminal in a line that is kept up to date, with
+-- --json as events, with --verbose as lines.
 --
--- A process of its own polls the server and writes, so nothing here delays the wait, a signal or
--- the job. On a terminal it writes once a second, elsewhere once a minute, and at once when the
--- wait is cut off.
+-- A child process polls the server and writes, so nothing here delays the wait, a signal or the
+-- job. It writes once a second on a terminal, elsewhere once a minute, and at once when the wait is
+-- cut off.
 
 local core = require "holdfast.core"
 local locks = require "holdfast.command.locks"
@@ -15,13 +15,13 @@ local texts = require "holdfast.text"
 
 local waiting = {}
 
-local SHORT = 0.5 -- seconds: a shorter wait is not reported
+local SHORT = 0.5 -- seconds; a shorter wait is not reported
 local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two lines
 local CHECK, CHECK_LEADER = 5, 2 -- seconds between two polls at most
-local AGAIN = 1 -- after a poll that failed: one alone says nothing
-local PATIENCE = 0.9 -- seconds for a reply, so that the line stays alive
-local NAP = 5 -- seconds after which it checks whether somebody still waits
-local ECHO = 3 -- columns that are left free: the terminal echoes ^C behind the line
+local AGAIN = 1 -- seconds between polls after a failure; a single failure is not reported
+local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
+local NAP = 5 -- seconds after which it checks whether the command is still waiting
+local ECHO = 3 -- columns left free, because the terminal echoes ^C after the line
 local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one poll reads
 
 -- ---- words ----
@@ -34,7 +34,7 @@ function waiting.place(number)
   return ("%d%s in line"):format(number, not is_teen and ORDINALS[number % 10] or "th")
 end
 
--- 0:09, 12:05, 1:02:03
+-- Formats a time as 0:09, 12:05 or 1:02:03.
 function waiting.clock(seconds)
   local whole = math.floor(seconds)
   local hours, minutes = math.floor(whole / 3600), math.floor(whole / 60) % 60
@@ -42,7 +42,7 @@ function waiting.clock(seconds)
   return ("%d:%02d"):format(minutes, whole % 60)
 end
 
--- The columns that a character takes at most: those of East Asia take two.
+-- Returns an upper bound for the columns of a character; East Asian ones take two.
 local function width_of(char)
   return #char > 2 and 2 or 1
 end
@@ -53,7 +53,7 @@ local function width(text)
   return sum
 end
 
--- Returns as much of the text as fits into that many columns.
+-- Returns as much of the text as fits into the columns.
 local function cut(text, columns)
   local parts, left = {}, columns
   for char in text:gmatch("[^\128-\191][\128-\191]*") do
@@ -64,7 +64,7 @@ local function cut(text, columns)
   return table.concat(parts)
 end
 
--- One line of at most that many columns; it is cut before the place and the time.
+-- Returns a line that fits into the columns, shortened before the place and the time.
 -- → the line, its width
 function waiting.line(subject, state, place, seconds, columns)
   local tail = (place and waiting.place(place) .. ", " or "") .. waiting.clock(seconds)
@@ -79,7 +79,7 @@ end
 
 -- ---- what is waited for ----
 
--- Each goal is a function of the client that polls.
+-- A goal is a function(client) that polls with this client.
 -- → { key, state, place, held_since = a time of core.now(), and for --json owner, who, count,
 -- token } | nil, message, code
 
@@ -89,7 +89,7 @@ local function state_of(entry, who, verb)
   return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
 
--- The holders' hosts and names; each holder is looked up once.
+-- Returns a function that looks up each holder's host and name only once.
 local function namer()
   local known = {}
   return function(client, owner)
@@ -114,8 +114,8 @@ local function place_in(client, entry, uuid)
   end
 end
 
--- Several locks are taken in this order, so the first one that is not held is waited for. `uuid` is
--- that of the client that waits; verb: "held", or "led".
+-- Several locks are acquired in order, so the wait is for the first one not held yet. `uuid`: the
+-- waiting client's; `verb`: "held" or "led".
 function waiting.for_locks(keys, kind, uuid, verb)
   local name, at = namer(), 1
   return function(client)
@@ -136,8 +136,7 @@ function waiting.for_locks(keys, kind, uuid, verb)
   end
 end
 
--- `first_held`: a function of the client.
--- → the entry of a lock that is held, false: all are free | nil, message, code
+-- `first_held(client)` → the entry of a held lock, or false if all are free | nil, message, code
 function waiting.for_free(keys, first_held)
   local name = namer()
   return function(client)
@@ -155,7 +154,7 @@ function waiting.for_latch(key)
   end
 end
 
--- ---- in the process of its own ----
+-- ---- in the child process ----
 
 local Report = {}
 Report.__index = Report
@@ -173,8 +172,8 @@ function Report:check()
   if found then self.told = false end
 end
 
--- Another leader is reported at once, if no line stays alive to show it. A new one may not have
--- published its name yet: then it is reported by the next poll.
+-- Reports a new leader at once, unless a live line shows it. If the leader has not published its
+-- name yet, the next poll reports it.
 function Report:note_leader()
   local found = self.found
   if not self.leads or self.is_live or not found.owner or found.owner == self.leader then return end
@@ -189,7 +188,8 @@ function Report:note_leader()
   }, ('"%s" is now %s'):format(output.printable(found.key), output.printable(found.state)))
 end
 
--- The wait goes on without the server: said once for each outage. A line that stays alive shows it.
+-- Reports, once per outage, that the wait continues without the server. A live line shows that
+-- anyway.
 function Report:tell()
   if self.is_live or self.told or self.failed < 2 then return end
   self.told = true
@@ -197,7 +197,7 @@ function Report:tell()
     ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
 end
 
--- For how many seconds the holder has held the lock by now | nil: not known
+-- → for how many seconds the holder has held the lock | nil if not known
 local function held_for(found)
   return found.held_since and core.now() - found.held_since
 end
@@ -209,7 +209,7 @@ function Report:line(columns)
   return waiting.line(self.subject(found.key), state, found.place, waited, columns)
 end
 
--- A terminal that has become narrower has broken the line that was drawn.
+-- Draws the line. If the terminal has become narrower, the old line takes up several rows.
 function Report:draw()
   local columns = select(2, process.size(2)) or 80
   local rows = math.max(math.ceil((self.drawn or 0) / columns), 1)
@@ -232,8 +232,8 @@ function Report:print()
   }, (self:line()))
 end
 
--- Naps until then. Draws the line again when the terminal has changed its size, or is this job's
--- again.
+-- Sleeps until `till`. Redraws the line when the terminal has changed its size or is in the
+-- foreground again.
 local function rest(self, till)
   while process.is_awaited() and core.now() < till do
     local name = process.wait(math.max(math.min(till - core.now(), NAP), 0))
@@ -244,7 +244,7 @@ end
 function Report:run()
   local period = self.is_live and ON_TERMINAL or ELSEWHERE
   local next_line = core.now() + SHORT
-  self.waiter:close() -- this process has inherited its connections
+  self.waiter:close() -- this process has inherited the client's connections
   self.client = assert(settings.client(self.chosen, {}))
   if self.is_live then process.catch("WINCH", "CONT") end
   local at = next_line
@@ -276,11 +276,11 @@ local function patient(chosen)
   return copy
 end
 
--- From now on, until waiting.finish, the command shows what it waits for. wait: { client = the one
--- that waits, seconds = for how long at most, since = core.now() when it began, chosen = what
--- settings.load gave, quiet, key = the first one, subject(key) → "waiting for …", poll = a goal of
--- those above, leads = whether it waits to lead: then it reports another leader, and says that it
--- is cut off even if it says nothing else; told = whether that was said before }
+-- From now on, until waiting.finish, the command shows what it is waiting for. `wait`: { client =
+-- the waiting one, seconds = its limit, since = core.now() when it began, chosen = from
+-- settings.load, quiet, key = the first key, subject(key) → "waiting for …", poll = a goal, leads =
+-- whether it waits to lead, which always reports new leaders and outages; told = whether an outage
+-- was reported before }
 function waiting.begin(out, wait)
   local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   local is_reported = out.json or out.verbose or is_live and not wait.quiet
@@ -295,7 +295,7 @@ function waiting.begin(out, wait)
   process.begin_report(function() report:run() end)
 end
 
--- Before any other output, and before the job starts.
+-- Must be called before any other output, and before the job starts.
 function waiting.finish()
   process.end_report()
 end

@@ -1,11 +1,11 @@
--- How many columns of a terminal a text takes: characters of East Asia and emoji take two, marks
--- that are put on the character before them none.
+-- How many columns of a terminal a string takes: East Asian characters and emoji take two,
+-- combining marks none.
 
 local texts = require "holdfast.text"
 
 local width = {}
 
--- first, last, first, last, … as Unicode has them, where a few that are not assigned do no harm
+-- first, last, first, last, … from Unicode; includes a few unassigned code points, which do no harm
 local WIDE = {
   0x1100, 0x115e, 0x231a, 0x231b, 0x2329, 0x232a, 0x23e9, 0x23ec, 0x23f0, 0x23f0, 0x23f3, 0x23f3,
   0x25fd, 0x25fe, 0x2614, 0x2615, 0x2648, 0x2653, 0x267f, 0x267f, 0x2693, 0x2693, 0x26a1, 0x26a1,
@@ -49,7 +49,7 @@ local function width_of(char)
   return is_in(WIDE, code) and 2 or 1
 end
 
--- Of a text as holdfast.text shows it.
+-- Returns the width of a string from holdfast.text.
 function width.of(text)
   if not text:find("[\128-\255]") then return #text end
   local sum = 0
@@ -57,7 +57,7 @@ function width.of(text)
   return sum
 end
 
--- Returns as much of the text as fits into that many columns.
+-- Returns as much of the text as fits into the columns.
 function width.cut(text, columns)
   local used, at = 0, 1
   for char in text:gmatch(CHARACTER) do
@@ -68,7 +68,7 @@ function width.cut(text, columns)
   return text:sub(1, at - 1)
 end
 
--- Returns as much of the end of the text as fits into that many columns.
+-- Returns as much of the end of the text as fits into the columns.
 local function last(text, columns)
   local left = width.of(text)
   for at, char in text:gmatch("()(" .. CHARACTER .. ")") do
@@ -78,7 +78,7 @@ local function last(text, columns)
   return ""
 end
 
--- Returns the text, or its beginning and its end with "…" between them, in that many columns.
+-- Returns the text if it fits into the columns, or its beginning and end with "…" between them.
 function width.middle(text, columns)
   if width.of(text) <= columns then return text end
   local first = width.cut(text, math.ceil((columns - 1) / 2))

@@ -1,4 +1,4 @@
--- What `run` and `lead` have in common: the command that runs under a lock, and its reports.
+-- What `run` and `lead` share: the command that runs under a lock, and its reports.
 
 local client = require "holdfast.client"
 local core = require "holdfast.core"
@@ -22,14 +22,14 @@ work.pass_url = {
   "pass-url", help = "pass the server's user and password to the command in HOLDFAST_URL or HOLDFAST_SERVERS",
 }
 
--- The line that was probably meant: the first word is the key.
+-- Suggests a command line, assuming that the first word is the key.
 local function with_marker(words, verb)
   if #words < 2 then return ("; use holdfast %s KEY -- command"):format(verb) end
   return ("; did you mean holdfast %s %s -- %s%s?"):format(verb, words[1], words[2],
     words[3] and " …" or "")
 end
 
--- `words`: KEYs; `rest`: the words behind --. → the words of the command | nil, message
+-- `words`: KEYs; `rest`: the words after --. → the words of the command | nil, message
 local function command_of(given, words, rest, verb)
   if given.command and rest then return nil, "give either -c or a command after --, not both" end
   if given.command then return { "/bin/sh", "-c", given.command } end
@@ -38,7 +38,7 @@ local function command_of(given, words, rest, verb)
   return rest
 end
 
--- → the plan of a verb with these options that runs a command | nil, message
+-- Reads the arguments of a verb that runs a command. → its plan | nil, message
 function work.read(known, args)
   local given, words, rest = options.read(known, args, 2)
   if not given then return nil, words end
@@ -74,7 +74,7 @@ function work.client(plan, out)
   if not plan.crash_release then return target.client(plan) end
   local made, message = target.client(plan, { crash_release = true, on_event = listener(out) })
   if not made then return nil, message end
-  -- what the job starts may use this client's owner: waiters free only what is held once
+  -- the job's children may use this client's owner; waiters free only a lock that is held once
   client.defaults(made).crash_release = nil
   return made
 end
@@ -86,8 +86,9 @@ local AT_LOSS = {
   running = "the job keeps running",
 }
 
--- Says that the job cannot be signalled; `name`: by a signal that should have ended it. While
--- nothing has gone wrong only a person or a log gets it: cron mails what it reads.
+-- Reports processes of the job that cannot be signalled. `name`: the signal that should have ended
+-- them, or nil. As long as nothing is wrong, only a terminal or a log gets the report, since cron
+-- mails any output.
 local function report_refused(plan, out, pids, name)
   local who = (#pids == 1 and "the job's process %d belongs" or "the job's processes %s belong")
     :format(#pids == 1 and pids[1] or table.concat(pids, ", "))
@@ -107,7 +108,7 @@ local function report_no_terminal(out, ending)
   out:problem("no_terminal", {}, "the job waits for the terminal, which no shell is left to give; " .. ending)
 end
 
--- For job.run: the command of the plan under the locks of the holding.
+-- Returns the plan for job.run: runs the command under the locks of the holding.
 function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
@@ -130,7 +131,7 @@ function work.plan(plan, held, out)
   }
 end
 
--- The exit code of a result of job.run.
+-- Returns the exit code for a result of job.run.
 function work.exit_of(result, plan, held, out)
   if result.signal then return held:failed(result.signal, "signal") end
   if result.error then

@@ -1,10 +1,10 @@
 -- What all event loops share: how an operation of the core begins, how its caller waits, and how it
 -- ends.
 --
--- A client has one pump. While something is under way, the pump has a task: a coroutine of the loop
--- that does what is due and wakes the callers whose operations have ended. Only the task keeps the
--- client from being collected. The loop's `io` has the connections: see holdfast.loop.descriptors
--- and holdfast.loop.cosockets.
+-- Each client has a pump. While anything is in progress, the pump has a task: a coroutine of the
+-- loop that does what is due and wakes the callers whose operations have ended. Only the task
+-- anchors the client. The loop's `io` has the connections: see holdfast.loop.descriptors and
+-- holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
@@ -23,7 +23,7 @@ local pump = {}
 -- client -> pump; only a pump with a task knows its client
 local pumps = setmetatable({}, { __mode = "k" })
 
--- The loop's pump of this client; a child of a fork has its own.
+-- Returns the client's pump in this loop. A forked child gets a new one.
 function pump.of(client, loop)
   local self, process = pumps[client], loop.process and loop.process()
   if self and self.process == process then return self end
@@ -36,7 +36,7 @@ function pump.of(client, loop)
   return self
 end
 
--- Like the core's messages, these name the key and the server.
+-- Returns a message that names the key and the server, like the core's messages.
 local function cannot(kind, lock, why)
   local verb, server = core.operations[kind], core.client.server(raw.data(lock).client)
   local key = (kind == "ping" or kind == "command") and ""
@@ -46,12 +46,12 @@ end
 
 -- ---- waiters ----
 
--- A loop that raises an error here must not keep the others from being woken.
+-- Fires a signal. An error that the loop raises must not keep other callers from being woken.
 local function fire(self, signal)
   self.loop.report(pcall(signal.fire, signal))
 end
 
--- Wakes the caller of this waiter's operation, once for each signal.
+-- Wakes the caller of this waiter's operation, once per signal.
 local function wake(self, waiter)
   local of = waiter.main or waiter
   if of.fired then return end
@@ -59,15 +59,15 @@ local function wake(self, waiter)
   fire(self, of.ready)
 end
 
--- → the loop's signal | nil, why it has none
+-- → a new signal | nil, why the loop cannot create one
 local function new_signal(loop)
   local made, signal = pcall(loop.signal)
   if made then return signal end
   return nil, text(signal)
 end
 
--- The operations in `done` have ended: wakes their callers. A caller may run at once and begin
--- other operations.
+-- Wakes the callers of the operations in `done`, which have ended. A caller may run at once and
+-- begin other operations.
 function pump.wake_done(self)
   local done, waiting = self.done, self.waiting
   if not done[1] then return end
@@ -87,7 +87,7 @@ end
 local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
 local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
--- Abandons what runs beside the operation of this waiter.
+-- Abandons the operation that runs beside this waiter's.
 local function end_beside(self, waiter)
   local beside = waiter.beside
   waiter.beside = false
@@ -97,8 +97,8 @@ local function end_beside(self, waiter)
   beside.op:abandon()
 end
 
--- The caller of this operation is gone: abandons it, with the lock that it may have got. `why`: for
--- a caller that goes on nevertheless.
+-- Abandons an operation whose caller is gone, with the lock that it may have acquired. `why`: a
+-- message for a caller that continues nevertheless.
 function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
@@ -107,15 +107,16 @@ function pump.abandon(self, number, waiter, why)
   end_beside(self, waiter)
 end
 
--- Whether the caller was woken and has not gone on since: it was cancelled, which its coroutine's
--- status does not show. The loop may be late, so it must have run since a first check.
+-- Returns whether the caller was woken but has not continued, so it must have been cancelled, which
+-- its coroutine's status does not show. The loop may be late, so this takes two checks, a second
+-- apart.
 local function is_overdue(waiter)
   if not waiter.done then return false end
   waiter.seen_at = waiter.seen_at or now()
   return now() >= waiter.seen_at + CHECK_EVERY
 end
 
--- Abandons the waits of callers that are gone, so that the next waiter gets the lock.
+-- Abandons the waits of callers that are gone, so that the next waiter can have the lock.
 local function abandon_dead(self)
   local is_there = self.loop.owner.living()
   for number, waiter in pairs(self.waiting) do
@@ -136,7 +137,8 @@ local function has_ended(self, client)
   return self.loop.is_over(self, client, operations, held, leaving)
 end
 
--- Whether the task may end: nothing is under way, and no caller has gone without what it was given.
+-- Returns whether the task may end: nothing is in progress, and no result is left of a caller that
+-- is gone.
 local function may_end(self, task)
   if not has_ended(self, self.client) then return false end
   if not next(self.waiting) then return true end
@@ -148,7 +150,8 @@ end
 local listeners = {} -- functions (client, last)
 
 -- From now on the task of each client calls listener(client, last) whenever it has done what was
--- due; `last`: the task ends. A listener does not wait. An error is reported.
+-- due.
+-- `last`: the task is ending. A listener must not wait. Its errors are reported.
 function pump.listen(listener)
   listeners[#listeners + 1] = listener
 end
@@ -157,14 +160,15 @@ local function notify_listeners(self, last)
   for _, listener in ipairs(listeners) do self.loop.report(pcall(listener, self.client, last)) end
 end
 
-local notifiers = {} -- of holdfast.notifier
+local notifiers = {} -- objects of holdfast.notifier
 
 -- From now on the tasks check whether this notifier has something to report.
 function pump.add_notifier(notifier)
   notifiers[#notifiers + 1] = notifier
 end
 
--- The task must not wait for the user's functions, which may need it: another coroutine calls them.
+-- A new coroutine calls the user's functions. The task must not wait for them, since they may need
+-- it.
 local function notify_soon(self, notifier)
   local loop = self.loop
   notifier.comes_by = now() + loop.comes_within
@@ -192,8 +196,8 @@ local function fetch_for(client, loop, link)
   end)
 end
 
--- The task must not wait for the user's function, which may need the loop: another coroutine calls
--- it. Under ngx_lua the reader of the link does.
+-- A new coroutine calls the user's function. The task must not wait for it, since it may need the
+-- loop. Under ngx_lua the link's reader calls it instead.
 local function fetch_credentials(self)
   local client, loop = self.client, self.loop
   if not loop.settings.looped or not credentials.has(client) then return end
@@ -204,7 +208,7 @@ local function fetch_credentials(self)
   end
 end
 
--- Whether the task is to leave its work to a new one.
+-- Returns whether a new task should take over the work.
 local function is_worn(self)
   local io = self.loop.io
   return io.is_worn and not self.closing and io.is_worn(self)
@@ -232,7 +236,7 @@ local function tend(self, task)
   until self.task ~= task
 end
 
--- Does not wait, so no operation can begin in between.
+-- Ends the task. Does not wait, so no operation can begin in between.
 local function stop(self)
   local client, ended = self.client, self.ended
   notify_listeners(self, true)
@@ -244,18 +248,18 @@ local function stop(self)
   if self.loop.check() then notify_due(self) end
 end
 
--- Whether no task works, however often one is started.
+-- Returns whether every new task fails.
 local function is_broken(self)
   return not self.task and self.failures >= MOST_FAILURES
 end
 
--- Another task goes on with what is under way, unless a process that exits has no time left for it.
+-- Starts a new task for what is still in progress, unless the process exits and has no time left.
 local function go_on(self, client)
   if is_broken(self) or self.closing or not is_busy(client) then return end
   if not has_ended(self, client) then pump.start_for_nobody(self, client) end
 end
 
--- A caller may run at once, and change what waits.
+-- Wakes all callers. One may run at once and change the table of waiters, hence the copy.
 local function wake_all(self)
   local numbers = {}
   for number in pairs(self.waiting) do numbers[#numbers + 1] = number end
@@ -287,21 +291,21 @@ local function run(self, task)
   go_on(self, client)
 end
 
--- → true | nil, why there is no task to work in
+-- Starts a task unless there is one. → true | nil, why there is none
 function pump.start(self, client)
   if self.task then return true end
   local task = {}
   self.task, self.client, self.comes_by, self.idle_until = task, client, now()
     + self.loop.comes_within, nil
   self.why = nil
-  -- it may begin to run at once, and end
+  -- the task may run, and even end, at once
   local begun, message = self.loop.begin(self, function() run(self, task) end)
   if begun and (self.task or not self.why) then return true end
   if not begun then self.task, self.client, self.why = nil, nil, message end
   return nil, self.why
 end
 
--- Call it after a change of the core.
+-- Must be called after every change of the core's state.
 local function advance(self)
   if self.client then self.loop.io.advance(self) end
 end
@@ -316,10 +320,9 @@ local function is_late(self)
   return self.task ~= nil and now() > self.comes_by
 end
 
--- Starts the task again for waiters if it does not begin, or has ended with an error. The loop may
--- have been delayed, so only the second task that does not begin in time counts as a failure. Of
--- those that end with an error before they have waited, the third one does.
--- → true | nil, why there is no task to work in
+-- Starts the task again for a waiter, if it has not begun or has ended with an error. The loop may
+-- have been delayed, so it is a failure only if a second task does not begin in time, or a third
+-- one in a row ends with an error before it has waited. → true | nil, why there is no task
 local function revive(self, client, waiter)
   if is_broken(self) then return nil, self.why end
   if is_late(self) then
@@ -344,14 +347,15 @@ end
 
 -- ---- operations ----
 
-local BLOCKED = 0.02 -- a wait that ends this many seconds late: something blocked the loop
+local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blocked the loop
 
--- Of calls that have ended: { op, ready, fired, owner, done, seen_at, late, abandoned, gives_way,
--- beside, main };
--- `seen_at`: when the task first saw that it had been woken and had not gone on; `abandoned`: why;
--- `gives_way`: the term that is waited for; its leader's resignation ends the wait, and so does the
--- end of nginx's worker; `fired`: whether its signal `ready` was; `beside`: the waiter of what runs
--- beside the operation; `main`: there the waiter of the operation, whose signal wakes the caller.
+-- Unused waiters, of calls that have ended: { op, ready, fired, owner, done, seen_at, late,
+-- abandoned, gives_way, beside, main }
+-- `fired`: whether the signal `ready` was fired; `seen_at`: when a check first found that the
+-- caller was woken but had not continued; `abandoned`: why; `gives_way`: the term for which it
+-- waits, until the leader resigns or nginx's worker exits; `beside`: the waiter of the operation
+-- that runs beside;
+-- `main`: in that waiter, the waiter whose signal wakes the caller.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
@@ -363,7 +367,7 @@ local function new_waiter()
   return waiter
 end
 
--- Its operation is finished.
+-- Keeps a waiter for reuse, after its operation has finished.
 local function spare_waiter(waiter)
   if waiter.abandoned or #spare >= MOST_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
@@ -375,13 +379,13 @@ local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
 end
 
--- Begins the next operation beside that of this waiter: see driver.run_beside. It gets the results
--- of the one before.
+-- Begins the next operation beside this waiter's (see driver.run_beside). `...`: the results of the
+-- previous one.
 local function begin_beside(self, lock, waiter, ...)
   local loop, beside = self.loop, new_waiter()
   local kind, seconds, record = raw.data(lock).beside(...)
   notify_due(self)
-  if not kind then return end -- the wait was ended
+  if not kind then return end -- the wait has ended
   beside.op, beside.number = raw.begin(lock, kind, seconds, record, beside.op or nil)
   beside.main, beside.ready, beside.owner = waiter, waiter.ready, waiter.owner
   waiter.beside, self.waiting[beside.number] = beside, beside
@@ -399,13 +403,13 @@ local function tend_beside(self, lock, waiter)
   spare_waiter(beside)
 end
 
--- The loop was blocked, so the task could not run: it gets its time again.
+-- The loop was blocked, so the task could not run, and gets more time.
 local function excuse(self)
   if self.comes_by ~= math.huge then self.comes_by = now() + self.loop.comes_within end
 end
 
--- Waits for the operation's end. The loop may end the wait by an error, after which the coroutine
--- goes on: then the operation is abandoned. → whether the signal has fired
+-- Waits for the end of the operation. If the loop ends the wait with an error, abandons the
+-- operation and raises the error. → whether the signal has fired
 local function await(self, waiter, number)
   local ready = waiter.ready
   local seconds = self.comes_by == math.huge and CHECK_EVERY or self.loop.comes_within
@@ -421,7 +425,7 @@ local function await(self, waiter, number)
   error(fired, 0)
 end
 
--- → true | nil, why, code
+-- Waits until the operation is over. → true | nil, why, code
 local function wait(self, data, lock, kind, waiter, number)
   local client, loop = data.client, self.loop
   local over, alive, message
@@ -437,7 +441,7 @@ local function wait(self, data, lock, kind, waiter, number)
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
-    -- the task has ended before its work, or what runs beside is over
+    -- the task has ended too early, or the operation that runs beside is over
     if fired and not over then
       alive, message = new_signal(loop)
       waiter.ready, waiter.fired = alive or waiter.ready, false
@@ -455,7 +459,7 @@ local function wait(self, data, lock, kind, waiter, number)
   return nil, no_task(self, message), "unreachable"
 end
 
--- Returns the level, as for error, of the first function of Lua that is not holdfast's.
+-- Returns the level, as for error, of the first Lua function that is not holdfast's.
 local function level_of_caller()
   local here = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
   for level = 2, 20 do
@@ -467,7 +471,7 @@ local function level_of_caller()
   return 1
 end
 
--- Raises an error at the line of the first caller that is not holdfast.
+-- Raises an error that blames the first caller outside holdfast.
 function pump.raise(message)
   error(message, level_of_caller())
 end
@@ -475,8 +479,8 @@ end
 local RESUMED = "holdfast: a coroutine that was waiting for the server was resumed, but not by"
   .. " the event loop (for example, because a `for` loop used the coroutine as an iterator)"
 
--- Raises an error at the line of the caller, whose coroutine was resumed before its wait was over.
--- `advice`: what to do, behind the text; nil: none.
+-- Raises an error that blames the caller, whose coroutine was resumed before its wait was over.
+-- `advice`: the end of the message, or nil.
 function pump.raise_resumed(advice)
   pump.raise(RESUMED .. (advice or ""))
 end
@@ -488,8 +492,7 @@ local function check(loop, kind)
     :format(core.operations[kind], where))
 end
 
--- Drives the operation of this call on this lock, which has begun, to its end.
--- → the operation's results
+-- Drives the operation of a call, which has begun, to its end. → the operation's results
 local function drive(self, data, lock, kind, waiter, number, done)
   local client, loop, op = data.client, data.loop, waiter.op
   local needs_no_task = kind ~= "release" or self.closing
@@ -515,7 +518,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
   return op:finish()
 end
 
--- The call has ended with these results.
+-- Called when a call has ended with these results.
 local function settle(self, lock, kind, waiter, ...)
   self.loop.owner.settle(self, lock, kind, waiter.owner, (...))
   spare_waiter(waiter)
@@ -531,7 +534,7 @@ local function enter(data, kind)
   return self, waiter
 end
 
--- Does what the core's blocking call does, while only the caller's coroutine waits. `data`: the
+-- Does the same as the core's blocking call, but only the caller's coroutine waits. `data`: the
 -- lock's.
 function pump.call(data, lock, kind, seconds, record)
   local self, waiter = enter(data, kind)
@@ -546,7 +549,7 @@ local function settle_all(self, locks, kind, owner, ...)
   return ...
 end
 
--- The same for several locks of one client in one step: "acquire" or "release".
+-- Acquires or releases several locks of one client atomically. `kind`: "acquire" or "release".
 function pump.call_all(locks, kind)
   local lock = locks[1]
   local data = raw.data(lock)
@@ -557,7 +560,7 @@ function pump.call_all(locks, kind)
     drive(self, data, lock, kind, waiter, number, done))
 end
 
--- Begins a release or a complete without waiting for it. A failure is reported.
+-- Starts a release or a complete without waiting for it. Reports a failure.
 function pump.detach(lock, kind, seconds, record)
   local data = raw.data(lock)
   local self = pump.of(data.client, data.loop)
@@ -585,7 +588,7 @@ function pump.command(client, loop, words, node, within)
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 
--- → whether the close is done: there is nothing to release, and no task
+-- → whether the client is closed, because there was nothing to release, and no task
 function pump.begin_close(self, client)
   if next(self.waiting) then abandon_dead(self) end
   engine.close(client)
@@ -594,7 +597,7 @@ function pump.begin_close(self, client)
   return true
 end
 
--- Waits at most `patience` seconds for the server, if the caller can wait.
+-- Closes the client. If the caller can wait, waits up to `patience` seconds for the server.
 function pump.close(client, loop, patience)
   local self, till = pump.of(client, loop), now() + patience
   self.closing, self.close_by = true, till
@@ -615,7 +618,7 @@ function pump.close(client, loop, patience)
   end
 end
 
--- Ends the wait that gives way for this term. The task has begun already: it leaves the queue.
+-- Ends the wait that gives way for this term. The task, which is running, leaves the queue.
 function pump.interrupt(self, term)
   for number, waiter in pairs(self.waiting) do
     if waiter.gives_way == term then
@@ -626,7 +629,7 @@ function pump.interrupt(self, term)
   end
 end
 
--- Abandons the calls that wait and that is_meant(waiter) selects; `touched` gets their clients.
+-- Abandons the waiting calls that is_meant(waiter) selects, and adds their clients to `touched`.
 function pump.abandon_all(is_meant, touched, why)
   for client, self in pairs(pumps) do
     for number, waiter in pairs(self.waiting) do

@@ -1,8 +1,8 @@
--- Tests without a server: clients whose servers and clock are in this process. See
+-- For tests without a server: clients whose servers and clock are in this process. See
 -- docs/how-to/testing.md.
 --
--- The core and the programs are those of every client. Calls block, as with the driver "posix", and
--- while one waits, the clock moves from one thing that is due to the next.
+-- The core and the programs are the same as for all clients. Calls block, like with the driver
+-- "posix". While a call waits, the clock jumps from one due event to the next.
 
 require "holdfast"
 
@@ -44,8 +44,8 @@ local function is_endless(kind, seconds, lock)
   return WAITS[kind] and (seconds or data(lock).wait) == math.huge
 end
 
--- → a function that says whether the operation is over. Meanwhile it runs what driver.run_beside
--- asks for.
+-- → a function that returns whether the operation is over, and runs the operations that
+-- driver.run_beside requests
 local function ending_of(op, lock)
   local beside = lock and data(lock).beside
   if not beside then return function() return op:is_done() end end
@@ -64,19 +64,19 @@ local function ending_of(op, lock)
   end
 end
 
--- `lock`: of an acquire, else nil
+-- `lock`: for an acquire, else nil
 local function finish(op, by, lock)
   local ran, over = pcall(world.run_until, ending_of(op, lock), by)
   if ran and over then return op:finish() end
   op:abandon()
-  world.advance(0) -- it leaves the queue
+  world.advance(0) -- lets it leave the queue
   if not ran then error(over, 0) end
   pump.raise(FOREVER)
 end
 
 local STOPPED = "holdfast.testing: testing.lose has stopped the process of this client for the moment"
 
--- What the calls before have left for the background is done first.
+-- Begins a call. Work that earlier calls left in the background is done first.
 local function enter(lock)
   if world.is_frozen(data(lock).client) then pump.raise(STOPPED) end
   world.advance(0)
@@ -93,7 +93,7 @@ local function call(lock, kind, seconds, record)
   return finish(op, by, kind == "acquire" and lock)
 end
 
--- In place of the functions of the pump with these names.
+-- These functions replace the pump's functions with the same names.
 local instead = {}
 loop.instead = instead
 
@@ -110,7 +110,7 @@ function instead.detach(lock, kind, seconds, record)
   loop.report(call(lock, kind, seconds, record))
 end
 
--- What was begun in the background is done at once, as far as it can be.
+-- Does the work that was begun in the background at once, as far as possible.
 function instead.start_for_nobody()
   world.advance(0)
   return true
@@ -123,7 +123,7 @@ function instead.close(client, _, patience)
   core.client.close(client, 0)
 end
 
--- Where these functions of the pump find the loop in their arguments.
+-- How to find the loop in the arguments of these functions of the pump.
 local LOOP_IN = {
   call = function(of) return of.loop end,
   call_all = function(list) return data(list[1]).loop end,
@@ -141,7 +141,7 @@ local function replace(name, loop_in)
   end
 end
 
--- Once, however often this module is loaded: busted does so for each file.
+-- Replaces them only once, although busted loads this module for each file.
 if not pump.has_replaced then
   pump.has_replaced = true
   for name, loop_in in pairs(LOOP_IN) do replace(name, loop_in) end
@@ -174,15 +174,15 @@ local function new(given, level)
   return client
 end
 
--- A client whose server is in this process. All clients with one server share it, whatever their
--- URLs are; each of several `servers` is one of its own.
+-- Creates a client whose server is in this process. All clients with a single server share it,
+-- whatever their URLs are; with `servers`, each entry is a server of its own.
 ---@param opts? holdfast.client_options without driver
 ---@return holdfast.client client
 function testing.client(opts)
   return (new(check_options(opts, 2), 2)) -- no tail call: the level counts this function
 end
 
--- Closes all of these clients, and empties and repairs the servers. The clock goes on.
+-- Closes all these clients, and empties and repairs the servers. Does not reset the clock.
 function testing.reset()
   world.reset()
 end
@@ -195,7 +195,7 @@ local function check_seconds(value)
   end
 end
 
--- Lets this time pass: locks are renewed, leases end, functions of testing.after are called.
+-- Lets time pass: locks are renewed, leases end, functions of testing.after are called.
 ---@param seconds number
 function testing.advance(seconds)
   options.argument(seconds, check_seconds, "testing.advance", "seconds", 2)
@@ -203,7 +203,7 @@ function testing.advance(seconds)
   loss.notify()
 end
 
--- Calls fn() in a coroutine of its own when this time has passed, also while another call waits.
+-- Calls fn() in a new coroutine after this time, even while another call is waiting.
 ---@param seconds number
 ---@param fn fun()
 function testing.after(seconds, fn)
@@ -214,14 +214,14 @@ end
 
 -- ---- trouble ----
 
-local BEHIND = 0.02 -- the server ends a lease later than its holder: by less than this part of it
+local BEHIND = 0.02 -- the server ends a lease later than its holder, by less than this fraction
 
--- Seconds until the lease of a hold has ended for everybody.
+-- Returns the seconds until the lease of a hold has ended for everybody.
 local function lease_of(lock)
   return raw.remaining(lock) * (1 + BEHIND) + BEHIND
 end
 
--- The handles by which somebody else has taken a lock.
+-- client -> the handle by which it has taken a lock, so that neither is collected
 local strangers = setmetatable({}, { __mode = "k" })
 
 local function delete(lock)
@@ -267,8 +267,8 @@ local function check_lock(value)
   if not driver.lock.is_held(value) then return "one that this coroutine holds", "", "one that it does not" end
 end
 
--- Loses a lock, as it happens for this reason. "expired" and "unreachable" let its lease pass,
--- "max_hold" its bound.
+-- Makes the lock get lost for this reason. "expired" and "unreachable" let its lease pass,
+-- "max_hold" its limit.
 ---@param lock holdfast.lock | holdfast.permit | holdfast.term held by the calling coroutine
 ---@param reason holdfast.lost_reason
 function testing.lose(lock, reason)
@@ -289,15 +289,15 @@ end
 
 local check_failure = options.one_of("unreachable", "silent", "denied")
 
--- From now on the servers are away: "unreachable": they refuse connections; "silent": they do not
--- answer; "denied": they refuse each program for a missing right.
+-- From now on the servers fail. "unreachable": they refuse connections; "silent": they do not
+-- reply; "denied": they refuse every program because of a missing right.
 ---@param how "unreachable" | "silent" | "denied"
 function testing.fail(how)
   options.argument(how, check_failure, "testing.fail", "how", 2)
   world.fail(how)
 end
 
--- Ends what testing.fail has begun.
+-- Ends the failure that testing.fail began.
 function testing.recover()
   world.fail(nil)
 end

@@ -1,29 +1,29 @@
 -- A small Redis in memory: one process, no sockets, no clock of its own. It runs the programs of
--- csrc/programs unchanged, under a time that the caller gives, and answers as redis-server 7.0
--- does; spec/redis_diff_spec.lua holds it to that.
+-- csrc/programs unchanged, at a time that the caller provides, and replies like redis-server 7.0;
+-- spec/redis_diff_spec.lua verifies that.
 --
--- One command runs at a time, and time stands still while it runs. Expired keys are gone for
--- everyone who looks. Messages leave after the command that sent them, before its reply. What the
--- real server can do and this one cannot raises, it never gets an invented reply.
+-- One command runs at a time, and time stands still meanwhile. Expired keys are gone for every
+-- reader. Messages leave after the command that sent them, before its reply. A feature of the real
+-- server that is missing here raises an error; it never gets an invented reply.
 --
---   local server = Redis.new { now = function() return microseconds end, password = text | nil }
---   local client = server:connect(function(bytes) ... end, function() ... end)   -- messages;
---     closed by the server
+--   local server = Redis.new { now = function() return microseconds end, password = string | nil }
+--   local client = server:connect(on_message, on_close)
 --   client:feed(bytes) → reply bytes        client:call { "GET", key } → reply as in
 --                                           holdfast.testing.redis.resp
 --   client:close()                          server:restart { keep_data = boolean }
 --
--- server.faults: oom, readonly, misconf, noreplicas, loading, busy, noauth (booleans),
---   deny = { get = true, ["client|list"] = true },
---   deny_channels (boolean): from then on commands are refused as the real server would.
--- server.password, server.old_password: each is valid.
--- server.replaced[name] = function(run, client, args): takes the place of a command, to see who
--- notices. server.own[NAME] = function(client, args) → reply: a command that a replica, a Sentinel
--- or a node of a cluster has. server.redirect = function(client, command, args) → error text | nil:
--- why a node of a cluster does not do it. server.is_replica: writes are refused. server.on_write =
--- function(client): a command has changed something.
---
--- A command of `own` that returns Redis.BLOCKED holds its client up until client:unblock(reply).
+-- A server has these fields:
+--   faults            what makes it refuse commands like the real one: oom, readonly, misconf,
+--                     noreplicas, loading, busy, noauth, deny_channels (booleans),
+--                     deny = { get = true, ["client|list"] = true }
+--   password, old_password  both are valid
+--   replaced[name]    function(run, client, args) that replaces a command, to see who notices
+--   own[NAME]         function(client, args) → reply: a command of a replica, a Sentinel or a node
+--                     of a cluster; if it returns Redis.BLOCKED, the client waits until
+--                     client:unblock(reply)
+--   redirect          function(client, command, args) → why a cluster's node refuses it | nil
+--   is_replica        whether writes are refused
+--   on_write          function(client), called when a command has changed something
 
 local Keyspace = require "holdfast.testing.redis.keyspace"
 local admin = require "holdfast.testing.redis.admin"
@@ -48,7 +48,7 @@ local REFUSED = {
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
 }
 
--- { run, arity, name, subcommands, and the flags: w writes, m needs memory, s not in scripts, a
+-- { run, arity, name, subcommands, and flags: w writes, m needs memory, s not in scripts, a allowed
 -- before AUTH, l while loading, p while subscribed, b while a script hangs, c names channels }
 local commands = {}
 
@@ -101,7 +101,7 @@ function Server:read_clock()
   self.now_us = math.floor(self.clock())
 end
 
--- The server's time in ms, as of the running command.
+-- Returns the server's time in ms, which is the running command's.
 function Server:now_ms()
   return math.floor(self.now_us / 1000)
 end
@@ -119,7 +119,7 @@ function Server:flush()
   for _, keyspace in pairs(self.databases) do keyspace.entries = {} end
 end
 
--- The connected clients, oldest first.
+-- Returns the connected clients, oldest first.
 function Server:clients()
   local list = {}
   for _, client in pairs(self.connected) do list[#list + 1] = client end
@@ -139,7 +139,8 @@ function Server:info()
   }, "\r\n")
 end
 
--- on_message(bytes): what the server sends by itself. on_close(): it has ended the connection.
+-- on_message(bytes) gets what the server sends without a request. on_close() is called when the
+-- server ends the connection.
 function Server:connect(on_message, on_close)
   self.last_id = self.last_id + 1
   local client = setmetatable({
@@ -153,7 +154,7 @@ function Server:connect(on_message, on_close)
   return client
 end
 
--- Ends all connections and forgets all scripts, without keep_data all keys.
+-- Ends all connections and forgets all scripts and, without keep_data, all keys.
 function Server:restart(options)
   for _, client in ipairs(self:clients()) do client:drop() end
   self.scripts, self.outbox = {}, {}
@@ -184,7 +185,7 @@ local function subcommand(command, args)
     args[1]:upper())
 end
 
--- server.lacks: names of commands and subcommands that its version does not know.
+-- server.lacks: the set of commands and subcommands that the server's version does not know.
 local function is_lacking(server, args)
   local lacks = server.lacks
   return lacks and (lacks[args[1]:upper()] or args[2] and lacks[args[2]:upper()])
@@ -245,8 +246,8 @@ local function refusal_in_script(state, command)
   return nil
 end
 
--- Those that found nothing to do, and so have nothing for a replica. idle: what a command says of
--- that by itself, nil: its reply tells
+-- Returns whether a command changed nothing, so that a replica need not get it. `idle`: the
+-- command's own answer, or nil if its reply tells.
 local function is_idle(command, reply, idle)
   if idle ~= nil then return idle end
   if type(reply) == "table" then return reply.err ~= nil end
@@ -254,7 +255,7 @@ local function is_idle(command, reply, idle)
   return not keeps and (reply == 0 or reply == false)
 end
 
--- → reply, an error reply included
+-- → reply, which may be an error
 local function perform(command, client, args)
   local ok, reply, idle
   local instead = client.server.replaced[command.name]
@@ -273,8 +274,8 @@ local function perform(command, client, args)
   error(reply, 0)
 end
 
--- state: what the running script sees as its client, and `wrote`: a script that has written is only
--- stopped by a lack of rights, and on a replica.
+-- `state`: the running script's client, with the field `wrote`. A script that has written is
+-- stopped only by a missing right, or on a replica.
 function Server.execute_in_script(state, args)
   local command, kind = lookup(state.server, args)
   if not command then
@@ -327,7 +328,7 @@ function Client:subscribed()
   return #self.channels + #self.patterns + #self.shards > 0
 end
 
--- One command. → reply; nil on a closed connection
+-- Runs a command. → reply | nil on a closed connection
 function Client:call(args)
   if self.closed then return nil end
   local reply = execute(self, args)
@@ -336,7 +337,7 @@ function Client:call(args)
   return type(reply) == "table" and reply.many or reply
 end
 
--- Bytes of a client, in any cuts. → the bytes of all replies that they led to
+-- Takes bytes of a client, cut anywhere. → the bytes of all replies
 function Client:feed(bytes)
   if self.closed then return "" end
   self.requests:feed(bytes)
@@ -359,14 +360,14 @@ function Client:feed(bytes)
   return table.concat(out)
 end
 
--- The reply to what has held it up, and what it has sent since.
+-- Sends the reply that the client has waited for, and replies to what it has sent since.
 function Client:unblock(reply)
   if self.closed or not self.blocked then return end
   self.blocked = false
   self.on_message(resp.encode(reply) .. self:feed(""))
 end
 
--- The client goes away.
+-- The client closes the connection.
 function Client:close()
   if self.closed then return end
   self.closed = true
@@ -374,7 +375,7 @@ function Client:close()
   self.server.connected[self.id] = nil
 end
 
--- The server ends the connection.
+-- The server closes the connection.
 function Client:drop()
   if self.closed then return end
   self:close()

@@ -1,7 +1,7 @@
--- What is around the clients of a test: a clock, small servers, and connections without delay.
+-- The environment of a test's clients: a clock, small servers, and connections without delay.
 --
--- The clock moves only while a call waits, and when the test moves it: from one thing that is due
--- to the next. Nothing sleeps or blocks, and no two things happen at once.
+-- The clock moves only while a call waits, and when the test moves it: from one due event to the
+-- next. Nothing sleeps or blocks, and no two things happen at once.
 
 local core = require "holdfast.core"
 local credentials = require "holdfast.credentials"
@@ -9,20 +9,20 @@ local Redis = require "holdfast.testing.redis"
 
 local engine = core.engine
 
-local EPOCH = 1700000000 -- seconds: what the servers' clocks show when ours shows 0
+local EPOCH = 1700000000 -- seconds on the servers' clocks when world.now is 0
 local AGE = 86400 -- seconds that a server has been up when a client first uses it
-local STEP = 1e-6 -- seconds that a call takes, and by which the clock is moved past what is due
+local STEP = 1e-6 -- seconds that a call takes, and by which the clock moves past a due event
 local MOST_ROUNDS = 100000
 local REFUSED, RESET = "connection refused", "connection reset by peer"
 
 local world = { now = 1000 }
 
-local servers -- "host:port", or "" for the one that most clients have -> a small Redis
--- the clients: { client, links, several, cut, frozen }; links: number -> connection; several: it
--- has a list of servers
+local servers -- "host:port", or "" for the one that single-server clients share -> a small Redis
+-- the clients: { client, links, several, cut, frozen }. links: number -> connection; several:
+-- whether the client has the option `servers`
 local members
-local timers -- { at, fn }, the first one first
-local failure -- of testing.fail; nil: the servers are well
+local timers -- a list of { at, fn }, earliest first
+local failure -- the argument of testing.fail, or nil
 
 -- ---- servers ----
 
@@ -34,10 +34,10 @@ end
 
 local replaced = {}
 
--- The login in the URL is that of the real server.
+-- Accepts any login, because the one in the URL is for the real server.
 function replaced.auth() return { ok = "OK" } end
 
--- Each replica has all writes.
+-- Acts as if each replica had all writes.
 function replaced.wait(_, _, args) return tonumber(args[2]) end -- any locale: a whole number
 
 local function server_of(member, link)
@@ -52,7 +52,7 @@ local function server_of(member, link)
   return servers[name]
 end
 
--- Deletes a key wherever it is.
+-- Deletes a key on all servers.
 function world.delete(key)
   for _, server in pairs(servers) do
     for _, database in pairs(server.databases) do database:remove(key) end
@@ -87,7 +87,7 @@ local function close_all(member)
   end
 end
 
--- A server does not follow the program's locale.
+-- Runs the server in the locale "C", since a real one does not use the program's locale.
 local function feed(peer, bytes)
   local before = os.setlocale() -- any locale: it is asked for
   os.setlocale("C") -- any locale: it is this one
@@ -96,7 +96,7 @@ local function feed(peer, bytes)
   return fed, reply
 end
 
--- A command that the small Redis does not know raises an error, and is not sent again.
+-- A command that the small Redis does not know raises an error, and is not resent.
 local function send(member, link, connection, bytes)
   local fed, reply = feed(connection.peer, bytes)
   if fed then return table.insert(connection.inbox, reply) end
@@ -144,7 +144,7 @@ local function serve(member)
   return busy
 end
 
--- Does all that there is to do now.
+-- Does everything that is due now.
 local function settle()
   for _ = 1, MOST_ROUNDS do
     local busy = false
@@ -170,7 +170,7 @@ local function move(now)
   settle()
 end
 
--- → when the next thing is due; math.huge: never
+-- → when the next event is due, or math.huge
 local function next_due()
   local at = timers[1] and timers[1].at or math.huge
   for _, member in ipairs(members) do
@@ -179,7 +179,7 @@ local function next_due()
   return math.max(at, world.now)
 end
 
--- Lets time pass until is_over() or `by`. → whether it is over
+-- Lets time pass until is_over() returns true, or `by`. → whether it is over
 function world.run_until(is_over, by)
   move(world.now + STEP)
   while not is_over() do
@@ -200,7 +200,7 @@ function world.advance(seconds)
   world.run_until(never, world.now + seconds)
 end
 
--- Calls fn() in a coroutine of its own after this time.
+-- Calls fn() in a new coroutine after this time.
 function world.after(seconds, fn)
   local at, place = world.now + seconds, #timers + 1
   while timers[place - 1] and timers[place - 1].at > at do place = place - 1 end
@@ -227,13 +227,13 @@ function world.remove(client)
   table.remove(members, place)
 end
 
--- Whether the process of this client is stopped.
+-- Returns whether the process of this client is stopped.
 function world.is_frozen(client)
   local place = place_of(client)
   return place ~= nil and members[place].frozen
 end
 
--- The process of this client does nothing for this time, or all it sends and receives gets lost.
+-- Stops the process of this client for this time.
 function world.freeze(client, seconds)
   local member = members[place_of(client)]
   member.frozen = true
@@ -241,6 +241,7 @@ function world.freeze(client, seconds)
   member.frozen = false
 end
 
+-- Cuts the client off from its servers for this time.
 function world.cut(client, seconds)
   local member = members[place_of(client)]
   member.cut = true
@@ -249,7 +250,7 @@ function world.cut(client, seconds)
   member.cut = false
 end
 
--- `how`: "unreachable", "silent", "denied"; nil: they are well again.
+-- `how`: "unreachable", "silent" or "denied"; nil ends the failure.
 function world.fail(how)
   local breaks = how == "unreachable" or failure == "silent"
   failure = how

@@ -54,7 +54,7 @@ commands.FLUSHALL = { -1, "w", function(client, args)
   return OK
 end }
 
--- There is no replica, hence none that acknowledges.
+-- There are no replicas to acknowledge anything.
 commands.WAIT = { 3, "s", function(_, args)
   arguments.integer(args[2])
   if arguments.integer(args[3], "ERR timeout is not an integer or out of range") < 0 then

@@ -1,4 +1,4 @@
--- Command arguments as Redis reads them. What it refuses ends the command with Redis's own words.
+-- Parses command arguments like Redis. Invalid ones end the command with Redis's own message.
 
 local fail = require "holdfast.testing.redis.fail"
 local resp = require "holdfast.testing.redis.resp"
@@ -24,7 +24,8 @@ function arguments.double(text, message)
   return double(text) or fail(message or "ERR value is not a valid float")
 end
 
--- A bound of a score range, "(" before it leaves it out; nothing is zero. → { value =, open = }
+-- Parses a bound of a score range. "(" excludes the bound; an empty one is zero. → { value =, open
+-- = }
 function arguments.bound(text)
   local open = text:sub(1, 1) == "("
   if open then text = text:sub(2) end
@@ -32,7 +33,7 @@ function arguments.bound(text)
     open = open }
 end
 
--- A double as replies show it.
+-- Formats a double as in replies.
 function arguments.double_text(number)
   if number == math.huge then return "inf" end
   if number == -math.huge then return "-inf" end
@@ -43,15 +44,15 @@ function arguments.integer_text(number)
   return ("%.0f"):format(number == 0 and 0 or number)
 end
 
--- 0-based, from the end if negative, to a range of 1-based places. → first, last (last < first:
--- none)
+-- Converts 0-based places, negative ones from the end, to a 1-based range.
+-- → first, last (last < first if it is empty)
 function arguments.places(start, stop, count)
   if start < 0 then start = start + count end
   if stop < 0 then stop = stop + count end
   return math.max(start, 0) + 1, math.min(stop, count - 1) + 1
 end
 
--- An option that the real server has and this one has not: no reply would be true.
+-- Raises for an option of the real server that is missing here, since any reply would be wrong.
 function arguments.unknown_here(command, option)
   error(("%s %s is not in the small Redis"):format(command, option), 0)
 end

@@ -1,6 +1,5 @@
--- Raises an error reply: the running command ends with it.
--- Whatever else is raised is a fault of the caller or of the small Redis, and never becomes a
--- reply.
+-- Raises an error that ends the running command and becomes its reply. Any other error is a fault
+-- of the caller or of the small Redis, and never becomes a reply.
 
 local Failure = {}
 

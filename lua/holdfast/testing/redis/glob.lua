@@ -1,6 +1,6 @@
--- Redis's own patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal
--- character. They never fail: an open bracket ends with the pattern. No star fits a text that is
--- empty from the start.
+-- Matches Redis's patterns, for channels and keys: * ? [abc] [^abc] [a-c] and \ before a literal
+-- character. They never fail: an unclosed bracket ends with the pattern. Not even a star matches an
+-- empty string.
 
 local byte = string.byte
 local STAR, QUESTION, OPEN, CLOSE, BACKSLASH, CARET, DASH = byte("*?[]\\^-", 1, 7)
@@ -10,7 +10,8 @@ local function in_range(low, high, char)
   return low <= char and char <= high
 end
 
--- One bracket from behind its `[`. → whether `char` is in it, position of its last character
+-- Matches a bracket, from the character after its `[`. → whether it contains `char`, the position
+-- of its last character
 local function bracket(pattern, at, char)
   local negated = byte(pattern, at) == CARET
   if negated then at = at + 1 end

@@ -1,5 +1,5 @@
--- A Redis hash. Fields keep the order in which they came, as the compact encoding of the real one
--- does.
+-- A Redis hash. Fields remain in the order in which they were added, like in the real one's compact
+-- encoding.
 
 local Hash = {}
 Hash.__index = Hash
@@ -19,7 +19,7 @@ function Hash:set(field, value)
   return new
 end
 
--- → whether it was there
+-- → whether the field existed
 function Hash:remove(field)
   if self.values[field] == nil then return false end
   self.values[field] = nil

@@ -56,10 +56,10 @@ commands.HKEYS = { 2, "r", function(client, args)
   return list
 end }
 
-local SMALL = 512 -- fields that a server gives all at once
+local SMALL = 512 -- up to this many fields a server returns all at once
 
--- The fields from the last one that the cursor has left: removing those that were given moves no
--- other.
+-- Returns a page, from the last remaining field backwards, so that removing fields already returned
+-- does not move the others.
 local function page_of(hash, cursor, count)
   local fields, list = hash.fields, {}
   local last = cursor == 0 and #fields or math.min(cursor, #fields)

@@ -1,6 +1,6 @@
--- The keys of one database. An entry is never empty, and never seen past its expiry: whoever looks
--- removes it. entry = { kind = "string" | "hash" | "list" | "zset", value =, expires = ms of server time |
--- nil }
+-- The keys of a database. An entry is never empty, and is removed by the first access after its
+-- expiry. entry = { kind = "string" | "hash" | "list" | "zset", value =, expires = ms of server
+-- time | nil }
 
 local fail = require "holdfast.testing.redis.fail"
 local Hash = require "holdfast.testing.redis.hash"
@@ -13,7 +13,7 @@ local EMPTY = { hash = Hash.new, list = new_list, zset = Zset.new }
 local Keyspace = {}
 Keyspace.__index = Keyspace
 
--- now_ms: the server's time, asked at each look
+-- `now_ms()` returns the server's time
 function Keyspace.new(now_ms)
   return setmetatable({ entries = {}, now_ms = now_ms }, Keyspace)
 end
@@ -28,7 +28,7 @@ function Keyspace:find(key)
   return entry
 end
 
--- The value at key, which must be of that kind. → value | nil
+-- Returns the value at the key, which must be of that kind. → value | nil
 function Keyspace:get(key, kind)
   local entry = self:find(key)
   if not entry then return nil end
@@ -38,7 +38,7 @@ function Keyspace:get(key, kind)
   return entry.value
 end
 
--- The hash, list or zset at key, made if missing.
+-- Returns the hash, list or zset at the key; creates it if missing.
 function Keyspace:open(key, kind)
   local value = self:get(key, kind)
   if not value then
@@ -52,19 +52,19 @@ function Keyspace:put(key, kind, value, expires)
   self.entries[key] = { kind = kind, value = value, expires = expires }
 end
 
--- → whether it was there
+-- → whether the key existed
 function Keyspace:remove(key)
   local there = self:find(key) ~= nil
   self.entries[key] = nil
   return there
 end
 
--- After elements were taken out of the hash, list or zset at key.
+-- Called after elements were removed from the hash, list or zset at the key.
 function Keyspace:trim(key)
   if self.entries[key].value.count == 0 then self.entries[key] = nil end
 end
 
--- All live keys, sorted.
+-- Returns all keys that have not expired, sorted.
 function Keyspace:keys()
   local list = {}
   for key in pairs(self.entries) do list[#list + 1] = key end

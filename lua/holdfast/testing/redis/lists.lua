@@ -37,7 +37,7 @@ local function count_in(text)
   return count >= 0 and count or fail(message)
 end
 
--- → the first item; with a count a list
+-- → the first item, or with a count a list
 commands.LPOP = { -2, "w", function(client, args)
   if #args > 3 then fail("ERR wrong number of arguments for 'lpop' command") end
   local count = args[3] and count_in(args[3])
@@ -65,7 +65,7 @@ commands.LRANGE = { 4, "r", function(client, args)
   return part
 end }
 
--- From the front, or with a count below 0 from the end; 0: all.
+-- Removes from the front, with a negative count from the end; 0 removes all.
 commands.LREM = { 4, "w", function(client, args)
   local count = arguments.integer(args[3])
   local list = client.db:get(args[2], "list")

@@ -1,13 +1,11 @@
--- Runs scripts as Redis does: Lua 5.1, where every number is a double, in a closed world of
--- read-only globals.
+-- Runs scripts like Redis: Lua 5.1, where every number is a double, with read-only globals.
 --
--- Lua 5.3 and newer tell integers from floats, so there a script is rewritten first, its lines
--- kept: number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes
--- `length ^ a`, which bind as the operators they stand for; and strings get the methods of 5.1
--- while a script runs.
--- (Lua 5.4.4 may read freed memory when an operand of `a .. b .. c` has a metamethod.)
--- Left out: load, loadstring, coroutine, math.random, and Redis's extra libraries. A pairs() goes
--- through its keys in sorted order, for no run may depend on addresses.
+-- Lua 5.3 and newer distinguish integers from floats, so there a script is rewritten first, line by
+-- line: number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes `length
+-- ^ a`, which have the same precedence; and while a script runs, strings have 5.1's methods. (Lua
+-- 5.4.4 may read freed memory when an operand of `a .. b .. c` has a metamethod.) Missing: load,
+-- loadstring, coroutine, math.random, and Redis's extra libraries. pairs() visits keys in sorted
+-- order, since no run may depend on addresses.
 
 local HAS_INTEGERS = math.type ~= nil
 local NAME = "user_script"
@@ -18,7 +16,7 @@ local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 
 local lua51 = {}
 
--- A number as 5.1 prints it.
+-- Formats a number like 5.1.
 local function text_of(number)
   return format("%.14g", number)
 end
@@ -37,7 +35,7 @@ local function concat_text(value)
   error("attempt to concatenate a " .. kind .. " value", 3)
 end
 
--- Both `joint` and what `a << joint` gives, which has the text of a.
+-- The metatable of `joint`, and of the result of `a << joint`, which contains the string of a.
 local half = {}
 local joint = setmetatable({}, half)
 
@@ -56,7 +54,7 @@ local length = setmetatable({}, {
   end,
 })
 
--- The text of a quoted string that starts at `start`.
+-- Returns the quoted string that starts at `start`.
 local function quoted_at(text, start)
   local quote = sub(text, start, start)
   local at = start + 1
@@ -98,7 +96,7 @@ local function operator_at(text, at)
     if OPERATORS[operator] then return operator, OPERATORS[operator] end
   end
   local char = sub(text, at, at)
-  -- what 5.1 does not know must not pass because a later Lua does
+  -- an operator that 5.1 lacks must fail although a later Lua has it
   if find(char, "[&|~]") or find(text, "^//", at) or find(text, "^<<", at)
       or find(text, "^>>", at) then
     return char, char .. " ? "
@@ -142,7 +140,7 @@ end
 
 local CONVERSIONS = { s = as_text, i = as_integer, [" "] = as_is }
 
--- fn with its first four arguments made strings (s) or integers (i) where they are numbers
+-- Wraps fn: numbers among its first four arguments are converted to strings (s) or integers (i).
 local function typed(fn, signature)
   local convert = {}
   for i = 1, 4 do convert[i] = CONVERSIONS[sub(signature .. "   ", i, i)] end
@@ -224,7 +222,7 @@ local function join(list, separator, first, last)
   return table.concat(texts, as_text(separator))
 end
 
--- Redis hands the script the text of an error, not its table.
+-- Redis passes the script the text of an error, not its table.
 local function plain_error(ok, ...)
   local value = ...
   if not ok and type(value) == "table" and type(value.err) == "string" then
@@ -253,7 +251,7 @@ end
 function maths.floor(number) return floor(number) + 0.0 end
 function maths.ceil(number) return math.ceil(number) + 0.0 end
 
--- struct.pack of whole numbers, the highest byte first: ">I4I2". They wrap around.
+-- struct.pack for whole numbers, big-endian: ">I4I2". They wrap around.
 local structs = {}
 
 function structs.pack(layout, ...)
@@ -283,7 +281,7 @@ local library = {
     sort = table.sort },
 }
 
--- The globals of scripts: the libraries and `extra`.
+-- Returns the globals of scripts: the libraries and `extra`.
 function lua51.globals(extra)
   for name, value in pairs(library) do extra[name] = value end
   extra._G = extra
@@ -323,7 +321,7 @@ function string_methods.__unm(a)
   return -(number_from(a) or error("attempt to perform arithmetic on a string value", 2))
 end
 
--- The line that the script had reached. A tail call leaves no trace of its line: then 1.
+-- Returns the line that the script had reached, or 1 if a tail call has left no trace of it.
 local function script_line()
   local level = 2
   while true do

@@ -1,5 +1,6 @@
 -- Publish and subscribe. A client's subscriptions and the server's lists of subscribers always
--- agree; messages wait in the server's outbox until the command, and so a whole script, is over.
+-- agree. Messages wait in the server's outbox until the command, which may be a whole script, is
+-- over.
 
 local fail = require "holdfast.testing.redis.fail"
 local glob = require "holdfast.testing.redis.glob"
@@ -61,7 +62,7 @@ local function unsubscribe(client, args, kind)
   return { many = replies }
 end
 
--- When the connection ends.
+-- Called when the connection ends.
 function commands.forget(client)
   for _, kind in ipairs { "channels", "patterns", "shards" } do
     while client[kind][1] do remove(client, kind, client[kind][1]) end
@@ -75,7 +76,7 @@ local function sorted_keys(map)
   return list
 end
 
--- → to how many
+-- → the number of receivers
 local function send(server, clients, reply)
   local bytes = resp.encode(reply)
   for _, client in ipairs(clients or {}) do

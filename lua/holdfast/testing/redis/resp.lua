@@ -1,9 +1,9 @@
 -- The Redis protocol, version 2, as values and as bytes.
 --
--- A reply is a Lua value: a string is a bulk, a number an integer, false a nil, { ok = text } a
--- status, { err = text } an error, any other table a list of replies; { many = list } stands for
--- several replies one after the other. Integers are exact up to 2^53. A parser keeps what it was
--- fed until a whole item is there, however it was cut.
+-- A reply is a Lua value: a string is a bulk string, a number an integer, false a nil, { ok = text
+-- } a status, { err = text } an error, any other table a list of replies; { many = list } stands
+-- for several replies in a row. Integers are exact up to 2^53. A parser buffers its input, cut
+-- anywhere, until an item is complete.
 
 local resp = {}
 
@@ -43,7 +43,7 @@ function resp.encode(value)
   return table.concat(out)
 end
 
--- A command as a client sends it.
+-- Encodes a command as a client sends it.
 function resp.command(arguments)
   local out = { "*" .. #arguments .. "\r\n" }
   for i, argument in ipairs(arguments) do
@@ -53,7 +53,7 @@ function resp.command(arguments)
   return table.concat(out)
 end
 
--- An integer as Redis accepts it: no sign but minus, no leading zero, no space. → number | nil
+-- Parses an integer like Redis: no sign except minus, no leading zero, no space. → number | nil
 function resp.integer(text)
   if not (find(text, "^%-?[1-9]%d*$") or text == "0") then return nil end
   local number = tonumber(text)
@@ -61,7 +61,7 @@ function resp.integer(text)
   return number
 end
 
--- The line that starts at `at`. → text, position behind it | nil: incomplete
+-- Reads the line that starts at `at`. → text, position after it | nil if incomplete
 local function line_at(buffer, at)
   local stop = find(buffer, "\r", at, true)
   if not stop or stop == #buffer then return nil end
@@ -71,7 +71,7 @@ end
 local Requests = {}
 Requests.__index = Requests
 
--- Reads the commands of a client.
+-- Creates a parser for a client's commands.
 function resp.requests()
   return setmetatable({ buffer = "", at = 1, stranger = false }, Requests)
 end
@@ -128,7 +128,7 @@ local function words(line)
   return list
 end
 
--- A command that came as a plain line. Quoted words are not known here.
+-- Reads a command sent as a plain line. Quoted words are not supported.
 local function inline_at(self, at)
   local stop = find(self.buffer, "\n", at, true)
   if stop then return words(sub(self.buffer, at, stop - 1)), stop + 1 end
@@ -150,7 +150,7 @@ local function command_at(self, at)
   return list, place
 end
 
--- → arguments | nil: incomplete | nil, the error that ends the connection
+-- → arguments | nil if incomplete | nil, the error that ends the connection
 function Requests:next()
   while self.at <= #self.buffer do
     local list, place = command_at(self, self.at)
@@ -164,7 +164,7 @@ end
 local Replies = {}
 Replies.__index = Replies
 
--- Reads what a server sends.
+-- Creates a parser for a server's replies.
 function resp.replies()
   return setmetatable({ buffer = "", at = 1 }, Replies)
 end
@@ -199,7 +199,7 @@ function reply_at(buffer, at)
   return sub(buffer, start, start + number - 1), start + number + 2
 end
 
--- → reply | nil: incomplete
+-- → reply | nil if incomplete
 function Replies:next()
   local value, place = reply_at(self.buffer, self.at)
   if value ~= nil then self.at = place end

@@ -1,6 +1,6 @@
--- EVAL and its kin: scripts, their conversions, and their library. One script runs at a time, so
--- what it runs on is kept in `running`. Compiled scripts are shared by all servers of the process:
--- they have no state of their own.
+-- EVAL and related commands: scripts, their conversions, and their library. One script runs at a
+-- time, so its state is in the variable `running`. All servers of the process share compiled
+-- scripts, which have no state.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -13,7 +13,7 @@ local LIBRARY_MISUSE = "ERR wrong number or type of arguments"
 local commands = {}
 local running
 
--- A reply as the script sees it; its own copy.
+-- Converts a reply for the script, as a copy.
 local function to_lua(reply)
   if type(reply) == "number" then return reply + 0.0 end
   if type(reply) ~= "table" then return reply end
@@ -27,7 +27,7 @@ local function to_reply(value)
   if kind == "string" then return value end
   if kind == "number" then return lua51.truncate(value) end
   if kind ~= "table" then return value == true and 1 or false end
-  -- the real one takes both for C strings
+  -- the real server treats both as C strings
   if type(value.err) == "string" then return { err = value.err:match("^[^%z]*") } end
   if type(value.ok) == "string" then return { ok = value.ok:match("^[^%z]*") } end
   local list = {}
@@ -43,7 +43,7 @@ local function argument_text(value)
   return nil
 end
 
--- → reply, an error reply included
+-- → reply, which may be an error
 local function perform(...)
   local args = { ... }
   if #args == 0 then
@@ -73,7 +73,7 @@ function redis.pcall(...)
   return to_lua(perform(...))
 end
 
--- "CODE text" stays, a single word gets the code ERR.
+-- Keeps "CODE text"; a single word gets the code ERR.
 function redis.error_reply(...)
   local text = ...
   if select("#", ...) ~= 1 or type(text) ~= "string" then return { err = LIBRARY_MISUSE } end
@@ -97,8 +97,7 @@ local globals = lua51.globals { redis = lua51.readonly(redis), KEYS = {}, ARGV =
 local compiled, names = {}, {}
 local prepared = function(text) return text end
 
--- From now on what is compiled is prepare(text) of what is sent, which may use these functions
--- besides.
+-- From now on a script is compiled as prepare(text), which may use these additional functions.
 function commands.instrument(prepare, functions)
   prepared = prepare
   for name, run in pairs(functions) do rawset(globals, name, run) end
@@ -130,7 +129,7 @@ local function split(args)
   return keys, values
 end
 
--- What a script sees as its client.
+-- Returns the state that a script sees as its client.
 local function state_of(client)
   local state = client.script_state
   if not state then

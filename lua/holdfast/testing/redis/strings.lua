@@ -1,5 +1,5 @@
--- Commands on strings, on keys of any type, and on their expiry.
--- Each: { arity with the name, negative: at least; flags; run(client, args) → reply }. Flags: see
+-- Commands on strings, on keys of any type, and on their expiry. Each is { arity, flags,
+-- run(client, args) → reply }. The arity includes the name; a negative one is a minimum. Flags: see
 -- redis.lua.
 
 local arguments = require "holdfast.testing.redis.arguments"
@@ -17,7 +17,7 @@ local function sum(list, count_one)
   return total
 end
 
--- The moment `amount` units from now, or at it, in ms.
+-- Returns the time `amount` units from now, or since the epoch if `absolute`, in ms.
 local function moment(client, amount, unit, absolute)
   local ms = amount * unit
   if not absolute then ms = ms + client.server:now_ms() end
@@ -97,7 +97,7 @@ commands.KEYS = { 2, "r", function(client, args)
   return list
 end }
 
--- All at once.
+-- Returns all keys at once.
 commands.SCAN = { -2, "r", function(client, args)
   if not args[2]:find("^%d+$") then fail("ERR invalid cursor") end
   local pattern = "*"

@@ -1,5 +1,5 @@
--- A Redis sorted set: members in the order of (score, bytes). members[i] has scores[i];
--- score_of[member] is the same. births[member] tells one stay of a member from the next.
+-- A Redis sorted set: members in the order of (score, bytes). members[i] has scores[i], which is
+-- also score_of[member]. births[member] is different after a member was removed and added again.
 
 local births = 0
 
@@ -10,7 +10,7 @@ function Zset.new()
   return setmetatable({ members = {}, scores = {}, score_of = {}, births = {}, count = 0 }, Zset)
 end
 
--- The first place whose (score, member) is not before the given one.
+-- Returns the first place whose (score, member) is not before the given one.
 local function place(self, score, member)
   local low, high = 1, self.count + 1
   while low < high do
@@ -28,7 +28,7 @@ function Zset:rank(member)
   return score and place(self, score, member)
 end
 
--- → whether it was there
+-- → whether the member existed
 function Zset:remove(member)
   local at = self:rank(member)
   if not at then return false end
@@ -53,8 +53,8 @@ function Zset:set(member, score)
   return not birth
 end
 
--- The places of the scores in a range. A bound is { value =, open = boolean }. → first, last (last
--- < first: none)
+-- Returns the places of the scores in a range. A bound is { value =, open = boolean }.
+-- → first, last (last < first if there are none)
 function Zset:between(min, max)
   local first, last = 1, self.count
   while first <= last and (self.scores[first] < min.value or min.open

@@ -11,7 +11,7 @@ local function read(client, key)
   return client.db:get(key, "zset") or NONE
 end
 
--- The members at places first to last.
+-- Returns the members at places first to last.
 local function slice(zset, first, last, with_scores, step)
   local list = {}
   for i = first, last, step or 1 do
@@ -128,7 +128,7 @@ commands.ZRANGE = { -4, "r", function(client, args)
   return slice(zset, first, last, given.WITHSCORES)
 end }
 
--- The places in a score range; none in a missing set.
+-- Returns the places in a score range; none in a missing set.
 local function between(zset, min, max)
   if zset == NONE then return 1, 0 end
   return zset:between(min, max)
