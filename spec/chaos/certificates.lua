@@ -1,5 +1,5 @@
--- The certificates of a chaos round over TLS: two sets of them, each with an authority of its own,
--- one of which is in use. Clients read theirs at paths that stay.
+-- The certificates of a chaos round over TLS: two sets, each with an authority of its own, of which
+-- one is in use. Clients read theirs at fixed paths.
 
 local certificates = require "spec.support.certificates"
 local process = require "spec.support.process"
@@ -22,18 +22,18 @@ function Certificates.new()
   return self
 end
 
--- For redis.start.
+-- Returns the option tls of redis.start.
 function Certificates:of_server()
   local set = self.sets[1]
   return { cert = set.server.cert, key = set.server.key, ca = set.ca.cert, clients = "yes" }
 end
 
--- The other set is in use from now on.
+-- From now on the other set is in use.
 function Certificates:renew()
   self.sets[1], self.sets[2] = self.sets[2], self.sets[1]
 end
 
--- The server takes this set alone, also after a restart.
+-- From now on the server accepts only this set, even after a restart.
 function Certificates:give(server)
   local made = self:of_server()
   assert(server:cli("CONFIG", "SET", "tls-cert-file", made.cert, "tls-key-file", made.key,
@@ -41,7 +41,7 @@ function Certificates:give(server)
   assert(server:cli("CONFIG", "REWRITE") == "OK")
 end
 
--- Puts the set where the clients read it: ca.pem, cert.pem, key.pem.
+-- Copies the set to where the clients read it: ca.pem, cert.pem, key.pem.
 function Certificates:install()
   local set = self.sets[1]
   copy(set.ca.cert, self.directory .. "/ca.pem")

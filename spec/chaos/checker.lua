@@ -1,26 +1,26 @@
--- Was it a lock? Rules for the history of a chaos run (spec/chaos/history.lua):
+-- Did it act like a lock? Rules for the history of a chaos run (spec/chaos/history.lua):
 --
---   order      there is an order of all operations on a key, each between its call and its answer,
---              that the model of the lock (spec/chaos/model.lua) can follow
---   exclusion  no two owners were locally valid at one moment
+--   order      there is an order of all operations on a key, each between its call and its
+--              result, that the model of the lock (spec/chaos/model.lua) can follow
+--   exclusion  no two owners were locally valid at the same time
 --   token      a hold that began after another had begun has the higher token
---   fence      the store has accepted no older token after a newer one, and refused nobody who held
---              the lock
---   bound      every call of ours came back in time, for as long as its process ran
---   unnoticed  where only a minority of the servers had faults, nobody who wanted a lock was told
---              of them, unless the others took their time. (A holder may be told: its hold can
---              stand on a bare majority for a while.)
---   kept       where only slots moved, and every hold is renewed, nobody lost one
+--   fence      the store has accepted no older token after a newer one, and never refused the
+--              holder
+--   bound      every call of holdfast returned in time, as long as its process was running
+--   unnoticed  if only a minority of the servers had faults, no acquire noticed them, unless the
+--              other servers were slow. (A holder may notice: its hold can be on a bare majority
+--              for a while.)
+--   kept       if only slots moved, and every hold is renewed, no hold was lost
 
 local model = require "spec.chaos.model"
 
 local max, min, huge = math.max, math.min, math.huge
 
-local MOST_STATES = 20000 -- for one answer; a history that needs more is too wild to judge
+local MOST_STATES = 20000 -- for one result; a history that needs more is too complex to judge
 local LEAVE = 1           -- seconds that a waiter may take to leave
-local SLACK = 5           -- of a busy machine
-local PROMPT = 0.09       -- less than a quorum gives to servers that are slower than the others
-local LINGER = 5          -- for what may still take effect behind a fault: no fault is longer
+local SLACK = 5           -- seconds for a busy machine
+local PROMPT = 0.09       -- seconds; less than a quorum waits for its slower servers
+local LINGER = 5          -- seconds in which an operation may still take effect; no fault is longer
 
 local checker = {}
 
@@ -45,8 +45,8 @@ local function effect_of(op, reports)
   if op.what == "extend" and op.count > 0 then return "doubt", result == nil end
 end
 
--- What may or may not have happened is bound to its hold, and stays open until that is over. Where
--- there is no such bond it is open for as long as a fault can hold it up.
+-- An operation that may or may not have happened belongs to a hold, and remains open until the hold
+-- is over. If it belongs to none, it is open for as long as a fault can delay it.
 local function leave_open(op)
   if op.what ~= "force" and op.owner ~= "shared" then
     op.finish = huge
@@ -56,8 +56,8 @@ local function leave_open(op)
   end
 end
 
--- Gives the operations on one key their effects, and those that speak of a hold its token. An
--- acquire without a yes has no effect that any of the others could show.
+-- Sets the effects of the operations on a key, and the token of the hold that they are about. A
+-- failed acquire has no effect that the other operations could reveal.
 local function prepare(ops, grant, reports)
   local tokens, list = {}, {}
   for _, op in ipairs(ops) do
@@ -113,7 +113,7 @@ local function changed(done, number, value)
   return copy
 end
 
--- All configurations in which `op`, which is answered now, has taken effect.
+-- Returns all configurations in which `op`, whose result arrives now, has taken effect.
 local function answer(configurations, pending, op, now)
   local reached, result = new_set(), new_set()
   for _, each in ipairs(configurations) do
@@ -138,8 +138,8 @@ local function answer(configurations, pending, op, now)
   return result
 end
 
--- Those without an answer that can have no effect any more: their hold is over in every
--- configuration.
+-- Drops operations without a result that can no longer have an effect, because their hold is over
+-- in every configuration.
 local function drop_outdated(pending, configurations)
   local least = huge
   for _, each in ipairs(configurations) do
@@ -196,8 +196,8 @@ end
 
 local ENDS = { release = true, drop = true, extend = true, force = true }
 
--- When each owner was surely valid: from a claim's reading to its end, or to the next call that may
--- end it.
+-- Returns when each owner was certainly valid: from the reading of a claim to its end, or to the
+-- next call that may end it.
 local function intervals_of(ops)
   local next_end, list = {}, {}
   for i = #ops, 1, -1 do
@@ -212,7 +212,7 @@ local function intervals_of(ops)
   return list
 end
 
--- Its lock was forgotten by the server, and the claim is not newer than that.
+-- Returns whether the server had forgotten the claim's lock, and the claim is not newer than that.
 local function is_excused(claim, losses, leases)
   local lease = leases[claim.owner]
   for _, loss in ipairs(losses) do
@@ -290,7 +290,7 @@ end
 
 -- ---- the store ----
 
--- log: lines of "KEY TOKEN OWNER ACCEPTED", in the order in which the store saw them
+-- `log`: lines "KEY TOKEN OWNER ACCEPTED", in the order in which the store saw them
 local function check_store_log(log)
   local last = {}
   for _, line in ipairs(log) do
@@ -303,7 +303,7 @@ local function check_store_log(log)
   end
 end
 
--- Whoever is valid before and after a write had the newest token in between.
+-- An owner that is valid before and after a write had the newest token in between.
 local function check_writes(ops)
   local losses, leases, refused = losses_of(ops), longest_leases(ops), {}
   for _, op in ipairs(ops) do
@@ -330,7 +330,7 @@ local function paused(op, pauses)
   return sum
 end
 
--- finished: name -> true for the processes that came to their end by themselves
+-- `finished`: name -> true for processes that ended by themselves
 local function check_bounds(ops, pauses, finished, timeout)
   for _, op in ipairs(ops) do
     local is_open = op.stop == huge
@@ -393,12 +393,12 @@ local function by_key(ops)
   return keys, names
 end
 
--- run: { ops, log = of the store, grant, timeout, pauses = { name = { { from, to } } }, finished =
--- { name = true },
---   unnoticed = true: only a minority of the servers had faults,
---   kept = true: nothing but slots that moved,
---   reports = true: of a quorum, whose is_locked is a report and no promise }
--- → list of { rule, text, at, key, op, other }, empty: it was a lock
+-- `run`: { ops, log = the store's, grant, timeout, pauses = { name = { { from, to } } },
+--   finished = { name = true },
+--   unnoticed = whether only a minority of the servers had faults,
+--   kept = whether only slots moved,
+--   reports = whether it is a quorum, whose is_locked is only a report }
+-- → list of { rule, text, at, key, op, other }, empty if no rule is broken
 function checker.check(run)
   local found = {}
   local function note(problem, key)

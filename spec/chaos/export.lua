@@ -1,17 +1,16 @@
--- The history of a chaos round in the few words that spec/porcupine checks: one line for each
--- operation,
+-- The history of a chaos round in the format that spec/porcupine checks: a line for each operation,
 --
 --   <key> <kind> <process> <start> <stop> <owner> <token>
 --
--- times in microseconds, stop -1: it may take effect at any later time. Kinds:
+-- with times in microseconds. A stop of -1 means that it may take effect at any later time. Kinds:
 --
---   take     it has the lock, with this token, for the first time or again
---   holds    it has the lock
---   free     it has let go of it, for the last time
---   maybe    …or has not
---   end      its lease is over, from here on: what it has believed last
+--   take     the owner acquires or re-enters the lock, with this token
+--   holds    the owner holds the lock
+--   free     the owner releases its last hold
+--   maybe    the owner may have released its last hold
+--   end      from here on the owner's lease is over, as far as it knew
 --
--- Counts are left to the project's own checker, and so are shared owners and rounds that lose data.
+-- Counts, shared owners and rounds that lose data are left to the project's own checker.
 
 local export = {}
 
@@ -23,7 +22,7 @@ local function line(kind, op, token, start, stop)
     token)
 end
 
--- → kind | nil: it says nothing
+-- → kind | nil if the operation is not exported
 local function kind_of(op)
   local good, last = GOOD[op.result], tonumber(op.count) == 1
   if op.what == "acquire" then return good and "take" or nil end
@@ -34,7 +33,7 @@ local function kind_of(op)
   if (op.what == "release" or op.what == "drop") and last and not lost then return "maybe" end
 end
 
--- ops: of history.read. → lines
+-- `ops`: from history.read. → lines
 function export.lines(ops)
   local lines, tokens, holds, order = {}, {}, {}, {}
   for _, op in ipairs(ops) do
@@ -52,7 +51,7 @@ function export.lines(ops)
         if op.what == "claim" then holds[name].till = op.valid end
         if kind == "free" then holds[name].freed = true end
         lines[#lines + 1] = line(kind, op, token, op.start, kind ~= "maybe" and op.stop or nil)
-      -- it may have been carried out
+      -- the extend may have been carried out
       elseif op.what == "extend" and token and holds[slot .. " " .. token] then
         local hold = holds[slot .. " " .. token]
         hold.till = math.min(hold.till, op.start + op.seconds)

@@ -1,13 +1,12 @@
--- What the processes of a chaos run did, as lines of text in one file for each process.
+-- What the processes of a chaos run did, as lines of text in a file per process.
 --
 --   call id=7 at=12.500001 by=w1 what=acquire key=a owner=w1.2 ...    before an operation
 --   done id=7 at=12.523456 result=ok token=... ...                    after it
---   seen id=8 from=12.523470 at=12.523480 by=w1 what=claim ...        something that changes
---     nothing, in one line
+--   seen id=8 from=12.523470 at=12.523480 by=w1 what=claim ...        an observation, in one line
 --
--- Times are seconds of the monotonic clock that all processes of a host share. Each line is one
--- write to a file opened for appending: a kill loses at most the answer of the call under way,
--- which then stays open. Values hold no spaces.
+-- Times are seconds of the monotonic clock that all processes of a host share. Each line is a
+-- single write to a file opened for appending: a kill loses at most the result of the current call,
+-- which then remains open. Values contain no spaces.
 
 local sys = require "spec.support.sys"
 
@@ -18,7 +17,7 @@ local history = {}
 local Writer = {}
 Writer.__index = Writer
 
--- name: of the process, unique in its run
+-- `name`: the process's, unique in its run
 function history.writer(path, name)
   local file = assert(io.open(path, "a"))
   file:setvbuf("no")
@@ -50,7 +49,7 @@ function Writer:done(id, fields)
   self.file:write(("done id=%d at=%.6f %s\n"):format(id, sys.now(), words(fields)))
 end
 
--- from: when it was begun to look at
+-- `from`: when the observation began
 function Writer:seen(from, fields)
   self.last = self.last + 1
   self.file:write(("seen id=%d from=%.6f at=%.6f by=%s %s\n"):format(self.last, from, sys.now(),
@@ -75,7 +74,7 @@ local function parse(line)
   return kind, fields
 end
 
--- Reads one process's file into `ops`: { start, stop, by, what, result | nil while open, ... }
+-- Appends a process's operations to `ops`: { start, stop, by, what, result | nil while open, ... }
 function history.parse(text, ops)
   local calls = {}
   for line in text:gmatch("([^\n]*)\n") do
@@ -97,7 +96,7 @@ function history.parse(text, ops)
   return ops
 end
 
--- All of them, by time. Files that are not there hold nothing.
+-- Returns the operations of all files, sorted by time. Missing files are skipped.
 function history.read(paths)
   local ops = {}
   for _, path in ipairs(paths) do
@@ -125,7 +124,7 @@ local function shown(name, value, origin)
   return name .. " " .. text_of(value)
 end
 
--- One line for an operation; times count from `origin`.
+-- Returns a line for an operation, with times relative to `origin`.
 function history.describe(op, origin)
   local parts = {}
   for _, name in ipairs(SHOWN) do

@@ -1,16 +1,17 @@
 -- Rules for the history of a chaos round of kinds (spec/chaos/kinds_worker.lua):
 --
---   alone    a writer is valid beside no reader and no other writer, an owner of a fair lock beside
---            no other one
---   permits  no more permits are valid than there are; those of a plain semaphore are taken until
---            they are given back
---   count    at the end those of a plain semaphore are free but what killed processes may have
+--   alone    no reader or other writer is valid together with a writer, and no other owner together
+--            with an owner of a fair lock
+--   permits  no more permits are valid than exist; those of a plain semaphore are in use until they
+--            are given back
+--   count    at the end all permits of a plain semaphore are free, except those that killed
+--            processes may have
 --   terms    no term begins before another one is over
 --   token    a writer, a fair lock's owner or a leader that began after another had begun has the
 --            higher token
---   once     the function of an idempotent run is called once for each key
---   whole    some time after the last fault no call fails, and nobody waits for a free lock for
---            longer than a grant lease
+--   once     the function of an idempotent run is called once per key
+--   whole    some time after the last fault no call fails, and no caller waits longer than a grant
+--            lease for a free lock
 --   latch    a wait ends at 0, not before; each call counts once
 
 local kinds = {}
@@ -27,7 +28,7 @@ end
 
 -- ---- who is valid when ----
 
--- Of each claim: from its reading to its end, or to the call that gives it back.
+-- Returns an interval for each claim: from its reading to its end, or to the call that releases it.
 local function claims_of(ops)
   local ends, list = {}, {}
   for _, op in ipairs(ops) do
@@ -42,7 +43,7 @@ local function claims_of(ops)
   return list
 end
 
--- Of each term: from the first time that it was said to go on to the last one.
+-- Returns an interval for each term: from the first to the last time that it was seen running.
 local function terms_of(ops)
   local list, by_owner = {}, {}
   for _, op in ipairs(ops) do
@@ -58,8 +59,8 @@ local function terms_of(ops)
   return list
 end
 
--- Calls visit(interval, open) for each one in the order in which they begin; open: owner → one of
--- its intervals that has not ended.
+-- Calls visit(interval, open) for each interval, in the order in which they begin. `open`: owner →
+-- one of its intervals that has not ended.
 local function sweep(intervals, visit)
   local open = {}
   table.sort(intervals, function(a, b) return a.from < b.from end)
@@ -103,7 +104,7 @@ end
 
 -- ---- the plain semaphore ----
 
--- Of each take: from its end to the call that gives back.
+-- Returns an interval for each take: from its end to the call that gives the permits back.
 local function takes_until_given(ops)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
@@ -118,7 +119,7 @@ local function takes_until_given(ops)
   return list, given
 end
 
--- → how many permits a take has for certain at the end, and how many it may have
+-- → how many permits a take certainly has at the end, how many it may have
 local function kept_by(take, give, finished)
   local permits = tonumber(take.permits)
   if take.result == "ok" and not give then return permits, permits end
@@ -126,8 +127,8 @@ local function kept_by(take, give, finished)
   return 0, (done or finished[take.by]) and 0 or permits
 end
 
--- A process that comes to its end has done, or undone, all that was in doubt, unless closing its
--- client took all the time that it may.
+-- A process that ends by itself has completed or undone everything in doubt, unless closing its
+-- client timed out.
 local function check_count(ops, all, permits, timeout)
   local finished, least, most, free = {}, 0, 0, nil
   local _, given = takes_until_given(ops)
@@ -149,7 +150,7 @@ end
 
 -- ---- tokens ----
 
--- takes: { start, stop, token }; one that began after another had ended is newer.
+-- `takes`: list of { start, stop, token }. One that began after another had ended is newer.
 local function check_tokens(takes)
   local starts, stops, highest, at = {}, {}, nil, 1
   for i, op in ipairs(takes) do starts[i], stops[i] = op, op end
@@ -197,12 +198,12 @@ end
 
 -- ---- after the last fault ----
 
-local NOTICED = 0.3 -- seconds, more than a grant lease, that a free lock may take on a busy machine
+local NOTICED = 0.3 -- seconds, besides a grant lease, that a free lock may take on a busy machine
 local FAILS = { denied = true, unreachable = true, server = true }
 
--- From the start of the call that took a lock to the end of the one that gave it back. If that
--- failed, even as `lost`, a renewal whose reply was late may have prolonged it on the server: to
--- the end of a lease from then on.
+-- Returns an interval for each hold: from the start of its acquire to the end of its release. If
+-- that failed, even with `lost`, a renewal with a late reply may have extended the lock on the
+-- server, so the interval is a lease longer.
 local function holds_of(ops, lease)
   local given, list = {}, {}
   for _, op in ipairs(ops) do
@@ -219,8 +220,8 @@ local function holds_of(ops, lease)
   return list
 end
 
--- → the longest time in a row, within the call and from a time on, in which nobody else had the
--- lock; when that began
+-- → the longest uninterrupted time, within the call and after `from`, in which nobody else held the
+-- lock; when it began
 local function longest_gap(holds, op, from)
   local longest, since, free_from = 0, from, math.max(op.start, from)
   local function note(till)
@@ -249,11 +250,12 @@ local function pairs_of(ops)
 end
 
 local NEAR = 0.5 -- seconds before and after
--- More than a call waits for one after the other: to connect over TLS, to log in, to ask.
+-- More replies than a call waits for in sequence: to connect over TLS, to log in, to send a
+-- command.
 local REPLIES = 8
 
--- How slow the machine was then: the longest time that another process waited for the reply to a
--- release. Nothing else makes a reply late when the world is whole.
+-- Returns how slow the machine was: the longest time that another process waited for the reply to a
+-- release. Without faults only a slow machine makes a reply late.
 local function slowest_reply(ops, by, from, to)
   local slowest = 0
   for _, op in ipairs(ops) do
@@ -266,8 +268,8 @@ local function slowest_reply(ops, by, from, to)
   return slowest
 end
 
--- Whether the machine was too slow for the time that the call gave the server. A call that fails
--- sooner finds a connection that could not be made in its own time.
+-- Returns whether the machine was too slow for the time that the call gave the server. A call that
+-- fails sooner has found a connection attempt that had timed out.
 local function was_late(ops, op, timeout)
   if op.result ~= "unreachable" then return false end
   local wait, given = op.wait or 0, timeout
@@ -275,7 +277,7 @@ local function was_late(ops, op, timeout)
   return given < REPLIES * slowest_reply(ops, op.by, op.start - given, op.stop)
 end
 
--- A wait for a free lock takes a grant lease, and replies that may be slow.
+-- A wait for a free lock may take a grant lease, and the time for slow replies.
 local function check_wait(ops, holds, op, whole)
   local gap, since = longest_gap(holds, op, whole.from)
   local over = gap - whole.grant - NOTICED
@@ -284,8 +286,8 @@ local function check_wait(ops, holds, op, whole)
     text = ("it waited while %s was free for %.1f s"):format(op.key, gap) }
 end
 
--- whole: { from = when all must be well again, grant = the grant lease, lease = the longest lease,
--- timeout = of a command }
+-- `whole`: { from = when everything must work again, grant = the grant lease, lease = the longest
+-- lease, timeout = a command's }
 local function check_whole(ops, whole)
   for _, op in ipairs(ops) do
     if op.start >= whole.from and FAILS[op.result] and not was_late(ops, op, whole.timeout) then
@@ -306,7 +308,7 @@ end
 
 -- ---- the latch ----
 
--- How many calls have begun before a time, and how many have told by then that they counted.
+-- → how many calls had begun before a time, how many had returned by then that they counted
 local function counted(downs, time)
   local begun, told = 0, 0
   for _, op in ipairs(downs) do
@@ -346,8 +348,8 @@ end
 
 -- ---- all ----
 
--- run: { ops, permits = of the semaphore, latch = its count, timeout = of a command,
--- whole = as of check_whole, or nil }
+-- `run`: { ops, permits = the semaphore's, latch = its count, timeout = a command's, whole = as for
+-- check_whole, or nil }
 -- → list of { rule, text, at, key, op, other }
 function kinds.check(run)
   local found = {}

@@ -1,12 +1,12 @@
--- One process of a chaos round of kinds: it reads and writes under a read/write lock, takes permits
--- of a semaphore, of a plain one and a fair lock, leads, counts a latch down, and writes down when
--- it held what. In a round of the kind "moving" also a lock, and runs that must happen once.
--- Arguments as those of spec/chaos/worker.lua, and
+-- A process of a chaos round of kinds: it reads and writes under a read/write lock, acquires
+-- permits of a semaphore and of a plain one, and a fair lock, leads, counts a latch down, and
+-- records when it held what. In a round of the kind "moving" it also uses a lock, and runs that
+-- must happen once. Its arguments are those of spec/chaos/worker.lua, and
 --
---   loop                  under which of this Lua's event loops it runs, a number; else it blocks
---   pairs                 how many tasks it has besides: with a loop, each contends for a lock with
---                         the same task of one other process
---   certificates          the directory that holds ca.pem, cert.pem and key.pem
+--   loop                  the number of the event loop under which it runs; without, calls block
+--   pairs                 with a loop: how many additional tasks it has, each of which contends
+--                         for a lock with the same task of another process
+--   certificates          the directory with ca.pem, cert.pem and key.pem
 --
 -- Each hold has an owner of its own here.
 
@@ -32,7 +32,7 @@ end
 
 local WAITS = { 0, 0.05, 0.2, 0.5, 1 }
 local LEASES = { 0.5, 0.9, 1.5 }
-local MOST_WAIT = 60 -- of a leader, which waits without a limit
+local MOST_WAIT = 60 -- stands for a leader's wait, which has no limit
 local RUN_LEASE = 30 -- longer than all faults of a round
 local ONCE_EVERY = 0.25
 
@@ -48,7 +48,7 @@ local client = require("holdfast").new {
   tls = files and { ca_file = files .. "/ca.pem", cert = files .. "/cert.pem",
     key = files .. "/key.pem" },
 }
-local count = 0 -- of holds
+local count = 0 -- holds so far
 
 local ANSWERS = { busy = true, timeout = true, open = true, duplicate = true }
 
@@ -62,7 +62,7 @@ local function run(fields, operation)
   return result
 end
 
--- Holds it for `seconds`, a while unless said, as far as it believes to.
+-- Uses a hold for `seconds`, by default a random time, as long as it counts as held.
 local function use(fields, held, seconds)
   seconds = seconds or prng:chance(options.keep) and 2.2 or prng:range(2, 60) / 1000
   local till, steps = sys.now() + seconds, seconds > 0.1 and 10 or 1
@@ -110,7 +110,7 @@ function steps.permits()
   hold("pool", "permits", permits, function(wait) return pool:acquire(permits, wait) end)
 end
 
--- These have no lease: they are taken until they are given back.
+-- Permits of a plain semaphore have no lease: they remain taken until they are given back.
 function steps.places()
   count = count + 1
   local permits = prng:range(1, options.permits)
@@ -126,7 +126,7 @@ function steps.fair()
   hold("fair", "fair", nil, function(wait) return fair:acquire(wait) end)
 end
 
--- What is said of a term is that it goes on: from the first time to the last one that it is true.
+-- Records when a term was seen running, from the first to the last time.
 function steps.lead()
   count = count + 1
   local owner = ("%s.%d"):format(options.name, count)
@@ -158,12 +158,12 @@ function steps.wait()
   run({ what = "await", key = "gate", wait = wait }, function() return latch:wait(wait) end)
 end
 
--- Waits as long as a change of the world may take.
+-- Waits as long as a fault may last.
 function steps.own()
   hold("own", "own", nil, function(wait) return own:acquire(wait) end, prng:pick { 0.2, 1, 3, 8 })
 end
 
--- All processes want to do the same thing at about the same time.
+-- All processes start the same run at about the same time.
 function steps.once()
   local key = "once" .. math.floor(sys.now() / ONCE_EVERY)
   run({ what = "once", key = key, wait = MOST_WAIT }, function()
@@ -189,7 +189,7 @@ local function do_anything()
   end
 end
 
--- Holds the lock of the pair for long, and waits for it while the other process holds it.
+-- Holds the pair's lock for a long time, and waits for it while the other process holds it.
 local function contend(key)
   local lock = client:lock(key)
   while sys.now() < options.stop do

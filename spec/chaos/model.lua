@@ -1,26 +1,27 @@
--- An owner-aware reentrant mutex with fences and leases, for one key, as a state that operations
+-- A reentrant mutex with owners, fencing tokens and leases, for one key, as a state that operations
 -- change.
 --
--- A state: the holder as far as it is surely one (owner, token, count), `valid`: until then nobody
--- else can have it, `lease`: the longest that it may run for, `last`: the last token, `now`: no
--- operation takes effect before, and the ghosts: owners whose lock the server has lost without
--- their knowledge.
+-- A state has the holder, if there certainly is one (owner, token, count); `valid`, until when
+-- nobody else can hold the lock; `lease`, the longest time for which it may run; `last`, the last
+-- token; `now`, before which no operation takes effect; and the ghosts: owners whose lock the
+-- server has lost without their knowledge.
 --
--- An operation is one of the history's, with its `effect`, `of`: the token of the hold that it
--- speaks of, `grant`: the grant lease, `kept`: it may be lent with what is left of a lease.
+-- An operation is one of the history's, with its `effect`; `of`, the token of its hold; `grant`,
+-- the grant lease; `kept`, whether the lock may be lent with the rest of a lease.
 --
--- apply(state, op, by) → the states after op took effect at some time up to `by`; none: it cannot
--- have. States are never changed. What each operation asks for and does stands with its function;
--- an owner that all processes share has no count, because its processes do not know each other's.
+-- apply(state, op, by) → the states after op has taken effect at some time until `by`; none if it
+-- cannot have. States are never changed. Each operation's function tells its conditions and
+-- effects. An owner that all processes share has no count, because its processes do not know each
+-- other's.
 
 local max, min = math.max, math.min
 
 local MARGIN = 0.002
-local LEFT = 1 / 4 -- of a lease, at least, when a kept lock is lent
+local LEFT = 1 / 4 -- the least part of a lease that is left when a kept lock is lent
 
 local model = {}
 
--- A lease that was asked for at `from` is believed in for at least as long as this.
+-- Returns until when the holder at least relies on a lease requested at `from`.
 function model.lease_end(from, lease)
   return from + lease - min(lease / 100 + 0.002, lease / 4) - MARGIN
 end
@@ -47,7 +48,7 @@ local function without_ghost(state, owner)
   return with(state, { ghosts = with(state.ghosts, { [owner] = false }) })
 end
 
--- A text that is the same for equal states.
+-- Returns a string that is the same for equal states.
 function model.key(state)
   local ghosts = {}
   for owner, ghost in pairs(state.ghosts) do
@@ -61,7 +62,7 @@ end
 
 local function is_shared(op) return op.owner == "shared" end
 
--- Whether it is this operation's hold that the state knows.
+-- Returns whether the state's holder is this operation's hold.
 local function is_holder(state, op)
   return state.owner == op.owner and (is_shared(op) or state.token == op.of)
 end
@@ -71,8 +72,8 @@ local function ghost_of(state, op)
   return ghost and (is_shared(op) or ghost.token == op.of) and ghost or nil
 end
 
--- The server does not know the holder any more, but the holder may go on to believe in it for what
--- its lease had left.
+-- The server has forgotten the holder, but the holder may rely on the lock for the rest of its
+-- lease.
 local function forget(state, by)
   if not state.owner then return state end
   local ghost = { token = state.token, valid = by + state.lease }
@@ -89,13 +90,13 @@ local function enter_again(state, op)
   }) }
 end
 
--- Until it is confirmed.
+-- Returns the lease until the hold is confirmed.
 local function first_lease(op)
   return min(op.lease, op.grant) * (op.kept and LEFT or 1)
 end
 
--- Entered again: the same token and one hold more. Or anew: a higher token, and nobody can be in it
--- any more.
+-- A re-entry has the same token, and adds a hold. A new hold has a higher token, and requires that
+-- nobody can hold the lock any more.
 function apply.acquire(state, op, by)
   if state.owner == op.owner and state.token == op.token then return enter_again(state, op) end
   local is_new = op.token > state.last and (is_shared(op) or op.holds == 1)
@@ -109,8 +110,7 @@ function apply.acquire(state, op, by)
   }) }
 end
 
--- One hold less, of an owner that has it. A ghost's release that had to be sent twice finds
--- nothing, and counts.
+-- Removes a hold of the holder. A ghost's release that was sent twice finds nothing, but succeeds.
 function apply.release(state, op)
   if ghost_of(state, op) then return { without_ghost(state, op.owner) } end
   if not is_holder(state, op) then return {} end
@@ -119,19 +119,18 @@ function apply.release(state, op)
   return { free(state) }
 end
 
--- A release without an answer: the holder counts one less, and the server may learn of it.
+-- A release without a result: the holder counts one hold less, and the server may learn of it.
 function apply.drop(state, op)
   if not is_holder(state, op) then return op.maybe and {} or { state } end
   return apply.release(state, op)
 end
 
--- An extend that may have been carried out, with this lease, and need not have been: the shorter of
--- the two counts.
+-- After an extend that may or may not have been carried out, the shorter of the two leases counts.
 local function shortest(state, op)
   return min(state.valid, model.lease_end(op.start, op.seconds))
 end
 
--- Told that it is lost: not before it can be.
+-- A caller learns that its lock is lost, which must be possible by then.
 function apply.lost(state, op, by)
   if not is_shared(op) and is_holder(state, op) then
     if op.what == "extend" then state = with(state, { valid = shortest(state, op) }) end
@@ -151,7 +150,7 @@ function apply.extend(state, op)
     lease = max(state.lease, op.seconds) }) }
 end
 
--- An extension without an answer: believed in for the shorter of the two.
+-- An extend without a result: the holder relies on the shorter of the two leases.
 function apply.doubt(state, op)
   if not is_holder(state, op) then return op.maybe and {} or { state } end
   return { with(state, { valid = shortest(state, op), lease = max(state.lease, op.seconds) }) }

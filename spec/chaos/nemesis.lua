@@ -1,18 +1,20 @@
--- What goes wrong in a chaos run, and when: a schedule that follows from a seed, carried out on a
--- world of workers and servers, with a proxy between each two of them. The first `plan.faulty`
--- servers have faults, and so have the ways to them; the others have none.
+-- What goes wrong in a chaos run, and when: a schedule derived from a seed, carried out on a world
+-- of workers and servers, with a proxy between each pair. Only the first `plan.faulty` servers, and
+-- the connections to them, have faults.
 --
--- Every fault ends by itself or is ended after a while. Faults of one kind of target may overlap.
+-- Every fault ends by itself or is ended after a while. Faults of the same kind of target may
+-- overlap.
 
 local Prng = require "spec.sim.prng"
 local process = require "spec.support.process"
 local proxy = require "spec.chaos.proxy"
 local sys = require "spec.support.sys"
 
--- USER, PASSWORD: of the clients in rounds of the kind "moving", whose rights change
+-- USER, PASSWORD: the clients' login in rounds of the kind "moving", in which the user's rights
+-- change
 local nemesis = { USER = "app", PASSWORD = "first" }
 
--- { name, how often, shortest and longest, seconds; 0: at once }
+-- { name, weight, shortest and longest duration in seconds, 0 for an instant }
 local FAULTS = {
   { "stop_worker", 14, 0.1, 2.5 }, { "kill_worker", 7, 0.02, 0.6 },
   { "cut_network", 10, 0.1, 2 }, { "cut_up", 6, 0.1, 1.5 }, { "cut_down", 8, 0.1, 1.5 },
@@ -29,7 +31,7 @@ local FLUSH, RESTART_EMPTY = { "flush", 8, 0, 0 }, { "restart_empty", 4, 0.05, 0
 local LOSSES = { loses = { FLUSH, RESTART_EMPTY }, minority = { RESTART_EMPTY } }
 local BACK = { "clock_back", 5, 0, 0 }
 local CLOCKS = { one = { BACK }, shared = { BACK }, kinds = { BACK } }
--- Of Sentinels and clusters.
+-- Faults of Sentinels and clusters.
 local MOVES = {
   sentinel = {
     { "fail_over", 6, 2, 5 }, { "lose_tail", 8, 2, 5 }, { "stop_replica", 10, 0.1, 0.6 },
@@ -39,7 +41,7 @@ local MOVES = {
   upgrade = { { "upgrade_pair", 30, 0, 0 }, { "promote", 6, 0, 0 }, { "stranger", 4, 0.3, 2 } },
 }
 
--- What an operator, or a failover behind one address, does to a server that goes on running.
+-- What an operator, or a failover behind an address, does to a server that keeps running.
 local REFUSALS = {
   { "read_only", 12, 0.1, 5 }, { "no_rights", 8, 0.1, 2.5 }, { "new_password", 8, 0.1, 2.5 },
   { "no_user", 8, 0.1, 2.5 }, { "move_primary", 12, 0.1, 3 },
@@ -73,8 +75,8 @@ local function add_wanted(faults, list, names)
   end
 end
 
--- All have ended after plan.seconds.
--- plan: of spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
+-- Returns faults that have all ended after plan.seconds.
+-- `plan`: from spec/chaos/round.lua → list of { at, what, worker, server, seconds, number }
 function nemesis.schedule(plan)
   local prng, list, faults = Prng.new(plan.seed + 500000), {}, {}
   add_wanted(faults, FAULTS, plan.faults)
@@ -100,11 +102,11 @@ function nemesis.schedule(plan)
   return list
 end
 
--- ---- carried out ----
+-- ---- faults ----
 
 local begin, finish = {}, {}
 
--- A stopped process may be killed, and a new one gets its place.
+-- Remembers the stopped process, because it may be killed and replaced meanwhile.
 function begin.stop_worker(world, fault)
   fault.stopped = world.workers[fault.worker]
   fault.stopped.process:kill("STOP")
@@ -142,8 +144,8 @@ on_proxy("forget", "forget", "both")
 on_proxy("forget_down", "forget", "down")
 on_proxy("refuse", "refuse")
 
--- Requests wait; then the client is reset, and the server hears them behind the client's next
--- connection.
+-- Requests wait; then the client's connection is reset, and the server receives them after the
+-- client has connected again.
 function begin.late(world, fault)
   world.proxies[fault.worker][fault.server]:tell("stop", "up")
 end
@@ -154,8 +156,8 @@ function finish.late(world, fault)
   between:tell("go")
 end
 
--- One fault of a server at a time, and none of one that is gone: what is told to a stopped one
--- would wait.
+-- Allows one fault per server at a time, and none while it is down or stopped, when commands would
+-- wait.
 local function on_server(name, start, stop)
   begin[name] = function(world, fault)
     local server = world.servers[fault.server]
@@ -171,7 +173,7 @@ end
 
 local function kill(server) server:kill("KILL") end
 
--- A Sentinel that makes a server a replica kills its clients, this one too.
+-- Sends a command, twice if necessary: a Sentinel that makes a server a replica kills its clients.
 local function tell(server, ...)
   return server:try_cli(...) or server:cli(...)
 end
@@ -189,7 +191,7 @@ end)
 on_server("kill_listeners", function(server) tell(server, "CLIENT", "KILL", "TYPE", "pubsub") end)
 on_server("flush_scripts", function(server) tell(server, "SCRIPT", "FLUSH") end)
 on_server("restart", kill, function(server) server:restart(true) end)
--- Its master cannot be reached, so that it keeps its data.
+-- The server becomes a replica of an unreachable master, so it keeps its data.
 on_server("read_only", function(server) tell(server, "REPLICAOF", "127.0.0.1", "1") end,
   function(server) tell(server, "REPLICAOF", "NO", "ONE") end)
 on_server("no_rights", function(server) tell(server, "ACL", "SETUSER", nemesis.USER, "-@all") end,
@@ -204,7 +206,7 @@ on_server("no_user", function(server) tell(server, "ACL", "DELUSER", nemesis.USE
   function(server)
     tell(server, "ACL", "SETUSER", nemesis.USER, "on", ">" .. nemesis.PASSWORD, "~*", "&*", "+@all")
   end)
--- The replica takes over, with all that was written, and only later does the way lead there.
+-- The replica takes over, with all writes, but only later do connections lead to it.
 local function replication(server, what)
   return tell(server, "INFO", "replication"):find(what, 1, true)
 end
@@ -220,7 +222,7 @@ end
 
 function finish.move_primary(world, fault)
   world.servers[1], world.spare = world.spare, world.servers[1]
-  tell(world.servers[1], "CONFIG", "REWRITE") -- what is restarted has the role that it had
+  tell(world.servers[1], "CONFIG", "REWRITE") -- a restart keeps the role
   tell(world.spare, "CONFIG", "REWRITE")
   for _, proxies in ipairs(world.proxies) do
     proxies[1]:tell("to", world.servers[1].tls_port or world.servers[1].path)
@@ -235,9 +237,9 @@ local function relaunch(server, program)
   server:restart(true)
 end
 
--- Both servers become those of another version, with their data. The replica goes first, because
--- it reads what an older primary sends, and not the other way round. Every other time it takes
--- over before the old primary follows.
+-- Upgrades both servers, with their data. The replica is first, because it can read what an older
+-- primary sends, but not the other way round. Every other time it takes over before the old primary
+-- is upgraded.
 function begin.upgrade(world, fault)
   local program = world.plan.chain[2].path
   if world.busy[1] or world.spare.program == program then return true end
@@ -251,7 +253,7 @@ end
 
 function finish.upgrade() end
 
--- The servers take only the new certificates from now on; those of the clients come later.
+-- From now on the servers accept only the new certificates; the clients get theirs later.
 on_server("new_certificates", function(_, fault, world)
   world.certificates:renew()
   for _, server in ipairs { world.servers[1], world.spare } do
@@ -263,13 +265,14 @@ end, function(_, world) world.certificates:install() end)
 on_server("flush", function(server) tell(server, "FLUSHALL") end)
 on_server("restart_empty", kill, function(server) server:restart(false) end)
 
--- Each time a second more: leases end later than they should, never earlier.
+-- Sets the clock back by another second each time: leases end later than they should, never
+-- earlier.
 on_server("clock_back", function(server)
   server.behind = (server.behind or 0) + 1
   server:set_clock(-server.behind)
 end)
 
--- One change of a whole set at a time.
+-- Allows one change of a whole set at a time.
 local function on_set(name, start, stop)
   begin[name] = function(world, fault)
     if world.busy.set then return true end
@@ -283,7 +286,7 @@ local function on_set(name, start, stop)
   end
 end
 
--- The master dies, or hangs and comes back as one that does not know that it was replaced.
+-- The master dies, or hangs and comes back without knowing that it was replaced.
 on_set("fail_over", function(set, fault)
   local master = set:is_settled() and set:master()
   if not master then return nil end
@@ -292,9 +295,9 @@ on_set("fail_over", function(set, fault)
 end, function(set, master, fault)
   if fault.number % 2 == 0 then master:restart(true) else set:resume(master) end
 end)
--- The master dies after it took writes that never left it, and its replica takes over while their
--- leases run. What is on its way to a replica that stands still would be read later, so the
--- connection is cut too.
+-- The master dies after accepting writes that were never replicated, and its replica takes over
+-- while their leases are running. A stopped replica would later read what is already on its way, so
+-- the connection is cut, too.
 on_set("lose_tail", function(set)
   local master = set:is_settled() and set:master()
   if not master then return nil end
@@ -323,7 +326,7 @@ end
 local function finish_move(_, move) move:finish() end
 
 on_set("move_slot", begin_move, finish_move)
--- All keys are at the new node, and the slot is not yet.
+-- All keys are on the new node, but the slot is not yet.
 on_set("drain_slot", function(set, fault, world)
   local move = begin_move(set, fault, world)
   process.wait_until(function() return not move or move:carry() == 0 end)
@@ -347,7 +350,7 @@ local function oldest(masters, chain)
   end
 end
 
--- A replica becomes one of the next version, takes over, and then its master follows.
+-- Upgrades a replica to the next version, which takes over; then upgrades its old master.
 on_set("upgrade_pair", function(set, _, world)
   local master, program = oldest(set:masters(), world.plan.chain)
   local replica = master and set:is_ok() and set:replicas_of(master)[1]
@@ -361,8 +364,8 @@ on_set("upgrade_pair", function(set, _, world)
   return master
 end, function() end)
 
--- A master dies, and a node of another cluster gets its address: clients that still look for their
--- keys there must not take them.
+-- A master dies, and a node of a different cluster gets its address. Clients that still look for
+-- their keys there must not acquire them.
 on_set("stranger", function(set, fault, world)
   local node = set:masters()[fault.number % #set:masters() + 1]
   if not set:is_ok() or not set:kill_in_sync(node) then return nil end
@@ -371,7 +374,7 @@ on_set("stranger", function(set, fault, world)
 end, function(set, replaced)
   replaced.way:stop()
   replaced.node:restart(true)
-  set:wait_settled() -- all know who is a master
+  set:wait_settled() -- until all know the masters
 end)
 
 local LOSES = { flush = true, restart_empty = true }
@@ -394,7 +397,7 @@ local function target_of(world, fault)
   return OF_WORKER[fault.what] and worker or ("%s-%s"):format(worker, server)
 end
 
--- Whoever reads the history sees the faults in it; a loss of data is an operation on every key.
+-- Records a fault for the history. A loss of data is an operation on every key.
 local function note(world, fault)
   world.faults[#world.faults + 1] = {
     what = LOSES[fault.what] and world.plan.kind == "loses" and "forget" or "fault",
@@ -404,7 +407,7 @@ local function note(world, fault)
   }
 end
 
--- Carries the schedule out from now on, and returns when the last fault has ended.
+-- Carries out the schedule, and returns when the last fault has ended.
 function nemesis.run(world, schedule)
   local begun, ends, at = sys.now(), {}, 1
   while at <= #schedule or #ends > 0 do

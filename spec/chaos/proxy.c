@@ -2,27 +2,26 @@
  *
  *   proxy LISTEN SERVER CONTROL
  *
- * Each address is a TCP port of 127.0.0.1 (to listen, 0: any) or the path of a unix socket. It
- * prints "ready PORT" once it listens; PORT is 0 for a path. Commands come over CONTROL as lines,
- * each answered by "ok" or "what?":
+ * Each address is a TCP port on 127.0.0.1 (to listen, 0 means any) or the path of a unix socket.
+ * The proxy prints "ready PORT" once it listens; PORT is 0 for a path. Commands are lines sent to
+ * CONTROL, each answered by "ok" or "what?":
  *
- *   delay MS             of each byte, each way
- *   chunk BYTES          passes no more than that at a time, a millisecond apart; 0: as it comes
- *   stop WAY             bytes wait until `go`: a network that is cut for a while
- *   lose WAY             bytes are thrown away; at `go` the connections that lost some are reset
+ *   delay MS             delays each byte, both ways
+ *   chunk BYTES          passes at most this many at a time, a millisecond apart; 0 ends that
+ *   stop WAY             holds bytes back until `go`, like a network that is cut for a while
+ *   lose WAY             drops bytes; `go` resets the connections that lost some
  *   go                   ends delay, chunk, stop and lose
- *   forget WAY           the bytes of the present connections are lost; new connections work
+ *   forget WAY           drops all bytes of the current connections; new connections work
  *   keepalive            resets the connections that lost bytes, as the server's keepalive would
- *   cut WAY BYTES        after so many more bytes the connection that they belong to is reset
- *   refuse, accept       new connections
- *   to SERVER            new connections go to this server; the others stay
- *   reset                of all connections
- *   late MS              resets all connections too, but what their clients had sent reaches the
- * server that much later
+ *   cut WAY BYTES        resets the connection that sends the last of this many more bytes
+ *   refuse, accept       refuses new connections, or accepts them again
+ *   to SERVER            sends new connections to this server; the others remain
+ *   reset                resets all connections
+ *   late MS              resets all connections, but delivers to the server what their clients had
+ *                        sent, that much later
  *
- * WAY is up (to the server), down or both. A connection that its client resets is reset at once,
- * and what was still under way of it is dropped, as no network delivers what its sender has taken
- * back. */
+ * WAY is up (to the server), down or both. When a client resets its connection, its bytes that are
+ * still held back are dropped, as a real sender would drop them. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -45,7 +44,7 @@
 
 #define CONNECTIONS 64
 #define PIECE 16384
-#define QUEUED_MOST (1 << 20) /* bytes under way: beyond that the sender waits */
+#define QUEUED_MOST (1 << 20) /* bytes held back, beyond which the sender waits */
 #define MS 1000000ull
 #define NEVER UINT64_MAX
 
@@ -60,10 +59,10 @@ typedef struct piece {
 
 typedef struct stream {
     int from, to;
-    bool ended; /* no more comes */
-    bool lost;  /* bytes were thrown away */
-    bool hung;  /* the sender is gone; what it sent waits behind a stop */
-    bool gone;  /* the receiver is gone: what comes is thrown away */
+    bool ended; /* the sender sends no more */
+    bool lost;  /* bytes were dropped */
+    bool hung;  /* the sender is gone; its bytes wait for the end of a stop */
+    bool gone;  /* the receiver is gone; bytes for it are dropped */
     piece *first, *last;
     size_t queued;
 } stream;
@@ -75,7 +74,7 @@ typedef struct connection {
 
 typedef struct rule {
     bool stopped, losing;
-    long long cut_after; /* bytes, -1: never */
+    long long cut_after; /* bytes, or -1 for never */
 } rule;
 
 static connection connections[CONNECTIONS];
@@ -164,7 +163,7 @@ static void reset_socket(int fd) {
     close(fd);
 }
 
-/* A port that refuses stays ours: the socket is bound to it by number, but does not listen. */
+/* Refuses connections but keeps the port: its socket remains bound, but does not listen. */
 static void refuse(void) {
     if (refusing) return;
     refusing = true;
@@ -272,7 +271,7 @@ static void enqueue(stream *s, const char *bytes, size_t size, uint64_t now) {
     }
 }
 
-/* What may still go before the cut. */
+/* Returns how many bytes may pass before the cut. */
 static size_t before_cut(rule *r, size_t size, bool *cut) {
     if (r->cut_after < 0) return size;
     size_t allowed = r->cut_after < (long long)size ? (size_t)r->cut_after : size;
@@ -281,7 +280,7 @@ static size_t before_cut(rule *r, size_t size, bool *cut) {
     return allowed;
 }
 
-/* False: the connection is over. */
+/* Receives bytes. Returns false if the connection is over. */
 static bool take_bytes(connection *c, int way, uint64_t now) {
     stream *s = &c->streams[way];
     char bytes[PIECE];
@@ -297,7 +296,7 @@ static bool take_bytes(connection *c, int way, uint64_t now) {
         bool cut = false;
         size_t allowed = before_cut(&rules[way], (size_t)size, &cut);
         enqueue(s, bytes, allowed, now);
-        if (cut) { /* what comes before the cut arrives */
+        if (cut) { /* bytes before the cut still arrive */
             for (piece *p = s->first; p; p = p->next)
                 send(s->to, p->bytes + p->sent, p->size - p->sent, MSG_NOSIGNAL);
             return false;
@@ -306,8 +305,8 @@ static bool take_bytes(connection *c, int way, uint64_t now) {
     return true;
 }
 
-/* The client is reset; the server gets what it had sent at `due`, and then the end of the
- * connection. */
+/* Resets the client's connection. The server gets what the client had sent at `due`, and then the
+ * end of the connection. */
 static void leave_late(connection *c, uint64_t now, uint64_t due) {
     stream *up = &c->streams[UP], *down = &c->streams[DOWN];
     char bytes[PIECE];
@@ -463,7 +462,8 @@ static int timeout_ms(void) {
     return first == NEVER ? -1 : (int)((first - now) / MS + 1);
 }
 
-/* A peer that hung up wakes poll for ever: while its bytes must wait it is not looked at. */
+/* Returns the descriptor to poll, or -1. A peer that hung up would wake poll forever, so it is not
+ * polled while its bytes must wait. */
 static int fd_of(const connection *c, int way) {
     const stream *s = &c->streams[way];
     bool mute = s->ended || (s->hung && rules[way].stopped);

@@ -1,4 +1,4 @@
--- A process of spec/chaos/proxy.c in front of a server; its commands are described there.
+-- Runs spec/chaos/proxy.c, which describes the commands, in front of a server.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -10,7 +10,8 @@ Proxy.__index = Proxy
 
 local proxy = {}
 
--- In front of the server at that path, listening on a loopback port, any free one unless said.
+-- Starts a proxy for the server at this path or port, listening on a loopback port, by default any
+-- free one.
 function proxy.start(server_path, port)
   local self = setmetatable({ directory = process.directory() }, Proxy)
   local control = self.directory .. "/control"
@@ -24,7 +25,7 @@ function proxy.start(server_path, port)
   return self
 end
 
--- tell("stop", "up"): returns when it is done.
+-- Sends a command, such as tell("stop", "up"), and returns when it is done.
 function Proxy:tell(...)
   local command = table.concat({ ... }, " ")
   assert(sys.write(self.control, command .. "\n", ANSWER_TIMEOUT))

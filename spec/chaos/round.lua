@@ -1,7 +1,8 @@
--- One round of a chaos run: a fresh server, workers behind proxies, faults, quiet, and the verdict.
+-- A round of a chaos run: a new server, workers behind proxies, faults, a quiet time, and the
+-- verdict.
 --
--- What a round is follows from its seed; what the operating system makes of it does not, so a seed
--- that failed once may have to be repeated.
+-- The seed determines a round, but not the scheduling by the operating system, so a seed that
+-- failed may have to be repeated.
 
 local java = require "spec.support.java"
 local process = require "spec.support.process"
@@ -19,49 +20,56 @@ local nemesis = require "spec.chaos.nemesis"
 local proxy = require "spec.chaos.proxy"
 local Prng = require "spec.sim.prng"
 
--- Seconds between the last fault and the end of the programs. Whoever closes while nobody serves
--- cannot take its name back.
+-- Seconds between the last fault and the end of the programs. A client that closes while no server
+-- replies cannot delete its name.
 local QUIET, PROMOTION = 0.8, 6
-local END_TIMEOUT = 20  -- for the workers to end
-local LITTER_TIMEOUT = 12 -- longer than a killed process seems to wait
-local FREE_TIMEOUT = 10 -- for each lock to be had by somebody else, after all is over
+local END_TIMEOUT = 20  -- seconds for the workers to end
+local LITTER_TIMEOUT = 12 -- seconds; longer than a killed process may count as waiting
+local FREE_TIMEOUT = 10 -- seconds for another client to acquire each lock at the end
 
 local World = {}
 World.__index = World
 
 local round = {}
 
--- The kinds of rounds, by seed: "one" server; the same with an owner that all processes "share";
--- one that "loses" its data and whose locks are forced; a quorum whose "minority" suffers all
--- faults, of which nobody may notice anything; a quorum behind a "network" that cuts anything from
--- anything; a master with a replica under Sentinels, where a hold counts when the replica has it; a
--- cluster whose slots and masters move; one server with other "kinds" of locks. Only where they are
--- asked for: one server and processes of "redisson" beside ours; one server whose role, rights, user,
--- password, certificates and version are "moving"; a cluster whose "slots" are between two nodes for
--- seconds, where nothing else goes wrong; an "upgrade" of a cluster, pair by pair.
+-- The kinds of rounds, chosen by seed:
+--   one        one server
+--   shared     one server, and an owner that all processes share
+--   loses      one server that loses its data, and whose locks are force-released
+--   minority   a quorum with all faults in a minority, so that nobody may notice them
+--   network    a quorum whose connections all have faults
+--   sentinel   a master with a replica under Sentinels; a hold counts when the replica has it
+--   cluster    a cluster whose slots and masters move
+--   kinds      one server with other kinds of locks
+-- and only on request:
+--   redisson   one server, which processes with Redisson use, too
+--   moving     one server whose role, rights, user, password, certificates and version change
+--   slots      a cluster with slots between two nodes for seconds, and no other faults
+--   upgrade    a cluster that is upgraded, pair by pair
 local KINDS = {
   "shared", "loses", "minority", "one", "network", "sentinel", "cluster", "kinds",
 }
 
--- What can go wrong where workers and servers have no proxy between them.
+-- Faults that are possible without proxies between workers and servers.
 local WITHOUT_PROXIES = {
   "stop_worker", "kill_worker", "kill_clients", "kill_listeners", "flush_scripts", "pause_clients",
 }
--- A process that is stopped or killed may rightly lose a lock, and then a run may happen twice.
+-- No process is stopped or killed here: it could rightly lose its lock, and then a run may happen
+-- twice.
 local MOVING = {
   "cut_network", "cut_up", "cut_down", "lose_up", "lose_down", "delay", "cut_reply", "cut_request",
   "reset", "refuse", "late", "kill_clients", "kill_listeners", "flush_scripts", "restart",
 }
-local FAILOVER = 8 -- seconds that Sentinels have more
+local FAILOVER = 8 -- additional seconds of rounds with Sentinels
 local JAVA_WORKER = "ChaosWorker"
-local JAVA_STARTS = 4 -- seconds that processes of Java have more
-local DRAINS = 6 -- seconds that slots have more
-local UPGRADES = 10 -- seconds that upgrades of a cluster have more
+local JAVA_STARTS = 4 -- additional seconds of rounds with Java processes
+local DRAINS = 6 -- additional seconds of rounds with slots
+local UPGRADES = 10 -- additional seconds of rounds with upgrades of a cluster
 local MOVES, QUIET_AFTER_MOVES = 4, 6 -- seconds
 local CROWDS = 4 -- processes with a loop
-local PAIRS = 10 -- tasks of each, which share a key with a task of another one
-local LONGEST_LEASE = 1.5 -- of spec/chaos/kinds_worker.lua
-local GOODBYE = 1 -- seconds for which a client that is closed waits for the end of its name
+local PAIRS = 10 -- tasks of each, which share a key with a task of another process
+local LONGEST_LEASE = 1.5 -- in spec/chaos/kinds_worker.lua
+local GOODBYE = 1 -- seconds that closing a client waits until its name is deleted
 
 local start = {}
 
@@ -71,7 +79,7 @@ function start.sentinel(self)
 end
 
 function start.cluster(self)
-  self.set = cluster.start { node_timeout = 5000 } -- a node that is slow is not gone
+  self.set = cluster.start { node_timeout = 5000 } -- a slow node must not count as down
   self.stranger = cluster.stranger()
   self.servers = self.set.nodes
 end
@@ -84,7 +92,7 @@ function start.upgrade(self)
   self.servers = self.set.nodes
 end
 
--- From the first version on, or from that of the servers that are started. → list of versions
+-- → list of versions, beginning with the first one, or with that of the servers started by default
 local function chain_of(prng, from_first)
   local chain = versions.chain(prng:pick { "redis", "valkey" })
   while not from_first and chain[1] and not redis.is_default(chain[1].path) do
@@ -93,8 +101,8 @@ local function chain_of(prng, from_first)
   return chain
 end
 
--- options: { seconds = of faults, mutant, faults = the only ones, kind, keep }; all but the first
--- for mutants
+-- `options`: { seconds = duration of the faults, mutant, faults = the only ones, kind, keep }; all
+-- except `seconds` are for mutants
 function round.plan(seed, options)
   local prng = Prng.new(seed)
   local kind = options.kind or KINDS[(seed - 1) % #KINDS + 1]
@@ -133,7 +141,7 @@ function round.plan(seed, options)
     plan.crowds, plan.workers = CROWDS, prng:range(6, 8) + CROWDS
     plan.faults, plan.user = options.faults or MOVING, true
     plan.tls, plan.chain = prng:chance(50), chain_of(prng)
-    -- With less, reconnects alone would keep a slow machine busy.
+    -- with a shorter timeout, reconnects alone would keep a slow machine busy
     plan.timeout = prng:pick { 0.8, 1.5 }
     plan.seconds, plan.quiet = options.seconds + MOVES, QUIET_AFTER_MOVES
     plan.grant = math.min(plan.grant, 0.6)
@@ -194,7 +202,7 @@ local function start_ours(plan, args)
   }
 end
 
--- The last places are those of Redisson.
+-- The last places belong to Redisson.
 function World:start_worker(place)
   self.started = self.started + 1
   local name, plan = "w" .. self.started, self.plan
@@ -221,14 +229,15 @@ function World:kill_worker(place)
   self.workers[place].process:stop()
 end
 
--- As if clients had known these servers for long: with restart_guard they have a vote at once.
+-- Makes these servers look long known to clients, so that they have a vote at once despite
+-- restart_guard.
 local function look_known(servers)
   for _, server in ipairs(servers) do
     server:cli("SET", "holdfast_known", server:cli("INFO", "server"):match("run_id:(%w+)"))
   end
 end
 
--- Where the primary moves there is a replica, whose server is no other one for the clients.
+-- Starts a primary that moves, and its replica; for clients both are the same server.
 local function start_moving(self)
   if self.plan.tls then self.certificates = Certificates.new() end
   local options = { persist = true, tcp = true, conf = { "appendfsync no" },
@@ -282,7 +291,7 @@ end
 
 -- ---- the end ----
 
--- → list of problems, set of the names that came to their end
+-- → list of problems, set of the names of workers that ended by themselves
 local function await_workers(self)
   local problems, finished, deadline = {}, {}, sys.now() + self.plan.quiet + END_TIMEOUT
   for _, worker in pairs(self.workers) do
@@ -301,7 +310,7 @@ local function await_workers(self)
   return problems, finished
 end
 
--- A replica has what its master has.
+-- Returns the servers to check; a replica has the same data as its master.
 local function masters_of(self)
   if self.plan.kind == "sentinel" then return { self.set:master() } end
   return self.set and self.set:masters() or self.servers
@@ -326,7 +335,7 @@ local function forget(server, pattern)
   for _, key in ipairs(server:cli("KEYS", pattern)) do server:cli("DEL", key) end
 end
 
--- Whether a client that closed got no answer in time: then its name ends by itself.
+-- Returns whether a closing client got no reply in time, so that its name has to expire.
 local function was_end_late(self, ops)
   for _, op in ipairs(ops) do
     local took = op.what == "end" and op.stop - op.start or 0
@@ -334,8 +343,8 @@ local function was_end_late(self, ops)
   end
 end
 
--- A client notices within QUIET_AFTER_MOVES that a connection is half open, and closes it at the
--- server too. If the programs end before, that is left to the server's keepalive.
+-- A client notices a half-open connection within QUIET_AFTER_MOVES, and then the server does, too.
+-- If the programs end earlier, the server's keepalive has to end the connection.
 local function end_half_open(self)
   if self.plan.quiet >= QUIET_AFTER_MOVES then return end
   for _, list in ipairs(self.proxies) do
@@ -343,7 +352,7 @@ local function end_half_open(self)
   end
 end
 
--- Somebody else gets every lock soon, and then nothing is left.
+-- Checks that another client can soon acquire every lock, and that nothing is left afterwards.
 local function check_quiet(self, problems, ops)
   end_half_open(self)
   if self.set then self.set:wait_settled() end
@@ -370,14 +379,14 @@ local function check_quiet(self, problems, ops)
   end
 end
 
--- Only what the dead have left still waits for its end by a clock that was set back.
+-- Resets the servers' clocks, so that what killed processes have left expires.
 local function set_clocks_right(self)
   for _, server in ipairs(self.servers) do
     if server.behind then server:set_clock(0) end
   end
 end
 
--- What the plain semaphore says when all processes have ended.
+-- Reads the plain semaphore after all processes have ended.
 local function free_places(self)
   local left, now = self.servers[1]:cli("GET", "places"), sys.now()
   return { what = "free", key = "places", by = "server", owner = "server", left = left, start = now,
@@ -396,7 +405,7 @@ local function pauses_of(self)
   return pauses
 end
 
--- Each has rules of its own; that every call comes back in time holds for all.
+-- Hides the keys, for kinds with rules of their own: only the rule about time applies to all.
 local function without_keys(ops)
   local list = {}
   for i, op in ipairs(ops) do
@@ -414,7 +423,7 @@ function round.missing(kind)
   return "Redisson is not here: run spec/interop/build_java (it needs a JDK and Maven)"
 end
 
--- → list of problems as of checker.check, all operations by time
+-- → list of problems, like those of checker.check; all operations, sorted by time
 function round.run(plan)
   local self = open(plan)
   nemesis.run(self, nemesis.schedule(plan))

@@ -1,19 +1,20 @@
 -- The chaos run's command.
 --
---   lua5.4 spec/chaos/run.lua [--seconds S] [--from SEED]   rounds of one seed after the other, for
---                                                           S seconds, 60 unless said
---   lua5.4 spec/chaos/run.lua --seed SEED [--times N]       that round, N times or until it fails
---   lua5.4 spec/chaos/run.lua ... --kind KIND               rounds of this kind alone
---   lua5.4 spec/chaos/run.lua ... --histories DIR           leaves there what spec/porcupine checks
---   lua5.4 spec/chaos/run.lua --mutants                     mutants: each must be found;
---                                                           --hunt NAME: one
---   lua5.4 spec/chaos/run.lua --seed SEED --mutant NAME     one of them
---   lua5.4 spec/chaos/run.lua --missing KIND                exit code 1 and the reason if rounds of
---                                                           this kind cannot run here
+--   lua5.4 spec/chaos/run.lua [--seconds S] [--from SEED]   runs rounds, one seed after the other,
+--                                                           for S seconds (default 60)
+--   lua5.4 spec/chaos/run.lua --seed SEED [--times N]       runs that round N times, or until it
+--                                                           fails
+--   lua5.4 spec/chaos/run.lua ... --kind KIND               runs only rounds of this kind
+--   lua5.4 spec/chaos/run.lua ... --histories DIR           writes there what spec/porcupine checks
+--   lua5.4 spec/chaos/run.lua --mutants                     hunts all mutants, which must be found;
+--                                                           --hunt NAME hunts one
+--   lua5.4 spec/chaos/run.lua --seed SEED --mutant NAME     runs a round with this mutant
+--   lua5.4 spec/chaos/run.lua --missing KIND                exits with 1 and the reason if rounds
+--                                                           of this kind cannot run here
 --
--- Started at the root of the project, by lua5.4 or luajit. A broken rule is shown with what
--- happened around it, status 1. HOLDFAST_BUILD: the build directory, ./build. Mutants need make
--- sim-mutants.
+-- Run it from the root of the project, with lua5.4 or luajit. If a rule is broken, it shows what
+-- happened around that, and exits with 1. HOLDFAST_BUILD: the build directory (default ./build).
+-- Mutants need make sim-mutants.
 
 local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
@@ -32,13 +33,13 @@ local sys = require "spec.support.sys"
 local ROUND = 8          -- seconds of faults
 local MUTANT_ROUND = 4
 local MUTANT_TRIES = 40
-local HUNTS = 4          -- at a time
+local HUNTS = 4          -- at the same time
 local SHOWN_BEFORE, SHOWN_AFTER = 30, 4 -- operations
 local SHOWN_SECONDS = 3
 
--- Some of spec/sim/mutants.lua, and the faults that bring them to light; kind of the rounds, "one"
--- unless said; keep: percent of the holds that are kept until they are lost; slow: --mutants leaves
--- it out.
+-- Some mutants of spec/sim/mutants.lua, and the faults that reveal them. kind: of the rounds,
+-- default "one"; keep: percent of the holds that are kept until they are lost; slow: skipped by
+-- --mutants.
 local MUTANTS = {
   { "NO_VALIDITY", { "stop_worker" }, keep = 60 },
   { "GRANT_UNBOUND", { "cut_down", "stop_worker" } },
@@ -88,13 +89,13 @@ local function say(...)
   io.stdout:flush()
 end
 
--- ---- what is shown of a failure ----
+-- ---- showing a failure ----
 
 local function concerns(op, problem)
   return op.what == "fault" or op.what == "forget" or not problem.key or op.key == problem.key
 end
 
--- A claim, or an accepted write, that says what the owner's last one said.
+-- Returns whether this is a claim, or an accepted write, that repeats the owner's last one.
 local function repeats(op, last)
   if op.what ~= "claim" and op.what ~= "write" then return false end
   local name = op.what .. op.owner
@@ -104,7 +105,8 @@ local function repeats(op, last)
     and math.abs((before.valid or 0) - (op.valid or 0)) < 0.001
 end
 
--- What had begun before the problem and was not over long before it, and a little after it.
+-- Prints operations that began before the problem and did not end long before it, and a few after
+-- it.
 local function excerpt(problem, ops)
   local before, after, last = {}, {}, {}
   for _, op in ipairs(ops) do
@@ -135,7 +137,7 @@ local function show(plan, problems, ops)
     plan.mutant and " --mutant " .. plan.mutant or "")
 end
 
--- What came back, as text: "acquire 120 ok, 44 busy; claim 800; ..."
+-- Counts the results, for a line such as "acquire 120 ok, 44 busy; claim 800; ..."
 local function tally(counts, ops)
   for _, op in ipairs(ops) do
     local name = (op.theirs and "Redisson's " or "") .. (op.what == "forget" and "fault" or op.what)
@@ -167,7 +169,7 @@ end
 
 -- ---- runs ----
 
--- mutant: an entry of MUTANTS | nil
+-- `mutant`: an entry of MUTANTS | nil
 local function run(seed, mutant)
   local plan = round.plan(seed, {
     seconds = mutant and MUTANT_ROUND or ROUND, mutant = mutant and mutant[1], faults = mutant
@@ -221,7 +223,7 @@ local function run_seed()
   return true
 end
 
--- Rounds until it is found, and a line that tells. → whether it was
+-- Runs rounds until the mutant is found, and prints the result. → whether it was found
 local function hunt(name)
   local mutant, found, tries = find_mutant(name), nil, 0
   while not found and tries < MUTANT_TRIES do
@@ -234,7 +236,7 @@ local function hunt(name)
   return found ~= nil
 end
 
--- → those that --mutants looks for here
+-- → the mutants that --mutants can hunt here
 local function wanted_mutants()
   local list = {}
   for _, each in ipairs(MUTANTS) do
@@ -245,7 +247,7 @@ local function wanted_mutants()
   return list
 end
 
--- Several hunts at once: they mostly sleep. → whether all were found
+-- Runs several hunts at once, because they mostly sleep. → whether all were found
 local function run_mutants()
   local names, running, all, next_one = wanted_mutants(), {}, true, 1
   repeat

@@ -1,16 +1,16 @@
--- One process of a chaos run: a seeded random program over a few locks, under several owners,
--- written down as spec/chaos/history.lua says. Arguments are NAME=VALUE:
+-- A process of a chaos run: a random program, determined by its seed, that uses a few locks under
+-- several owners, and records a history (spec/chaos/history.lua). Arguments are NAME=VALUE:
 --
 --   name, seed            its name, its program
---   urls                  the server; several with commas between: a quorum
---   url                   instead: of Sentinels or a cluster
---   file, store           its history; the socket of the store that looks at tokens
---   stop                  the monotonic time at which it releases all and ends
---   keys                  "a,b": reentrant locks; "m" is a mutex
---   kind                  of the round: "shared": an owner that all processes share too, on key
---                         "s"; "loses": force_release too; "minority": the quorum has a
+--   urls                  the server; several, separated by commas, are a quorum
+--   url                   instead: Sentinels or a cluster
+--   file, store           its history; the socket of the store that checks tokens
+--   stop                  the monotonic time at which it releases everything and ends
+--   keys                  "a,b" are reentrant locks; "m" is a mutex
+--   kind                  the round's: "shared": uses an owner that all processes share, too, on key
+--                         "s"; "loses": uses force_release, too; "minority": the quorum has a
 --                         restart_guard; "sentinel": a hold counts when the replica has it;
---                         "slots": every hold is renewed, and kept for longer than its lease
+--                         "slots": every hold is renewed, and kept longer than its lease
 --   keep                  percent of the holds that are kept until they are lost, or for 2.2 s
 --   grant, timeout        the client's grant_lease and command_timeout, seconds
 --   mutant                one of spec/sim/mutants.lua, in the build of make sim-mutants
@@ -44,7 +44,7 @@ local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
 local LONGEST_LEASE = 2
 local MOST_HOLDS = 3
-local MOST_KEPT = 2.2 -- longer than any lease that ends by itself
+local MOST_KEPT = 2.2 -- seconds; longer than any lease that is not renewed
 local RENEWED_KEPT = 4
 local STORE = [[
 local last = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
@@ -79,8 +79,8 @@ else
   settings.servers, settings.mode = urls, "quorum"
   settings.restart_guard = options.kind == "minority" and LONGEST_LEASE or nil
 end
--- A counter that is lost while it is ahead of the clock gives lower tokens. A mutant is looked for
--- where each acquire asks the server.
+-- Not with "loses": a counter that is lost while it is ahead of the clock gives lower tokens. Not
+-- with a mutant, which needs acquires that ask the server.
 if #urls == 1 and options.kind ~= "loses" and not options.mutant then
   settings.keep = Prng.new(options.seed + 1):pick { 0, 0.02, 0.3, 2 }
 end
@@ -91,7 +91,8 @@ local client = require("holdfast").new(settings)
 
 local slots = {}
 
--- A coroutine that does what it is given, so that calls in it are one owner's.
+-- Creates a coroutine that runs the functions passed to it, so that their calls have the same
+-- owner.
 local function new_actor()
   local thread = coroutine.create(function(work)
     while true do work = coroutine.yield(work()) end
@@ -125,7 +126,7 @@ if options.kind == "shared" then add_slot("s", "shared", new_actor(), true) end
 
 -- ---- what a slot can do ----
 
--- What its owner believes, if that is to hold the lock. → whether it is
+-- Records what the owner knows, if it relies on the lock. → true if it does
 local function claim(slot)
   return slot.act(function()
     local from, lock = sys.now(), slot.lock
@@ -148,13 +149,13 @@ local function write(slot)
     accepted = accepted })
 end
 
--- Runs one operation and writes it down. → result, code
+-- Runs an operation and records it. → { result, code }
 local function run(slot, fields, operation)
   fields.key, fields.owner, fields.count = slot.key, slot.owner, slot.holds
   local id = writer:call(fields)
   return slot.act(function()
     local result, _, code = operation(slot.lock)
-    -- The process was stopped before it could look at its hold, which is over.
+    -- the process was stopped so long that the hold is over
     if fields.what == "acquire" and result and not slot.lock:token() then
       result, code, slot.holds = nil, "late", 0
     end
@@ -198,7 +199,7 @@ local function extend(slot)
   claim(slot)
 end
 
--- Leaves the lock to the collector.
+-- Drops the lock without a release, so that the collector releases it.
 local function drop(slot)
   run(slot, { what = "drop" }, function()
     slot.lock, slot.holds = nil, 0
@@ -214,7 +215,7 @@ local function check(slot)
   claim(slot)
 end
 
--- A master that was replaced and does not know it yet may be asked.
+-- Not with Sentinels: a master that was replaced without knowing it may reply.
 local function look(slot)
   if options.kind == "sentinel" then return end
   run(slot, { what = "look" }, function(lock) return lock:is_locked() end)
@@ -266,7 +267,7 @@ local function let_go(slot)
   end
 end
 
--- A hold is mostly worked on until it is over.
+-- Mostly keeps using the same hold until it is over.
 local slot = prng:pick(slots)
 while sys.now() < options.stop do
   if slot.holds > 0 then step_held(slot) else step_free(slot) end

@@ -1,5 +1,5 @@
--- The command as the child of a process that collects what it leaves behind. Some machines have an
--- init that takes seconds to do so.
+-- Runs the command as the child of a process that reaps the orphans that it leaves behind. On some
+-- machines init takes seconds to do that.
 
 local command = require "spec.support.command"
 local process = require "spec.support.process"
@@ -17,8 +17,8 @@ local ADOPTER = [[
   until none_left
 ]]
 
--- start(server, words as those of command.start) → the process that adopts; the id of the command,
--- which ends with it
+-- start(server, words as for command.start) → the adopting process, the pid of the command, which
+-- ends with it
 function adopted.start(server, words)
   local env = command.environment(server, words.env)
   local child = process.lua { code = ADOPTER, args = command.line(words), env = env }

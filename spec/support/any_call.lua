@@ -1,7 +1,6 @@
--- any_call.lua SEED CALLS URL OTHER_URL: calls the functions of holdfast.core and
--- holdfast.process, their metamethods too, with whatever. They may raise anything; they must not
--- crash. With TRACE set each
--- call is written before it is made.
+-- any_call.lua SEED CALLS URL OTHER_URL: calls the functions and metamethods of holdfast.core and
+-- holdfast.process with random arguments. They may raise anything, but must not crash. With TRACE
+-- set, prints each call before making it.
 
 local core = require "holdfast.core"
 local process = require "holdfast.process"
@@ -104,7 +103,7 @@ function value()
   return made
 end
 
--- ---- objects that are good, so that what takes them goes on ----
+-- ---- valid objects, with which calls get further ----
 
 local MODES = {
   { url = url }, { url = url, external = true, renewer_link = true }, { url = url, looped = true },
@@ -146,12 +145,12 @@ end
 
 -- ---- calls ----
 
--- What would stop this program, end others, or use a descriptor that is not its own.
+-- Functions that would stop this program, end others, or use a descriptor that is not its own.
 local LEFT_OUT = {
   ["process.stop"] = true, ["process.open_terminal"] = true, ["process.say"] = true,
   ["process.withhold"] = true,
 }
--- Calls that wait for as long as an argument says.
+-- Calls that wait for a time given by an argument.
 local WAITS = {
   ["process.wait"] = true, ["process.captured_read"] = true, ["lock.acquire"] = true, ["lock.pause"] = true,
   ["lock.await"] = true, ["lock.take"] = true, ["client.close"] = true, ["lock.begin"] = true,
@@ -184,7 +183,7 @@ local function arguments(fn)
     given[i] = value()
     if fn.waits and type(given[i]) == "number" and given[i] > 0.001 then given[i] = 0.001 end
   end
-  -- a signal is for nobody but a process that cannot be
+  -- signals go only to processes that cannot exist
   if fn.name == "process.kill" and (tonumber(given[1]) or 0) > -2 ^ 40 then given[1] = random(2) * 2 ^ 32 end
   if random(2) == 1 and count > 0 then given[1] = pick(objects) end
   return given, count

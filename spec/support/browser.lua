@@ -13,7 +13,7 @@ local function quoted(text)
   return '"' .. text:gsub('[\\"]', "\\%0"):gsub("\n", "\\n") .. '"'
 end
 
--- → the text of the answer
+-- → the text of the response
 function Browser:_post(path, body)
   local parts = {}
   local _, status = http.request {
@@ -30,7 +30,7 @@ local CAPABILITIES = [[{"capabilities": {"alwaysMatch": {"goog:loggingPrefs": {"
   {"args": ["--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,800"]%s}}}}]]
 local PHONE = [[, "mobileEmulation": {"deviceMetrics": {"width": 375, "height": 667, "pixelRatio": 2, "touch": true}}]]
 
--- "phone": 375 pixels wide; "desktop": 1280. Must be closed.
+-- `kind`: "phone", 375 pixels wide, or "desktop", 1280. The result must be closed.
 function browser.open(kind)
   local driver = process.start { "chromedriver", "--port=0" }
   local port = assert(driver:wait_output("successfully on port (%d+)", 20), driver:output())
@@ -58,7 +58,7 @@ function Browser:run(body)
   return list
 end
 
--- What the pages have logged since the last call, as chromedriver writes it; "" if nothing.
+-- Returns what the pages have logged since the last call, as chromedriver writes it; "" if nothing.
 function Browser:log()
   return self:_post(self.session .. "/se/log", '{"type": "browser"}'):match('"value":%[(.*)%]')
 end

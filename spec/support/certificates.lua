@@ -1,12 +1,11 @@
--- Certificates made on the spot by openssl, in a private directory that is gone at the end of the
--- program.
+-- Certificates made by openssl in a private directory, which is removed when the program ends.
 --
 --   local made = certificates.make()
 --   made.ca, made.other_ca                      authorities
 --   made.server, made.expired, made.elsewhere   signed by `ca`; for localhost, 127.0.0.1 and ::1;
 --                                               `elsewhere` for another name
 --   made.client                                 signed by `ca`
---   made.ending(days)                           signed by `ca`, for here, for so many days
+--   made.ending(days)                           signed by `ca`, same hosts, valid for `days`
 --   made.stranger                               signed by `other_ca`
 --
 -- Each is { cert = path, key = path }.
@@ -18,7 +17,7 @@ local certificates = {}
 local NEW_KEY = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
 local HERE = "DNS:localhost,IP:127.0.0.1,IP:::1"
 
--- Runs openssl with the words of a command line; raises when it fails. No shell: it would inherit a
+-- Runs openssl with a command line; raises if it fails. Uses no shell, which would inherit a
 -- preloaded sanitizer.
 function certificates.openssl(command, ...)
   local words = { "openssl", env = { LD_PRELOAD = false } }
@@ -44,7 +43,7 @@ local function write(path, text)
   file:close()
 end
 
--- `days`: until it ends; nil: years.
+-- `days`: how long it is valid; nil means years.
 local function signed(directory, name, by, alternatives, days)
   local made = { cert = directory .. name .. ".pem", key = directory .. name .. ".key" }
   local request, extensions = directory .. name .. ".csr", directory .. name .. ".ext"
@@ -56,7 +55,7 @@ local function signed(directory, name, by, alternatives, days)
   return made
 end
 
--- `openssl x509` dates a certificate back only since 3.4; `openssl ca` always does.
+-- `openssl x509` can backdate a certificate only since 3.4; `openssl ca` always can.
 local CA = [[
 [ca]
 default_ca = here

@@ -1,6 +1,6 @@
-/* Preloaded into a server: its wall clock is ahead by as many seconds as the file named in
- * HOLDFAST_CLOCK says. Preloaded into a client: so is the clock that goes on while the host is
- * suspended, but no time that a system call sleeps for. */
+/* Preloaded into a server, sets its wall clock ahead by the number of seconds in the file named by
+ * HOLDFAST_CLOCK. Preloaded into a client, also sets ahead the clock that includes time suspended.
+ * It does not change how long system calls sleep. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,12 @@
--- A Redis Cluster of real servers on loopback. All slots are served, replicas follow and every node
--- says so when start() returns. As with single servers, nothing is left at the end of the program.
+-- A Redis Cluster of real servers on loopback. When start() returns, all slots are served, replicas
+-- follow, and every node reports that. As with single servers, nothing remains when the program
+-- ends.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local SLOTS = 16384
-local PATIENCE = 60 -- seconds: a bound for a machine that does much else, not what it takes
+local PATIENCE = 60 -- seconds; a limit for a busy machine, not the usual time
 local MIGRATE_TIMEOUT = 5000 -- ms
 
 local Cluster = {}
@@ -41,7 +42,7 @@ local function info(node)
   return function(name) return text:match(name .. ":(%S+)") end
 end
 
--- Every node that runs reports that all slots are served.
+-- Returns whether every running node reports that all slots are served.
 function Cluster:is_ok()
   return self:_all(function(node)
     return info(node)("cluster_state") == "ok" and info(node)("cluster_slots_ok") == tostring(SLOTS)
@@ -72,7 +73,7 @@ local function meet(self)
   end)
 end
 
--- One by one: ADDSLOTSRANGE came with 7.0.
+-- Lists single slots, because ADDSLOTSRANGE came with 7.0.
 local function share_slots(self, masters)
   for i = 1, masters do
     local command = { "CLUSTER", "ADDSLOTS" }
@@ -99,9 +100,10 @@ function Cluster:_replicas_follow()
   end)
 end
 
--- start{ masters = 3, replicas = 1 (of each), password, node_timeout = 1000 (ms), conf = { lines },
---   program = path, tls (as redis.start's, with alone = true),
---   places = { { host, under } of each node, as redis.start's } }
+-- start{ masters = 3, replicas = 1 (per master), password, node_timeout = 1000 (ms), conf = { lines
+-- },
+--   program = path, tls (as for redis.start, with alone = true),
+--   places = { { host, under } for each node, as for redis.start } }
 function cluster.start(options)
   options = options or {}
   local masters = options.masters or 3
@@ -111,7 +113,7 @@ function cluster.start(options)
     "cluster-migration-barrier 1000", -- no replica is moved to another master
   }
   for _, line in ipairs(options.conf or {}) do conf[#conf + 1] = line end
-  -- slot → where it was moved to last
+  -- moved: slot → the node that it was moved to last
   local self = setmetatable({ options = options, moved = {} }, Cluster)
   self.nodes = {}
   for i = 1, masters * (1 + (options.replicas or 1)) do
@@ -128,7 +130,7 @@ function cluster.start(options)
   return self
 end
 
--- The addresses of all nodes, or of those given.
+-- Returns a URL with the addresses of these nodes, or of all.
 function Cluster:url(nodes)
   local hosts = {}
   for i, node in ipairs(nodes or self.nodes) do hosts[i] = node.host .. ":" .. node.port end
@@ -147,14 +149,14 @@ function Cluster:_by_id(id)
   end
 end
 
--- The master of a slot as `asked` has it, or a node that runs. → node | nil
+-- Returns the master of a slot according to `asked`, or to any running node. → node | nil
 function Cluster:owner(slot, asked)
   for _, range in ipairs((asked or self:running()[1]):cli("CLUSTER", "SLOTS")) do
     if range[1] <= slot and slot <= range[2] then return self:_by_id(range[3][3]) end
   end
 end
 
--- All nodes that run name the same masters for the same slots.
+-- Returns whether all running nodes name the same masters for the same slots.
 function Cluster:_agrees()
   local first
   return self:_all(function(node)
@@ -173,7 +175,7 @@ function Cluster:node_of(key)
   return self:owner(self:slot(key))
 end
 
--- The running nodes that report themselves as masters.
+-- Returns the running nodes that report that they are masters.
 function Cluster:masters()
   local list = {}
   for _, node in ipairs(self:running()) do
@@ -191,14 +193,14 @@ function Cluster:replicas_of(master)
   return list
 end
 
--- All is served, replicas follow, and all nodes agree.
+-- Waits until all slots are served, replicas follow, and all nodes agree.
 function Cluster:wait_settled()
   return wait("the cluster does not come to rest", function()
     return self:is_ok() and self:_replicas_follow() and self:_agrees()
   end)
 end
 
--- A cluster of one node, which serves all slots. stop() ends it.
+-- Starts a cluster of one node, which serves all slots. stop() ends it.
 function cluster.stranger()
   local node = redis.start { cluster = true }
   expect_ok(node:cli("CLUSTER", "ADDSLOTSRANGE", 0, SLOTS - 1))
@@ -208,7 +210,7 @@ function cluster.stranger()
   return node
 end
 
--- Kills a master whose replica has all of its writes and takes its place. → whether it did
+-- Kills a master after its replica has all its writes, and promotes the replica. → whether it did
 function Cluster:kill_in_sync(master)
   local replica = self:replicas_of(master)[1]
   if not replica then return false end
@@ -229,16 +231,16 @@ function Cluster:resume(node)
   node.hung = nil
 end
 
--- Two nodes that learn of a slot's last but one move after the last one may name each other for
--- ever.
+-- Announces again who owns the slot. If two nodes learn of a slot's previous move after its last
+-- one, they may name each other forever.
 function Cluster:_insist(slot, to)
   if not to:is_running() or to:cli("ROLE")[1] ~= "master" then return end
   to:cli("CLUSTER", "BUMPEPOCH")
   for _, node in ipairs(self:masters()) do node:cli("CLUSTER", "SETSLOT", slot, "NODE", to.id) end
 end
 
--- Waits for cond(); until then announces each second that the slot is with choose(), a node or nil,
--- and other slots where they were moved to.
+-- Waits for cond(). Until then announces once a second that the slot belongs to choose(), a node or
+-- nil, and that other slots belong to the nodes that they were moved to.
 function Cluster:_wait_insisting(what, slot, choose, cond)
   local insist_at = process.now() + 1
   return wait(what, function()
@@ -253,7 +255,8 @@ function Cluster:_wait_insisting(what, slot, choose, cond)
   end)
 end
 
--- Waits until another node has the slot that `old` had, all is served and all agree. → that node
+-- Waits until another node has the slot of `old`, all slots are served and all nodes agree. → that
+-- node
 function Cluster:wait_promotion(slot, old)
   local promoted
   local function chosen()
@@ -266,8 +269,8 @@ function Cluster:wait_promotion(slot, old)
   return promoted
 end
 
--- A slot on its way from one master to another. While it is open, the old owner answers ASK for a
--- key that it has not got any more, and the new one takes commands for it after ASKING.
+-- A slot that is being moved from one master to another. Meanwhile the old owner replies ASK for a
+-- key that it no longer has, and the new one accepts commands for the key after ASKING.
 local Move = {}
 Move.__index = Move
 
@@ -277,7 +280,7 @@ function Cluster:begin_move(slot, to)
       if node ~= to then return node end
     end
   end
-  -- by the word of the owner, too
+  -- the owner itself must agree
   local from = self:_wait_insisting("nobody has the slot", slot, another, function()
     local owner = self:owner(slot)
     return owner and owner ~= to and self:owner(slot, owner) == owner
@@ -289,7 +292,7 @@ function Cluster:begin_move(slot, to)
   return move
 end
 
--- Carries at most `count` keys, all by default. → how many
+-- Moves at most `count` keys, by default all. → how many
 function Move:carry(count)
   local keys = self.from:cli("CLUSTER", "GETKEYSINSLOT", self.slot, count or 1000)
   if #keys == 0 then return 0 end
@@ -303,8 +306,7 @@ function Move:carry(count)
   return #keys
 end
 
--- Carries what is left and gives the slot to the new owner. The others learn it too, the new owner
--- first.
+-- Moves the remaining keys, and tells all masters the slot's new owner, that one first.
 function Move:finish()
   wait("the slot does not become empty", function()
     self:carry()
@@ -321,7 +323,7 @@ function Move:finish()
   end
 end
 
--- All at once; the nodes agree when it returns.
+-- Moves a whole slot. The nodes agree when it returns.
 function Cluster:move(slot, to)
   self:begin_move(slot, to):finish()
   self:_wait_insisting("the nodes do not agree", slot, function()

@@ -1,17 +1,18 @@
--- The real command as a process, in a session of its own so that no terminal is near.
+-- The real command as a process, in a session of its own, so that it has no terminal.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local command = {}
 
--- The jobs inherit a preloaded sanitizer. A shell does not survive the thread sanitizer: there the
--- plain build is run.
+-- Jobs inherit a preloaded sanitizer. A shell crashes under the thread sanitizer, so the plain
+-- build runs there.
 local preload, build = os.getenv("LD_PRELOAD") or false, process.build
 if preload and preload:find("tsan", 1, true) then preload, build = false, "./build" end
 local cpath = ("%s/%s/?.so;;"):format(build, process.flavour)
 
--- The command finds the modules in the sources' own build; a prefix is made around any other one.
+-- The command finds its modules in the default build directory. For any other one, creates a
+-- prefix.
 local function program()
   if build == "./build" then return "bin/holdfast" end
   local directory, version = process.directory(), _VERSION:match("%d%.%d")
@@ -25,7 +26,7 @@ end
 
 command.program = program()
 
--- A copy of the settings: the command reads no file of another user, as the sources' may be.
+-- Copies the settings, since the command reads no file of another user, who may own the sources.
 local function settings()
   local path = process.directory() .. "/holdfast.conf"
   local from, to = assert(io.open("spec/support/holdfast.conf")), assert(io.open(path, "w"))
@@ -37,7 +38,7 @@ end
 
 local config = settings()
 
--- The command as one file, which needs no interpreter.
+-- The command as a single file that needs no interpreter.
 local static = os.getenv "HOLDFAST_STATIC"
 
 command.is_static = static ~= nil
@@ -58,8 +59,8 @@ function command.environment(server, more)
   return env
 end
 
--- The command in a session of its own, by another command that ends in it, if there is one.
--- line{ words... [, under = { words of that command }] }
+-- Returns the command line, in a session of its own, and run by another command if `under` is
+-- given. line{ words... [, under = { words of that command }] }
 function command.line(words)
   local all = { "setsid" }
   for _, part in ipairs { words.under or {}, command.words((table.unpack or unpack)(words)) } do
@@ -83,8 +84,8 @@ function command.run(server, words)
   return code, child:output()
 end
 
--- The same for a wait that runs out. A server that is silent for 100 ms at that moment is
--- unreachable, which on a busy machine it may be once, not each time.
+-- Like run, for a wait that times out. If the server does not reply within 100 ms at that moment,
+-- it is unreachable, which on a busy machine may happen once, but not every time.
 function command.run_out(server, words)
   local code, output
   for _ = 1, 3 do
@@ -94,13 +95,13 @@ function command.run_out(server, words)
   return code, output
 end
 
--- A program that is not tested: without a sanitizer that may be preloaded here.
+-- Starts a program that is not under test, so without a preloaded sanitizer.
 function command.other(words)
   words.env = { LD_PRELOAD = false }
   return process.start(words)
 end
 
--- For a shell: the command with its environment, `holdfast` as a function.
+-- Returns a prelude for a shell: the command's environment, and a function `holdfast`.
 function command.shell_prelude(server)
   local lines, env = {}, command.environment(server)
   env.LD_PRELOAD = nil

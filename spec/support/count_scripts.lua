@@ -1,9 +1,9 @@
--- What clients of Redisson's latch and of its plain semaphore do on the server, in words of our
--- own: KEYS are the number and its channel. Shares no code with what it tests.
+-- What clients of Redisson's latch and plain semaphore do on the server, written independently:
+-- KEYS are the number and its channel. Shares no code with what it tests.
 
 local scripts = { latch = {}, semaphore = {} }
 
--- → how many are still to come
+-- → the remaining count
 scripts.latch.await = [[
   return tonumber(redis.call('GET', KEYS[1]) or '0')
 ]]
@@ -14,7 +14,7 @@ scripts.latch.count_down = [[
   if left == 0 then redis.call('PUBLISH', KEYS[2], '0') end
 ]]
 
--- how many
+-- ARGV: the count → whether it was set
 scripts.latch.set_count = [[
   if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
   redis.call('SET', KEYS[1], ARGV[1])
@@ -22,7 +22,7 @@ scripts.latch.set_count = [[
   return 1
 ]]
 
--- how many → 1, 0: too few are free
+-- ARGV: how many → 1 | 0 if too few are free
 scripts.semaphore.acquire = [[
   local free = redis.call('GET', KEYS[1])
   if not free or tonumber(free) < tonumber(ARGV[1]) then return 0 end
@@ -30,7 +30,7 @@ scripts.semaphore.acquire = [[
   return 1
 ]]
 
--- how many
+-- ARGV: how many
 scripts.semaphore.release = [[
   redis.call('PUBLISH', KEYS[2], redis.call('INCRBY', KEYS[1], ARGV[1]))
 ]]

@@ -1,5 +1,5 @@
--- Crowds of processes that want one lock, each a spec/support/crowd_worker.lua, and what they wrote
--- down of it.
+-- Crowds of processes that compete for a lock, each a spec/support/crowd_worker.lua, and the
+-- history that they record.
 
 local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
@@ -11,7 +11,7 @@ Crowd.__index = Crowd
 
 local crowd = {}
 
--- A crowd on the server's key, with a store of its own, started with the given options.
+-- Creates a crowd for the server's key, with a store of its own, started with these options.
 function crowd.new(server, key, options)
   return setmetatable({ server = server, key = key, store = redis.start(options), workers = {} },
     Crowd)
@@ -20,20 +20,20 @@ end
 function crowd.queue_of(key) return ("holdfast_queue:{%s}"):format(key) end
 function crowd.channel_of(uuid) return "holdfast_grant:" .. uuid end
 
--- Starts one more process; options are those of the worker.
+-- Starts another process with the worker's options.
 function Crowd:add(name, options)
   local args = process.args({ self.server:url(), self.store.path, self.key, name }, options)
   return self:join(name, process.lua { file = "spec/support/crowd_worker.lua", args = args })
 end
 
--- One more process, started elsewhere.
+-- Adds a process that was started elsewhere.
 function Crowd:join(name, worker)
   worker.name = name
   self.workers[#self.workers + 1] = worker
   return worker
 end
 
--- How many stand in the queue.
+-- Returns how many are queued.
 function Crowd:queued()
   return self.server:cli("ZCOUNT", crowd.queue_of(self.key), "(0", "+inf")
 end
@@ -42,7 +42,7 @@ function Crowd:wait_queued(count, seconds)
   return process.wait_until(function() return self:queued() == count end, seconds or 20)
 end
 
--- Processes in this order in the queue of a lock that is held.
+-- Queues processes in this order for a held lock.
 function Crowd:line_up(names, options)
   for _, name in ipairs(names) do
     local before = self:queued()
@@ -51,7 +51,8 @@ function Crowd:line_up(names, options)
   end
 end
 
--- Lets those begin that were started with start=1, when each of them has reported that it is ready.
+-- Lets the workers begin that were started with together=1, after all have reported that they are
+-- ready.
 function Crowd:begin(seconds)
   for _, worker in ipairs(self.workers) do
     local ready = process.wait_until(function()
@@ -62,15 +63,15 @@ function Crowd:begin(seconds)
   self.store:cli("SET", "crowd:start", 1)
 end
 
--- Whether it gets a turn within `seconds`.
+-- Returns whether this worker gets a turn within `seconds`.
 function Crowd:came_in(name, seconds)
   return process.wait_until(function() return self:turns_of(name) > 0 end, seconds)
 end
 
--- Ends the workers that were started with endless=1, each after its turn.
+-- Ends the workers started with endless=1, each after its turn.
 function Crowd:call_off() self.store:cli("SET", "crowd:stop", 1) end
 
--- Waits for the end of all. → nil, or what went wrong
+-- Waits until all have ended. → nil, or what went wrong
 function Crowd:finish(seconds)
   local deadline = process.now() + (seconds or 20)
   for _, worker in ipairs(self.workers) do
@@ -81,8 +82,8 @@ function Crowd:finish(seconds)
   end
 end
 
--- The history: { names = the order in which they were in, tokens, overlaps = the first line at
--- which somebody was in when another came in, turns, lost = updates of the counter that were lost }
+-- Returns the history: { names = who was in, in order, tokens, overlap = the first line at which
+-- two were in at once, turns, refused, lost = how many updates of the counter were lost }
 function Crowd:history()
   local history = { names = {}, tokens = {}, turns = 0 }
   local inside
@@ -117,8 +118,8 @@ function Crowd:turns_of(name)
   return turns
 end
 
--- How many turns each had while all took part: between the first turn of the last one that came and
--- the last turn of the first one that went. `names`: who had each turn.
+-- Returns how many turns each worker had while all took part: from the first turn of the last one
+-- to join until the last turn of the first one to leave. `names`: who had each turn.
 function crowd.turns_together(names)
   local first, last, from, to, turns = {}, {}, 1, #names, {}
   for i, name in ipairs(names) do
@@ -138,7 +139,7 @@ end
 
 -- ---- members of the queue without a process ----
 
--- A client that listens for its grants and never does anything with them.
+-- Creates a client that subscribes to its grants but never uses them.
 function crowd.silent_client(server, number)
   local self = { uuid = ("00000000-0000-8000-8000-%012x"):format(number) }
   self.connection = assert(resp.connect { path = server.path })
@@ -146,12 +147,12 @@ function crowd.silent_client(server, number)
   return self
 end
 
--- As csrc/programs/queue/queue.lua describes it.
+-- Returns a member of the queue, as described in csrc/programs/queue/queue.lua.
 function crowd.member(uuid, wait)
   return ("1l%s:%d:0"):format(uuid, wait)
 end
 
--- The text of one of csrc/programs, whole.
+-- Returns the complete text of a program in csrc/programs.
 function crowd.program(name)
   local directory = process.directory()
   assert(process.succeeds(("lua5.4 tools/embed.lua --expand %s"):format(directory)))
@@ -162,9 +163,9 @@ function crowd.program(name)
   return text
 end
 
--- ---- what it costs ----
+-- ---- cost ----
 
--- Calls by command name so far, those inside scripts counted.
+-- Returns the number of calls so far by command, including calls inside scripts.
 function crowd.calls(server)
   local calls = {}
   for name, count in server:cli("INFO", "commandstats"):gmatch("cmdstat_(%S-):calls=(%d+)") do
@@ -173,7 +174,7 @@ function crowd.calls(server)
   return calls
 end
 
--- The calls since `before`; INFO is the spec's own.
+-- Returns the calls since `before`, without INFO, which only the spec itself sends.
 function crowd.calls_since(server, before)
   local since = {}
   for name, count in pairs(crowd.calls(server)) do
@@ -183,7 +184,7 @@ function crowd.calls_since(server, before)
   return since
 end
 
--- Commands that clients sent in `seconds`. → their number, the seconds that really passed
+-- Counts the commands that clients send in `seconds`. → their number, the seconds actually elapsed
 function crowd.commands_in(server, seconds)
   local function sent()
     local calls = crowd.calls(server)
@@ -200,9 +201,10 @@ function crowd.commands_in(server, seconds)
   return more, process.now() - from
 end
 
--- ---- nothing stays ----
+-- ---- leftovers ----
 
--- What is left on the server that should not be after `seconds` (10), as text; nil: nothing.
+-- Returns a description of what should be gone from the server after `seconds` (10) but is not, or
+-- nil.
 -- `failed_over`: see leftovers.may_stay.
 function crowd.litter(server, failed_over, seconds)
   local function look()

@@ -1,27 +1,27 @@
--- One process of a crowd: URL STORE KEY NAME [option=value ...]. It takes its turns under the lock
--- and writes each of them down in the store, a redis-server of its own:
+-- One process of a crowd: URL STORE KEY NAME [option=value ...]. It takes turns under the lock and
+-- records each one in the store, a separate redis-server:
 --
 --   crowd:history  "in NAME TOKEN", "out NAME"
---   crowd:counter  raised in each turn by read, wait, write: two at a time would lose one
+--   crowd:counter  incremented in each turn by read, wait, write; two at once would lose an update
 --   crowd:fence    the highest token seen; with fence=1 the counter is read and written with the
 --                  token, and a write with an older one is refused
---   crowd:refused  how many were
+--   crowd:refused  how many writes were refused
 --
 -- kind     "holdfast", "fair", "redisson", "protocol": the client of examples/protocol, or of module=NAME,
 --          with programs=DIRECTORY
 -- wait     seconds for each acquire
 -- turns    how many
 -- seconds  instead of turns: how long
--- endless  1, instead of turns: goes on until the store has crowd:stop
+-- endless  1, instead of turns: continues until the store has crowd:stop
 -- inside   seconds of each turn
 -- outside  seconds between two turns
--- waiters  a turn that is not the last ends when so many wait
--- stubborn 1: tries again when a server or a replica cannot be reached
+-- waiters  a turn, except the last one, ends when this many are waiting
+-- stubborn 1: retries when a server or a replica is unreachable
 -- sync     replicas that must have the lock
 -- lease, grant_lease, watchdog (1), fenced (1, redisson)
 -- together 1: begins when the store has crowd:start
 --
--- A URL of several, with commas between, is a quorum of them.
+-- Several URLs, separated by commas, are a quorum.
 --
 -- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".
 
@@ -50,7 +50,7 @@ local function new_client()
   return require("holdfast").new(opts)
 end
 
--- What a turn needs of a lock, by the client of examples/protocol.
+-- Returns a lock with the methods that a turn needs, made by the client of examples/protocol.
 local function protocol_lock()
   local function ms(seconds) return seconds and seconds * 1000 end
   local client = require(options.module or "examples.protocol.client").new(url, {
@@ -84,7 +84,7 @@ local function new_lock()
   return make(client, key, { lease = lease, watchdog = watchdog }), client
 end
 
--- Reads the counter and raises the fence, if the token is not an old one already.
+-- Reads the counter and raises the fence, unless the token is already too old.
 local READ = [[
   local fence = tonumber(redis.call('GET', KEYS[1]) or 0)
   if tonumber(ARGV[1]) < fence then return false end
@@ -125,7 +125,7 @@ local function wait_for_waiters(lock)
   process.wait_until(function() return lock:info().waiters >= options.waiters end, 20)
 end
 
-local STUBBORN_FOR = 60 -- seconds beyond its own
+local STUBBORN_FOR = 60 -- seconds after the option `seconds`
 local give_up_at = process.now() + (options.seconds or 0) + STUBBORN_FOR
 
 local function turn(lock)

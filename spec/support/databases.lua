@@ -1,8 +1,8 @@
--- Real database servers, each in a directory of its own and without a network beyond loopback; by
--- Debian's packages postgresql, mariadb-server-core and -client-core, and lua-dbi with its drivers.
+-- Real database servers, each in a directory of its own, reachable only locally. They need Debian's
+-- packages postgresql, mariadb-server-core and -client-core, and lua-dbi with its drivers.
 --
 --   databases.start "postgresql" → { place, stop() } | nil, what is missing
---   databases.connect(place) → a connection of DBI; the place is a text, also for other processes
+--   databases.connect(place) → a DBI connection; `place` is a string, valid in other processes, too
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -20,7 +20,7 @@ end
 
 local IS_ROOT = first_line "id -u" == "0"
 
--- Neither server runs as root.
+-- Neither server can run as root.
 local function as_user(user, words)
   if not IS_ROOT then return words end
   local all = { "setpriv", "--reuid=" .. user, "--regid=" .. user, "--clear-groups" }
@@ -64,7 +64,7 @@ function databases.connect(place)
   return connection
 end
 
--- Waits until it can be connected to.
+-- Waits until the server accepts connections.
 local function served(child, directory, place)
   local self = { place = place }
   function self.stop()

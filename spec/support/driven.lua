@@ -1,11 +1,11 @@
--- A client of the core whose sockets and clock belong to the test: the server is real, and the
--- client's time is what the test says. The client does something only in a call of this module.
+-- A client of the core whose sockets and clock belong to the test: the server is real, and the test
+-- sets the client's time. The client does something only in a call of this module.
 --
 --   local one = driven.client(server [, fields of core.client.new])
---   one:lock(key, { fields of core.lock.new })   made with no wait, a lease of 30 s and no tokens
---   one:call(lock, kind, number, record)         the results of the operation
---   one.now = one.now + 5                        before the next call
---   one:close()                                  ends the connections; what is held stays
+--   one:lock(key, { fields of core.lock.new })   by default no wait, a lease of 30 s and no tokens
+--   one:call(lock, kind, number, record)         returns the results of the operation
+--   one.now = one.now + 5                        sets the time of the next call
+--   one:close()                                  ends the connections; locks remain held
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
@@ -62,7 +62,7 @@ end
 
 local ACT = { open = connect, close = Driven.disconnect, write = write }
 
--- Does what is due until there is nothing more to open, close or write.
+-- Does what is due until there is nothing left to open, close or write.
 function Driven:act()
   local actions, again = {}, true
   engine.set_now(self.client, self.now)
@@ -78,7 +78,7 @@ function Driven:act()
   end
 end
 
--- Reads what has come within `patience`; returns whether anything has.
+-- Reads what arrives within `patience` seconds. → whether anything has arrived
 function Driven:read(patience)
   local some = false
   for link, fd in pairs(self.fds) do
@@ -103,8 +103,8 @@ function Driven:wait_until(cond)
   end, 5), "it did not come about")
 end
 
--- Lets this much time pass: does what is due, and all that follows from it. While the server
--- answers three commands of the test, it accepts, reads and answers what the client sent before.
+-- Lets time pass: does what is due, and all that follows from it. Three commands of the test make
+-- sure that the server has accepted, read and answered what the client sent before.
 function Driven:pass(seconds)
   self.now = self.now + seconds
   repeat
@@ -113,8 +113,8 @@ function Driven:pass(seconds)
   until not self:read(0)
 end
 
--- Serves the client until no operation is under way, and nothing is left to be undone. `pace`: how
--- much time passes in each round; none unless given.
+-- Serves the client until no operation is in progress and nothing is left to undo. `pace`: seconds
+-- that pass in each round; default 0.
 function Driven:settle(pace)
   self:wait_until(function()
     self.now = self.now + (pace or 0)
@@ -123,7 +123,7 @@ function Driven:settle(pace)
   end)
 end
 
--- Begins an operation; `record`: as the operation has it. The test finishes it.
+-- Begins an operation, which the test finishes. `record`: the operation's argument.
 function Driven:begin(lock, kind, number, record, again)
   engine.set_now(self.client, self.now)
   return core.lock.begin(lock, kind, number or 0, record, again)
@@ -143,7 +143,7 @@ function Driven:call_all(locks, kind)
   return self:finish((core.lock.begin_all(locks, kind)))
 end
 
--- What was sent since the last call of this, as the words of all commands.
+-- Returns the words of all commands sent since the last call of this function.
 function Driven:commands()
   local list = {}
   for _, bytes in ipairs(self.sent) do

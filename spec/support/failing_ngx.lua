@@ -1,8 +1,8 @@
--- Runs in an nginx worker, before holdfast is loaded: makes calls of ngx_lua fail.
+-- Makes calls of ngx_lua fail. Runs in an nginx worker, before holdfast is loaded.
 --
 -- fault{ call = name, nth = 1, lasts = false, behind = false, act = function } makes the nth call
--- of that name do act() instead, or behind what it does, and all later ones if `lasts`; fault()
--- ends that. The test keeps the real calls.
+-- of that name return act() instead of its own result, all later ones too if `lasts`. With `behind`
+-- the real call runs first. fault() ends the fault. The test itself has the real calls.
 
 local ngx = rawget(_G, "ngx")
 local semaphore = require "ngx.semaphore"
@@ -48,7 +48,7 @@ semaphore.new = wrap("semaphore", function(...)
   return wrap_object("semaphore", made, { "wait", "post", "count" })
 end)
 
--- → how many calls of the name there were
+-- → how many calls of the last fault's name there were
 function failing.fault(given)
   local calls = fault and fault.calls
   fault = given

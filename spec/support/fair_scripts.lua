@@ -1,5 +1,5 @@
--- What a client of Redisson's fair lock does on the server, in words of our own: KEYS are the lock,
--- the list, the timeouts. Shares no code with what it tests.
+-- What a client of Redisson's fair lock does on the server, written independently: KEYS are the
+-- lock, the list, the timeouts. Shares no code with what it tests.
 
 local scripts = {}
 
@@ -13,7 +13,7 @@ local DROP_DEAD = [[
   end
 ]]
 
--- now, owner, lease, wait → false: it has the lock; else for how many ms it is to sleep
+-- ARGV: now, owner, lease, wait → false if it has acquired the lock | the ms to sleep
 scripts.ACQUIRE = DROP_DEAD .. [[
   local head, mine = redis.call('LINDEX', KEYS[2], 0), redis.call('HEXISTS', KEYS[1], ARGV[2])
   if redis.call('EXISTS', KEYS[1]) == 0 and (not head or head == ARGV[2]) or mine == 1 then
@@ -38,7 +38,7 @@ scripts.ACQUIRE = DROP_DEAD .. [[
   return left
 ]]
 
--- now, owner, channel
+-- ARGV: now, owner, channel
 scripts.RELEASE = DROP_DEAD .. [[
   if redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then return 0 end
   if redis.call('HINCRBY', KEYS[1], ARGV[2], -1) > 0 then return 1 end
@@ -48,7 +48,7 @@ scripts.RELEASE = DROP_DEAD .. [[
   return 1
 ]]
 
--- wait, owner
+-- ARGV: wait, owner
 scripts.LEAVE = [[
   local owners, behind = redis.call('LRANGE', KEYS[2], 0, -1), false
   for _, owner in ipairs(owners) do

@@ -1,16 +1,17 @@
 -- Servers that misbehave, each a process of its own.
 --
 -- fake.server{ reply = bytes [, close = true] [, login = true] [, info = text] }
---   answers every command with those bytes, where <n> is how many commands the connection has sent
---     (with `login`: what a client sends first is answered well; with `info`: INFO with that text,
---     where <fd> is a number that each open connection has for itself), and then closes
+--   replies to every command with these bytes, where <n> is how many commands the connection has
+--   sent. With `close`, then closes the connection. With `login`, replies OK to the commands of a
+--   log-in. With `info`, replies to INFO with that text, where <fd> is a number unique to each open
+--   connection.
 -- fake.proxy{ path = socket of a real server }
---   passes everything on; a key says what goes wrong when it comes by for the <m>th time:
+--   passes everything on. A key tells what goes wrong when it passes for the <m>th time:
 --   cut<n>:<m>:...    the reply to the command ends after n bytes, and the connection with it
---   drop0:<m>:...     the command never arrives, the connection ends
---   mute0:<m>:...     the command arrives, its reply is swallowed, and so is all that follows on
---                     the connection
---   with `closes`: a connection over which this word comes is closed
+--   drop0:<m>:...     the command never arrives, and the connection ends
+--   mute0:<m>:...     the command arrives, but its reply and all later ones on the connection are
+--                     dropped
+--   With `closes`, a connection that sends this word is closed.
 --
 -- Both have `url`, `port` and stop().
 

@@ -8,7 +8,7 @@ features.yields_in_pcall = select(2, coroutine.resume(thread)) == true
 -- luacheck: ignore 113
 features.closes_variables = (loadstring or load)("local held <close> = nil") ~= nil
 
--- os.exit(code, true)
+-- whether os.exit(code, true) closes the state
 features.exit_closes = _VERSION ~= "Lua 5.1" or rawget(_G, "jit") ~= nil
 
 return features

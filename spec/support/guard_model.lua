@@ -1,8 +1,8 @@
--- A model of the idempotent guard: what a call returns, and what stands on the server while it runs
--- and after it. No time passes.
+-- A model of the idempotent guard: what a call returns, and what the server stores during and after
+-- it. No time passes.
 --
--- A key has nothing, a lock of somebody else ("lock"), a run ("run") or a record ("done") of one.
--- `print`: the fingerprint of the request that it belongs to; "": any.
+-- A key holds nothing, another owner's lock ("lock"), a run ("run") or a run's record ("done").
+-- `print`: the fingerprint of its request; "" matches any.
 
 local guard_model = {}
 
@@ -13,12 +13,12 @@ function guard_model.new()
   return setmetatable({ key = { is = "nothing" } }, Guard)
 end
 
--- Somebody deletes the key on the server, or takes it for `lease` seconds.
+-- Another client deletes the key on the server, or takes it for `lease` seconds.
 function Guard:disturb(lease)
   self.key = lease and { is = "lock", ttl = lease } or { is = "nothing" }
 end
 
--- A call begins. → the run | nil, a code or "replay", the results that are replayed
+-- A call begins. → the run | nil, a code or "replay", the replayed results
 function Guard:begin(options)
   local key, print = self.key, options.fingerprint or ""
   if key.is == "lock" then return nil, "conflict" end
@@ -32,7 +32,7 @@ function Guard:begin(options)
   return self.key
 end
 
--- The function has returned these results; nil: it has raised an error. → true or a code
+-- The function has returned these results, or raised an error (nil). → true or a code
 function Guard:finish(options, run, results)
   local is_lost = self.key ~= run
   local is_kept = options.keep_on_error

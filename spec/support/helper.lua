@@ -1,6 +1,6 @@
--- Run by busted before the specs: the interpreter is one that holdfast was built for, what the
--- specs started ends with them, no test leaves anything behind, and HOLDFAST_GC=stress makes the
--- collector work at every allocation.
+-- Run by busted before the specs. Checks that holdfast was built for this interpreter, ends all
+-- processes of the specs after them, fails tests that leave anything behind, and with
+-- HOLDFAST_GC=stress makes the collector run at every allocation.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
 

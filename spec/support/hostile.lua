@@ -1,9 +1,9 @@
--- Texts as somebody would choose them who wants to do harm: keys, names and messages.
+-- Strings that an attacker might choose: keys, names and messages.
 
 local hostile = {}
 
--- Keys that would write the file `evil` if a shell evaluated them, or be another word. The first
--- two bytes tell them apart.
+-- Returns keys that would create the file `evil`, or become different words, if a shell evaluated
+-- them. They differ in their first two bytes.
 function hostile.keys(evil)
   return {
     ("k1`touch %s`"):format(evil), ("k2$(touch %s)"):format(evil), "k3 'a' \"b\" ", "k4\nnew\27[2J\tline",
@@ -19,7 +19,7 @@ function hostile.key(keys, start)
   end
 end
 
--- ---- by chance ----
+-- ---- random texts ----
 
 local PIECES = {
   "`", "$(", ")", "$'", "'", '"', "\\", "!", "\n", "\r", "\t", " ", "*", "?", "[", "]", "{", "}", ";", "&", "|",
@@ -32,7 +32,7 @@ local PIECES = {
 local Random = {}
 Random.__index = Random
 
--- → a generator: the same texts for the same seed
+-- → a generator, which returns the same texts for the same seed
 function hostile.random(seed)
   return setmetatable({ state = seed % 2147483647 + 1 }, Random)
 end
@@ -42,7 +42,8 @@ function Random:number(most)
   return self.state % most + 1
 end
 
--- A text of 1 to `most` pieces, each of a kind that is special somewhere or any byte.
+-- Returns a string of 1 to `most` pieces, each a random byte or something that is special
+-- somewhere.
 function Random:text(most)
   local parts = {}
   for i = 1, self:number(most) do
@@ -52,7 +53,7 @@ function Random:text(most)
   return table.concat(parts)
 end
 
--- ---- servers by chance ----
+-- ---- random servers ----
 
 local OWNER = "0b0e5a3c-3b2e-4b1e-9d53-0123456789ab:1"
 local MIB = ("x"):rep(2 ^ 20)
@@ -92,7 +93,8 @@ local MAKES = {
   function(name) return { "SET", "holdfast_client:" .. OWNER:sub(1, 36), name } end,
 }
 
--- Empties the server and writes keys of any names, types and values, and a lock at the key `good`.
+-- Empties the server and writes keys with random names, types and values, and a lock at the key
+-- `good`.
 -- → the names
 function hostile.fill(server, random, good)
   server:cli("FLUSHALL")

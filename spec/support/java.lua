@@ -1,14 +1,14 @@
--- Java programs of spec/interop/java, which spec/interop/build_java has built.
+-- Runs the Java programs of spec/interop/java, built by spec/interop/build_java.
 
 local process = require "spec.support.process"
 
 local unpack = table.unpack or unpack
 
 local CLASSES = "build/interop/java/classes"
-local PATHS = "build/interop/classpath" -- of the jars
+local PATHS = "build/interop/classpath" -- contains the paths of the jars
 
 local java = {
-  START_UP = 60, -- seconds: a machine of few cores starts several Java processes at once
+  START_UP = 60, -- seconds; a machine with few cores may start several Java processes at once
 }
 
 local function read(path)
@@ -18,7 +18,7 @@ local function read(path)
   return text
 end
 
--- Whether this class was built.
+-- Returns whether this class was built.
 function java.has(class)
   return read(PATHS) ~= nil and read(("%s/%s.class"):format(CLASSES, class)) ~= nil
 end

@@ -1,7 +1,7 @@
--- Each kind of lock as two things that can be done with it, wherever the client's servers are:
+-- Two functions for each kind of lock, for any client:
 --
---   hold(client, key) → a function that lets the others in
---   within(client, key, fn)   waits, and calls fn inside
+--   hold(client, key)         excludes others → a function that lets them in
+--   within(client, key, fn)   waits, and calls fn while holding the lock
 
 local kinds = {}
 
@@ -30,7 +30,7 @@ add_lock("mutex", function(client, key) return client:mutex(key) end)
 add_lock("fair lock", function(client, key) return client:fair_lock(key) end)
 add_lock("write lock", function(client, key) return client:read_write_lock(key):write() end)
 
--- Behind a writer.
+-- A writer keeps the readers out.
 add("read lock", kinds["write lock"].hold, function(client, key, fn)
   local lock = assert(client:read_write_lock(key):read():acquire(PATIENCE))
   fn()

@@ -1,9 +1,9 @@
--- Fails every test that leaves something behind: a descriptor of this process, and on a server of
--- spec.support.redis a channel, a queue of waiters, or a connection that no open client of this
--- process accounts for.
+-- Fails every test that leaves something behind: a descriptor of this process, or, on a server of
+-- spec.support.redis, a channel, a queue of waiters, or a connection that no open client of this
+-- process explains.
 --
--- A server is looked at when it is stopped and, if it goes on, after the test. What is wrong has
--- some time to go away. A test that cannot keep to this says so:
+-- A server is checked when it is stopped or, if it is still running, after the test. Leftovers have
+-- some time to disappear. A test that cannot comply calls
 -- require("spec.support.leaks").excuse(reason)
 
 local core = require "holdfast.core"
@@ -12,7 +12,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local leaks = {
-  test = nil, -- the name of the test that runs
+  test = nil, -- the name of the running test
   patience = 10, -- seconds
 }
 
@@ -25,7 +25,7 @@ function leaks.excuse(reason)
   excused = assert(reason, "why?")
 end
 
--- ---- what there is ----
+-- ---- counting ----
 
 local function descriptors()
   local count = 0
@@ -36,8 +36,8 @@ local function descriptors()
   return count
 end
 
--- A hung server answers nobody; Sentinels and nodes of a cluster have connections of their own
--- among themselves.
+-- A hung server does not reply. Sentinels and nodes of a cluster are not checked, because they have
+-- connections to each other.
 local function can_answer(server)
   if server.process:status() or server.options.sentinel or server.options.cluster then
     return false
@@ -48,7 +48,7 @@ local function can_answer(server)
   return state == "S" or state == "R"
 end
 
--- Connections that open clients may have to this server.
+-- Returns how many connections open clients may have to this server.
 local function explained(server)
   local count = 0
   for client in pairs(clients) do
@@ -69,7 +69,7 @@ local function queues(keys)
   return list
 end
 
--- What is wrong on the server; nil: nothing, or it does not answer.
+-- Returns what is wrong on the server; nil if nothing is or it does not reply.
 local function wrong_on(server)
   local ok, seen = pcall(server.leaks, server)
   if not ok then return nil end
@@ -85,7 +85,7 @@ local function collect()
   collectgarbage()
 end
 
--- ---- when it is looked at ----
+-- ---- checking ----
 
 local function settle(look)
   if not look() then return end
@@ -117,7 +117,7 @@ function leaks.end_test()
   if #found > 0 then error(("%s: %s"):format(leaks.test, table.concat(found, "; ")), 0) end
 end
 
--- Clients are counted from here on.
+-- From here on clients are counted.
 local new = core.client.new
 function core.client.new(...)
   local client, wrong = new(...)

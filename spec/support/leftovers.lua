@@ -1,4 +1,4 @@
--- Which keys may stay on a server after all clients are closed.
+-- Which keys may remain on a server after all clients are closed.
 
 local process = require "spec.support.process"
 
@@ -6,7 +6,8 @@ local leftovers = {}
 
 local UUID = "%x+%-%x+%-%x+%-%x+%-%x+"
 
--- What a killed process has published of itself and its waits: nobody was there to delete it.
+-- Returns whether a killed process published this key about itself or its waits, and could not
+-- delete it.
 local function is_of_killed(server, key)
   local uuid = key:match("^holdfast_client:(" .. UUID .. ")$")
     or key:match("^holdfast_wait:(" .. UUID .. "):")
@@ -19,19 +20,19 @@ local function ends_by_itself(server, key)
   return server:cli("PTTL", key) ~= -1
 end
 
--- The note of a call goes by itself.
+-- A call's note expires.
 local function is_note(server, key)
   return key:find("^holdfast_call:") ~= nil and ends_by_itself(server, key)
 end
 
--- So is a fence, unless it has no end.
+-- A fence expires, unless its ttl is infinite.
 local function is_fence(server, key)
   return key:find("^holdfast_fence:") ~= nil and ends_by_itself(server, key)
 end
 
--- Fencing counters are meant to stay, and what clients of a quorum know of a server. With
--- `failed_over` the server is the heir of one where clients published themselves: those that did
--- not need it again take nothing back.
+-- Fencing counters are meant to remain, and so is what clients of a quorum know about a server.
+-- `failed_over`: the server has replaced one where clients published their identities; clients that
+-- have not used it since do not delete them.
 function leftovers.may_stay(server, key, failed_over)
   return key:find("^redisson_lock_token:") ~= nil or key == "holdfast_known"
     or is_note(server, key) or is_fence(server, key) or is_of_killed(server, key)

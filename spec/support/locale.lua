@@ -1,5 +1,6 @@
--- A locale with a decimal comma, letters beyond ASCII, an i with a capital of its own, and another
--- order than that of bytes. It stands in a temporary folder; $LOCPATH names it to a process.
+-- A locale with a decimal comma, letters beyond ASCII, a special capital of i, and an order
+-- different from that of bytes. It is created in a temporary folder; a process finds it by
+-- $LOCPATH.
 
 local M = { name = "tr_TR" }
 

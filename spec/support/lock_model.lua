@@ -1,20 +1,20 @@
--- A small model of the API of locks: what each call returns, what a handle knows afterwards, and
--- what stands on the server. It counts leases from now and lets no time pass.
+-- A small model of the locks' API: what each call returns, what a handle knows afterwards, and what
+-- the server stores. No time passes; leases count from now.
 --
--- A record is what stands on the server. A hold is what one owner of a client has on one key,
--- through any of its handles. A handle remembers the holds that it has entered (`entries`), so that
--- it can report a loss after another handle has acquired the key again.
+-- A record is what the server stores. A hold is what one owner of a client has on one key, through
+-- any of its handles. A handle remembers the holds that it has acquired or re-entered (`entries`),
+-- so that it can report a loss after another handle has acquired the key again.
 --
--- A shared owner has a hold in each client, all of them in one record: `others` of a hold's count
--- were entered elsewhere. A kept lock that nobody uses is `idle` in its client; the client lends it
--- without asking the server, so it may lend one that the server does not have any more.
+-- A shared owner has a hold in each client, all in one record: `others` of a hold's count were
+-- entered by other clients. A kept lock that nobody uses is `idle` in its client. The client lends
+-- it without asking the server, so it may lend one that the server no longer has.
 
 local model = {}
 
 local Model = {}
 Model.__index = Model
 
--- `grant_lease`: of the clients
+-- `grant_lease`: the clients' option
 function model.new(grant_lease)
   return setmetatable({ server = {}, holds = {}, idle = {}, grant_lease = grant_lease }, Model)
 end
@@ -32,7 +32,7 @@ local function hold_of(self, handle)
   return self.holds[handle.place]
 end
 
--- The record of the hold; nil: the server does not have it any more.
+-- Returns the record of the hold, or nil if the server no longer has it.
 local function record_of(self, handle, hold)
   local record, owner = self.server[handle.key], handle.options.owner
   local is_ours = record and (record == hold.record or owner and record.owner == owner)
@@ -64,7 +64,7 @@ local function entry_of(handle, hold)
   end
 end
 
--- The entry of a lost hold that another one has replaced.
+-- Returns the entry of a lost hold that another hold has replaced, or nil.
 local function replaced_loss(self, handle)
   local found
   for _, entry in ipairs(handle.entries) do
@@ -75,7 +75,7 @@ local function replaced_loss(self, handle)
   return found
 end
 
--- The server does not have the hold any more.
+-- The client finds that the server no longer has the hold.
 local function lose(self, handle, hold)
   hold.lost = self.server[handle.key] and "taken" or "deleted"
   handle.last_loss = hold.lost
@@ -109,7 +109,7 @@ local function lease_of(handle)
   return math.min(handle.options.lease, handle.options.max_hold or math.huge)
 end
 
--- The count that the server has, of which others have entered what this client has not.
+-- Adopts the server's count; what this client has not entered, others have.
 local function rebase(hold, record)
   local own = hold.count - hold.others
   hold.others, hold.count = math.max(record.count - own, 0), record.count
@@ -130,7 +130,7 @@ local function re_enter(self, handle, hold)
   return true
 end
 
--- A hold of a record, which others have entered `others` times.
+-- Begins a hold of a record that others have entered `others` times.
 local function begin_hold(self, handle, record, others)
   local options, lease = handle.options, lease_of(handle)
   local hold = {
@@ -168,7 +168,7 @@ local function may_lend(self, handle, idle)
     and idle.lease <= math.max(self.grant_lease, lease_of(handle))
 end
 
--- The lease on the server stays as it is until the hold is confirmed.
+-- The lease on the server does not change until the hold is confirmed.
 local function lend(self, handle, idle)
   local hold, range = begin_hold(self, handle, idle.record, 0), idle.range
   hold.ttl, hold.range, hold.is_granted, hold.draw = math.min(hold.ttl, idle.ttl), range, true, nil
@@ -194,7 +194,7 @@ function Model:acquire(handle)
   return ask(self, handle)
 end
 
--- What a release does to the entry of the handle.
+-- Applies a release to the handle's entry.
 local function leave(self, handle, hold)
   local entry = entry_of(handle, hold)
   if not entry then return end
@@ -205,8 +205,8 @@ local function leave(self, handle, hold)
   if entry.count == 0 and not is_replaced then drop(handle, entry) end
 end
 
--- No call waits for the reply that the hold is gone. A handle whose part of a re-entry
--- ends so learns nothing.
+-- Applies an asynchronous release of a hold that is gone: no call waits for the reply. A handle
+-- that released only its part of a re-entered hold does not learn of the loss.
 local function release_unseen(self, handle, hold)
   local entry, is_last = entry_of(handle, hold), hold.count == hold.others + 1
   if entry then entry.count = math.max(0, entry.count - 1) end
@@ -215,7 +215,7 @@ local function release_unseen(self, handle, hold)
   self.holds[handle.place] = nil
 end
 
--- The hold stands on the server, or is a kept one that ends here.
+-- Applies a release of a hold that the server has, or of a kept one that ends in the client.
 local function let_go(self, handle, hold, record)
   local is_last = hold.count == hold.others + 1
   if hold.range and is_last then
@@ -260,7 +260,7 @@ function Model:release(handle)
   return true
 end
 
--- `change`: what happens to a hold that stands
+-- `change(hold, record)` is called if the hold is not lost
 local function with_hold(self, handle, change)
   local replaced = replaced_loss(self, handle)
   if replaced then
@@ -289,7 +289,7 @@ function Model:check(handle)
   end)
 end
 
--- Other holds of a shared owner keep the lease that they count on.
+-- Other holds of a shared owner keep the lease that they rely on.
 function Model:extend(handle, seconds)
   return with_hold(self, handle, function(hold, record)
     local lease = bounded(hold, seconds)
@@ -298,7 +298,7 @@ function Model:extend(handle, seconds)
   end)
 end
 
--- An idle lock of this client is given back first; the caller's own hold is lost with the lock.
+-- An idle lock of this client is released first; the caller's own hold is lost with the lock.
 function Model:force_release(handle)
   local hold = hold_of(self, handle)
   release_idle(self, handle)
@@ -306,7 +306,7 @@ function Model:force_release(handle)
   return self:disturb(handle.key)
 end
 
--- Somebody deletes the lock on the server, or takes it for `lease`. → whether it was locked
+-- Another client deletes the lock on the server, or takes it for `lease`. → whether it was locked
 function Model:disturb(key, lease)
   local was_locked = self.server[key] ~= nil
   self.server[key] = lease and { count = 1, ttl = lease } or nil
@@ -315,7 +315,7 @@ end
 
 -- ---- what a handle knows ----
 
--- Whether the owner believes in a hold that stands on the server.
+-- Returns whether the owner relies on a hold that the server has.
 function Model:has_record(handle)
   local hold = hold_of(self, handle)
   return hold and not hold.lost and record_of(self, handle, hold) ~= nil
@@ -327,8 +327,8 @@ local function unseen_loss(handle)
   end
 end
 
--- → held, holds, ttl (0: not held), the draw of its token, nil: it has none; lost. One draw is one
--- token, higher than that of the draw that it is `behind`, and else than all before on this key.
+-- → held, holds, ttl (0 if not held), the draw of its token or nil, lost. A draw stands for a
+-- token, which is higher than that of its `behind`, or else than all earlier ones for this key.
 function Model:view(handle)
   local hold, replaced = hold_of(self, handle), replaced_loss(self, handle)
   if replaced then return false, 0, 0, nil, replaced.hold.lost end
@@ -336,7 +336,8 @@ function Model:view(handle)
   return false, 0, 0, nil, hold and hold.lost or unseen_loss(handle) or handle.last_loss
 end
 
--- Whether this may be the reason that the handle gives: of several losses any one.
+-- Returns whether the handle may report this reason. After several losses it may report any of
+-- them.
 function Model.may_say(_, handle, reason)
   for _, entry in ipairs(handle.entries) do
     if entry.hold.lost == reason then return true end
@@ -349,7 +350,7 @@ function Model.report(_, handle)
   for _, entry in ipairs(handle.entries) do notice(handle, entry) end
 end
 
--- For models of what consists of locks.
+-- For models of objects made of locks.
 model.parts = {
   hold_of = hold_of, record_of = record_of, entry_of = entry_of, replaced_loss = replaced_loss,
   lose = lose, enter = enter, leave = leave, let_go = let_go, begin_hold = begin_hold,

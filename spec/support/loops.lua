@@ -1,8 +1,8 @@
--- The event loops that this Lua has, each as { name, driver, spawn(fn), sleep(seconds), run([fn]),
--- wait_until(look, seconds) }: run calls fn in a coroutine of the loop, and ends when all that was
--- spawned has ended. wait_until, in such a coroutine, calls look() again and again until it is
--- true. Debian has copas for Lua 5.1, LuaJIT and 5.2 alone. Lua 5.1 has no loop: its coroutines
--- cannot yield inside pcall.
+-- The event loops available for this Lua, each as { name, driver, spawn(fn), sleep(seconds),
+-- run([fn]), wait_until(look, seconds) }. run calls fn in a coroutine of the loop, and returns when
+-- all spawned coroutines have ended. wait_until, in such a coroutine, calls look() until it returns
+-- true. Debian packages copas only for Lua 5.1, LuaJIT and 5.2. Lua 5.1 supports no loop, because
+-- its coroutines cannot yield inside pcall.
 
 local compat = require "holdfast.compat"
 local process = require "spec.support.process"
@@ -12,7 +12,7 @@ local loops = {}
 if not compat.yields_in_pcall then return loops end
 
 local MOST = 60 -- seconds that one run may take
-local MOST_STEP = 0.05 -- seconds that a step of wait_until counts for, as in process.wait_until
+local MOST_STEP = 0.05 -- seconds that a step of wait_until counts at most, as in process.wait_until
 local LATE = ("a coroutine of the loop does not end in %d s"):format(MOST)
 
 local function add(name, make)
@@ -39,7 +39,7 @@ local function add(name, make)
   loops[#loops + 1] = loop
 end
 
--- → fn that notes its error, a function that raises it
+-- → a function that wraps fn to store its error, a function that raises the stored error
 local function watched()
   local failure
   local function guard(fn)
@@ -67,7 +67,7 @@ add("cqueues", function()
     if cqueues.running() then cqueues.running():wrap(guard(fn)) else queue[#queue + 1] =
       guard(fn) end
   end
-  -- A controller begins the last function that it was given first.
+  -- A controller starts the function that it was given last first.
   function loop.run()
     local controller = cqueues.new()
     for i = #queue, 1, -1 do controller:wrap(queue[i]) end
@@ -87,7 +87,7 @@ add("luv", function()
   local guard, raise = watched()
   local function after(seconds, thread)
     local timer = uv.new_timer()
-    uv.update_time() -- a timer counts from the time that the loop has seen last
+    uv.update_time() -- a timer counts from the loop's cached time
     timer:start(math.ceil(seconds * 1000), 0, function()
       timer:close()
       coroutine.resume(thread)
@@ -110,7 +110,7 @@ add("luv", function()
     late:unref()
     uv.run()
     late:close()
-    -- a handle that is collected before its close is carried out would be freed twice
+    -- a handle collected before its close is carried out would be freed twice
     uv.run("nowait")
     raise()
     assert(ended, LATE)
@@ -148,7 +148,7 @@ add("copas", function()
     end
   end
   function loop.run()
-    -- as long as the task of a client may need to end
+    -- continues for as long as a client's task may need to end
     local till, linger, steps = process.now() + MOST, nil, 0
     while (left > 0 or process.now() < linger or steps < 50) and process.now() < till do
       local begun = queue

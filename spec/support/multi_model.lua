@@ -1,4 +1,4 @@
--- A model of several locks as one, made of handles of the model of locks (lock_model.lua).
+-- A model of multi-locks, made of handles of the model of locks (lock_model.lua).
 
 local parts = require("spec.support.lock_model").parts
 
@@ -7,7 +7,7 @@ local multi_model = {}
 local Multi = {}
 Multi.__index = Multi
 
--- Whether one step on the server serves all.
+-- Returns whether one program serves all locks.
 local function are_alike(handles)
   local first = handles[1]
   for _, one in ipairs(handles) do
@@ -20,7 +20,7 @@ local function are_alike(handles)
   return true
 end
 
--- `locks`: the model; `handles`: in the order in which they are taken
+-- `locks`: the model; `handles`: in the order in which they are acquired
 function multi_model.new(locks, handles)
   return setmetatable({
     locks = locks, handles = handles, is_one_step = are_alike(handles),
@@ -29,7 +29,7 @@ end
 
 -- ---- in one step ----
 
--- Why a member cannot be had; nil: it can be.
+-- Returns why a member cannot be acquired, or nil.
 local function refusal(locks, one)
   local hold = parts.hold_of(locks, one)
   if not hold then return locks.server[one.key] and "busy" or nil end
@@ -60,7 +60,7 @@ local function take(locks, one, lease)
     hold.ttl = lease
   end
   hold.ttl = math.max(hold.ttl, lease)
-  -- the watchdog renews it soon, or has done so
+  -- the watchdog renews it soon, or has done that
   if hold.ttl < hold.lease then hold.record.renewed_ttl = parts.bounded(hold, hold.lease) end
 end
 
@@ -79,13 +79,13 @@ local function acquire_in_one_step(self)
   return true
 end
 
--- Whether one member is released; nil: it is not held.
+-- Releases one member. → whether it was still held | nil if this caller had not acquired it
 local function release_one(locks, one)
   local hold = parts.hold_of(locks, one)
   if not hold then return nil end
   local record = parts.record_of(locks, one, hold)
   if record and not hold.lost then
-    if hold.count == 1 then hold.range = nil end -- it goes back to the server, and is not kept
+    if hold.count == 1 then hold.range = nil end -- it is released on the server instead of kept
     parts.let_go(locks, one, hold, record)
     parts.leave(locks, one, hold)
     return true
@@ -97,7 +97,7 @@ local function release_one(locks, one)
   return false
 end
 
--- A handle that has lost its hold has no part in what another one has acquired since.
+-- A handle that has lost its hold does not release what another handle has acquired since.
 local function release_in_one_step(self)
   local lost, unknown, asked = 0, 0, {}
   for _, one in ipairs(self.handles) do
@@ -119,7 +119,7 @@ end
 
 -- ---- one after the other ----
 
--- The last one first. → true, or the first failure
+-- Calls the method for each handle, last one first. → true, or the first failure
 local function each(self, count, act, ...)
   local result = true
   for i = count, 1, -1 do
@@ -150,7 +150,7 @@ local function start_lease(self, one)
   return held or self.locks:check(one)
 end
 
--- `meanwhile(i)` is called when i handles are taken.
+-- Calls meanwhile(i) when i handles are acquired.
 local function acquire_in_order(self, meanwhile)
   local count = #self.handles
   for i, one in ipairs(self.handles) do

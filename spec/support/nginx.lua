@@ -1,5 +1,5 @@
 -- Real nginx servers with the Lua module, each in a private directory, listening on a unix socket
--- there. A server answers when start() returns, and is gone at the end of the program.
+-- there. A server accepts requests when start() returns, and is stopped when the program ends.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -97,7 +97,7 @@ local function free_port()
   return port
 end
 
--- Where what is logged before the configuration is read goes; nginx has the option since 1.19.5.
+-- Returns the option for the log before the configuration is read, which nginx has since 1.19.5.
 local function early_log(directory)
   local pipe = io.popen("nginx -h 2>&1")
   local help = pipe:read("*a")
@@ -139,7 +139,7 @@ function nginx.start(options)
   end)
 end
 
--- The nginx.conf and the handlers of an example, on a free port instead of 8080.
+-- Starts an example's nginx.conf and handlers on a free port instead of 8080.
 function nginx.example(directory, env)
   local self = setmetatable({ directory = process.directory(), port = free_port() }, Server)
   local text = read(directory .. "/nginx.conf"):gsub("127%.0%.0%.1:8080;", function()
@@ -153,7 +153,8 @@ function nginx.example(directory, env)
   return launch(self, env, function() return listens(self.directory .. "/http.sock") end)
 end
 
--- Returns whether nginx can run this build: it runs LuaJIT, and some systems package no ngx_lua.
+-- Returns whether nginx can run this build. It needs LuaJIT, and some systems do not package
+-- ngx_lua.
 function nginx.is_there()
   local file = io.open(MODULES .. "/ngx_http_lua_module.so")
   if file then file:close() end
@@ -168,7 +169,7 @@ function Server:log()
   return text
 end
 
--- The lines of the log at level error or above.
+-- Returns the log's lines at level error or above.
 function Server:errors()
   local lines = {}
   for line in self:log():gmatch("[^\n]+") do
@@ -180,8 +181,7 @@ function Server:errors()
   return lines
 end
 
--- The pids of the workers, as they said "start worker process"; those that have exited are left
--- out.
+-- Returns the pids of the running workers, according to the log.
 function Server:workers()
   local alive = {}
   for pid in self:log():gmatch("start worker process (%d+)") do
@@ -200,7 +200,7 @@ function Server:reload()
   self.process:kill("HUP")
 end
 
--- Resident kilobytes of a process.
+-- Returns a process's resident kilobytes.
 function nginx.resident(pid)
   local file = assert(io.open(("/proc/%d/status"):format(pid)))
   local kilobytes = file:read("*a"):match("VmRSS:%s+(%d+)")
@@ -218,7 +218,7 @@ local function text_of(method, path, options)
   return table.concat(lines, "\r\n") .. "\r\n\r\n" .. (options.body or "")
 end
 
--- Begins a request; several may be under way. options: method, headers, body
+-- Begins a request; several may be in progress. options: method, headers, body
 function Server:begin(path, options)
   options = options or {}
   local fd = assert(sys.connect_unix(self.directory .. "/http.sock"))
@@ -273,7 +273,7 @@ function Server:get(path, options)
   return response
 end
 
--- A server that another process has started, for requests.
+-- Returns a server that another process has started, for requests.
 function nginx.at(directory) return setmetatable({ directory = directory }, Server) end
 
 -- QUIT lets requests finish, TERM does not.

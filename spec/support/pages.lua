@@ -1,4 +1,4 @@
--- The pages of the documentation and the blocks of code in them.
+-- The pages of the documentation and their blocks of code.
 
 local pages = {}
 
@@ -35,7 +35,7 @@ function pages.translation(path)
   return file and file:close() and translation or nil
 end
 
--- In a list what is indented is a part of an item.
+-- Indented lines in a list belong to an item.
 local function is_item(line) return line:find("^%s*[-*] ") or line:find("^%s*%d+%. ") end
 
 local function close(block, list)
@@ -45,8 +45,8 @@ local function close(block, list)
   list[#list + 1] = block
 end
 
--- → { { language = the word behind the fence, "" if there is none, false for an indented block;
--- text, lines, line = the number of its first one } ... }
+-- → { { language = the word after the fence, "" without one, false for an indented block, text,
+-- lines, line = the number of its first line } ... }
 function pages.blocks(path)
   local list, block, in_item, number, before = {}, nil, false, 0, ""
   for line in (read(path) .. "\n"):gmatch("([^\n]*)\n") do
@@ -78,7 +78,7 @@ function pages.blocks(path)
   return list
 end
 
--- → those of one language
+-- → the blocks in one language
 function pages.blocks_in(path, language)
   local list = {}
   for _, block in ipairs(pages.blocks(path)) do
@@ -87,7 +87,7 @@ function pages.blocks_in(path, language)
   return list
 end
 
--- → the lines of its shell blocks that are matched, without their comments; a \ joins two
+-- → the matching lines of the page's shell blocks, without comments; a \ joins lines
 function pages.shell_lines(path, pattern)
   local list = {}
   for _, block in ipairs(pages.blocks_in(path, "sh")) do
@@ -100,7 +100,7 @@ function pages.shell_lines(path, pattern)
 end
 
 -- Commands that write into the system or take minutes, and what runs them instead of
--- spec/docs_spec.lua.
+-- spec/docs_spec.lua
 local ELSEWHERE = {
   ["^make%f[%A]"] = "spec/install_spec.lua and tools/check_packages",
   ["^luarocks "] = "spec/install_spec.lua and tools/check_packages",
@@ -112,14 +112,14 @@ local ELSEWHERE = {
   ["^%S+ %$%(command %-v busted%) "] = "the suites of make check",
 }
 
--- → what runs the line of a shell, or nil
+-- → what runs this shell line, or nil
 function pages.runner_of(line)
   for pattern, runner in pairs(ELSEWHERE) do
     if line:find(pattern) then return runner end
   end
 end
 
--- → what runs the block in place of spec/docs_spec.lua, or nil
+-- → what runs this block instead of spec/docs_spec.lua, or nil
 function pages.runs_elsewhere(path, block)
   if block.language == "sh" then return pages.runner_of(block.lines[1]) end
   if path == "docs/how-to/testing.md" and block.language == "lua" then return "spec/testing_spec.lua" end

@@ -1,6 +1,6 @@
--- What a client of Redisson's semaphore with leased permits does on the server, in words of our
--- own: KEYS are the number of free permits, the leases, the channel. Shares no code with what it
--- tests.
+-- What a client of Redisson's semaphore with leased permits does on the server, written
+-- independently: KEYS are the number of free permits, the leases, the channel. Shares no code with
+-- what it tests.
 
 local scripts = {}
 
@@ -13,8 +13,8 @@ local TAKE_BACK = [[
   end
 ]]
 
--- now, how many, until when, their ids → OK; else ":" and the ms at which a lease ends, or false:
--- no permit is taken
+-- ARGV: now, how many, until when, their ids → "OK" | ":" and the ms at which a lease ends | false
+-- if no permit is taken
 scripts.ACQUIRE = TAKE_BACK .. [[
   local free = tonumber(redis.call('GET', KEYS[1]))
   if free and free >= tonumber(ARGV[2]) then
@@ -26,7 +26,7 @@ scripts.ACQUIRE = TAKE_BACK .. [[
   return first[2] and ':' .. first[2] or false
 ]]
 
--- now, how many, their ids → how many; 0: the leases have ended
+-- ARGV: now, how many, their ids → how many | 0 if the leases have ended
 scripts.RELEASE = [[
   for i = 3, #ARGV do
     local till = redis.call('ZSCORE', KEYS[2], ARGV[i])

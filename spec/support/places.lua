@@ -1,11 +1,11 @@
--- Where the tests of spec/testing_spec.lua run: without a server, and with one.
+-- The two environments of the tests in spec/testing_spec.lua: without a server, and with one.
 --
---   place.open() place.close()     around each test
---   place.client(opts)             a client there
---   place.pass(seconds)            lets this time pass
+--   place.open() place.close()     are called around each test
+--   place.client(opts)             creates a client
+--   place.pass(seconds)            lets time pass
 --   place.lose(lock, reason)       makes the calling coroutine lose this lock, or a term's lock
---   place.fail() place.recover()   the server is away, and back
---   place.delete(key)              what a test leaves on purpose
+--   place.fail() place.recover()   make the server unreachable, and end that
+--   place.delete(key)              deletes what a test leaves on purpose
 
 local core = require "holdfast.core"
 local lead = require "holdfast.lead"
@@ -20,7 +20,7 @@ local without = {
 
 function without.fail() testing.fail("unreachable") end
 
-function without.delete() end -- nobody sees what is left
+function without.delete() end -- leftovers do no harm here
 
 local with = {
   name = "with a server", open = world.open, close = world.close, client = world.client,
@@ -35,7 +35,7 @@ function with.delete(key) world.cli("DEL", key) end
 
 local LOSE = {}
 
--- As in a process that is stopped.
+-- Like in a process that is stopped.
 function LOSE.expired(lock, client)
   client:watchdog():stop()
   sys.sleep(lock:remaining() * 1.02 + 0.02)
@@ -67,7 +67,7 @@ end
 function with.lose(lock, reason)
   if lead.is_term(lock) then lock = lock.lock end
   LOSE[reason](lock, core.lock.data(lock).client)
-  lock:is_held() -- reports the loss, as any call does
+  lock:is_held() -- reports the loss, like any call
 end
 
 return { without, with }

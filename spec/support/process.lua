@@ -1,6 +1,6 @@
--- Runs Lua programs as processes of their own, under the interpreter that runs now and with the
--- project's modules on their path. What is started here is dead at the end, and its files are gone:
--- with stop_all, or when this process ends.
+-- Runs Lua programs as separate processes, with the current interpreter and the project's modules.
+-- Processes started here are killed, and their files removed, by stop_all or when this process
+-- ends.
 
 local sys = require "spec.support.sys"
 
@@ -21,10 +21,10 @@ process.lua_cpath = ("%s/%s/?.so;;"):format(process.build, process.flavour)
 
 local home = sys.getpid()
 local running, litter = {}, {}
-local killed = {} -- pid -> true of what ended by a signal, or got a KILL
+local killed = {} -- pid -> true if it was ended by a signal, or was sent KILL
 
--- Waits until cond() is true, at most `seconds` (20). A step that takes long counts for little: a
--- machine that stands still uses up none of the time that others need. → what cond() gave, or nil
+-- Waits until cond() is true, for at most `seconds` (20). A long step counts only MOST_STEP, so
+-- that a machine that stalls does not use up the time. → the result of cond(), or nil
 function process.wait_until(cond, seconds)
   local left, last = seconds or 20, sys.now()
   repeat
@@ -37,7 +37,8 @@ function process.wait_until(cond, seconds)
   return cond() or nil
 end
 
--- Whether the shell's command ends with 0. Lua 5.1's os.execute returns a number, which is always true.
+-- Returns whether the shell's command exits with 0. Lua 5.1's os.execute returns a number, which is
+-- always true.
 function process.succeeds(command)
   local result = os.execute(command)
   return result == true or result == 0
@@ -51,7 +52,7 @@ end
 local Process = {}
 Process.__index = Process
 
--- → "exit", code | "signal", number | nil while it runs
+-- → "exit", code | "signal", number | nil while it is running
 function Process:status()
   if not self.how then
     self.how, self.code = sys.wait(self.pid)
@@ -61,8 +62,8 @@ function Process:status()
   return self.how, self.code
 end
 
--- Whether a process that was started here had this id and ended by a signal, so that it could not
--- clean up.
+-- Returns whether a process with this id was started here and ended by a signal, so that it could
+-- not clean up.
 function process.was_killed(pid)
   return killed[pid] == true
 end
@@ -72,7 +73,7 @@ function Process:kill(signal)
   return process.signal(self.pid, signal or "KILL")
 end
 
--- Waits for the end, at most `seconds`. → as status(), or nil, "timeout"
+-- Waits for the end, for at most `seconds`. → like status() | nil, "timeout"
 function Process:wait(seconds)
   if process.wait_until(function() return self:status() end, seconds) then
     return self.how, self.code
@@ -85,7 +86,7 @@ function Process:stop()
   return self:wait(5)
 end
 
--- All that it has printed so far.
+-- Returns all output so far.
 function Process:output()
   local file = io.open(self.path, "rb")
   if not file then return "" end
@@ -98,7 +99,7 @@ function Process:wait_output(pattern, seconds)
   return process.wait_until(function() return self:output():match(pattern) end, seconds)
 end
 
--- A new private directory, removed at the end.
+-- Creates a private directory, which is removed at the end.
 function process.directory()
   local path = assert(sys.mkdtemp((os.getenv("TMPDIR") or "/tmp") .. "/holdfast-"))
   litter[path] = true
@@ -116,7 +117,7 @@ local function temporary_file()
   return path
 end
 
--- The arguments of a worker: `args`, and behind them option=value for each option. → args
+-- Appends option=value for each option to a worker's arguments. → args
 function process.args(args, options)
   for option, value in pairs(options or {}) do
     args[#args + 1] = option .. "=" .. tostring(value)
@@ -138,8 +139,8 @@ local function code_words(code, args)
   return { "-e", "arg = { " .. table.concat(args, ", ") .. " }", "-e", code }
 end
 
--- lua{ code = text | file = path, args = {}, env = {}, output = path, descriptors = number }: a Lua
--- program, which may open so many descriptors
+-- lua{ code = text | file = path, args = {}, env = {}, output = path, descriptors = number }:
+-- starts a Lua program, which may open up to that many descriptors
 function process.lua(options)
   local command = {
     env = { LUA_PATH = process.lua_path, LUA_CPATH = process.lua_cpath, LUA_INIT = false },
@@ -162,8 +163,8 @@ function process.lua(options)
   return process.start(command)
 end
 
--- A copy: what is done to its members changes the table, and LuaJIT's compiled pairs may then go
--- round for ever.
+-- Copies the members: acting on them changes the table, and then LuaJIT's compiled pairs may loop
+-- forever.
 local function members(set, pick)
   local list = {}
   for key, value in pairs(set) do list[#list + 1] = pick == "keys" and key or value end
@@ -185,7 +186,7 @@ if rawget(_G, "jit") then
   end
 end
 
--- A finalizer is the one thing that runs however this program ends.
+-- Only a finalizer runs however this program ends.
 if rawget(_G, "newproxy") then
   local sentinel = newproxy(true) -- luacheck: ignore 113
   getmetatable(sentinel).__gc = process.stop_all

@@ -1,10 +1,10 @@
--- A sequence of random calls beside a model: what it has done so far, and where it differs from the
--- model. Its kinds have `seed`, `random`, from random_run.numbers, and `log`, a list.
+-- A sequence of random calls that is compared with a model: logs its calls, and reports
+-- differences. Its classes have `seed`, `random` from random_run.numbers, and `log`, a list.
 
 local random_run = {}
 random_run.__index = random_run
 
--- numbers(seed) -> a function of random numbers from 1 to `most`, the same under each Lua
+-- → a function that returns random numbers from 1 to `most`, the same in every Lua
 function random_run.numbers(seed)
   local state = seed * 7919 % 2147483647
   return function(most)
@@ -13,7 +13,7 @@ function random_run.numbers(seed)
   end
 end
 
--- A class with these methods.
+-- Creates a class with these methods.
 function random_run.kind()
   local kind = setmetatable({}, random_run)
   kind.__index = kind

@@ -1,6 +1,6 @@
--- What a client of Redisson's read/write lock does on the server, in words of our own: KEYS[1] is
--- the lock, KEYS[2] its channel; ARGV are the owner, the lease in ms, and the lock's name as it
--- stands in the names of leases. Shares no code with what it tests.
+-- What a client of Redisson's read/write lock does on the server, written independently: KEYS[1] is
+-- the lock, KEYS[2] its channel; ARGV are the owner, the lease in ms, and the lock's name as it is
+-- in the names of leases. Shares no code with what it tests.
 
 local scripts = {}
 
@@ -8,7 +8,7 @@ local LEASES = [[
   local function lease_of(owner, n) return ARGV[3] .. ':' .. owner .. ':rwlock_timeout:' .. n end
 ]]
 
--- → false: it has the lock; else for how many ms it is to sleep
+-- → false if it has acquired the lock | the ms to sleep
 scripts.READ = LEASES .. [[
   local mode = redis.call('HGET', KEYS[1], 'mode')
   local within = mode == 'write' and redis.call('HEXISTS', KEYS[1], ARGV[1] .. ':write') == 1
@@ -30,7 +30,7 @@ scripts.WRITE = [[
   return false
 ]]
 
--- → 1: nobody has it; 0: others have; false: this owner had not
+-- → 1 if the lock is free | 0 if others hold it | false if this owner did not
 scripts.END_READ = LEASES .. [[
   if not redis.call('HGET', KEYS[1], 'mode') then
     redis.call('PUBLISH', KEYS[2], '0')

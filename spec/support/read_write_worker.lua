@@ -1,17 +1,17 @@
--- One process that reads or writes under a read/write lock: URL STORE KEY NAME [option=value ...].
--- It writes each of its turns down in the store, a redis-server of its own:
+-- A process that reads or writes under a read/write lock: URL STORE KEY NAME [option=value ...]. It
+-- records each turn in the store, a separate redis-server:
 --
---   crowd:history  "r+ NAME", "r- NAME" of a reader, "w+ NAME TOKEN", "w- NAME" of a writer
---   pair:x, pair:y what a writer writes one after the other; a reader that sees two values adds to
---     pair:torn
+--   crowd:history  "r+ NAME", "r- NAME" from a reader, "w+ NAME TOKEN", "w- NAME" from a writer
+--   pair:x, pair:y are written by a writer one after the other; a reader that sees different values
+--     increments pair:torn
 --
--- role     "read", "write"; "both": writes, then reads under the same lock and goes on as a reader
+-- role     "read", "write"; "both": writes, then reads under the same lock and continues as a reader
 -- wait     seconds for each acquire
 -- turns    how many                        inside   seconds of each turn
 --                                          outside  seconds between two turns
 -- seconds  instead of turns: how long
 -- lease, grant_lease
--- holds    a reader enters so many times in each turn
+-- holds    how many times a reader enters the lock in each turn
 -- together 1: begins when the store has crowd:start
 --
 -- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".

@@ -1,15 +1,15 @@
 -- Real redis-servers for specs, demo and benches, each in a private directory on a private unix
--- socket, and on a free loopback port where asked. A server answers when start() returns. It keeps
--- nothing on disk unless asked. Every server is gone at the end of the program, whatever happened
--- in it. HOLDFAST_REDIS_SERVER names the program, redis-server unless said; Redis from 6.2 on and
--- Valkey will do.
+-- socket, and optionally on a free loopback port. A server replies when start() returns. By default
+-- it stores nothing on disk. All servers are stopped when the program ends, whatever happens in it.
+-- HOLDFAST_REDIS_SERVER names the program, by default redis-server; Redis 6.2 and newer, and
+-- Valkey, work.
 
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
 local PROGRAM = os.getenv("HOLDFAST_REDIS_SERVER") or "redis-server"
-local BUS_OFFSET = 10000 -- of a cluster's bus from the port, before 7.0 always
+local BUS_OFFSET = 10000 -- from a node's port to its bus, which is fixed before 7.0
 local START_TIMEOUT = 10
 local START_TRIES = 5
 
@@ -17,15 +17,15 @@ local Server = {}
 Server.__index = Server
 
 local redis = {
-  running = {}, -- servers that were started and not stopped, as keys
+  running = {}, -- the set of servers that were started and not stopped
   program = PROGRAM,
   on_stop = nil, -- called with a server before it is stopped
 }
 
 local majors = {}
 
--- The major version of that program, of the servers that are started unless said; Valkey began as
--- Redis 7.2.
+-- Returns the program's major version; default: the program that start uses. Valkey began as Redis
+-- 7.2.
 function redis.major(program)
   program = program or PROGRAM
   if not majors[program] then
@@ -36,7 +36,7 @@ function redis.major(program)
   return majors[program]
 end
 
--- Whether the program at that path is the one that is started unless another one is named.
+-- Returns whether the program at this path is the one that start uses by default.
 function redis.is_default(path)
   return process.succeeds(('test "$(command -v %s)" -ef "%s"'):format(PROGRAM, path))
 end
@@ -47,7 +47,7 @@ local function free_port()
   return port
 end
 
--- A port of a cluster's node, and one for its bus.
+-- Returns a port for a cluster's node, and one for its bus.
 local function free_ports(program)
   if redis.major(program) >= 7 then return free_port(), free_port() end
   for _ = 1, 100 do
@@ -127,7 +127,8 @@ function Server:_clock_path()
   return self.directory .. "/clock"
 end
 
--- From now on its wall clock is so many seconds ahead; it must have been started with clock = true.
+-- From now on the server's wall clock is `seconds` ahead. It must have been started with clock =
+-- true.
 function Server:set_clock(seconds)
   assert(self.options.clock, "start it with clock = true")
   local path = self:_clock_path()
@@ -150,14 +151,14 @@ function Server:_launch()
   return process.wait_until(function() return self:_ready() end, START_TIMEOUT) == "ready"
 end
 
--- start{ tcp, port = with tcp or cluster, any free one unless said, password, users = { "name on
--- >pass ~* +@all" }, maxmemory, replica_of = server, persist,
---   cluster = true (a node of one), sentinel = true (a Sentinel), conf = { lines },
---   host = its address, 127.0.0.1 unless said, under = { the words of a command that runs it },
---   program = path, clock = true (server:set_clock),
+-- start{ tcp, port = with tcp or cluster; default: any free one, password,
+--   users = { "name on >pass ~* +@all" }, maxmemory, replica_of = server, persist,
+--   cluster = true (a cluster's node), sentinel = true (a Sentinel), conf = { lines },
+--   host = its address; default 127.0.0.1, under = { words of a command that runs it },
+--   program = path, clock = true (for server:set_clock),
 --   tls = { cert = path, key = path, ca = path, clients = "no" (the default) | "optional" | "yes",
---     alone = true: its port is for TLS, and it speaks TLS to other servers; with tcp, sentinel or
---       cluster } }
+--     alone = true: with tcp, sentinel or cluster, its port is for TLS, and it uses TLS to other
+--       servers } }
 function redis.start(options)
   options = options or {}
   local self = setmetatable({ options = options, program = options.program or PROGRAM,
@@ -178,14 +179,14 @@ function redis.start(options)
   error("redis-server does not start: " .. self.process:output(), 2)
 end
 
--- `n` servers that know nothing of each other, each with these options.
+-- Starts `n` independent servers with these options.
 function redis.several(n, options)
   local list = {}
   for i = 1, n do list[i] = redis.start(options) end
   return list
 end
 
--- For a url: /?db=0 and the like go behind it.
+-- Returns the server's URL, to which suffixes such as ?db=0 can be added.
 function Server:url()
   local credentials = self.options.password and (":%s@"):format(self.options.password) or ""
   return "unix://" .. credentials .. self.path
@@ -203,7 +204,7 @@ function Server:tls_url(host)
     assert(self.tls_port, "start it with tls"))
 end
 
--- cli("GET", key) or cli{ "GET", key }: the reply as spec.support.resp gives it
+-- cli("GET", key) or cli{ "GET", key } → the reply, as from spec.support.resp
 function Server:cli(...)
   if self.control and self.control:is_closed() then self:_disconnect() end
   if not self.control then self.control = assert(self:_connect()) end
@@ -213,7 +214,7 @@ function Server:cli(...)
   error(reply, 2)
 end
 
--- The same; nil when the server does not answer.
+-- Like cli, but returns nil if the server does not reply.
 function Server:try_cli(...)
   local ok, reply = pcall(self.cli, self, ...)
   return ok and reply or nil
@@ -239,8 +240,8 @@ local function forget(self)
   end
 end
 
--- The same address again, with its data or empty, by `server.program`, which may be changed before.
--- A server killed before keeps what it had saved by itself.
+-- Restarts at the same address, with its data or empty, with `server.program`, which may have been
+-- changed. A server that was killed before has only what it had saved itself.
 function Server:restart(keep_data)
   local alive = not self.process:status()
   if alive and keep_data then self:cli("SAVE") end
@@ -261,16 +262,16 @@ function Server:stop()
   process.remove(self.directory)
 end
 
--- A connection of another server, or that of a spec which looks.
+-- Returns whether this is a connection of another server, or the spec's own.
 local function is_own(line)
-  line = line .. " " -- which command it was comes last before Redis 6
+  line = line .. " " -- before Redis 6 the command's name comes last
   return line:find(" cmd=monitor ", 1, true) or line:find(" cmd=client|?%l* ")
     or line:find(" flags=[SM] ")
     or line:find(" name=sentinel-", 1, true)
 end
 
--- Keys as a sorted list, channels with subscribers, and connections, without those of Sentinels,
--- replicas, masters and monitors.
+-- Returns the keys as a sorted list, the channels with subscribers, and the number of connections,
+-- not counting those of Sentinels, replicas, masters and monitors.
 function Server:leaks(pattern)
   local keys = self:cli("KEYS", pattern or "*")
   table.sort(keys)
@@ -316,15 +317,15 @@ local function parse_monitor(line)
     args = arguments_of(rest), line = line }
 end
 
--- Watches all commands from now on; the server holds them until they are asked for.
+-- Watches all commands from now on. They are buffered until Monitor:commands reads them.
 function Server:monitor()
   local connection = assert(self:_connect())
   assert(connection:call("MONITOR") == "OK")
   return setmetatable({ server = self, connection = connection, seen = {}, marks = 0 }, Monitor)
 end
 
--- All that the server has executed so far: a list of { time, source, script, args, line }, where
--- `script` marks a call made inside a script.
+-- Returns everything that the server has executed so far: a list of { time, source, script, args,
+-- line }, where `script` marks a call inside a script.
 function Monitor:commands()
   self.marks = self.marks + 1
   local mark = ("monitor mark %s %d"):format(tostring(self), self.marks)
@@ -336,7 +337,7 @@ function Monitor:commands()
   end
 end
 
--- How many commands of that name clients have sent, calls inside scripts not counted.
+-- Returns how many commands with this name clients have sent, without calls inside scripts.
 function Monitor:count(name)
   local count = 0
   for _, entry in ipairs(self:commands()) do

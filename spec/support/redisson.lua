@@ -1,5 +1,5 @@
--- A client that locks as Redisson does, for specs: a hash with owner -> count, no queue; a waiter
--- subscribes to the channel of releases and tries again at each message, and when the TTL is over.
+-- A client that locks like Redisson, for specs: a hash with owner -> count, and no queue. A waiter
+-- subscribes to the channel of releases and retries at each message, and when the TTL has ended.
 -- Shares no code with what it tests.
 
 local process = require "spec.support.process"
@@ -38,7 +38,7 @@ function Lock:_try()
   return true
 end
 
--- Subscribed from here on, whether or not it ever tries.
+-- Subscribes, whether or not it ever tries.
 function Lock:listen()
   self.events = assert(resp.connect { path = self.path })
   self.events:call("SUBSCRIBE", self.channel)

@@ -1,5 +1,5 @@
--- Waiters that stand in the list of a fair lock as those of Redisson do, for specs: each has its
--- owner, its timeout and its channel. Shares no code with what it tests.
+-- Waiters in a fair lock's list that act like Redisson's, for specs: each has an owner, a timeout
+-- and a channel. Shares no code with what it tests.
 
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
@@ -19,7 +19,7 @@ function Lock:_now_ms()
   return ("%.0f"):format(time[1] * 1000 + math.floor(time[2] / 1000))
 end
 
--- One attempt, which queues it. → nil: it has the lock; or how many seconds it is to sleep
+-- Tries once, and is queued. → nil if it has acquired the lock | the seconds to sleep
 function Lock:try()
   self.tries = self.tries + 1
   local ms = self:_run(scripts.ACQUIRE, self:_now_ms(), self.owner, self.lease_ms, self.wait_ms)
@@ -31,7 +31,7 @@ function Lock:listen()
   self.events:call("SUBSCRIBE", self.channel .. ":" .. self.owner)
 end
 
--- → whether it has the lock within so many seconds
+-- → whether it has acquired the lock within `seconds`
 function Lock:acquire(seconds)
   local deadline, sleep = process.now() + seconds, self:try()
   if sleep then

@@ -1,10 +1,10 @@
--- The reference pages: what they define, and where.
+-- Reads what the reference pages define, and where.
 
 local pages = require "spec.support.pages"
 
 local reference = {}
 
--- Each option, code, metric and key stands in one of these pages. Guides may mention it.
+-- Returns the pages that define each option, code, metric and key. Guides may mention them.
 function reference.pages()
   local list = { "docs/how-to/openresty.md", "docs/how-to/status_page.md" }
   for _, name in ipairs { "command", "connect", "holds", "inspect", "keys" } do
@@ -16,7 +16,7 @@ function reference.pages()
   return list
 end
 
--- Functions by the names in their messages, for the annotated class of their options.
+-- annotated class of options -> the function that takes them, as named in messages
 reference.function_of = {
   ["holdfast.client_options"] = "holdfast.new", ["holdfast.tls_options"] = "holdfast.new: tls",
   ["holdfast.lock_options"] = "client:lock", ["holdfast.with_lock_options"] = "client:with_lock",
@@ -38,8 +38,8 @@ local function cells_of(line)
   return cells
 end
 
--- → the tables of a page: { { path, heading = the text of the one above it, head, rows }, … }; a
--- head and a row are lists of cells
+-- → the tables of a page: { { path, heading = text of the heading above it, head, rows }, … },
+-- where a head and a row are lists of cells
 function reference.tables(path)
   local list, heading, now, before = {}, "", nil, nil
   for line in (pages.read(path):gsub("\n```.-\n```", "\n") .. "\n"):gmatch "([^\n]*)\n" do
@@ -57,7 +57,7 @@ function reference.tables(path)
   return list
 end
 
--- → the tables of all reference pages whose first column has this head
+-- → all tables in the reference pages whose first column has this head
 function reference.tables_headed(head)
   local list = {}
   for _, path in ipairs(reference.pages()) do
@@ -68,8 +68,8 @@ function reference.tables_headed(head)
   return list
 end
 
--- → the names of functions that a line of an API page defines, such as "lock:acquire": a heading,
--- or an item of a list that begins with them
+-- → the names of functions, such as "lock:acquire", that a line of an API page defines: a heading
+-- or a list item that begins with them
 function reference.defined_by(line)
   local heading, item = line:match "^##+ (.*)$", line:match "^%- (`.*)$"
   local names, rest = {}, heading or item or ""
@@ -82,7 +82,7 @@ function reference.defined_by(line)
   end
 end
 
--- → { [name] = { path, … } } of the functions that the API pages define
+-- → { [name] = { path, … } } for the functions that the API pages define
 function reference.functions()
   local found = {}
   for _, path in ipairs(reference.pages()) do

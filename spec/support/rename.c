@@ -1,5 +1,5 @@
-/* Preloaded into the command: each renameat takes a fifth of a second longer, or fails if there is
- * a variable HOLDFAST_NO_RENAME. */
+/* Preloaded into the command, makes each renameat take a fifth of a second longer, or fail if the
+ * variable HOLDFAST_NO_RENAME is set. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
--- A blocking Redis connection of the specs' own: it shares no code with what it tests.
--- Replies: strings, numbers, lists, false for nil, true never; an error reply is { err = text }.
--- A broken or silent connection raises.
+-- A blocking Redis connection for the specs, which shares no code with what it tests. Replies are
+-- strings, numbers, lists, or false for nil; an error reply is { err = text }. A broken or silent
+-- connection raises an error.
 
 local sys = require "spec.support.sys"
 
@@ -50,7 +50,7 @@ function Connection:_bytes(count)
   return bytes
 end
 
--- The next reply or message; raises when none comes in time.
+-- Returns the next reply or message; raises if none arrives in time.
 function Connection:receive(timeout)
   local line = self:_line(timeout)
   local kind, rest = line:sub(1, 1), line:sub(2)
@@ -65,7 +65,7 @@ function Connection:receive(timeout)
   return list
 end
 
--- The next message, or nil when none comes within `timeout`.
+-- Returns the next message, or nil if none arrives within `timeout`.
 function Connection:poll(timeout)
   if self.buffer == "" and not self:_fill(timeout) then return nil end
   return self:receive()
@@ -83,7 +83,7 @@ function Connection:call(...)
   return self:receive()
 end
 
--- Whether the server has ended it, as far as is known here.
+-- Returns whether the server is known to have closed the connection.
 function Connection:is_closed()
   local bytes, _, code = sys.read(self.fd, 0)
   self.buffer = self.buffer .. (bytes or "")
@@ -97,7 +97,7 @@ end
 
 local resp = {}
 
--- target: { path = } or { port = }, with user and password where the server asks for them.
+-- `target`: { path = } or { port = }, with user and password if the server requires them.
 -- → connection | nil, message
 function resp.connect(target)
   local fd, message

@@ -1,4 +1,4 @@
--- The rights that holdfast acl gives a user, "locks" with the password "secret", for keys that begin
+-- The rights that holdfast acl gives to the user "locks", password "secret", for keys that begin
 -- with "lock:".
 
 local acl = require "holdfast.command.acl"
@@ -16,7 +16,7 @@ local function rows(names)
   return list
 end
 
--- The user's rule, the name first. more: options of acl.words
+-- Returns the user's rule, beginning with the name. `more`: options of acl.words
 function rights.of(names, more)
   local given = { kinds = rows(names) }
   for name, value in pairs(more or {}) do given[name] = value end
@@ -26,8 +26,8 @@ function rights.of(names, more)
   return words
 end
 
--- What the server has refused, without the one thing that may be: a waiter that has waited for a
--- while listens to Redisson by a pattern.
+-- Returns what the server has refused, except subscriptions, which may be: after a while a waiter
+-- subscribes to Redisson's channels by a pattern.
 function rights.refused(server)
   local list = {}
   for _, entry in ipairs(server:cli("ACL", "LOG")) do

@@ -1,6 +1,6 @@
--- What happens to one lock, step by step, by programs of one version or of two, and what of it
--- another version sees: keys, members of the queue, messages, verdicts. Steps call the programs as
--- docs/reference/protocol.md shows.
+-- Scenarios of a lock, run step by step by the programs of one version or two, and what other
+-- versions see: keys, members of the queue, messages, verdicts. Steps call the programs as
+-- described in docs/reference/protocol.md.
 
 local resp = require "spec.support.resp"
 
@@ -27,7 +27,7 @@ end
 
 local ALL, step = names(KEY), {}
 
-function step.acquire(who, from, wait) -- the waiter's member, or none
+function step.acquire(who, from, wait) -- wait: whether to queue
   return { "acquire", ALL, { owner(who), GRANT, from or 0, 0, LEASE, TTL, wait and member(who)
     or "" } }
 end
@@ -82,7 +82,7 @@ function step.release_both(who)
   return { "release_all", both(), { "", GRANT, owner(who), 0, 0, owner(who), 0, 0 } }
 end
 
--- number: of the call, whose note stays.
+-- `number`: the call's, whose note remains.
 function step.permits(verb, number, count)
   return { "semaphore_" .. verb,
     { KEY, ("holdfast_call:{%s}:%s:%d"):format(KEY, UUID.a, number), "redisson_sc:{" .. KEY .. "}" },
@@ -177,16 +177,15 @@ scenarios.list = {
   } },
 }
 
--- ---- what is seen of it ----
+-- ---- what others see ----
 
 local CLOCK = "%f[%d]%d%d%d%d%d%d%d%d%d%d%d%d%d+%f[^%d]"
 
--- Clocks, tokens and places, which are clocks, are another each time; TTLs are what is left of
--- them.
+-- Replaces times, tokens and places, which differ in each run.
 local function settled(text)
   text = text:gsub("(1 grant %l %d+) %S+ %d+", "%1 PLACE TOKEN"):gsub("(1f %d+ %d+ %d) %d+",
     "%1 RUN")
-  text = text:gsub("9000000000%d+", "%0!") -- that of the quorum is no clock
+  text = text:gsub("9000000000%d+", "%0!") -- the quorum's token is not a time
   return (text:gsub(CLOCK .. "!?", function(clock)
     return clock:find("!", 1, true) and clock or "CLOCK"
   end))
@@ -201,11 +200,11 @@ end
 
 local function lease_of(cli, key)
   local ttl = cli("PTTL", key)
-  -- however slow the test is
+  -- rounded, so that a slow test has the same result
   return ttl < 0 and ttl or ("%d s"):format(10 * math.floor(ttl / 10000 + 0.5))
 end
 
--- The score of a member of the queue.
+-- Names the score of a member of the queue.
 local function score_name(score)
   if score == 0 then return "(0)" end
   return score > 0 and "(place)" or "(until)"
@@ -229,7 +228,7 @@ local function state_of(cli, out)
   end
 end
 
--- All that was received before the reply to a PING.
+-- Adds all messages received before the reply to a PING.
 local function received_by(listener, who, out)
   listener:send("PING", "end")
   repeat
@@ -240,7 +239,7 @@ local function received_by(listener, who, out)
   until push[1] == "pong"
 end
 
--- → the first word of a reply, which is its verdict; several of them of a batch
+-- → the first word of a reply, which is its verdict; for a batch, that of the first lock
 local function verdict(reply)
   if type(reply) ~= "table" then return tostring(reply) end
   return tostring(type(reply[1]) == "table" and reply[1][1] or reply[1])
@@ -278,10 +277,9 @@ end
 
 local TRIES = 5
 
--- Runs one of the list on an empty server. `text_of(i, program)` is the program of the i-th step.
--- A queue that lasts from one eight seconds of the server's clock to the next gets a record, so it
--- is run again if they have changed meanwhile.
--- → the transcript
+-- Runs a scenario on an empty server. `text_of(i, program)` returns the program of the i-th step.
+-- If a queue exists when the server's clock passes a multiple of eight seconds, it gets a record;
+-- then the scenario is run again. → the transcript
 function scenarios.run(server, scenario, text_of)
   local function span() return math.floor(tonumber(server:cli("TIME")[1]) / 8) end
   for _ = 1, TRIES do

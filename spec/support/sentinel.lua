@@ -1,12 +1,12 @@
--- A master with replicas under Sentinels, all real and on loopback. All are up and know each other
--- when start() returns. As with single servers, nothing is left at the end of the program.
+-- A master with replicas under Sentinels, all real and on loopback. When start() returns, all are
+-- up and know each other. As with single servers, nothing remains when the program ends.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local NAME = "holdfast"
 local ASK_AGAIN = 5 -- seconds
-local PATIENCE = 60 -- seconds: a bound for a machine that does much else, not what it takes
+local PATIENCE = 60 -- seconds; a limit for a busy machine, not the usual time
 
 local Set = {}
 Set.__index = Set
@@ -40,10 +40,10 @@ local function add_nodes(self, options)
   for _ = 1, options.replicas or 1 do add(self.nodes[1]) end
 end
 
--- They look for each other more often than by default, and a machine that is busy is no reason to
--- rest for long. A new server is pinged for the first time after a ping-period, which must leave it
--- time to answer before it counts as down; and a replica can be promoted only if its INFO, sent
--- each second then, is not older than five ping-periods.
+-- Makes Sentinels look for each other more often than by default, and keeps a busy machine from
+-- pausing them for long. A new server is first pinged after a ping-period, which must leave it time
+-- to reply before it counts as down. A replica can be promoted only if its INFO, then sent every
+-- second, is not older than five ping-periods.
 local function hurry(server)
   if redis.major() < 7 then return end -- it has no SENTINEL DEBUG, and takes its time
   local reply = server:cli("SENTINEL", "DEBUG", "publish-period", 100, "ping-period", 300,
@@ -86,7 +86,7 @@ local function running(list)
   return up
 end
 
--- All but the master have its data and follow.
+-- Returns whether all nodes except the master follow it.
 function Set:_replicas_follow()
   local master = self:master()
   return master and all(running(self.nodes), function(node)
@@ -96,14 +96,14 @@ function Set:_replicas_follow()
   end)
 end
 
--- The master sends its writes to so many replicas.
+-- Returns how many replicas receive the master's writes.
 local function online(master)
   local text = master:try_cli("INFO", "replication") or ""
   return select(2, text:gsub("state=online", ""))
 end
 
--- Waits until every replica has the key of its master. A WAIT is no proof: over a connection that
--- has not written, it has had nothing to wait for since 7.2.
+-- Waits until every replica has this key. WAIT does not prove that: since 7.2 it has nothing to
+-- wait for on a connection that has not written.
 function Set:wait_key(key)
   return assert(process.wait_until(function()
     local replicas = running(self:replicas())
@@ -113,7 +113,8 @@ function Set:wait_key(key)
   end, PATIENCE), "the replicas do not get the key")
 end
 
--- Every Sentinel that runs sees the whole set in good order, and so it is: a failover can begin.
+-- Returns whether a failover can begin: every running Sentinel sees the whole set in good order,
+-- and replicas follow.
 function Set:is_ready()
   return all(running(self.sentinels), function(server)
     return self:_knows_all(server)
@@ -125,7 +126,7 @@ function Set:wait_ready()
     "the Sentinels do not find each other and the replicas")
 end
 
--- The same, and no server is gone.
+-- Returns whether a failover can begin, and all servers are running.
 function Set:is_settled()
   return #running(self.nodes) == #self.nodes and self:is_ready()
 end
@@ -137,7 +138,7 @@ end
 
 -- start{ replicas = 1, sentinels = 3, quorum = 2, down_after = 1000, failover_timeout = 2000 (ms),
 --   password, users, conf (of the data servers), sentinel_password, sentinel_users,
---   tls (as redis.start's, with alone = true) }
+--   tls (as for redis.start, with alone = true) }
 function sentinel.start(options)
   options = options or {}
   local self = setmetatable({ options = options, nodes = {}, sentinels = {}, name = NAME }, Set)
@@ -153,7 +154,7 @@ function sentinel.start(options)
   return self
 end
 
--- The Sentinels' addresses, the data servers' login.
+-- Returns a URL with the Sentinels' addresses and the data servers' login.
 function Set:url(db)
   local hosts = {}
   for i, server in ipairs(self.sentinels) do hosts[i] = "127.0.0.1:" .. server.port end
@@ -170,7 +171,7 @@ function Set:_named_by(server)
   end
 end
 
--- The master that all Sentinels name which run; nil while they differ.
+-- Returns the master that all running Sentinels name, or nil while they differ.
 function Set:master()
   local master
   for _, server in ipairs(running(self.sentinels)) do
@@ -189,7 +190,8 @@ function Set:replicas()
   return list
 end
 
--- hang and resume: as kill("STOP") and kill("CONT"); the set asks nothing of a server that hangs.
+-- hang and resume are like kill("STOP") and kill("CONT"), but the set sends nothing to a hung
+-- server.
 function Set:hang(server)
   server.hung = true
   server:kill("STOP")
@@ -200,7 +202,8 @@ function Set:resume(server)
   server.hung = nil
 end
 
--- Another master than `old` that all Sentinels name and that takes writes; nil: not yet.
+-- Returns the new master, once all Sentinels name one other than `old` and it accepts writes, or
+-- nil.
 local function taken_over(self, old)
   local master = self:master()
   if not master or master == old or not master:is_running() then return nil end
@@ -208,7 +211,7 @@ local function taken_over(self, old)
   return role and role[1] == "master" and master
 end
 
--- Waits until all Sentinels name another master than `old`, and it takes writes. → the new one
+-- Waits until all Sentinels name a master other than `old`, and it accepts writes. → the new one
 function Set:wait_failover(old)
   return assert(process.wait_until(function()
     return taken_over(self, old)
@@ -220,15 +223,15 @@ local function follows(node)
   return role and role[1] == "slave"
 end
 
--- Asks for another master now, whatever the Sentinels think of this one. → "OK", or a refusal
+-- Requests a failover now, even if the Sentinels consider the master healthy. → "OK", or a refusal
 function Set:ask_failover()
   return self.sentinels[1]:cli("SENTINEL", "FAILOVER", NAME)
 end
 
--- Makes another server the master by the Sentinels' own hand, with the old one alive; asks again
--- when they give up, as they do on a busy machine. Until the old one is a replica, it takes writes
--- that the failover forgets, so this waits for that.
--- old: the master until now, where a failover has been asked for already. → the new one
+-- Makes the Sentinels fail over while the old master is alive, and asks again if they give up, as
+-- they do on a busy machine. Waits until the old master is a replica, because until then it accepts
+-- writes that the failover loses. `old`: the old master, if a failover was requested before. → the
+-- new one
 function Set:fail_over(old)
   local asked_at = old and process.now() or -ASK_AGAIN
   old = old or self:master()

@@ -1,9 +1,9 @@
--- The programs of servers that tools/servers finds on this machine, and which of them can follow
--- which in an upgrade.
+-- The server programs that tools/servers finds on this machine, and which can follow which in an
+-- upgrade.
 
 local servers = {}
 
-local LAST_OPEN = 7.2 -- Valkey begins as this Redis; later ones of Redis write what it cannot read
+local LAST_OPEN = 7.2 -- Valkey began as this Redis, and cannot read what later ones write
 
 -- → list of { family = "redis" | "valkey", version = "7.0.15", number = 7.0, path }, oldest first
 function servers.list()
@@ -18,8 +18,9 @@ function servers.list()
   return list
 end
 
--- The old versions of Redis, then those of the family: each reads what the one before it wrote.
--- → list as that of servers.list
+-- Returns the old versions of Redis, then those of the family; each reads what the one before
+-- wrote.
+-- → a list like that of servers.list
 function servers.chain(family)
   local list = {}
   for _, each in ipairs(servers.list()) do

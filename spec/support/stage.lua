@@ -1,5 +1,5 @@
--- How the demos speak: in lines that come at once, on a terminal with marks, a bar and, unless
--- NO_COLOR is set, colours.
+-- The output of the demos: unbuffered lines, and on a terminal marks, a bar and, unless NO_COLOR is
+-- set, colours.
 
 local sys = require "spec.support.sys"
 
@@ -24,7 +24,7 @@ function stage.say(format, ...)
   write((select("#", ...) > 0 and format:format(...) or format) .. "\n")
 end
 
--- good: it went as the demo wants to show. is_bad: what it wants to show is a harm.
+-- `good`: the demo shows what it is meant to show. `is_bad`: that is something harmful.
 function stage.verdict(good, text, is_bad)
   if not good then stage.failures = stage.failures + 1 end
   local is_fine = good and not is_bad
@@ -32,8 +32,8 @@ function stage.verdict(good, text, is_bad)
   stage.say("   %s", paint(is_fine and GREEN or RED, mark .. text))
 end
 
--- Draws how many of `total` are done, those beyond the total in red, in place of the bar before it.
--- Draws nothing in a pipe.
+-- Redraws the bar with how many of `total` are done; those beyond the total are red. Draws nothing
+-- in a pipe.
 function stage.bar(done, total, is_last)
   if not is_live then return end
   local most = math.max(done, total)

@@ -1,10 +1,10 @@
 /*
- * spec.support.sys: the few system calls that the specs, the demo and the benches need and that no
- * Lua package of the supported systems has. Linux only.
+ * spec.support.sys: system calls that the specs, the demo and the benches need, but that no Lua
+ * package of the supported systems offers. Linux only.
  *
- * Descriptors and process ids are plain integers; whoever got one closes it or waits for it. Times
- * are seconds. Failures return nil, message, errno; misuse raises. Reads and writes block for at
- * most the timeout given.
+ * Descriptors and process ids are plain integers; the caller closes or waits for them. Times are in
+ * seconds. Failures return nil, message, errno; misuse raises an error. Reads and writes block for
+ * at most the given timeout.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -89,7 +89,7 @@ static int sys_cpu(lua_State *L) {
     return 2;
 }
 
-/* allocated(): bytes that malloc has handed out, nil where the C library cannot tell */
+/* allocated(): bytes that malloc has handed out, or nil if the C library cannot tell */
 static int sys_allocated(lua_State *L) {
 #if defined(__GLIBC__) && (__GLIBC__ > 2 || __GLIBC_MINOR__ >= 33)
     struct mallinfo2 info = mallinfo2();
@@ -149,7 +149,7 @@ static struct sockaddr_in loopback(lua_Integer port) {
     return address;
 }
 
-/* connect_tcp(port): to 127.0.0.1 */
+/* connect_tcp(port): connects to 127.0.0.1 */
 static int sys_connect_tcp(lua_State *L) {
     struct sockaddr_in address = loopback(luaL_checkinteger(L, 1));
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -174,7 +174,7 @@ static int sys_listen_unix(lua_State *L) {
     return listening(L, fd, (struct sockaddr *)&address, sizeof address);
 }
 
-/* listen_tcp([port]): fd, port; on 127.0.0.1, a free port unless one is given */
+/* listen_tcp([port]): fd, port; listens on 127.0.0.1, by default on a free port */
 static int sys_listen_tcp(lua_State *L) {
     struct sockaddr_in address = loopback(luaL_optinteger(L, 1, 0));
     socklen_t length = sizeof address;
@@ -197,7 +197,7 @@ static int sys_accept(lua_State *L) {
     return push_fd(L, accept4(fd, NULL, NULL, SOCK_CLOEXEC));
 }
 
-/* read(fd, timeout): what is there, at least one byte; "" at the end of the stream */
+/* read(fd, timeout): the available bytes, at least one; "" at the end of the stream */
 static int sys_read(lua_State *L) {
     char bytes[READ_MAX];
     int fd = fd_arg(L);
@@ -208,7 +208,7 @@ static int sys_read(lua_State *L) {
     return 1;
 }
 
-/* write(fd, bytes, timeout): all of it; the timeout counts for each part */
+/* write(fd, bytes, timeout): writes all bytes; the timeout is for each part */
 static int sys_write(lua_State *L) {
     int fd = fd_arg(L);
     size_t length;
@@ -241,8 +241,8 @@ static int sys_fork(lua_State *L) {
     return 1;
 }
 
-/* new_pids(): what this process forks next gets the id 1. → true | nil, message: it may not do that
- */
+/* new_pids(): the next child that this process forks gets the id 1. → true | nil, message if that
+ * is not permitted */
 static int sys_new_pids(lua_State *L) {
 #if defined __linux__ && defined CLONE_NEWPID
     return done(L, unshare(CLONE_NEWPID));
@@ -277,7 +277,7 @@ static void redirect(const char *path, int flags, int target) {
     if (fd >= 0) dup2(fd, target);
 }
 
-/* What is under test begins alike, whatever the test run was started by ignores. */
+/* Programs under test start with default signals, whatever the parent of the test run ignores. */
 static void default_signals(void) {
     sigset_t none;
     sigemptyset(&none);
@@ -327,8 +327,8 @@ static int sys_kill(lua_State *L) {
     return done(L, kill((pid_t)luaL_checkinteger(L, 1), (int)luaL_checkinteger(L, 2)));
 }
 
-/* wait(pid | -1: any child): nil while it runs, then "exit", code or "signal", number; does not
- * block */
+/* wait(pid | -1 for any child): nil while it is running, then "exit", code or "signal", number.
+ * Does not block. */
 static int sys_wait(lua_State *L) {
     int status;
     pid_t pid = waitpid((pid_t)luaL_checkinteger(L, 1), &status, WNOHANG);
@@ -339,13 +339,13 @@ static int sys_wait(lua_State *L) {
     return 2;
 }
 
-/* adopt(): what its descendants leave behind becomes this process's child, as it would become that
- * of init; wait(-1) collects it */
+/* adopt(): orphans among the descendants of this process become its children instead of init's;
+ * wait(-1) reaps them */
 static int sys_adopt(lua_State *L) {
     return done(L, prctl(PR_SET_CHILD_SUBREAPER, 1));
 }
 
-/* pin(pid, cpu, ...): keeps a process, 0 = this one, and what it starts from now on, on these
+/* pin(pid, cpu, ...): restricts a process (0 means this one) and its later children to these
  * processors */
 static int sys_pin(lua_State *L) {
     cpu_set_t set;
@@ -361,7 +361,7 @@ static void count_signal(int number) {
     caught++;
 }
 
-/* catch(signal): from now on it is counted and interrupts system calls, and nothing else */
+/* catch(signal): from now on the signal is only counted, and interrupts system calls */
 static int sys_catch(lua_State *L) {
     struct sigaction action = {.sa_handler = count_signal};
     return done(L, sigaction((int)luaL_checkinteger(L, 1), &action, NULL));
@@ -393,7 +393,7 @@ static int remove_entry(const char *path, const struct stat *status, int type, s
     return remove(path);
 }
 
-/* remove(path): a file, or a directory with all that is in it */
+/* remove(path): removes a file, or a directory with its contents */
 static int sys_remove(lua_State *L) {
     return done(L, nftw(luaL_checkstring(L, 1), remove_entry, 16, FTW_DEPTH | FTW_PHYS));
 }
@@ -403,8 +403,8 @@ static int sys_isatty(lua_State *L) {
     return 1;
 }
 
-/* interpreter(): the path of the program that runs now, or of $HOLDFAST_INTERPRETER, which starts
- * it by an emulator */
+/* interpreter(): the path of the running program, or $HOLDFAST_INTERPRETER, which starts it in an
+ * emulator */
 static int sys_interpreter(lua_State *L) {
     char path[4096];
     const char *given = getenv("HOLDFAST_INTERPRETER");
@@ -456,8 +456,8 @@ static void *run_job(void *argument) {
     return NULL;
 }
 
-/* run_threads{ code, ... }: runs each text in a Lua state of its own with this state's module
- * paths, all at once, and returns a list with the string that each returned; raises with the first
+/* run_threads{ code, ... }: runs each string in a thread and Lua state of its own, with this
+ * state's module paths, and returns a list with the string that each returned. Raises the first
  * error. */
 static int sys_run_threads(lua_State *L) {
     struct job jobs[THREADS_MAX] = {0};

@@ -5,14 +5,14 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local PATIENCE = 40
-local LOOK = 0.02 -- seconds between two looks, each of which starts a program
+local LOOK = 0.02 -- seconds between two captures of the screen, each of which starts a program
 
 local Terminal = {}
 Terminal.__index = Terminal
 
 local terminal = {}
 
--- Whether there is a tmux.
+-- Returns whether tmux is installed.
 function terminal.is_there()
   return process.succeeds "command -v tmux >/dev/null"
 end
@@ -22,7 +22,8 @@ local function answers(path)
   return fd and sys.close(fd)
 end
 
--- prelude: what the shell reads first. Must be closed; ends with this program in any case.
+-- `prelude`: what the shell reads first. The terminal should be closed; it always ends with this
+-- program.
 function terminal.open(prelude, columns, rows)
   local self = setmetatable({ directory = process.directory() }, Terminal)
   local file = assert(io.open(self.directory .. "/rc", "w"))
@@ -41,7 +42,7 @@ function Terminal:close()
   process.remove(self.directory)
 end
 
--- → what this command of tmux prints
+-- → the output of this tmux command
 function Terminal:tmux(...)
   local child = command.other { "tmux", "-S", self.directory .. "/tmux", "-f", "/dev/null", ... }
   assert(child:wait(PATIENCE) == "exit" and child.code == 0, child:output())
@@ -52,8 +53,8 @@ function Terminal:screen(...)
   return self:tmux("capture-pane", "-p", "-t", "spec", ...)
 end
 
--- Waits until the screen is right by `is_right`, a pattern or a function of its text.
--- → what that gave
+-- Waits until the screen's text matches `is_right`, a pattern or a function. → the match, or the
+-- function's result
 function Terminal:sees(is_right)
   local matches = is_right
   if type(is_right) == "string" then matches = function(text) return text:match(is_right) end end

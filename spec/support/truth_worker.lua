@@ -1,5 +1,5 @@
--- Holds `count` locks or one more, and writes down how many: args url, count, seconds between two
--- changes. A line for each change, by the clock of spec.support.sys: "<seconds> <locks held>".
+-- Arguments: url, count, seconds between two changes. Alternately holds `count` locks and one more,
+-- and prints a line for each change, by the clock of spec.support.sys: "<seconds> <locks held>".
 
 local holdfast = require "holdfast"
 local sys = require "spec.support.sys"
@@ -25,7 +25,7 @@ note()
 while true do
   sys.sleep(pause)
   if #held > count then
-    table.remove(held, 1 + acquired % #held):release() -- later, while the server is restarted
+    table.remove(held, 1 + acquired % #held):release() -- later if the server is restarting
   else
     acquire()
   end

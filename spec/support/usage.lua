@@ -1,4 +1,4 @@
--- What the scripts in spec that are run as commands say of themselves: the comment they begin with.
+-- The help of those scripts in spec that are run as commands: the comment at their beginning.
 
 local usage = {}
 
@@ -10,7 +10,7 @@ local function print_head(script)
   end
 end
 
--- Prints it and exits if --help is among the arguments.
+-- Prints the help and exits if --help is among the arguments.
 function usage.help(args)
   for _, word in ipairs(args) do
     if word == "--help" then

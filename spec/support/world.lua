@@ -1,7 +1,7 @@
--- A real server with clients on it, and the proof that a spec leaves nothing behind: no key, queue
--- or channel, no connection, no descriptor, no process.
+-- A real server with clients, and a check that a spec leaves nothing behind: no key, queue or
+-- channel, no connection, no descriptor, no process.
 --
---   local world = require("spec.support.world").new()   the options of redis.start, or none
+--   local world = require("spec.support.world").new()   takes options of redis.start
 --   before_each(world.open) after_each(world.close)
 
 local lfs = require "lfs"
@@ -45,14 +45,14 @@ function M.new(options)
     world.cli = world.server and function(...) return world.server:cli(...) end
   end
 
-  -- One more server; it is stopped, not examined.
+  -- Starts another server, which is stopped without being checked.
   function world.another(more)
     local server = redis.start(more)
     world.servers[#world.servers + 1] = server
     return server
   end
 
-  -- A client of the server, or of the given `url`, that is closed at the end.
+  -- Creates a client of the server, or of the given `url`, which is closed at the end.
   function world.client(opts)
     local all = {}
     for name, value in pairs(opts or {}) do all[name] = value end
@@ -62,27 +62,27 @@ function M.new(options)
     return client
   end
 
-  -- A Lua program that is ended at the end.
+  -- Starts a Lua program, which is killed at the end.
   function world.program(opts)
     local child = process.lua(opts)
     world.children[#world.children + 1] = child
     return child
   end
 
-  -- The owner's hold as the server has it: { owner = count, ... }
+  -- Returns the hold stored on the server: { owner = count, ... }
   function world.hash(key)
     local fields, all = world.cli("HGETALL", key), {}
     for i = 1, #fields, 2 do all[fields[i]] = fields[i + 1] end
     return all
   end
 
-  -- Somebody else's lock, in the layout that all share.
+  -- Stores another client's lock, in the layout that all clients share.
   function world.hold_as(owner, key, ms)
     world.cli("HSET", key, owner, 1)
     world.cli("PEXPIRE", key, ms or 30000)
   end
 
-  -- Waits until the key's time left has grown, `times` times (2).
+  -- Waits until the key's TTL has grown `times` times (2).
   function world.wait_renewed(key, times)
     local last, rises = math.huge, 0
     assert(process.wait_until(function()
