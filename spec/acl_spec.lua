@@ -1,4 +1,4 @@
--- What holdfast acl prints is what a user needs, and docs/how-to/redis.md shows it.
+-- A user needs exactly the rights that holdfast acl prints, and docs/how-to/redis.md shows these.
 
 local acl = require "holdfast.command.acl"
 local command = require "spec.support.command"
@@ -15,8 +15,7 @@ after_each(world.close)
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 
--- A client of a user with these rights, its password "secret", after the last of them those of
--- `more`.
+-- A client of `user`, whose password is "secret".
 local function connect(user)
   return world.client {
     url = ("unix://%s:secret@%s?db=1"):format(user, world.server.path), prefix = "lock:",
@@ -40,7 +39,7 @@ local function copy(words, keep)
   return list
 end
 
--- Not missed below: what a release does for waiters, and what may be refused.
+-- The steps below succeed without these: what a release does for waiters, and what may be refused.
 local NEEDS_A_COUNTERPART = {
   ["+publish"] = true, ["+pubsub|numsub"] = true, ["+zcard"] = true, ["+unsubscribe"] = true,
   ["&redisson_lock__channel:{lock:*"] = true, ["&redisson_lock__channel:lock:*"] = true,
@@ -50,7 +49,7 @@ local NEEDS_A_COUNTERPART = {
 
 local function of_locks() return rights.of { "lock", "mutex" } end
 
--- Each has no counterpart.
+-- These steps need no other client.
 local STEPS = {
   function(client) return client:ping() end,
   function(_, locks) return locks.a:acquire(0) end,
@@ -73,13 +72,13 @@ local STEPS = {
   function(client)
     return client:idempotent("f", { expire = 5 }, function() return "result" end)
   end,
-  function(client) -- a duplicate
+  function(client) -- the key of a call that is done already
     local result, message, code = client:idempotent("f", { expire = 5 }, function()
       return "again"
     end)
     return result or code == "duplicate" or nil, message, code
   end,
-  function(_, locks) -- a lock of Java's, whose release is the end of its TTL, and a place of nobody
+  function(_, locks) -- a lock of Java's that ends with its TTL, and a stranger's place
     world.cli("SELECT", 1)
     world.cli("ZADD", "holdfast_queue:{lock:g}", "inf", "nobody")
     world.cli("HSET", "lock:g", JAVA, 1)
@@ -97,7 +96,7 @@ local STEPS = {
 
 -- → nothing, or the code and message of the first failure
 local function everything(client)
-  -- a collected one is released
+  -- kept here, because a collected lock is released
   local locks = { both = client:multi_lock { "d", "e" }, c = client:mutex "c" }
   for _, key in ipairs { "a", "g" } do locks[key] = client:lock(key) end
   locks.tagged = client:lock "{t}"
@@ -180,7 +179,7 @@ describe("the rights of a lock", function()
         local code, message = everything(client)
         assert.equal("denied", code, right)
         assert.is_truthy(message:find("unix:" .. world.server.path, 1, true), message)
-        world.cli("ACL", "SETUSER", "locks", right) -- so that close can leave what it must
+        world.cli("ACL", "SETUSER", "locks", right) -- so that close can remove its keys
         clean(client)
         world.cli("ACL", "DELUSER", "locks")
       end
@@ -188,10 +187,10 @@ describe("the rights of a lock", function()
   end)
 end)
 
--- What every kind needs, and what each of these needs beside it. A partner of the same user waits
--- meanwhile.
+-- The rights for every kind, and those for each single kind. A partner with the same user waits at
+-- the same time.
 describe("the rights of", function()
-  -- Beside those that begin with its name and _.
+  -- In addition to the programs that begin with the kind's name and _.
   local PROGRAMS = {
     lock = { "", "acquire", "release", "leave", "extend", "renew", "force", "info", "raise", "acquire_all",
       "release_all", "begin", "complete" },
@@ -212,7 +211,7 @@ describe("the rights of", function()
     return has
   end
 
-  -- What a program does once in a while may be in no scenario.
+  -- The scenarios may miss what a program does rarely.
   it("each kind name the commands of its programs, and no others", function()
     local sent = {}
     for word in ("auth select ping info client|setname eval evalsha subscribe unsubscribe publish "
@@ -244,7 +243,7 @@ describe("the rights of", function()
     }
   end
 
-  -- The result of the first of these calls that fails; true: none does.
+  -- Makes the calls until one fails. → true | nil, message, code
   local function all(steps)
     for _, step in ipairs(steps) do
       local done, message, code = step[1][step[2]](step[1], step[3], step[4])
@@ -262,7 +261,7 @@ describe("the rights of", function()
     end, 20)
   end
 
-  -- Until the partner is done, or something was refused.
+  -- Waits until the partner has ended, or the server has refused something.
   local function await_end(child)
     process.wait_until(function() return child:status() or is_refused() end, 20)
     child:stop()
@@ -319,7 +318,7 @@ describe("the rights of", function()
     world.cli("SELECT", 0)
   end
 
-  -- Behind one that is dead, and before one of Java's.
+  -- Waits in the fair lock's list between a dead waiter and one of Java's.
   local function stands_in_the_list(client)
     local lock = client:fair_lock "fair"
     local done, message, code = all { { lock, "acquire", 0 }, { lock, "acquire", 0 } }
@@ -348,7 +347,7 @@ describe("the rights of", function()
     local latch = client:latch "latch"
     local done, message, code = all { { latch, "set", 2 }, { latch, "count" } }
     if not done then return nil, message, code end
-    -- it stays for as long as a subscription may linger
+    -- the child stays for as long as a subscription may be kept
     local child = partner 'client:latch("latch"):wait(20) require("spec.support.sys").sleep(3)'
     process.wait_until(function()
       return is_refused() or #world.cli("PUBSUB", "CHANNELS", "*latch*") > 0
@@ -388,7 +387,8 @@ describe("the rights of", function()
     latch = counts, plain_semaphore = takes_plain_permits,
   }
 
-  -- For keys with a brace, which are in no scenario; and what all kinds need.
+  -- These rights are not taken away below: no scenario uses keys with a brace, and all kinds need
+  -- the others.
   local function is_sure(word)
     return not word:find("^[~&+]") or word:find("%l:lock:") or word:find("__lock:")
       or NEEDS_A_COUNTERPART[word]
@@ -518,7 +518,7 @@ describe("holdfast acl", function()
       for word in pairs(plain) do assert.same({ word, true }, { word, more[word] }) end
     end
     local runs_jobs = words("shop:", "--kinds", "fence", "--idempotent")
-    for word in pairs(plain) do -- a record is a lock while its job runs
+    for word in pairs(plain) do -- the record of a running job is a lock
       if word:find "^%+" then assert.same({ word, true }, { word, runs_jobs[word] }) end
     end
     assert.is_true(runs_jobs["~holdfast_once:shop:*"] and not runs_jobs["~redisson_lock_token:{shop:*"])
@@ -590,7 +590,7 @@ describe("the rights of an operator who uses the command", function()
     return command.run(nil, { env = env, verb, "--tenant", "lock:", ... })
   end
 
-  -- → what a job's lock looks like from outside, and what each verb says
+  -- → the output of each verb while a job holds a lock
   local function everything_of_command()
     local child = command.start(nil, { "hold", "--tenant", "lock:", "--name", "nightly", "lock:a",
       env = { HOLDFAST_URL = ("unix://locks:secret@%s"):format(world.server.path) } })

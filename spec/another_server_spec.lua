@@ -1,5 +1,5 @@
--- Another server answers at the address of one that is gone, as docs/how-to/servers.md describes
--- it. spec/cluster_spec.lua is about the nodes of a cluster, which have ids.
+-- Another server answers at the address of an absent one: see docs/how-to/servers.md.
+-- spec/cluster_spec.lua tests this for the nodes of a cluster, which have ids.
 
 local core = require "holdfast.core"
 local holdfast = require "holdfast"
@@ -25,7 +25,7 @@ local function start(port)
   return server
 end
 
--- → another server at its address, without its data
+-- → another server at the same address, without the data
 local function replace(server)
   server:kill("KILL")
   return start(server.port)
@@ -46,8 +46,8 @@ local function is_renewed(lock)
   eventually(function() return lock:remaining() > before end, "it is not renewed")
 end
 
--- Acquires two locks, and another client takes the second one at the other server: the holder
--- learns of both losses by its next renewal.
+-- Acquires two locks; another client acquires the second one on the other server. The next renewal
+-- shows the holder both losses.
 local function learns(client, others, absent, taken, replace_it)
   local one, two, reasons = client:lock(absent), client:lock(taken), {}
   for _, lock in ipairs { one, two } do assert(lock:acquire(0)) end
@@ -80,7 +80,7 @@ describe("another server at the address of", function()
     local shards = { start(), start() }
     local options = { mode = "shards", servers = urls_of(shards) }
     local client = connect(options)
-    local keys = { {}, {} } -- by shard
+    local keys = { {}, {} } -- keys[shard]
     for i = 1, 40 do table.insert(keys[core.client.group(client, "k" .. i) + 1], "k" .. i) end
     local kept = client:lock(keys[1][1])
     assert(kept:acquire(0))

@@ -1,4 +1,4 @@
--- Releases that are not waited for: async_release = true.
+-- Releases whose reply is not awaited: async_release = true.
 
 local loops = require "spec.support.loops"
 local holdfast = require "holdfast"
@@ -72,7 +72,7 @@ describe("a release that is not waited for", function()
     assert.is_true(lock:release())
   end)
 
-  -- Of all programs the server knows only that of the acquire of this, which is taken.
+  -- Makes the server forget all programs but the one that acquires `taken`.
   local function forget_releases(taken)
     world.cli("SCRIPT", "FLUSH")
     assert.equal("busy", select(3, taken:try_acquire()))
@@ -211,7 +211,7 @@ describe("a loss that such a release finds", function()
 
   it("is reported even if its owner has acquired the lock again", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
-    assert.is_true(lock:release()) -- from now on the server has the program
+    assert.is_true(lock:release()) -- now the server has the program
     assert(lock:acquire(20))
     world.cli("DEL", "k")
     assert.is_true(lock:release())
@@ -265,8 +265,8 @@ describe("the handle of such a release", function()
     return { on_lost = with_on_lost().on_lost, on_event = with_on_event().on_event }
   end
 
-  -- Nobody but holdfast has the handle and its callbacks, and the server answers once what can be
-  -- collected is.
+  -- Leaves the handle and its callbacks to holdfast alone, and collects what can be collected
+  -- before the server answers.
   local function leave(client, callbacks, fn)
     client:with_lock("k", callbacks(), function()
       fn()
@@ -323,7 +323,7 @@ describe("the handle of such a release", function()
     assert.same({}, losses)
   end)
 
-  -- A program of its own, because the events of others let go of handles, too.
+  -- A separate program, because the events of other locks let go of handles, too.
   it("is collected where all that it has is an on_lost", function()
     local child = world.program { args = { world.server:url() }, code = [[
       local process = require "spec.support.process"

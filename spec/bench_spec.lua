@@ -1,6 +1,6 @@
--- What bench/run makes of missed bars and of broken benches.
+-- How bench/run reports missed bars and broken benches.
 
--- → what it printed, its exit code
+-- → its output, its exit code
 local function run(options, figure)
   local pipe = io.popen(("FIGURE=%s bench/run %s ../spec/fixtures/bench/row 2>&1; echo $?"):format(
     figure, options))

@@ -1,4 +1,4 @@
--- Bounds for what hangs and for what waits: max_hold and max_waiters.
+-- Bounds for holders that hang and for waiters: max_hold and max_waiters.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -16,7 +16,7 @@ local function fails(pattern, fn)
   assert.matches("bounds_spec.lua:%d+: " .. pattern, message)
 end
 
--- The reply to so short a lease may come too late on a busy machine: then it is asked for again.
+-- On a busy machine, the reply may come after so short a lease: then this asks again.
 -- → what `ask` returns
 local function insist(ask)
   local result
@@ -164,7 +164,7 @@ describe("max_waiters", function()
     assert.equal(2, waiters())
     local patient = world.client():lock("k", { max_waiters = 3, wait = SHORT })
     message = select(2, patient:acquire())
-    assert.matches("held by", message) -- it was let in, and waited
+    assert.matches("held by", message) -- it was allowed to wait
     assert.is_true(held:release())
     for _, child in ipairs { first, second } do assert.same({ "exit", 0 }, { child:wait(PATIENCE) }) end
     assert(shed:acquire()):release()

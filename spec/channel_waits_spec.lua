@@ -1,5 +1,5 @@
--- What waits for a message on a channel of Redisson, and has no place in a queue: latches and plain
--- semaphores. Their own rules are in latch_spec.lua and plain_semaphore_spec.lua.
+-- Latches and plain semaphores wait for a message on one of Redisson's channels, without a place in
+-- a queue. latch_spec.lua and plain_semaphore_spec.lua test the rest of each.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -9,10 +9,11 @@ local resp = require "spec.support.resp"
 local world = require("spec.support.world").new()
 
 local KEY = "job"
-local LATE = 20 -- seconds: longer than any of these specs waits for a message
+local LATE = 20 -- seconds; longer than any of these specs waits for a message
 
--- shut: others wait from now on; open: one of them passes; theirs: the same by Redisson, without a
--- message; message: Redisson's, announced: ours to Redisson; call: a wait, in text
+-- `shut` makes others wait from now on; `open` lets one pass; `theirs` does this as Redisson,
+-- without a message; `message` is Redisson's, `announced` is holdfast's to Redisson; `call` is the
+-- code of a wait.
 local KINDS = {
   {
     name = "latch", channel = "redisson_countdownlatch__channel__{%s}", message = "0",
@@ -65,7 +66,7 @@ end
 
 local function passes(child) ends(child, "true") end
 
--- Too soon for a recheck of its own.
+-- Asserts that the child passes too early for one of its own rechecks.
 local function passes_at_once(child)
   local from = process.now()
   passes(child)
@@ -84,7 +85,7 @@ for _, kind in ipairs(KINDS) do
 
   local function new(client, key, opts) return client[kind.name](client, key or KEY, opts) end
 
-  -- A process that waits; it rechecks after `often` seconds, by default late.
+  -- Starts a process that waits; it rechecks every `often` seconds, by default late.
   local function waiter(url, key, often)
     local code = WAITER:format(kind.name, kind.call:format("tonumber(arg[3])"))
     return process.lua { code = code, args = { url, often or LATE, 60, key or KEY } }
@@ -257,7 +258,7 @@ for _, kind in ipairs(KINDS) do
         kind.shut(handle)
         local child = waiter(nodes:url(), "far")
         wait_subscribed(node, far, true)
-        process.sleep(0.1) -- the recheck behind the subscription
+        process.sleep(0.1) -- for the recheck after the subscription
         kind.theirs(function(...) return node:cli(...) end, "far")
         node:cli("SPUBLISH", far, kind.message)
         passes_at_once(child)

@@ -1,5 +1,5 @@
--- The checker of the chaos runs against histories written by hand, good and bad; the proxy against
--- a real server; and one short round. The long runs are spec/chaos/run.lua.
+-- Tests the checker of the chaos runs with histories written by hand, good and bad, and the proxy
+-- with a real server; and runs one short round. spec/chaos/run.lua makes the long runs.
 
 local checker = require "spec.chaos.checker"
 local history = require "spec.chaos.history"
@@ -305,7 +305,7 @@ describe("the proxy", function()
     server:stop()
   end)
 
-  -- → reply | nil, what went wrong
+  -- → reply | nil, message
   local function ask(timeout, ...)
     local sent, message = pcall(client.send, client, ...)
     if not sent then return nil, message end

@@ -1,6 +1,6 @@
 -- Locks in a Redis Cluster of real servers: finding the node of a key, following slots that move
--- and masters that die. HOLDFAST_CLUSTER_SECONDS is how long slots are moved back and forth under
--- load; make test does it for a few.
+-- and masters that die. HOLDFAST_CLUSTER_SECONDS sets for how long slots move back and forth under
+-- load; in make test it is a few seconds.
 
 local cluster = require "spec.support.cluster"
 local command = require "spec.support.command"
@@ -34,7 +34,7 @@ local function move(key)
   nodes:move(nodes:slot(key), other_master(nodes:node_of(key)))
 end
 
--- What a crowd needs of a server.
+-- Returns the part of a server that a crowd needs.
 local function as_server(key)
   return {
     url = function() return nodes:url() end,
@@ -83,7 +83,7 @@ describe("in a cluster", function()
     stranger:stop()
   end)
 
-  -- It may not ask the stranger for its id, so only the map tells.
+  -- The client may not ask the stranger for its id, so it can only use the map.
   it("the map of another cluster is not followed when no node answers", function()
     local stranger = cluster.stranger()
     stranger:cli("ACL", "SETUSER", "default", "-cluster|myid")
@@ -98,7 +98,7 @@ describe("in a cluster", function()
     assert.truthy(process.wait_until(function()
       assert.is_nil((lock:try_acquire()))
       return stranger:cli("INFO", "commandstats"):find("cmdstat_cluster|slots:", 1, true)
-    end, 3)) -- each attempt counts for little
+    end, 3)) -- one failed attempt is no proof
     assert.is_nil((lock:try_acquire()))
     assert.equal(0, stranger:cli("DBSIZE"))
     for _, node in ipairs(nodes.nodes) do nodes:resume(node) end
@@ -114,7 +114,7 @@ describe("in a cluster", function()
       move("moved")
       assert.is_true(lock:check())
       local after = client:stats().redirects
-      -- the slots that are read after the first one may come with the second move
+      -- the client may read the slots after the first redirect, and get the second move with them
       assert.is_true(after == before + 1 or round == 2 and after == before, after)
       assert.equal(1, lock:info().holds)
       assert.is_true(lock:release())
@@ -255,7 +255,7 @@ describe("in a cluster", function()
     assert.truthy(process.wait_until(function()
       return client:stats().renewals >= renewals + 2 * #locks
     end, 20))
-    -- no more tries to renew them together
+    -- after that, no more attempts to renew them together
     assert.is_true(client:stats().renew_batches - batches >= 2 * #locks - 1)
     client:close()
   end)
@@ -352,7 +352,7 @@ describe("in a cluster", function()
     end
     local refused = client:stats().round_trips
     assert(client:multi_lock(keys):acquire(0)):release()
-    assert.equal(2 * #keys, client:stats().round_trips - refused) -- no step is tried again
+    assert.equal(2 * #keys, client:stats().round_trips - refused) -- no step is repeated
   end)
 
   it("a key whose braces are no tag is refused before anything is sent", function()
@@ -442,8 +442,8 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     return node:cli("PUBSUB", how, channel)[2]
   end
 
-  -- The waiter has rechecked since its subscription was confirmed: it has sent no script for a
-  -- second, and until then it sends one every 200 ms at least.
+  -- Returns whether the waiter has rechecked after its subscription was confirmed: it has sent no
+  -- script for a second, and before that it sends one at least every 200 ms.
   local function asks_no_more()
     local seen = false
     for line in node:cli("CLIENT", "LIST"):gmatch("[^\n]+") do
@@ -455,7 +455,8 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     return seen
   end
 
-  -- A foreign client releases it as `publish` announces it, while one of ours waits.
+  -- A foreign client's lock is released and announced with `publish`, while one of our clients
+  -- waits.
   local function is_woken_by(publish)
     node:cli("HSET", KEY, JAVA, 1)
     node:cli("PEXPIRE", KEY, 30000)
@@ -548,7 +549,7 @@ describe("a cluster", function()
   end)
 end)
 
--- A node of a cluster of its own, at that port.
+-- Starts a node of a different cluster at that port.
 local function stranger_at(port)
   local node = redis.start { cluster = true, conf = { "port " .. port } }
   for slot = 0, 16383, 1024 do
@@ -590,7 +591,7 @@ describe("a client of a cluster", function()
   end)
 end)
 
--- Moves the slots of the keys round the masters until the time is over; how often.
+-- Moves the slots of the keys from master to master for so many seconds. → how often
 local function move_slots(keys, seconds)
   local stop, moves = process.now() + seconds, 0
   while process.now() < stop do

@@ -1,11 +1,11 @@
--- After a crash of holdfast run or lead, a waiter on the same host gets the lock once the whole job
--- is proved dead, and not before.
+-- After a crash of holdfast run or lead, a waiter on the same host gets the lock only when the
+-- whole job is proved dead.
 
 local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 
-local LOOKS = "0.2" -- seconds in which a waiter rechecks several times
+local LOOKS = "0.2" -- seconds; in this time a waiter rechecks several times
 local SOON = "20" -- seconds; the lease is 30
 
 describe("holdfast run, after a crash", function()
@@ -36,7 +36,7 @@ describe("holdfast run, after a crash", function()
     return start { "run", "k", option or "-v", "--", "bash", "-c", job }
   end
 
-  -- Kills the command and the first process of its job. Where the job goes on, nothing else ends.
+  -- Kills the command and the first process of its job, but no other process.
   local function crash(child, pid)
     process.signal(pid, "KILL")
     assert(process.wait_until(function() return not process.signal(pid, 0) end), child:output())
@@ -135,7 +135,7 @@ describe("holdfast run, after a crash", function()
     assert_kept("k", "--", "true")
   end)
 
-  -- The run that is killed leaves nothing in its group.
+  -- The killed run leaves no process in its group.
   it("keeps the lock while a run inside it goes on", function()
     local words = command.words()
     local child, pid = run(("setsid %s %s run k -- sh -c 'echo holds; exec sleep 60' & echo survivor $!; wait"):format(
@@ -145,7 +145,7 @@ describe("holdfast run, after a crash", function()
     assert.same({ "2" }, { select(2, next(world.hash("k"))) })
   end)
 
-  -- It has nothing of the job but the owner's text.
+  -- The other process has only the owner's text in common with the job.
   it("keeps the lock while another process has entered it as the same owner", function()
     local child, pid = run("echo owner $HOLDFAST_OWNER holds; exec sleep 60")
     local owner = child:output():match("owner (%S+)")
@@ -173,7 +173,7 @@ describe("holdfast run, after a crash", function()
     return output:match("^(.*)\ngroup (%d+)\n$")
   end
 
-  -- Without the gate, the job would read what the record says before.
+  -- Without the gate, the job would read an earlier record.
   it("starts the job after its record names it", function()
     local record, group = see_record()
     assert.matches("%d+ %d+ " .. group .. "$", record)

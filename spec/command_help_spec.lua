@@ -3,30 +3,30 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
-local PATIENCE = 200 -- 16 processes that pass one lock on 16,000 times, beside whatever else runs
+local PATIENCE = 200 -- seconds for 16 processes that pass a lock on 16,000 times on a busy machine
 local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
   "bench", "acl" }
 local PROGRAMS = { "backup", "deploy.sh", "move", "scheduler", "import", "mail", "restore", "late", "alert", "start" }
 local DAEMONS = { scheduler = true, mail = true }
 
--- Runs each example of each --help. `make check` has it: it takes long for what can break there.
+-- Runs each example of each --help. Only `make check` does this: it is slow, and finds few faults.
 
 local HELD = 'holdfast run backup -- sleep 60 & until [ "$(redis EXISTS backup)" = 1 ]; do sleep 0.01; done\n'
 
--- Each: by the first words of an example.
-local BEFORE = { -- what is there when it begins
+-- These tables are indexed by the first words of an example.
+local BEFORE = { -- what runs before it
   ["latch down"] = "holdfast latch set build:7 1\n",
   ["latch wait"] = "holdfast latch set build:7 1; (holdfast latch delete build:7) &\n",
   ["break"] = "redis SET lock:7 x PX 60000 >/dev/null\n" .. HELD,
   ["show"] = HELD,
 }
-local EXITS = { -- other codes than 0
+local EXITS = { -- exit codes other than 0
   ["show -- -odd-key"] = 1, -- it is free
-  ["doctor redis://a"] = 69, -- there is no such host
-  ["break backup"] = 64, -- nobody is there to be asked
+  ["doctor redis://a"] = 69, -- the host does not exist
+  ["break backup"] = 64, -- there is no terminal to ask
   ["hold"] = 0, ["lead --lease"] = 143, ["lead scheduler"] = 143,
 }
-local ENDLESS = { ["hold"] = true, ["lead --lease"] = true, ["lead scheduler"] = true } -- until they are ended
+local ENDLESS = { ["hold"] = true, ["lead --lease"] = true, ["lead scheduler"] = true } -- the test ends these
 
 local function of(list, line)
   for words, value in pairs(list) do
@@ -66,7 +66,7 @@ describe("the help of", function()
     return list
   end
 
-  -- As somebody would type it in a directory with the programs.
+  -- Starts the line as if a user typed it in a directory with the programs.
   local function start(line, before)
     local script = ("%s\nroot=$PWD; program=%s; [ \"${program#/}\" != \"$program\" ] || program=$root/$program\n"
       .. "holdfast() { '%s' \"$program\" \"$@\"; }\n"

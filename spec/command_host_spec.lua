@@ -1,5 +1,5 @@
--- What the host does to holdfast: jobs that become another user, limits, containers. The specs of
--- other users need root, as CI has it: a program that is setuid root stands for sudo.
+-- What the host does to holdfast: jobs that become another user, limits, containers. The specs with
+-- other users need root, as in CI: a setuid root program plays sudo.
 
 local command = require "spec.support.command"
 local process = require "spec.support.process"
@@ -74,8 +74,8 @@ describe("a job that becomes another user", function()
     end)
   end
 
-  -- holdfast as a user who is not root. In `job`, SUDO is a program that becomes root, prints its
-  -- process id, and goes on as what follows.
+  -- Starts holdfast as a user who is not root. In `job`, SUDO is a program that becomes root,
+  -- prints its process id, and executes the words that follow.
   local function start(verb, options, job)
     local as_root = sudo .. " --reuid=0 --clear-groups sh -c 'echo job $$; exec \"$0\" \"$@\"'"
     local child = process.start {
@@ -151,7 +151,7 @@ describe("a job that becomes another user", function()
     assert.matches("^0\ttrue\tnil\t", rest)
   end)
 
-  -- runuser and setpriv keep HOME.
+  -- The case of runuser and setpriv, which keep HOME.
   it_as_root("says what to do about a settings file in a home that it may not enter", function()
     local home = directory .. "/home"
     shell(("mkdir -m 700 '%s'"):format(home))

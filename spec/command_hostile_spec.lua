@@ -1,5 +1,5 @@
--- The verbs that read a server, when what stands there was written by somebody who wants to do
--- harm, or when it is no Redis at all; and where the command gets its settings and modules from.
+-- The verbs that read a server whose contents were written to do harm, or that is not Redis; and
+-- where the command finds its settings and modules.
 
 local core = require "holdfast.core"
 local fake = require "spec.support.fake"
@@ -217,7 +217,7 @@ describe("the commands that only read", function()
 
   local MIB = ("x"):rep(2 ^ 20)
 
-  -- As run. A machine that is too busy keeps the server from answering now and then, not each time.
+  -- Calls run, again if the server did not answer in time: a busy machine delays some answers.
   local function run_again(...)
     for _ = 1, 4 do
       local exit, out, err = run(url, ...)
@@ -226,7 +226,7 @@ describe("the commands that only read", function()
     return run(url, ...)
   end
 
-  -- Each verb that looks at all keys, in this process. → the exit codes, and whether ls shows "good"
+  -- Runs each verb that looks at all keys, in this process. → the exit codes
   local function look_around()
     local codes, shows = {}, false
     for _, words in ipairs {
@@ -243,7 +243,7 @@ describe("the commands that only read", function()
 
   local FINE = "ls 0, ls 0, top 0, deadlocks 0, complete 0"
 
-  -- A busy machine takes longer than a command's usual time for a reply of megabytes.
+  -- On a busy machine, a reply of megabytes takes longer than the command's usual timeout.
   local function with_patience(fn)
     local new = holdfast.new
     holdfast.new = function(options)
@@ -391,7 +391,7 @@ describe("the commands that only read", function()
 
   -- ---- servers by chance ----
 
-  -- In make test for a moment, in make fuzz for long.
+  -- Short in make test, long in make fuzz.
   it("show what is good, and end with a message at most, whatever stands on the server", function()
     local random = hostile.random(SEED)
     local till = core.now() + (tonumber(os.getenv("HOLDFAST_HOSTILE_SECONDS")) or 2)
@@ -570,7 +570,7 @@ describe("a file of settings", function()
     file:close()
   end
 
-  -- → exit code, output of a run that finds its server, where none is, in the file
+  -- → the exit code and the output of a run whose settings file names an absent server
   local function try(config)
     return command.run(nil, { "run", "-n", "k", "--", "true", env = { HOLDFAST_CONFIG = config or path } })
   end
@@ -601,7 +601,8 @@ describe("a file of settings", function()
     assert.matches("it belongs to another user", text, 1, true)
   end)
 
-  -- What settings.load returns in this process, with the file and these variables.
+  -- Returns what settings.load returns in this process, with `text` in the file and these
+  -- variables.
   local function load(given, text, variables)
     local settings, getenv = require "holdfast.command.settings", os.getenv
     write(text)
@@ -664,7 +665,7 @@ describe("a file of settings", function()
     local _, message = load({}, "", { HOLDFAST_CONFIG = directory .. "/none" })
     assert.matches("^cannot read .*/none: ", message)
     if process.succeeds "test -e /etc/holdfast.conf" then return end
-    for _, variables in ipairs { -- no directory there, or none at all
+    for _, variables in ipairs { -- the directory is absent, is a file, or is not named
       { XDG_CONFIG_HOME = directory .. "/none" }, { XDG_CONFIG_HOME = directory .. "/file" }, {},
     } do
       assert.same({ url = "redis://127.0.0.1:6379", source = "url" }, load({}, "", variables))
@@ -746,7 +747,7 @@ describe("a file of settings", function()
     local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
     assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
       restart_guard = 3, name = "n", grace = 4 }, more))
-    assert.is_function(seen.on_event) -- a tenant's, to warn
+    assert.is_function(seen.on_event) -- a client with a tenant has it, to warn
     seen.on_event = nil
     assert.same({ url = "redis://a", tenant = "t:", tls = { ca_file = "c" }, connect_timeout = 1,
       command_timeout = 7, lease = 5 }, seen)
@@ -774,7 +775,7 @@ end)
 -- ---- passwords ----
 
 describe("a URL with a password", function()
-  local URL = "redis://u:s3cretpw@h:x" -- and a port that is none: no client of it can be made
+  local URL = "redis://u:s3cretpw@h:x" -- its port is invalid, so no client can be made
   local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
     "bench", "acl" }
 

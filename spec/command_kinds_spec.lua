@@ -26,7 +26,7 @@ local function waits_for_latch(key, channel)
   return child
 end
 
--- A process that waits for a fair lock, and ends when it has had it.
+-- A process that acquires a fair lock, releases it and ends.
 local function waits_for_fair_lock(key)
   local child = world.program {
     code = [[
@@ -145,7 +145,7 @@ describe("holdfast", function()
       { run("show", "pool") })
     assert.matches("\npool  0 permits free ", (select(2, run("ls"))))
     assert.equal(73, (run("break", "-y", "pool")))
-    world.cli("SET", "pool", 2) -- it is not taken
+    world.cli("SET", "pool", 2) -- a semaphore with permits left
     assert.same({ 0, "" }, { run("ls") })
     assert.equal(0, (run("wait", "-n", "pool")))
     listener:kill("KILL")

@@ -20,7 +20,7 @@ local function lines_of(path)
   return list
 end
 
--- "R", "S", "T", ...
+-- → the state of the process: "R", "S", "T", ...
 local function state(pid)
   return lines_of("/proc/" .. pid .. "/stat")[1]:match("%) (%a)")
 end
@@ -58,7 +58,7 @@ describe("the command", function()
 
     before_each(function() path = directory .. "/terms" end)
 
-    -- A daemon that writes its process and its token to the file.
+    -- A daemon that writes its process id and its token to the file.
     local function daemon(more)
       return ("echo $$ $HOLDFAST_TOKEN >>%s; %s"):format(path, more or "exec sleep 60")
     end
@@ -105,7 +105,7 @@ describe("the command", function()
       end)
       child:kill("TERM")
       child:wait(PATIENCE)
-      -- those of a term, of the term before it that are closing, and of the spec
+      -- connections of the term, of the last term, which are closing, and of the spec
       assert.is_true(most <= 8, most)
     end)
 
@@ -177,7 +177,7 @@ describe("the command", function()
       child:kill("TERM")
       child:wait(PATIENCE)
       local third = select(3, child:output():match(pattern))
-      assert.is_true(tonumber(third) < 0.6, third) -- two commands took that long
+      assert.is_true(tonumber(third) < 0.6, third) -- the time of two commands
     end)
 
     it("is one among several; the next takes over when it ends", function()
@@ -442,7 +442,7 @@ describe("the command", function()
       assert.equal(1, (run("run", "-n", "-x", "k", "--", "true")))
       local writer = start("run", "--exclusive", "k", "--", "sh", "-c", "echo ready; exec sleep 60")
       eventually(function() return waiters() == 1 end)
-      -- it does not pass the one that waits
+      -- a reader does not overtake the waiter
       assert.equal(1, (run("run", "-n", "-s", "k", "--", "true")))
       for _, reader in ipairs(readers) do
         reader:kill("TERM")
@@ -727,7 +727,7 @@ describe("the command", function()
       assert(lock:acquire())
       local monitor = server:monitor()
       local child = start("wait", "k", "other")
-      eventually(function() return monitor:count("HLEN") > 1 end) -- it has looked twice
+      eventually(function() return monitor:count("HLEN") > 1 end) -- the waiter has looked twice
       assert.is_nil(child:status())
       assert.equal(0, lock:info().waiters)
       lock:release()

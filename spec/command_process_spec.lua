@@ -1,4 +1,4 @@
--- What the command asks the system for: processes, signals, files, the process that reports.
+-- The command's calls of the system: processes, signals, files, the process that reports.
 
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
@@ -47,7 +47,7 @@ local COMMON = [[
   end
 ]]
 
--- Runs the code, which raises where something is wrong. → what it prints
+-- Runs the code, which raises an error if something is wrong. → its output
 local function program(code, env)
   local child = process.lua { code = COMMON .. code, args = { world.server:url() }, env = env }
   assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
@@ -155,7 +155,7 @@ describe("a signal that is caught", function()
       assert(process.wait(0) == nil)
       for _, name in ipairs { "USR2", "WINCH", "USR1" } do assert(process.kill(process.pid(), name)) end
       assert(process.wait(5, true) == "USR2" and process.wait(5) == "WINCH" and process.wait(5) == "USR1")
-      assert(process.wait(5, true) == "input") -- the end of it
+      assert(process.wait(5, true) == "input") -- the end of the input
       process.uncatch "WINCH"
       assert(process.kill(process.pid(), "WINCH"))
       assert(process.wait(0.01) == nil)
@@ -203,7 +203,7 @@ describe("the process that reports", function()
         sys.sleep(0.005)
       end
       local reporter = children()[1]
-      assert(process.kill(reporter, "USR1")) -- there it is not caught
+      assert(process.kill(reporter, "USR1")) -- the reporter does not catch it
       eventually(function() return read(("/proc/%d/stat"):format(reporter)):find "%) Z" end)
       process.end_report()
     ]]

@@ -5,11 +5,11 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
 
--- POSIX has no way to end a job with the program that started it.
+-- POSIX cannot end a job together with the program that started it.
 local ENDS_WITH_PARENT = not process.build:find("portable", 1, true)
 
 local PATIENCE = 40
-local CROWD_PATIENCE = 120 -- where many processes begin
+local CROWD_PATIENCE = 120 -- seconds; many processes start
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15, TSTP = 20,
   WINCH = 28 }
 
@@ -30,7 +30,7 @@ local function read(path)
   return text
 end
 
--- "R", "S", "T", ...; nil when it is gone
+-- Returns the state of the process: "R", "S", "T", ...; nil after its end.
 local function state(pid)
   return read(("/proc/%d/stat"):format(pid)):match("%) (%a)")
 end
@@ -40,7 +40,7 @@ local function is_gone(pid)
   return is == nil or is == "Z"
 end
 
--- What a program does in time it may do too late on a busy machine: once, not each time.
+-- On a busy machine a program may be late once, but not each time.
 local function in_time(seconds, attempt)
   local took
   for _ = 1, 3 do
@@ -65,7 +65,7 @@ describe("holdfast run", function()
   end)
   after_each(function() process.remove(directory) end)
 
-  -- A build without proofs that a process has ended says so first.
+  -- Where holdfast cannot prove that a process has ended, it says so first.
   local function run(words)
     local code, output = command.run(server, words)
     output = output:gsub('^{"event":"crash_release_off"[^\n]*"unsupported"}\n', "")
@@ -74,7 +74,7 @@ describe("holdfast run", function()
   local function start(words) return command.start(server, words) end
   local function is_free(key) return server:cli("EXISTS", key or "k") == 0 end
 
-  -- The key under which the child has published itself; nil: it has not.
+  -- Returns the key under which the child has published itself, or nil.
   local function name_of(child)
     for _, key in ipairs(server:cli("KEYS", "holdfast_client:*")) do
       if (server:cli("GET", key) or ""):match("^%S+ (%d+)") == tostring(child.pid) then
@@ -83,7 +83,7 @@ describe("holdfast run", function()
     end
   end
 
-  -- A job that prints "ready" and then runs the rest; its process id is in the file.
+  -- A job that writes its process id to the file, prints "ready", and runs the rest.
   local function job(script)
     return "echo $$ >" .. directory .. "/pid; echo ready; " .. script
   end
@@ -96,7 +96,7 @@ describe("holdfast run", function()
     return child, tonumber(read(directory .. "/pid"))
   end
 
-  -- A job whose standard error is a pipe that is full and that nobody reads.
+  -- Starts a job whose standard error is a full pipe that nobody reads.
   -- → the child, the process ids of the job and of holdfast
   local function start_unread(option)
     local fifo, ids = directory .. "/fifo", directory .. "/ids"
@@ -399,7 +399,7 @@ describe("holdfast run", function()
         os.remove(directory .. "/go")
         local words = { "run", "--url", doomed:url(), "--lease", "15", "-c",
           "echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done; exit 5",
-          env = { HOLDFAST_CONFIG = "/dev/null" } } -- a server has 1.5 s for its answer
+          env = { HOLDFAST_CONFIG = "/dev/null" } } -- a server must answer within 1.5 s
         for i = 1, 16 do words[#words + 1] = "k" .. i end
         local child = start(words)
         assert(child:wait_output("ready", PATIENCE), child:output())
@@ -439,8 +439,8 @@ describe("holdfast run", function()
       assert.same({ nil, "" }, { release(60, "not_held") })
     end)
 
-    -- Takes a lock that answers an acquire as each of `answers`: { code, entered, left, extends }.
-    -- → what that returns, the holding, the waits, how often it was released and extended
+    -- Takes a lock whose acquires return `answers` in turn: { code, entered, left, extends }.
+    -- → the result, the holding, the waits, how often the lock was released and extended
     local function take(inside, answers)
       local held = require("holdfast.command.holding").new(nil,
         { keys = { "k" }, wait = 10, lease = 30, chosen = {} })
@@ -531,7 +531,7 @@ describe("holdfast run", function()
       assert.matches('^{"event":"error","time":"[^"]+","message":"no %-%- before the command[^"]*","code":"usage","exit":64}\n$', output)
     end)
 
-    -- The job may print whatever looks like an event, also after it has tried to write there.
+    -- The job may print text that looks like an event, and may try to write to that descriptor.
     it("prints events where nobody else can, with --json-fd", function()
       local events, errors = directory .. "/events", directory .. "/errors"
       local words = table.concat(command.words("run", "--json-fd", "7", "k", "--", "sh", "-c"), "' '")
@@ -541,7 +541,7 @@ describe("holdfast run", function()
       child:wait(PATIENCE)
       local names = {}
       for line in io.lines(events) do
-        local unsupported = line:find('^{"event":"crash_release_off".*"unsupported"}$') -- not on every system
+        local unsupported = line:find('^{"event":"crash_release_off".*"unsupported"}$') -- on some systems
         if not unsupported then names[#names + 1] = line:match('^{"event":"(%l+)",.*}$') or line end
       end
       assert.same({ "acquired", "started", "ended", "released" }, names)
@@ -620,7 +620,7 @@ describe("holdfast run", function()
       assert.same({ quiet = true, verbose = true, wait = 5, ["busy-exit"] = 4 }, values)
     end)
 
-    -- Calls it with no other variables than these.
+    -- Calls `call` with only these environment variables.
     local function with_variables(variables, call, ...)
       local getenv = os.getenv
       os.getenv = function(name) return variables[name] end -- luacheck: ignore 122
@@ -630,7 +630,7 @@ describe("holdfast run", function()
       return (table.unpack or unpack)(results, 2, 3)
     end
 
-    -- → the plan of these words of a run | nil, message
+    -- → the plan of a run with these words | nil, message
     local function plan_of(...)
       local options, target = require "holdfast.command.options", require "holdfast.command.target"
       local given, words = options.read(require("holdfast.command.run").options, { "run", ... }, 2)
@@ -1031,7 +1031,7 @@ describe("holdfast run", function()
       child:kill(SIGNALS.TSTP)
       eventually(function() return state(pid) == "T" end)
       local last, rises = 0, 0
-      eventually(function() -- it is renewed for longer than a lease
+      eventually(function() -- renewals outlast the lease
         local ttl = server:cli("PTTL", "k")
         if ttl > last then rises = rises + 1 end
         last = ttl
@@ -1147,8 +1147,9 @@ describe("holdfast run", function()
       end)
     end)
 
-    -- Runs a job under a lock that is no lock: `lost` and `left` are what it reports, the
-    -- seconds `left` from the start on. → what the job's plan and its result contain
+    -- Runs a job under a fake lock, which reports `lost`, and `left` seconds counted from the
+    -- start.
+    -- → what the job's callbacks and its result contain
     local function under(lost, left, argv)
       local child = process.lua { args = argv, code = ([[
         local core, job = require "holdfast.core", require "holdfast.command.job"
@@ -1482,7 +1483,7 @@ describe("holdfast run", function()
       file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
         "lease = 7\ntenant = t:\n")
       file:close()
-      -- → the name, the tenant and the lease that it has by then
+      -- → the name, the tenant and the lease of a `hold` with these words
       local function held(...)
         local words = { "hold", ... }
         words[#words + 1], words.env = "k", { HOLDFAST_CONFIG = path }
@@ -1814,7 +1815,7 @@ describe("holdfast run over several servers", function()
     local file = assert(io.open(path, "w"))
     file:write("servers = ", list(servers), "\nrestart_guard = 3600\n")
     file:close()
-    -- what was released elsewhere may still be under way
+    -- a release may not have reached the other servers yet
     code, output = by({ HOLDFAST_CONFIG = path }, "k2")
     assert.equal(76, code)
     assert.matches("restarted recently", output)
@@ -1836,10 +1837,10 @@ describe("holdfast run over several servers", function()
     servers[1]:cli("HSET", "holdfast_once:other", "done", "D")
     servers[1]:cli("PEXPIRE", "holdfast_once:other", 60000)
     local _, shown = run { "show", where[1], where[2], "other" }
-    assert.is_nil(shown:find("done", 1, true)) -- to a minority
+    assert.is_nil(shown:find("done", 1, true)) -- a record on one server of three does not count
     assert.equal(0, once())
     assert.equal(79, once())
-    local victim = 3 -- without it a majority still has the record
+    local victim = 3 -- the remaining majority has the record
     for i, server in ipairs(servers) do
       if server:cli("EXISTS", "holdfast_once:k") == 0 then victim = i end
     end

@@ -9,7 +9,7 @@ local terminal = require "spec.support.terminal"
 local unpack = table.unpack or unpack
 
 local PATIENCE = 40
-local GRANT = 20 -- seconds between two rechecks of a waiter without messages
+local GRANT = 20 -- seconds between a waiter's rechecks if no message comes
 
 local function read(path)
   local file = assert(io.open(path))
@@ -18,8 +18,8 @@ local function read(path)
   return text
 end
 
--- A directory for settings files, until the end of the block.
--- → function(line, …) → the environment of a command that has them in its file
+-- Makes a directory for settings files, until the end of the block.
+-- → function(line, …) → the environment of a command whose file has these lines
 local function settings_files()
   local directory, number = process.directory(), 0
   teardown(function() process.remove(directory) end)
@@ -34,7 +34,7 @@ local function settings_files()
 end
 
 describe("holdfast", function()
-  local server, client, held -- what is not kept the collector releases
+  local server, client, held -- kept here, because a collected handle is released
 
   setup(function() server = redis.start { tcp = true } end)
   teardown(function() server:stop() end)
@@ -163,7 +163,7 @@ describe("holdfast", function()
       for _, each in ipairs(servers) do each:stop() end
     end)
 
-    -- Of a holder in Lua and a job, once both are published.
+    -- → the output of these words, once the names of a holder in Lua and of a job are published
     local function named(words)
       local code, output
       assert(process.wait_until(function()
@@ -418,7 +418,7 @@ describe("holdfast", function()
       end
       take()
       local words = table.concat(command.words("break", "k"), "' '")
-      -- Its terminal passes on what is typed, and ^D at the end of that.
+      -- `script` types the text on a terminal, then ^D.
       local function answer(text)
         local child = process.start { "sh", "-c", ("printf '%s' | script -qec \"'%s'\" /dev/null"):format(
           text, words), env = command.environment(server) }
@@ -608,7 +608,7 @@ describe("holdfast", function()
         "show --help", "latch count parts", "latch down parts", "deadlocks --all" } do
         local script = command.shell_prelude(server) .. "\nholdfast " .. words
         local child = command.other { "sh", "-c", script .. " >/dev/full" }
-        local expected = words:find "deadlocks" and 0 or 74 -- it has nothing to report
+        local expected = words:find "deadlocks" and 0 or 74 -- `deadlocks` prints nothing
         assert.same({ "exit", expected }, { child:wait(PATIENCE) }, words)
         assert.matches(expected == 74 and "^holdfast: cannot write to standard output: [^\n]+\n$" or "^$",
           child:output())
@@ -700,12 +700,12 @@ describe("holdfast", function()
       assert.equal(0, code, output)
       assert.matches("uncontended +[%d.]+ +%d+\nhand%-off, 2 processes +[%d.]+ +%d+\n$", output)
       for _, key in ipairs(server:cli("KEYS", "*")) do
-        assert.is_true(server:cli("TTL", key) <= 62) -- a token_ttl of 60 s
+        assert.is_true(server:cli("TTL", key) <= 62) -- the token_ttl is 60 s
       end
     end)
 
-    -- Runs a bench of this many workers, each of which ends with this exit code.
-    -- → the exit code, what it prints, the words and the variables of each worker
+    -- Runs a bench with so many workers, all of which end with the exit code `exit`.
+    -- → the exit code, the output, the words and the variables of each worker
     local function bench(cycles, workers, exit)
       local child = process.lua {
         args = { command.program, sys.interpreter(), exit, cycles, workers },
@@ -965,7 +965,7 @@ describe("the documents of the command", function()
   end)
 
   it("name no option that is not there", function()
-    local known = { help = true, version = true, timeout = true } -- the last one is refused
+    local known = { help = true, version = true, timeout = true } -- --timeout is refused
     for _, verb in ipairs(VERBS) do
       for _, option in ipairs(require("holdfast.command." .. verb).options) do
         known[option[1]] = true
@@ -1061,7 +1061,7 @@ describe("over TLS", function()
     return command.run(server, words)
   end
 
-  -- The verb with the files in front of its own words.
+  -- The verb's words, with the options for the files first.
   local function with_files(name, ...)
     local words = { name, "--ca", made.ca.cert, "--cert=" .. made.client.cert, "--key",
       made.client.key }
@@ -1167,8 +1167,8 @@ describe("on a terminal", function()
   local function sees(pattern) shell:sees(pattern) end
   local function types(...) shell:types(...) end
 
-  -- The job reads the line that is typed, and prints it. A line that comes while the shell still
-  -- changes the terminal's mode is delivered with the next Enter, and may not be echoed.
+  -- The job reads the typed line, and prints it. A line that comes while the shell still changes
+  -- the terminal's mode is delivered with the next Enter, and may not be echoed.
   local function gets_words()
     local seen, typed = nil, 0
     types("words", "Enter")
@@ -1181,8 +1181,7 @@ describe("on a terminal", function()
     assert.matches("words\n+went on\n+code 0\n", seen)
   end
 
-  -- The job's own child sleeps: a shell between its fork and its exec may miss a key that is typed
-  -- then.
+  -- The job's own child sleeps: a shell may miss a key that is typed between its fork and its exec.
   local function is_there(name, states)
     local tty = shell:tmux("display", "-p", "-t", "spec", "#{pane_tty}"):match("pts/%d+")
     local list = command.other { "pgrep", "-x", "-r", states, "-t", tty, name }
@@ -1209,7 +1208,7 @@ describe("on a terminal", function()
     process.remove(directory)
   end)
 
-  -- Its group has no parent that could give it the terminal or continue it.
+  -- No parent of the group could give it the terminal or continue it.
   for name, job in pairs {
     ["reads the terminal"] = "cat /dev/tty",
     ["reads the terminal again and again"] = "trap '' HUP; while :; do cat /dev/tty; done",
@@ -1232,7 +1231,7 @@ describe("on a terminal", function()
     sees("more\nmore\nboth\n")
   end)
 
-  -- The shell would keep for itself what is typed before the job runs.
+  -- The shell would read what is typed before the job runs.
   local READS = "sh -c 'echo rea''dy; head -n 1; echo went on'"
 
   it("the job reads from the terminal", function()
@@ -1289,7 +1288,7 @@ describe("on a terminal", function()
     types("y", "Enter")
     sees("changed hands.*changed hands.*code 1")
     types("clear; holdfast break k; echo code $?", "Enter")
-    sees("^The lock.*c983c153.*Break the lock") -- not the question before, which is not cleared yet
+    sees("^The lock.*c983c153.*Break the lock") -- the earlier question may still be on the screen
     types("y", "Enter")
     sees("k: broken.*code 0")
     assert.equal(0, server:cli("EXISTS", "k"))
@@ -1369,7 +1368,7 @@ describe("on a terminal", function()
       [ "$1" = "$2" ] && echo in front || echo behind
     ]])
     file:close()
-    -- not the shell's function, which would run in a process of its own in a pipe
+    -- in a pipe, the shell's function would run in its own process
     local line = ("'%s' run k -- sh %s/place"):format(table.concat(command.words(), "' '"), directory)
     for i, case in ipairs { { "", "in front" }, { " | cat", "behind" }, { " </dev/null", "behind" } } do
       types(("clear; %s%s; echo code %d"):format(line, case[1], i), "Enter")

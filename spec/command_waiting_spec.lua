@@ -90,7 +90,7 @@ describe("a wait", function()
 
   local function start(...) return command.start(server, { ... }) end
 
-  -- Somebody who holds the key, and whose name can be read.
+  -- Starts a holder of the key, and waits until its name is published.
   local function hold(...)
     holder = start("hold", "--name", "nightly-backup", ...)
     assert(holder:wait_output(" %d+\n", PATIENCE), holder:output())
@@ -221,13 +221,13 @@ describe("a wait", function()
   describe("on a terminal", function()
     if not terminal.is_there() then return pending("there is no tmux") end
 
-    local MOST_HELD = 120 -- seconds for which the lock has been held before the wait
+    local MOST_HELD = 120 -- seconds; the lock was held for less before the wait
     local shell
 
     before_each(function() shell = terminal.open(command.shell_prelude(server), 80, 12) end)
     after_each(function() shell:close() end)
 
-    -- What a second client sees, as the line should be that is cut to so many columns.
+    -- Returns what the line should be, from what a second client sees, cut to so many columns.
     local function expected(place, columns)
       local text = select(2, command.run(server, { "show", "--json", "backup:db" }))
       local host, pid, name = text:match('"host":"([^"]+)","pid":(%d+),"name":"([^"]+)"')
@@ -246,7 +246,7 @@ describe("a wait", function()
       end
     end
 
-    -- Whether the line is gone, and nothing but the lines that were typed and these are there.
+    -- Returns whether the screen has only the typed line and these lines.
     local function shows_only(lines)
       return function(text) return text:find("^%$ holdfast [^\n]+\n" .. lines .. "%$ *\n*$") ~= nil end
     end
@@ -324,7 +324,7 @@ describe("a wait", function()
       server.process:kill("STOP")
       local from = process.now()
       shell:sees('waiting for "backup:db": no answer from unix:.*, 0:%d%d\n')
-      assert.is_true(process.now() - from < 15) -- the wait itself gives a server 20 s
+      assert.is_true(process.now() - from < 15) -- the wait itself allows a server 20 s
       server.process:kill("CONT")
       shell:sees("next in line")
       shell:types("C-c")

@@ -1,4 +1,4 @@
--- The completions of the shells, with keys that others have put on the server.
+-- The shell completions, with keys that anyone may have written to the server.
 
 local command = require "spec.support.command"
 local complete = require "holdfast.command.complete"
@@ -15,7 +15,7 @@ local function write(path, text)
   file:close()
 end
 
--- What a shell reads at its start. When a line is entered, its words are kept and nothing is done.
+-- What a shell reads at its start. An entered line is not executed; its words are recorded.
 local COMMON = [[
 %s
 PS1='> '
@@ -65,8 +65,8 @@ describe("completion", function()
     for _, key in ipairs(keys) do locks[#locks + 1] = assert(client:lock(key):acquire()) end
   end
 
-  -- Types these lines on a terminal, with a tab at the end of each.
-  -- → the word behind the verb of each
+  -- Types these lines on a terminal, each with a tab at its end.
+  -- → the word after the verb of each line
   local function typed(shell, lines)
     write(directory .. "/.zshrc",
       COMMON:format(command.shell_prelude(server), directory, AT_START[shell]))
@@ -170,7 +170,7 @@ describe("completion", function()
 
   local SHELLS = { "sh", "bash", "zsh", "ksh", "fish --no-config", "csh -f", "tcsh -f" }
 
-  -- What each shell that is here makes of these words: the arguments of a program, or nil where it
+  -- Checks what each installed shell makes of the line: the arguments of a program, or nil if it
   -- refuses the line.
   local function each_shell(line, check)
     for _, shell in ipairs(SHELLS) do
@@ -221,7 +221,7 @@ describe("completion", function()
         local list = complete.bash({ key }, start, "")
         assert.equal(1, #list)
         assert.is_nil(list[1]:find("[%c\127]"))
-        -- as readline does, which keeps one of two quotes
+        -- readline keeps one of two quotes
         local word = list[1]
         if open ~= "" and word:sub(1, 1) == open then word = word:sub(2) end
         lines[#lines + 1], expected[#expected + 1] = open .. word, key

@@ -33,7 +33,7 @@ local function resolves(name)
   return how == "exit" and code == 0
 end
 
--- The connections of a client called `name`: a list of CLIENT LIST lines.
+-- Returns the connections of a client called `name`: a list of CLIENT LIST lines.
 local function connections(name)
   local found = {}
   for line in world.cli("CLIENT", "LIST"):gmatch("[^\n]+") do
@@ -136,7 +136,7 @@ describe("a client connects", function()
     local pipe = io.popen("ls -l /proc/self/fd")
     local text = pipe:read("*a")
     pipe:close()
-    -- the specs' own server connection is close-on-exec as well
+    -- the specs' own connection to the server is close-on-exec, too
     assert.is_nil(text:find("socket:", 1, true), text)
     assert.is_true(held:is_held())
   end)
@@ -225,7 +225,7 @@ end)
 
 describe("a connection that cannot be made", function()
   it("ends with the connect timeout", function()
-    -- a listener whose queue is full accepts nobody and sends nothing
+    -- a listener whose queue is full accepts no connection and sends nothing
     local listener, port = assert(sys.listen_tcp())
     local waiting = {}
     for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
@@ -237,7 +237,7 @@ describe("a connection that cannot be made", function()
       local took = process.now() - started
       assert.is_nil(got)
       assert.equal("unreachable", code)
-      -- the later ones may join a connection that is being made
+      -- later calls may use a connection that is being made
       local least = wait == 0 and 0.25 or 0
       assert.is_true(took >= least and took < 10, "took " .. took)
     end
@@ -274,7 +274,7 @@ describe("a connection that cannot be made", function()
 end)
 
 describe("after a fork", function()
-  -- What `fn` returned in a child process, or its error.
+  -- → what `fn` returned in a child process, or its error
   local function in_child(fn)
     local path = os.tmpname()
     local pid = assert(sys.fork())
@@ -324,7 +324,7 @@ describe("after a fork", function()
     assert.equal(parents, core.client.uuid(client))
   end)
 
-  -- The child may close the state that its parent has opened.
+  -- The child may close a state that its parent has opened.
   it("the child counts only the Lua states that it has opened", function()
     assert.is_true(core.states() > 0)
     assert.equal("ok 0 1 0 1 0", in_child(function()
@@ -355,7 +355,7 @@ describe("after a fork", function()
       lock = assert(client:lock(name, { lease = 0.2 }):acquire(0))
       local over = process.now() + 0.3
       assert.equal("ok nil", in_child(function()
-        while process.now() < over do sys.sleep(0.01) end -- no call may come before
+        while process.now() < over do sys.sleep(0.01) end -- a call must not come earlier
         assert(not ask(), name)
         assert(not core.watchdog.is_running(watchdog), name)
         return core.lock.first_loss(lock)
@@ -469,7 +469,7 @@ describe("after a fork", function()
     assert.matches("true\ttrue", child:output())
   end)
 
-  -- As a daemon does that closes all it has inherited.
+  -- A daemon closes all descriptors that it has inherited.
   it("the child's own files stay open, also under the numbers of the parent's connections",
     function()
     local client = world.client()
@@ -590,7 +590,7 @@ describe("a server's version", function()
     server = nil
   end)
 
-  -- The lock of a client whose server replies this to INFO, and with an error to all else.
+  -- Returns the lock of a client whose server replies `info` to INFO, and errors to the rest.
   local function lock_at(info)
     server = fake.server { info = "# Server\r\n" .. info, reply = "-ERR from the program\r\n",
       login = true }

@@ -1,5 +1,5 @@
--- No call of holdfast.core and holdfast.process may crash, whoever makes it with whatever. It may
--- raise anything.
+-- No call of holdfast.core and holdfast.process may crash, whatever its arguments. It may raise any
+-- error.
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
@@ -7,7 +7,7 @@ local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 local world = require("spec.support.world").new { tcp = true }
 
--- HOLDFAST_CALLS=SEEDS: so many runs in place of two.
+-- HOLDFAST_CALLS sets the number of runs, by default two.
 local SEEDS, CALLS = tonumber(os.getenv "HOLDFAST_CALLS") or 2, 800
 
 before_each(world.open)
@@ -57,7 +57,7 @@ local WRONG_CALLS = [[
   try(process.kill, 2 ^ 32, "TERM")
   assert(not try(process.captured_end, 0x7fffffff, true), "it ends what it has not begun")
   assert(process.captured_read(0, 0) == nil, "it reads a descriptor that it has not opened")
-  try(process.captured_close, 1) -- what is written at the end would not arrive
+  try(process.captured_close, 1) -- otherwise the last output would be lost
   try(process.wait, -1 / 0)
   local closed = core.client.new { url = url }
   core.watchdog.start(core.watchdog.new(closed))
@@ -158,7 +158,7 @@ it("a call refuses an object of another type in place of its own", function()
       if done or not message:find "#%d.*expected" then taken[#taken + 1] = part .. "." .. name end
     end
   end
-  assert.same({ "client.buckets" }, taken) -- which has no argument
+  assert.same({ "client.buckets" }, taken) -- it has no argument
 end)
 
 local COLLECTING_CALLS = [[
@@ -223,7 +223,7 @@ it("a command returns the reply as the server has sent it", function()
   assert.is_nil(reply)
   assert.matches("ODD words", message)
   assert.equal("server", code)
-  assert.equal("PONG", core.client.command(client, { "PING" })) -- the client is of use as before
+  assert.equal("PONG", core.client.command(client, { "PING" })) -- the client still works
   local many = { "EVAL", "return #ARGV", 0 }
   for i = 1, 3000 do many[i + 3] = i end
   assert.equal(3000, core.client.command(client, many))
@@ -263,7 +263,7 @@ end)
 it("a large command is sent as fast as the server takes it", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, renewed = true })
-  assert(core.lock.acquire(lock, 0)) -- with the watchdog that this starts, calls sleep differently
+  assert(core.lock.acquire(lock, 0)) -- this starts the watchdog, which changes how calls sleep
   local bare = assert(resp.connect { path = world.server.path })
   local large, took, bound = ("x"):rep(16000000), nil, nil
   local function seconds(call)
@@ -271,7 +271,7 @@ it("a large command is sent as fast as the server takes it", function()
     assert.equal("OK", call())
     return sys.now() - since
   end
-  for _ = 1, 5 do -- on a busy machine a bare connection takes seconds, too
+  for _ = 1, 5 do -- on a busy machine a bare connection also takes seconds
     bound = 1 + 2 * seconds(function() return bare:call("SET", "large", large) end)
     took = seconds(function() return core.client.command(client, { "SET", "large", large }) end)
     if took < bound then break end
@@ -282,7 +282,7 @@ it("a large command is sent as fast as the server takes it", function()
 end)
 
 it("no reply, record or name leaves memory", function()
-  if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
+  if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps freed memory
   local large = ("x"):rep(40000)
   local client = connected { url = world.server:url() }
   local guard = core.lock.new(client, { key = large, kind = "guard", fingerprint = "f", lease = 60 })

@@ -7,9 +7,9 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local SOON = 20 -- seconds; the lease is 30
-local LOOKS = 0.3 -- seconds in which a waiter rechecks three times
+local LOOKS = 0.3 -- seconds; in this time a waiter rechecks three times
 
--- Acquires "k" in one of these ways, and keeps running.
+-- Acquires "k" in one of these ways, and does not end.
 local HOLDER = [[
   local holdfast, sys = require "holdfast", require "spec.support.sys"
   local client = holdfast.new { url = arg[1], crash_release = arg[3] ~= "off" }
@@ -39,7 +39,7 @@ local HOLDER = [[
   sys.sleep(60)
 ]]
 
--- One child closes its copy of the client. The other one acquires its own lock with its copy, and
+-- One child closes its copy of the client. The other one acquires a lock with its copy, and
 -- outlives the parent.
 local PARENT = [[
   local holdfast, sys = require "holdfast", require "spec.support.sys"
@@ -103,7 +103,7 @@ describe("crash_release", function()
     end
   end
 
-  -- The child is a zombie: its parent does not collect it before the end of the test.
+  -- The dead child is a zombie, because the test collects it only at its end.
   for _, kind in ipairs { "lock", "reentered", "mutex", "fair", "kept" } do
     it(("frees the lock (%s) of a process that was killed"):format(kind), function()
       local child = start(HOLDER, kind)

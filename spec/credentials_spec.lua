@@ -1,4 +1,4 @@
--- The option `credentials`: a function that tells user and password at each log-in.
+-- The option `credentials`: a function that returns user and password for each login.
 
 local command = require "spec.support.command"
 local holdfast = require "holdfast"
@@ -10,7 +10,7 @@ local world = require("spec.support.world").new(options)
 
 local PATIENCE = 30
 
--- From now on the server knows this password alone, and every connection has to be made again.
+-- Replaces the server's password, and ends every connection.
 local function rotate(password)
   world.cli("ACL", "SETUSER", "default", "resetpass", ">" .. password)
   world.server.options.password = password
@@ -152,7 +152,7 @@ describe("credentials", function()
     one:close()
   end)
 
-  -- The watchdog is a thread and cannot call Lua: it logs in as before, and is refused.
+  -- The watchdog, a thread, cannot call Lua: it logs in with the old password, and is refused.
   it("that have ended while the program did something else are fetched by its next call", function()
     local password = "one"
     local one = client(function() return "", password end, { lease = 3 })
@@ -267,7 +267,7 @@ describe("a command that cannot get its login while it holds a lock", function()
     file:close()
   end
 
-  -- How many lines of the command's output contain this text.
+  -- → how many lines of the command's output contain this text
   local function lines(child, text)
     local count = 0
     for line in child:output():gmatch("[^\n]+") do
@@ -282,8 +282,8 @@ describe("a command that cannot get its login while it holds a lock", function()
     return count
   end
 
-  -- `install(password)` makes the command find this one, or none if it is nil; `has_tried()`
-  -- returns when it has had time for a second warning. → the command's output
+  -- `install(password)` makes the command find this password, or none if it is nil; `has_tried()`
+  -- returns when there was time for a second warning. → the command's output
   local function warns_once(words, install, why, has_tried)
     install "one"
     words.env = { HOLDFAST_CONFIG = directory .. "/holdfast.conf" }

@@ -14,7 +14,7 @@ local function read(path)
   return text
 end
 
--- The names of the samples of a client that has done some of everything, and their labels.
+-- Returns the names and labels of the samples of a client that has used every feature.
 local function known_names()
   local server = redis.start()
   local client = holdfast.new { url = server:url(), class = "orders" }
@@ -32,7 +32,7 @@ local function known_names()
   return names
 end
 
--- What each expression of a text asks for: the name of a metric, and the names of labels.
+-- Iterates over the metrics in a text: the name of each, and its labels.
 local function each_use(text)
   return text:gmatch("(holdfast_[a-z_]+)(%b{})")
 end
@@ -65,7 +65,7 @@ describe("of packaging,", function()
     assert.is_true(wait < lost and lost < text:find('"title": "Acquires', 1, true))
   end)
 
-  -- Skipped without promtool, which tools/setup.sh check installs.
+  -- Does nothing without promtool, which `tools/setup.sh check` installs.
   local function promtool_accepts(directory, ...)
     if not process.succeeds "command -v promtool >/dev/null" then return pending("there is no promtool") end
     for _, words in ipairs { ... } do

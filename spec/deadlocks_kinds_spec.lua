@@ -7,7 +7,7 @@ local world = require("spec.support.world").new()
 
 local PATIENCE = 20
 
--- Holds what its first words name, and waits for the last one as soon as the file `go` is there.
+-- Acquires what its first words name, and the last one as soon as the file `go` exists.
 local PARTY = [[
   local url, go, name = arg[1], arg[2], arg[3]
   local client = require("holdfast").new { url = url, name = name }
@@ -44,7 +44,7 @@ describe("a deadlock", function()
     world.close()
   end)
 
-  -- A process: what it holds, and what it waits for then.
+  -- Starts a process: the words are what it holds, and last what it waits for.
   local function party(name, ...)
     local child = world.program { code = PARTY, args = { world.server:url(), go, name, ... } }
     assert(child:wait_output("holds", PATIENCE), child:output())
@@ -53,7 +53,7 @@ describe("a deadlock", function()
 
   local function all_wait() assert(io.open(go, "w")):close() end
 
-  -- Each of the cycle as "NAME waits for KIND KEY, held by NAME", from the text that comes first.
+  -- → the waits of the cycle, sorted, each as "NAME waits for KIND KEY, held by NAME"
   local function found_cycle()
     all_wait()
     local cycles
@@ -89,7 +89,7 @@ describe("a deadlock", function()
     return result.waits
   end
 
-  -- Adds others by this line of a script, of which nothing else is known: too many for one reply.
+  -- Adds unknown owners with this line of a script: too many for one reply.
   local function crowd(key, line)
     world.cli("EVAL", ([[
       for i = 1, 5000 do

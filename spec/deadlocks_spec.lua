@@ -1,5 +1,5 @@
--- Callers that wait for each other: found from the keys on the servers, and dissolved by
--- deadlock_check.
+-- Callers that wait for each other: the keys on the servers show them, and deadlock_check breaks
+-- the cycle.
 
 local cluster = require "spec.support.cluster"
 local command = require "spec.support.command"
@@ -11,7 +11,7 @@ local sys = require "spec.support.sys"
 
 local PATIENCE = 20
 
--- Takes its own lock, and waits for another one as soon as the file `go` is there.
+-- Acquires its own lock, and waits for the other one as soon as the file `go` exists.
 local PARTY = [[
   local holdfast = require "holdfast"
   local urls, go, own, other, check = arg[1], arg[2], arg[3], arg[4], tonumber(arg[5])
@@ -34,10 +34,10 @@ local PARTY = [[
   client:close()
 ]]
 
--- Thousands of instructions of Lua that the function takes.
+-- Returns how many thousand Lua instructions the function takes.
 local function steps(fn)
   local count, hook, mask, every = 0, debug.gethook()
-  if jit then jit.off() end -- what is compiled calls no hook
+  if jit then jit.off() end -- compiled code calls no hook
   debug.sethook(function() count = count + 1 end, "", 1000)
   fn()
   debug.sethook(hook, mask, every)
@@ -45,7 +45,7 @@ local function steps(fn)
   return count
 end
 
--- Each wait holds `own` and waits for what its neighbour holds: `next_of(i)`.
+-- Makes `count` waits: each holds a lock of its own, and waits for the lock of wait `next_of(i)`.
 local function chain(count, next_of)
   local waits, held_by = {}, {}
   for i = 1, count do
@@ -60,7 +60,7 @@ local function yes() return true end
 describe("the search for cycles", function()
   local cycles = require "holdfast.cycles"
 
-  -- → how many times as many steps `count` waits take as a tenth of them, the sizes of the cycles
+  -- → the steps for `most` waits divided by the steps for a tenth of them, the sizes of the cycles
   local function growth(most, next_of, goes_on)
     local sizes = {}
     local function search(count)
@@ -122,9 +122,9 @@ describe("the search for cycles", function()
       local cycle = cycles.find(waits, function() return holders end, yes)[1]
       return cycle and #cycle or 0
     end
-    assert.equal(0, size(2, 2)) -- one is free, and one is a stranger's
-    assert.equal(0, size(2, 4)) -- b has what it wants once a has ended
-    assert.equal(1, size(2, 5)) -- b would need its own
+    assert.equal(0, size(2, 2)) -- one is free, and one is a stranger's hold
+    assert.equal(0, size(2, 4)) -- b gets what it wants when a has ended
+    assert.equal(1, size(2, 5)) -- b would need what it holds itself
     assert.equal(2, size(3, 3))
   end)
 end)
@@ -148,7 +148,7 @@ describe("deadlocks", function()
 
   local function let_go(i) assert(io.open(go .. i, "w")):close() end
 
-  -- Each holds its own key, and waits for the next one's once it is let go.
+  -- Starts parties that hold a key each, and wait for the next party's key when told to.
   local function prepare(urls, keys, check, lease)
     for i, key in ipairs(keys) do
       parties[i] = process.lua {
@@ -264,7 +264,7 @@ describe("deadlocks", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
-        assert(process.wait_until(function() -- it is published, and so older than the next one
+        assert(process.wait_until(function() -- published, so older than the next one
           return #server:cli("KEYS", "holdfast_wait:*") == i
         end, PATIENCE))
       end
@@ -317,7 +317,7 @@ describe("deadlocks", function()
       assert.is_true(cycle[1].since < cycle[3].since)
     end)
 
-    -- Its client could not publish that the wait is over.
+    -- The client could not publish that the wait is over.
     it("are none by a wait that is over, while another caller of that client waits", function()
       prepare(server:url(), { "two", "one" }, { 0.5, 0 })
       parties[2]:stop()
@@ -351,7 +351,7 @@ describe("deadlocks", function()
     it("leave no key behind", function()
       plant(server:url(), KEYS, { 1, 1, 1 })
       all_end()
-      -- well before they would end by themselves
+      -- long before the waits would end by themselves
       assert.truthy(process.wait_until(function()
         return #server:cli("KEYS", "holdfast_wait:*") == 0
       end, 8))
@@ -359,8 +359,8 @@ describe("deadlocks", function()
 
     local CLIENT = "b983c153-7421-469a-addb-44fb92259a1b"
 
-    -- Writes what a client writes whose callers hold the keys k1 to kN and wait: each for the next
-    -- one's, or all for that of the first, which waits for the second.
+    -- Writes the keys of a client whose callers hold k1 to kN and wait: each for the next key, or
+    -- all for k1, whose holder waits for k2.
     local function forge(count, all_for_one)
       server:cli("EVAL", [[
         for i = 1, tonumber(ARGV[1]) do
@@ -475,8 +475,7 @@ describe("deadlocks", function()
       return command.run({ url = function() return nodes:url() end }, { "deadlocks" })
     end
 
-    -- From the moment at which the last of the callers may begin to wait: → seconds, what the
-    -- command prints
+    -- → the seconds since the last caller could begin to wait, what the command prints
     local function named_after()
       plant(nodes:url(), KEYS)
       local from = sys.now()
@@ -488,8 +487,7 @@ describe("deadlocks", function()
       return sys.now() - from, output
     end
 
-    -- A machine that is busy with others may need several tries; one that needs longer always has a
-    -- reason.
+    -- A busy machine may need several tries; if all are too slow, there is a reason.
     it("are named within a second by the command", function()
       local best = math.huge
       for _ = 1, 5 do

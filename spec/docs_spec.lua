@@ -1,7 +1,7 @@
--- The code in the documents runs as it stands there: Lua, shell, crontabs, files of settings, the
--- commands of manifests, and what a terminal shows. What nginx runs is in resty_spec.lua for
--- docs/how-to/openresty.md; tools/check_docs.lua names what runs each other block, and compares the
--- code of translations with that of their originals.
+-- Runs the code in the documents unchanged: Lua, shell, crontabs, settings files, the commands of
+-- manifests, and terminal sessions. resty_spec.lua runs the nginx blocks of
+-- docs/how-to/openresty.md; tools/check_docs.lua lists what runs each other block, and compares the
+-- code of translations with the originals.
 
 local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
@@ -14,7 +14,7 @@ local ROOT = assert(require("lfs").currentdir())
 local LUA_PATH = process.lua_path:gsub("%./", ROOT .. "/")
 local LUA_CPATH = process.lua_cpath:gsub("^%./", ROOT .. "/")
 
--- What a page's terminal has before it.
+-- What runs before a page's terminal sessions.
 local BEFORE = {
   ["docs/reference/inspect.md"] = [[
     holdfast run --name nightly jobs:backup -- sleep 60 &
@@ -49,7 +49,7 @@ local function environment()
   }
 end
 
--- Its servers are those of the test.
+-- Puts the test's servers into the text.
 local function here(text)
   if text:find("redis://b", 1, true) then
     for _, name in ipairs { "a", "b", "c" } do
@@ -98,7 +98,7 @@ end
 
 local function close_directory()
   process.remove(directory)
-  world.cli("FLUSHALL") -- the record of a run that is done outlives it
+  world.cli("FLUSHALL") -- the record of a finished run stays
 end
 
 local function runs(text, seconds)
@@ -112,7 +112,7 @@ end
 
 local RUN = {}
 
--- -e takes no text that begins with a dash.
+-- The newline: -e refuses text that begins with a dash.
 local function lua(text) return world.program { code = "\n" .. here(text), env = environment() } end
 
 -- Debian has copas for LuaJIT, and not for Lua 5.4.
@@ -132,7 +132,7 @@ function RUN.sh(text)
   runs(text)
 end
 
--- Minute, hour, day, month, weekday, user, command.
+-- The fields are minute, hour, day, month, weekday, user, and command.
 function RUN.cron(text)
   for line in text:gmatch("[^\n]+") do
     if not line:find("^#") then runs(assert(line:match(("%S+%s+"):rep(6) .. "(.*)$")) .. "\n") end
@@ -168,7 +168,7 @@ function RUN.yaml(text)
   end
 end
 
--- What is another on each run looks alike.
+-- Makes equal what changes from run to run.
 local function settled(text)
   local host = pages.read("/proc/sys/kernel/hostname"):gsub("%s", "")
   text = text:gsub(host:gsub("%p", "%%%0"), "db1")
@@ -176,7 +176,7 @@ local function settled(text)
   return (text:gsub("[ \t]+", " "):gsub("^%s+", ""):gsub("%s+$", ""))
 end
 
--- Each line behind a $ is typed, and prints what is below it.
+-- Types each line that follows a $: it must print the lines below it.
 function RUN.console(text, path)
   open_directory(text)
   shell(BEFORE[path] or "true")
@@ -210,7 +210,7 @@ end
 
 local TUTORIAL = "docs/tutorial.md"
 
--- Pastes block.1, block.2 and so on, each when its file go.N exists.
+-- Pastes block.1, block.2 and so on, each as soon as its file go.N exists.
 local PASTE = [[
 n=1
 while :; do
@@ -220,7 +220,7 @@ while :; do
   n=$((n + 1))
 done]]
 
--- A reader who is slower than the processes that a block has started.
+-- A reader is slower than the processes that a block has started; the test waits for this first.
 local READY = {
   ["holdfast show order:42\n"] = "holdfast show order:42 | grep -q worker-1",
   ["holdfast top\n"] = "holdfast show stock:7 | grep -q 'waiters  3' && holdfast ls | grep -q worker-1",
@@ -231,12 +231,12 @@ local function exists(name)
   return file and file:close()
 end
 
--- → the pattern of what is printed: … stands for any text
+-- → the pattern for the output, in which … is any text
 local function shown_as(text)
   return "^" .. settled(text):gsub("%p", "%%%0"):gsub("…", ".*") .. "$"
 end
 
--- → whether the block has ended and has printed what the page shows, and the text that it printed
+-- → whether the block has ended and its output is what the page shows, the output
 local function paste(session, number, block, expected)
   local printed = #session:output()
   local ready = READY[block.text]
@@ -262,7 +262,7 @@ local function open_session()
   return session
 end
 
--- Servers that a failed test has left are stopped.
+-- Also stops servers that a failed test has left.
 local function close_session()
   for _, name in ipairs { "a", "b", "c" } do
     process.succeeds(("redis-cli -s %s/holdfast-tutorial/%s.sock shutdown nosave >/dev/null 2>&1"):format(
@@ -300,7 +300,7 @@ for _, path in ipairs(pages.all()) do
   end
 end
 
--- The files that the packages bring; the reader's programs stand in the place of those they name.
+-- The files of the packages, with the test's programs in place of those that they name.
 describe("an example of", function()
   local function with_programs(text)
     return (text:gsub("%-%- /usr/local/bin/", "-- ./"):gsub("%-%-min%-hold %S+", "--min-hold 1ms"))

@@ -1,5 +1,5 @@
--- `holdfast doctor` on several servers: none that is healthy is blamed, and faults are named with
--- their node.
+-- `holdfast doctor` on several servers: healthy servers are not blamed, and each fault is reported
+-- with its node.
 
 local cluster = require "spec.support.cluster"
 local command = require "spec.support.command"
@@ -71,7 +71,7 @@ describe("holdfast doctor on several servers", function()
   end)
 end)
 
--- The servers of this machine, from Redis 6.2 on: { name, program }.
+-- The servers on this machine, from Redis 6.2 on: { name, program }.
 local found = {}
 for line in io.popen("tools/servers list"):lines() do
   local family, version, program = line:match("^(%S+) (%S+) (.*)$")

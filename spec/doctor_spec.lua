@@ -1,4 +1,4 @@
--- `holdfast doctor`: a fault that is planted is named, and a healthy server is not blamed.
+-- `holdfast doctor`: planted faults are reported, and healthy servers are not blamed.
 
 local acl = require "holdfast.command.acl"
 local certificates = require "spec.support.certificates"
@@ -14,7 +14,7 @@ local function healthy(more)
   return redis.start(options)
 end
 
--- The checks of the last run by their state: found.hurts = { { check, text, advice }, … }.
+-- → the checks of the last run by their state: found.hurts = { { check, text, advice }, … }
 local function read(output)
   local found = { hurts = {}, fine = {}, unknown = {} }
   for line in output:gmatch("[^\n]+") do
@@ -32,7 +32,7 @@ local function visit(where, ...)
   return read(output), code
 end
 
--- That the check says this text (a pattern), and that it says what to do.
+-- Asserts that the check reports a text that matches the pattern.
 local function assert_hurts(found, check, text)
   for _, one in ipairs(found.hurts) do
     if one.check == check and one.text:find(text) then return end
@@ -56,7 +56,7 @@ describe("holdfast doctor", function()
   setup(function() server = healthy() end)
   teardown(function() server:stop() end)
 
-  -- A server beside it. It ends with the test, also if that fails.
+  -- More servers. after_each stops them, also if the test fails.
   local others = {}
   local function another(more)
     others[#others + 1] = healthy(more)
@@ -68,7 +68,7 @@ describe("holdfast doctor", function()
 
   local function set(name, value) assert.equal("OK", server:cli(CONFIG, "SET", name, value)) end
 
-  -- The setting holds until the block ends.
+  -- Calls block() with this setting, then restores the old one.
   local function with(name, value, block)
     local before = server:cli(CONFIG, "GET", name)[2]
     set(name, value)
@@ -161,7 +161,7 @@ describe("holdfast doctor", function()
 
   it("names maxclients that is nearly reached", function()
     local crowded = another { conf = { "tcp-keepalive 60", "maxclients 40" } }
-    local guests = {} -- with room for what looks at the server
+    local guests = {} -- these leave room for the doctor itself
     for i = 1, 33 do guests[i] = assert(resp.connect { path = crowded.path }) end
     local found = visit(crowded:url())
     for _, guest in ipairs(guests) do guest:close() end
@@ -206,7 +206,7 @@ describe("holdfast doctor", function()
     local made
     setup(function() made = certificates.make() end)
 
-    -- → what it finds of a server and a client whose certificates end in so many days
+    -- → what the doctor finds when the certificates of server and client end in so many days
     local function found_with(days_of_server, days_of_client)
       local own = made.ending(days_of_server)
       local client = made.ending(days_of_client)
@@ -279,7 +279,7 @@ describe("holdfast doctor", function()
     local BASE = "redis_version:7.0.15\r\nredis_mode:standalone\r\nrole:master\r\nconnected_clients:1\r\n"
       .. "maxclients:100\r\nmaxmemory:0\r\nused_memory:1\r\nmaxmemory_policy:noeviction\r\naof_enabled:1\r\n"
 
-    -- `reply`: to all commands except logins and INFO
+    -- `reply` answers all commands except logins and INFO.
     local function telling(more, reply, ...)
       other = fake.server { reply = reply or "+PONG\r\n", login = true, info = BASE .. more }
       return visit(other.url, ...)

@@ -1,4 +1,4 @@
--- The binding, through a client whose clock and sockets are the test's.
+-- The binding, with a client whose clock and sockets belong to the test.
 
 local core = require "holdfast.core"
 local driven = require "spec.support.driven"
@@ -31,7 +31,7 @@ local function near(expected, number)
   assert(math.abs(expected - number) < 1e-6, ("%s is not %s"):format(tostring(number), expected))
 end
 
--- The words behind the keys of the last command that runs a program.
+-- Returns the words after the keys of the last command that runs a program.
 local function last_arguments(one)
   local found = {}
   for _, words in ipairs(one:commands()) do
@@ -43,7 +43,8 @@ local function last_arguments(one)
   return found
 end
 
--- What was sent, in the order of its texts: that of commands over several connections is nobody's.
+-- Returns the commands that were sent, sorted: over several connections, their order is not
+-- defined.
 local function sorted_commands(one)
   local list = one:commands()
   table.sort(list, function(a, b) return table.concat(a, " ") < table.concat(b, " ") end)
@@ -56,7 +57,7 @@ local function collect()
 end
 
 describe("the settings of a lock", function()
-  -- All of them, none of which is like another.
+  -- Returns all settings, each with a different value.
   local function settings(one, more)
     local given = {
       lease = 17, max_hold = 9, wait = 4.5, max_waiters = 3, keep = 0.25, deadlock_check = 0.5,
@@ -76,8 +77,8 @@ describe("the settings of a lock", function()
     return list
   end
 
-  -- What a lock does: it waits with its own wait, is renewed, ends with its max_hold, is acquired
-  -- again, released and kept.
+  -- → what a lock does: it waits for its own `wait`, is renewed, ends with its max_hold, is
+  -- acquired again, released and kept
   local function history(copied, kind)
     server:cli("FLUSHALL")
     server:cli("SCRIPT", "FLUSH")
@@ -107,7 +108,7 @@ describe("the settings of a lock", function()
     return seen
   end
 
-  -- An acquire that waits behind another holder until its own wait is over.
+  -- Waits behind another holder until the lock's own `wait` is over.
   local function wait_of(copied)
     server:cli("SCRIPT", "FLUSH")
     local holder = new()
@@ -508,7 +509,7 @@ describe("a handle", function()
       collect()
       return sys.allocated()
     end
-    -- What the C library keeps in its caches counts as allocated until they are full.
+    -- The C library's caches count as allocated, and grow until they are full.
     local before, grown = lose(20), nil
     for _ = 1, 15 do
       local now = lose(60)
@@ -548,7 +549,7 @@ describe("a handle", function()
     one:settle()
     assert.equal("deleted", raw.lost(lock))
     assert.matches("lost: deleted", tostring(lock))
-    assert.is_nil(coroutine.wrap(function() return raw.lost(lock) end)()) -- it was another's
+    assert.is_nil(coroutine.wrap(function() return raw.lost(lock) end)()) -- it was another caller's
     raw.abandon(lock)
     assert.equal("deleted", raw.lost(lock))
     one:call(lock, "acquire")
@@ -648,7 +649,7 @@ describe("a handle", function()
     near(12 - 0.122, raw.remaining(of))
     assert.has_error(function() raw.approve(of, -1) end)
     careful:pass(4.5)
-    careful:call(of, "acquire") -- which shows that the caller is there
+    careful:call(of, "acquire") -- this shows that its caller exists
     careful:pass(4.5)
     near(12 - 0.122, raw.remaining(of))
   end)
@@ -685,7 +686,7 @@ describe("a handle", function()
     assert.is_true(raw.is_held(copy))
   end)
 
-  -- In a state where no coroutine has made a call yet.
+  -- No coroutine of this state has made a call yet.
   it("tells the first coroutine of a state from its main one", function()
     local code = [[
       local core = require "holdfast.core"
@@ -718,7 +719,7 @@ describe("a handle", function()
     one:wait_until(function() return operation.is_done(op) end)
     assert.is_true(raw.is_held((operation.finish(op))))
     collect()
-    assert.is_nil(next(weak)) -- although the finished operation is there
+    assert.is_nil(next(weak)) -- the finished operation does not
     one:settle()
     assert.equal(0, server:cli("EXISTS", "k"))
     assert.is_userdata(op)
@@ -880,7 +881,7 @@ describe("an operation", function()
       local guard = one:lock("guard", { kind = "guard" })
       one:call(guard, "acquire")
       kept[guard] = true
-      -- behind another call of its owner, so that its command is not written yet
+      -- after another call of its owner, so that its command is not written yet
       return (one:begin(guard, "extend", 20)), (one:begin(guard, "complete", 9,
         ("r"):rep(300) .. tostring(one.now)))
     end
@@ -904,7 +905,7 @@ describe("an operation", function()
     assert.equal(("r"):rep(300) .. "1000", text)
     local command = set()
     collect()
-    local others = {} -- where it was, if it is gone
+    local others = {} -- would overwrite it if it were freed
     for i = 1, 20000 do others[i] = ("x"):rep(i % 400) .. i end
     assert.equal(20000, #others)
     assert.equal("OK", one:finish(command))
@@ -1579,7 +1580,7 @@ describe("counters and events", function()
     assert.is_nil(closed.key)
     local stats = core.client.stats(one.client)
     assert.equal(1, stats.failures.busy)
-    assert.equal(1, stats.holds) -- the lost one, which no release has reported yet
+    assert.equal(1, stats.holds) -- the lost hold, which no release has reported yet
     assert.is_true(stats.connections >= 2)
     assert.equal(0, stats.reconnects)
   end)

@@ -1,4 +1,4 @@
--- The examples that need nothing but a Redis.
+-- The examples that need only Redis.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -20,7 +20,7 @@ describe("an example", function()
       }
       assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
       assert.is_nil(child:output():find("%de%+%d"), child:output())
-      world.cli("FLUSHALL") -- the record of a run that is done outlives it
+      world.cli("FLUSHALL") -- the record of a finished run stays
     end)
   end
 end)
@@ -112,7 +112,7 @@ describe("an example of an event loop", function()
   -- Starts a server on a free port; calls use(connect), where connect(text) sends a text over a new
   -- connection.
   local function serve(name, use)
-    -- Debian has none for Lua 5.4
+    -- Debian has no such package for Lua 5.4
     if not pcall(require, name == "copas" and "copas" or "http.server") then return end
     local child = start(name, "0")
     local port = assert(child:wait_output("listening on (%d+)", 10), child:output())
@@ -138,7 +138,7 @@ describe("an example of an event loop", function()
       for i = 1, 3 do assert.matches("^HTTP/1.1 200 .*shipped 7", (orders[i]:receive("*a"))) end
       local took = process.now() - from
       assert.is_true(took >= 0.6 and took < 10, took)
-      assert.is_true(plain < took - 0.2, plain) -- the orders go on after it
+      assert.is_true(plain < took - 0.2, plain) -- it ends before the orders
     end)
   end)
 

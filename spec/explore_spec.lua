@@ -1,5 +1,5 @@
--- What the search of small worlds is made of. The suites `explore` and `explore-kept` of make test
--- look for broken rules.
+-- The parts of the search of small worlds. The suites `explore` and `explore-kept` of make test use
+-- it to look for broken rules.
 
 local Order = require "spec.explore.order"
 local mutants = require "spec.sim.mutants"

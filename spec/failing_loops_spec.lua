@@ -1,21 +1,21 @@
--- Event loops that fail: each call of the contract raises an error or does nothing, the first time,
--- the second, …, or from then on. Callers return, and nothing is left: no lock, no waiter, no
--- connection, no descriptor.
+-- Event loops that fail: each function of the contract raises an error or does nothing, in its
+-- first call, its second, …, or in all from then on. Callers return, and nothing is left: no lock,
+-- no waiter, no connection, no descriptor.
 
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-local MOST = 2 -- the last of the calls that are the first to fail
+local MOST = 2 -- how many calls are each the first to fail
 local CALLERS = 2
 local PATIENCE = 30 -- seconds in which each call has to return
 
 local function broken() error("broken", 0) end
 
--- What a call does instead, by the name of the call: `plain()` is what it would do, `stay()`
--- returns when the test is over. `once`: a loop in which each call did that would not run anything.
--- `timed`: callers return if waits for signals end in time.
+-- act(plain, stay) replaces a call: `plain()` does what the call would do, `stay()` returns when
+-- the test is over. `once`: a loop in which each call failed would not run anything. `timed`:
+-- callers return only if waits for signals end in time.
 local FAULTS = {
   ["a spawn that raises an error"] = { call = "spawn", act = broken },
   ["a spawn that does nothing"] = { call = "spawn", act = function() end, timed = true },
@@ -39,7 +39,7 @@ local FAULTS = {
   end },
 }
 
--- A signal whose waits end in time: not each loop has timers.
+-- Returns a signal whose waits end in time: some loops have no timers.
 local function timed_signal(loop)
   local signal = { fired = false }
   function signal:wait(seconds)
@@ -51,14 +51,14 @@ local function timed_signal(loop)
   return signal
 end
 
--- The functions of the loop: holdfast's own, or those of the user.
+-- Returns the functions of the loop: holdfast's own or the user's.
 local function contract_of(loop)
   local driver = loop.driver
   return type(driver) == "string" and require("holdfast.loop." .. driver) or driver
 end
 
--- The loop with the fault in its nth call of that name, and in all later ones if `lasts`.
--- → the loop, { calls = how many such calls there were, over = set it when the test is over }
+-- Puts the fault into the nth call of its function, and into all later calls if `lasts`.
+-- → the loop, { calls = how many such calls there were, over = to be set after the test }
 local function failing(loop, fault, nth, lasts)
   local plain, count = contract_of(loop), { calls = 0, over = false }
   local function stay()
@@ -111,7 +111,7 @@ for _, loop in ipairs(loops) do
     end)
     after_each(function() server:stop() end)
 
-    -- Callers of one lock; then the client is closed.
+    -- Starts callers of one lock, then closes their client.
     local function attempt(what, fault, nth, lasts)
       local driver, count = failing(loop, fault, nth, lasts)
       local client = holdfast.new { url = server:url(), driver = driver, command_timeout = 2,
@@ -157,7 +157,7 @@ for _, loop in ipairs(loops) do
   end)
 end
 
--- The task looks each second for callers that were woken and have not gone on for a second.
+-- The task looks once a second for callers that were woken but have not continued for a second.
 for _, loop in ipairs { loops[1] } do
   describe("a loop that resumes its callers late", function()
     local server

@@ -1,6 +1,6 @@
 -- Calls of ngx_lua that fail under the nginx loop: each kind returns an error, raises one or does
--- nothing, the first time, the second, …, or from then on. Callers return. As soon as the calls
--- succeed again the client works, and nothing is left: no lock, no waiter, no connection.
+-- nothing, in its first call, its second, …, or in all from then on. Callers return. When the calls
+-- succeed again, the client works, and nothing is left: no lock, no waiter, no connection.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -8,13 +8,13 @@ local redis = require "spec.support.redis"
 
 if not nginx.is_there() then return end
 
-local IS_LONG = os.getenv("HOLDFAST_FAILING_NGX") -- the last of the calls that are the first to fail
+local IS_LONG = os.getenv("HOLDFAST_FAILING_NGX") -- how many calls are each the first to fail
 local MOST = tonumber(IS_LONG) or 1
-local PATIENCE = 10 -- seconds in which callers have to return, and the client has to work again
+local PATIENCE = 10 -- seconds; until then callers have returned, and the client works again
 
--- What a call does instead, by the name of the call; "raise" raises an error. `once`: no worker
--- would work if each call did that. `closing`: it is called when the client is closed,
--- and fails behind what it does.
+-- { the name of the call, what it does instead }; "raise" raises an error. `once`: no worker would
+-- work if each call failed. `closing`: the call is made when the client is closed, and fails after
+-- its work is done.
 local FAULTS = {
   { "timer", 'nil, "too many pending timers"' }, { "timer", "1" }, -- it never begins
   { "timer", "raise" },
@@ -33,7 +33,7 @@ local FAULTS = {
   { "semaphore.post", "raise", once = true },
 }
 
--- Two callers of one lock, another one behind the fault, and the end of their client. Says how many
+-- Two callers of one lock, a third one after the fault, and the end of their client. Says how many
 -- of the two have returned, whether the third one got the lock, and how many calls there were.
 local SERVER = [[
   location /attempt { content_by_lua_block {
@@ -117,7 +117,7 @@ describe("under nginx, when calls of ngx_lua fail,", function()
     return (text:gsub("[^%w]", function(c) return ("%%%02X"):format(c:byte()) end))
   end
 
-  -- → what is wrong; nil: nothing
+  -- → what is wrong, or nil
   local function attempt(fault, nth, lasts)
     local call, act = fault[1], fault[2]
     local key = ("%s does %s, %d%s"):format(call, act, nth, lasts and " and later" or "")
@@ -131,7 +131,7 @@ describe("under nginx, when calls of ngx_lua fail,", function()
     if nth == 1 and calls == "0" then return key .. ": there was no such call" end
   end
 
-  -- In `make test` one call fails, or all do, by turns.
+  -- In `make test`, either one call fails or all do, in turn.
   it("callers return, and nothing is left", function()
     local failures = {}
     for i, fault in ipairs(FAULTS) do
@@ -151,10 +151,10 @@ describe("under nginx, when calls of ngx_lua fail,", function()
     assert.same({ keys = {}, channels = {}, clients = 0 }, left())
   end)
 
-  -- It breathes when it is late; its successor has connections of its own.
+  -- A late task pauses, and its successor has its own connections.
   it("a task that is stuck is replaced, and closes its connections as soon as it runs", function()
     local said
-    for _ = 1, 3 do -- a busy machine may leave it no time to be late
+    for _ = 1, 3 do -- on a busy machine the task may not become late
       said = front:get("/stuck").body
       if said:find "^true 4 [1-9]" then break end
     end

@@ -11,7 +11,7 @@ local LIST, TIMEOUTS = "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}"
 local CHANNEL = "redisson_lock__channel:{k}"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local GRANT = 0.5 -- seconds between two rechecks of a waiter
-local LONG = 20 -- the same, for a waiter that must not need them
+local LONG = 20 -- seconds between rechecks of a waiter that must not need them
 
 local function assert_fails(code, ...)
   local result, message, got = ...
@@ -173,7 +173,7 @@ describe("a fair lock", function()
       client:close()
     ]], args = { world.server:url() } }
     assert(other:wait_output("ready", 20))
-    -- Its wait is published, and so older than the next one.
+    -- The wait is published, so it is older than the next one.
     assert(process.wait_until(function() return #world.cli("KEYS", "holdfast_wait:*") == 1 end, 20))
     assert.equal(1, #assert(client:deadlocks()).waits)
     assert.matches('held by', assert_fails("deadlock", two:acquire(10)))
@@ -258,7 +258,7 @@ describe("the list of a fair lock", function()
     return others:add(name, options)
   end
 
-  -- Processes in this order behind those that wait already.
+  -- Starts processes that wait in this order behind those that wait already.
   local function line_up(names, options)
     for _, name in ipairs(names) do
       local before = #list()
@@ -451,7 +451,7 @@ describe("the list of a fair lock", function()
       local its = turns["w" .. i] or 0
       least, most = math.min(least, its), math.max(most, its)
     end
-    -- a process that the machine stops misses rounds; one that is passed by gets next to none
+    -- the machine may make a process miss rounds; one that is overtaken gets almost none
     assert.is_true(least >= 2 and least >= most / 2, ("%d of %d"):format(least, most))
   end)
 

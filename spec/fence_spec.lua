@@ -33,13 +33,13 @@ local function held(client, key, options)
   return assert(client:lock(key or "price", options):acquire(0))
 end
 
--- A client of several servers, to which it does not connect.
+-- Returns a client of several servers, which does not connect to them.
 local function several(mode)
   return holdfast.new { servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2" }, mode = mode }
 end
 
--- The client that has the lock goes on to believe in it; another one has it now.
--- → the other one's lock, its fence, its uuid
+-- Another client acquires the lock, while its first holder still believes that it holds the lock.
+-- → the other client's lock, its fence, its UUID
 local function overtake()
   world.cli("DEL", "price")
   local client = world.client()
@@ -187,7 +187,7 @@ describe("a fence", function()
     local prices, lock = client:fence "price:7", held(client)
     assert(prices:call(lock, "SET", "price:7", "first"))
     local later, its_prices, uuid = overtake()
-    assert(prices:call(lock, "APPEND", "price:7", "!")) -- nobody has written since
+    assert(prices:call(lock, "APPEND", "price:7", "!")) -- nothing was written since
     assert(its_prices:call(later, "SET", "price:7", "second"))
     local before = world.hash(FENCE)
     assert.same({ token = later:token_text(), lock = "price", [uuid] = "1 S2:OK" }, before)
@@ -435,7 +435,7 @@ describe("a fence", function()
   it("knows where each of its commands has its keys", function()
     for _, name in ipairs(fence.commands()) do
       local reply = world.cli("COMMAND", "INFO", name)[1]
-      if reply then -- a later server has more of them
+      if reply then -- a later server has more flags
         local flags = {}
         for _, flag in ipairs(reply[3]) do flags[flag.ok or flag] = true end
         assert.is_true(flags.write, name)
@@ -479,8 +479,8 @@ end)
 
 -- ---- the program against a model ----
 
--- A program's writers as the network may bring their calls: each call once or several times, late,
--- behind newer ones. The model is what docs/reference/protocol.md says.
+-- The network may bring the calls of a program's writers once or several times, late, or after
+-- newer calls. The model does what docs/reference/protocol.md says.
 local WRITERS, STEPS = 64, 2500
 
 local function model_of()
@@ -517,7 +517,7 @@ it("the program carries out the writes of 64 writers as the model says, with res
       numbers[writer] = (numbers[writer] or 0) + 1
       local behind = random(4) == 1 and random(9) or 0
       call = { writer = writer, number = numbers[writer], token = newest - behind }
-      under_way[#under_way % 200 + 1] = call -- its reply may be lost: it may come again
+      under_way[#under_way % 200 + 1] = call -- a call whose reply is lost comes again
     end
     local entry = ("%d %d %d"):format(call.token, call.writer, call.number)
     local reply = world.cli("EVALSHA", sha, 2, "f", "log", call.token, "k", "w" .. call.writer,

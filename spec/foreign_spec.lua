@@ -1,4 +1,4 @@
--- The lock shared with clients that lock as Redisson does.
+-- The lock, together with clients that lock as Redisson does.
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
@@ -12,8 +12,8 @@ local KEY = "shared"
 local QUEUE = crowd.queue_of(KEY)
 local CHANNEL = ("redisson_lock__channel:{%s}"):format(KEY)
 
--- Seconds. A waiter that misses a message rechecks after about GRANT; one that receives it is in
--- within SOON.
+-- Seconds. A waiter that misses a message rechecks after about GRANT; one that receives it has the
+-- lock within SOON.
 local GRANT, SOON = 20, 5
 
 local server, others, client, lock, foreign
@@ -153,7 +153,7 @@ describe("a lock shared with Redisson", function()
       local names = assert_one_at_a_time().names
       return names[#names] == ours
     end
-    -- a foreign waiter that needs longer than its turn of 50 ms comes after ours
+    -- a foreign waiter that needs longer than its 50 ms comes after ours
     for i = 1, 5 do
       if is_woken_first("ours" .. i, "foreign" .. i) then return end
     end
@@ -164,7 +164,7 @@ describe("a lock shared with Redisson", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { grant_lease = GRANT })
     assert_listens()
-    process.sleep(0.05) -- its recheck after that
+    process.sleep(0.05) -- for its recheck after that
     server:cli("DEL", KEY)
     server:cli("PUBLISH", CHANNEL, "0")
     assert.truthy(others:came_in("ours", SOON))
@@ -240,7 +240,7 @@ describe("a lock shared with Redisson", function()
     server:cli("ZADD", QUEUE, old, crowd.member("00000000-0000-8000-8000-000000000000", 1))
     for i = 1, 3 do others:add("ours" .. i, { seconds = 5, inside = 0.003 }) end
     assert.truthy(others:wait_queued(4))
-    -- the first of them has noted that the queue lasts, as if that were eight seconds ago
+    -- the first release has recorded since when the queue lasts; this moves that back by 8 seconds
     local noted = tonumber(server:cli("ZSCORE", QUEUE, "1f 0 4 0 0"))
     server:cli("ZADD", QUEUE, ("%.0f"):format(noted + 8000), "1f 0 4 0 0")
     assert(lock:release())
@@ -271,7 +271,7 @@ describe("a lock shared with Redisson", function()
         assert(side:release())
       end
     end
-    -- Java's has none
+    -- the counter of Java has no TTL
     assert.equal(-1, server:cli("PTTL", ("redisson_lock_token:{%s}"):format(KEY)))
     fenced:close()
   end)
@@ -310,10 +310,10 @@ describe("a lock shared with Redisson", function()
     assert(lock:acquire(0))
     local wait = process.lua { args = { server:url(), KEY }, code = [[
       require("holdfast").new { url = arg[1] }:lock(arg[2]):acquire(60)]] }
-    -- it listens after a while, for somebody who takes the lock by force
+    -- after a while it listens for a forced release
     assert(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") > 0 end, SOON))
     wait:kill "STOP"
-    server:cli("DEL", QUEUE) -- as after its grant has run out
+    server:cli("DEL", QUEUE) -- as if its grant had ended
     assert(lock:release())
     assert.is_true(server:cli("PTTL", COUNTER) > 0)
     assert.equal(0, server:cli("EXISTS", QUEUE))

@@ -1,4 +1,5 @@
--- The second look of make test (tools/suites.d/again.sh) and its closing line (tools/tally).
+-- The second run of failed tests in make test (tools/suites.d/again.sh), and the last line of its
+-- output (tools/tally).
 
 local process = require "spec.support.process"
 
@@ -30,7 +31,7 @@ end)
 
 after_each(function() process.remove(directory) end)
 
--- A unit program that fails that often, and then passes.
+-- Makes a unit program that fails so often, and then passes.
 local function program(name, failures)
   write(name .. ".sh", ([[
 echo run >>"$0.runs"
@@ -43,7 +44,7 @@ echo "ok - the first of %s"
 ]]):format(failures, name, name, name))
 end
 
--- → what the run printed, its exit code
+-- → the output of the run, its exit code
 local function run(before)
   local pipe = io.popen(("%s sh %s/script %s 2>&1; echo $?"):format(before or "", directory,
     directory))
@@ -170,7 +171,7 @@ tools/tally "$tally"
       .. "SKIPPED: packages: a clean root is made by root alone\n1 passed, 0 failed\n$", text)
   end)
 
-  -- A tree in which make check says this.
+  -- Makes a tree in which make check prints `said`.
   local function release(said)
     for _, folder in ipairs { "tools", "build", "lua/holdfast", ".ci" } do
       process.succeeds(("mkdir -p %s/%s"):format(directory, folder))

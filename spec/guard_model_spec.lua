@@ -1,6 +1,6 @@
--- Random calls of the idempotent guard with random options, one inside another, while somebody
--- deletes or takes the key, against a small model: what each call returns, and what stands on the
--- server during a run and after it. HOLDFAST_MODEL_SEEDS sets how many sequences are run.
+-- Compares random calls of the idempotent guard with a small model: what each call returns, and
+-- what the server contains during a run and after it. The calls have random options and are nested,
+-- and the key may be deleted or taken. HOLDFAST_MODEL_SEEDS sets the number of sequences.
 
 local compat = require "holdfast.compat"
 local guard_model = require "spec.support.guard_model"
@@ -57,7 +57,7 @@ describe("what an idempotent call says", function()
     local key, fields, count = self.model.key, {}, 0
     local flat, ttl = store:call("HGETALL", self.name), store:call("PTTL", self.name) / 1000
     for i = 1, #flat, 2 do fields[flat[i]], count = flat[i + 1], count + 1 end
-    if key.is == "done" and key.ttl == DEFAULT_EXPIRE then -- it ends soon
+    if key.is == "done" and key.ttl == DEFAULT_EXPIRE then -- the record ends soon
       self:expect("that the record ends within a second", ttl <= DEFAULT_EXPIRE, true)
       store:call("DEL", self.name)
       return self.model:disturb()
@@ -93,7 +93,7 @@ describe("what an idempotent call says", function()
     return all
   end
 
-  -- What runs under the guard: notes the run in `call`, and returns or raises as it says.
+  -- Runs under the guard: records the run in `call`, and returns or raises what `call` says.
   function Run:work(call, depth)
     call.run = self.model:begin(call.options)
     self:expect("that the function may run", call.run ~= nil, true)

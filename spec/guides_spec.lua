@@ -1,4 +1,5 @@
--- What docs/how-to/from and docs/faq.md claim about others on a key, with what those send.
+-- What docs/how-to/from and docs/faq.md say about other libraries on the same key, tested with the
+-- commands that these send.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -8,7 +9,7 @@ local world = require("spec.support.world").new()
 before_each(world.open)
 after_each(world.close)
 
--- As redis-py, python-redis-lock and node-redlock do it.
+-- Acquires the lock as redis-py, python-redis-lock and node-redlock do.
 local function set_nx(server, key, value)
   return server:cli("SET", key, value, "NX", "PX", 30000) == "OK"
 end
@@ -72,7 +73,7 @@ describe("in a quorum", function()
     for _, server in ipairs(servers) do server:stop() end
   end)
 
-  -- → how many of the servers a Redlock gets
+  -- → on how many servers a Redlock gets its lock
   local function redlock()
     local votes = 0
     for _, server in ipairs(servers) do
@@ -81,7 +82,7 @@ describe("in a quorum", function()
     return votes
   end
 
-  -- As a member of RedissonRedLock does it, a Redisson lock on one server.
+  -- Acquires a Redisson lock on one server, as RedissonRedLock does on each.
   local TRY_LOCK = [[
     if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('HEXISTS', KEYS[1], ARGV[2]) == 0 then
       return redis.call('PTTL', KEYS[1])
@@ -90,7 +91,7 @@ describe("in a quorum", function()
     return redis.call('PEXPIRE', KEYS[1], ARGV[1]) and nil
   ]]
 
-  -- → how many of the servers a RedLock gets
+  -- → on how many servers a RedissonRedLock gets its lock
   local function redisson()
     local votes = 0
     for _, server in ipairs(servers) do
@@ -119,7 +120,7 @@ describe("in a quorum", function()
     end
     end_redlock()
     assert(mutex:release())
-    -- a server that was too slow to count may get the mutex's commands after its release
+    -- a server that was too slow for the majority may get the mutex's commands after the release
     assert.truthy(process.wait_until(function()
       local votes = redlock()
       if votes < 3 then end_redlock() end
@@ -136,7 +137,7 @@ end)
 describe("the guide from @Idempotent", function()
   local idempotent, client
 
-  -- The page's function, up to its examples.
+  -- Loads the page's function, without its examples.
   before_each(function()
     local file = assert(io.open("docs/how-to/from/idempotent.md", "rb"))
     local code = file:read("*a"):match("```lua\n(.-)\n%-%- @Idempotent%(key = \"#order.id\"")

@@ -1,5 +1,5 @@
--- What README.md and docs/how-to/install.md ask people to type, word for word. LuaRocks and make
--- install write into a directory of the test instead of the system's.
+-- The commands of README.md and docs/how-to/install.md, word for word. LuaRocks and make install
+-- write to a directory of the test instead of the system's.
 
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
@@ -52,7 +52,7 @@ describe("make", function()
     end
     local compile, link = flags ""
     assert.matches("%-fstack%-protector%-strong", compile)
-    local predefined = process.succeeds("gcc -O2 -dM -E -x c /dev/null | grep -qw _FORTIFY_SOURCE") -- as Ubuntu's is
+    local predefined = process.succeeds("gcc -O2 -dM -E -x c /dev/null | grep -qw _FORTIFY_SOURCE") -- as in Ubuntu
     assert.equal(not predefined, compile:find("-D_FORTIFY_SOURCE=2", 1, true) ~= nil)
     assert.matches("%-Wl,%-z,relro,%-z,now", link)
     compile, link = flags "CFLAGS='-O1 -fno-stack-protector' CPPFLAGS=-D_FORTIFY_SOURCE=3 SYSTEM=Darwin"
@@ -87,7 +87,7 @@ describe("make", function()
     assert.not_matches("install [^\n]* %-D", output)
   end)
 
-  -- make -n runs no recipe, so a Makefile that would remove the wrong folder does no harm here.
+  -- make -n runs no recipe, so here a Makefile that would remove the wrong folder does no harm.
   it("refuses a path that the shell would take for several words or for a command", function()
     local directory = process.directory()
     local paths = {
@@ -185,7 +185,7 @@ describe("an installation #install", function()
   end)
   after_each(function() process.remove(tree) end)
 
-  -- From another directory, so that nothing of the sources is found.
+  -- Runs in another directory, so that the sources are not found.
   local function works_with(lua, version)
     local hello = pages.read("examples/hello.lua")
     local script = assert(io.open(tree .. "/hello.lua", "w"))

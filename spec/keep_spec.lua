@@ -48,7 +48,7 @@ describe("a kept lock", function()
     assert.is_true(other:release())
   end)
 
-  -- A watchdog that slept on without the messages would find them when it renews.
+  -- A watchdog that slept through the messages would only see them at its next renewal.
   it("is given up at once although its client does nothing", function()
     local took = math.huge
     for i = 1, 5 do
@@ -141,7 +141,7 @@ describe("a kept lock", function()
       return world.cli("PTTL", "k") <= 2000
     end, 10))
     world.wait_renewed("k")
-    assert(lock:acquire()) -- one that lasts has its full lease
+    assert(lock:acquire()) -- a lock that is held for some time gets its full lease
     assert.is_true(process.wait_until(function()
       return world.cli("PTTL", "k") > 2000
     end, 10))
@@ -206,7 +206,7 @@ describe("a kept lock", function()
     lock:release()
     world.cli("DEL", "k")
     assert.is_true(process.wait_until(function()
-      return client:stats().holds == 0 -- a renewal finds out
+      return client:stats().holds == 0 -- a renewal notices it
     end, 10))
     assert.equal(0, client:stats().losses)
     assert(lock:acquire())
@@ -239,7 +239,7 @@ describe("a kept lock", function()
     world.cli("CLIENT", "KILL", "TYPE", "pubsub")
     assert(lock:acquire())
     assert.is_true(lock:release())
-    assert(other:lock("k"):acquire(20)):release() -- its wish arrives in the end
+    assert(other:lock("k"):acquire(20)):release() -- the keeper learns of this wait in the end
   end)
 
   it("does not believe in what a silent server may have ended", function()
@@ -250,7 +250,7 @@ describe("a kept lock", function()
     assert.is_true(process.wait_until(function() return world.cli("PTTL", "k") <= 300 end, 10))
     world.server:kill("STOP")
     local till = process.now() + 10
-    repeat -- as long as it is lent, it is within the last lease
+    repeat -- a lent lock must be within the last lease
       local got, _, code = lock:acquire(0)
       if got then
         assert.is_true(lock:remaining() < 0.3)

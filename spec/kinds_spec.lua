@@ -1,6 +1,6 @@
--- Each kind of lock on each topology, under the blocking driver, in an event loop (one of them for
--- each kind and topology) and under ngx_lua: one that waits gets in when the other lets it in, and
--- then the key is free. client:deadlocks lists the waiters.
+-- Each kind of lock on each topology, under the blocking driver, in an event loop (a different one
+-- by turns) and under ngx_lua: a waiter gets the lock when the holder releases it, and then the key
+-- is free. client:deadlocks lists the waiters.
 
 local cluster = require "spec.support.cluster"
 local counts = require "holdfast.command.counts"
@@ -56,8 +56,8 @@ end
 
 -- ---- how ----
 
--- Each driver: (kind, key, place, hold, look) calls hold() → release, begins a wait, and calls
--- look(release, pause) meanwhile, in the same coroutine. → "in" if the wait got in
+-- Each driver(kind, key, place, hold, look) calls hold(), which returns `release`, begins a wait,
+-- and calls look(release, pause) during it, in the same coroutine. → "in" if the wait succeeded
 local loop_drivers = {}
 
 local function pause() process.sleep(0.005) end
@@ -118,7 +118,7 @@ end }
 
 -- ---- the matrix ----
 
--- What stays open for good is open then.
+-- Opens what the loops then keep open.
 local function warm()
   for _, loop in ipairs(loops) do loop.run(function() loop.sleep(0) end) end
 end
@@ -127,7 +127,7 @@ local function is_waited_for(client)
   return #assert(client:deadlocks()).waits > 0 or #counts.waited(client, "*") > 0
 end
 
--- The blocking driver, one of the loops that this Lua has, and ngx_lua.
+-- → the blocking driver, one of the loops that this Lua has, and ngx_lua
 local function drivers_of(number)
   local drivers = { blocking }
   if #loops > 0 then drivers[#drivers + 1] = loop_drivers[number % #loops + 1] end

@@ -1,4 +1,4 @@
--- Count-down latches. channel_waits_spec.lua has what they share with plain semaphores.
+-- Count-down latches. channel_waits_spec.lua tests what plain semaphores have in common with them.
 
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
@@ -11,7 +11,7 @@ local world = require("spec.support.world").new()
 
 local KEY = "job"
 local CHANNEL = "redisson_countdownlatch__channel__{job}"
-local LATE = 20 -- seconds: longer than any of these specs waits for a message
+local LATE = 20 -- seconds; longer than any of these specs waits for a message
 
 -- arg = url, seconds between two rechecks, seconds to wait, key
 local WAITER = [[
@@ -29,7 +29,7 @@ local function fails(want, got, message, code)
   return message
 end
 
--- A process that waits; it rechecks after `often` seconds, by default late.
+-- Starts a process that waits; it rechecks every `often` seconds, by default late.
 local function waiter(often, seconds, url, key)
   return world.program { code = WAITER,
     args = { url or world.server:url(), often or LATE, seconds or 30, key } }
@@ -41,7 +41,7 @@ local function listeners(count)
   end, 20), "nobody listens")
 end
 
--- → the result, the seconds that it took, the message
+-- → the result, the duration in seconds, the message
 local function result_of(child)
   assert(child:wait(40), child:output())
   local result, seconds, message = child:output():match "result (%S+) (%S+) ([^\n]*)"
@@ -49,14 +49,14 @@ local function result_of(child)
   return result, tonumber(seconds), message
 end
 
--- Too soon for a recheck of its own.
+-- Asserts that the latch opens too early for one of the child's own rechecks.
 local function opens(child)
   local from = process.now()
   assert.equal("true", (result_of(child)))
   assert.is_true(process.now() - from < LATE / 2, child:output())
 end
 
--- What Redisson's countDown does.
+-- Does what Redisson's countDown does.
 local function java_counts_down()
   if world.cli("DECR", KEY) > 0 then return end
   world.cli("DEL", KEY)
@@ -153,7 +153,7 @@ describe("a latch", function()
   it("counts a command once that had to be sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
-    local function known(latch) -- the server knows the programs, so each is sent once
+    local function known(latch) -- teaches the server the programs
       assert(latch:set(3))
       assert.equal(2, latch:count_down())
       assert.is_true(latch:delete())
@@ -306,7 +306,7 @@ for _, loop in ipairs(require "spec.support.loops") do
     local code
     loop.spawn(function()
       assert(latch:set(1))
-      for _ = 1, 3 do -- a busy machine may take longer for the reply
+      for _ = 1, 3 do -- on a busy machine the reply may come too late
         code = select(3, latch:wait(1))
         if code == "timeout" then break end
       end

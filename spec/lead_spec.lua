@@ -1,4 +1,4 @@
--- client:lead: terms one after the other, each over before the next can begin.
+-- client:lead: one term after another, each over before the next can begin.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -43,7 +43,7 @@ describe("client:lead", function()
       assert.equal(("%.0f"):format(tokens[i]), term:token_text())
       assert.equal("holdfast.term: chief (over)", tostring(term))
     end
-    assert.is_true(terms[1]:resign()) -- is over already
+    assert.is_true(terms[1]:resign()) -- it is over already
   end)
 
   it("ends with all that the function has entered", function()
@@ -277,7 +277,7 @@ describe("client:lead", function()
     assert.equal(0, world.cli("EXISTS", "chief"))
   end)
 
-  -- client:lead where its first acquire fails with this code, and later ones reach the server.
+  -- Calls client:lead. Its first acquire fails with this code, later ones reach the server.
   local function lead_after(code, message)
     local acquire, tries = driver.lock.acquire, 0
     function driver.lock.acquire(...)
@@ -379,7 +379,7 @@ describe("client:lead", function()
   end)
 end)
 
--- Writes "in" and "out" of each term to a file, with its name, its token and the time.
+-- Writes "in" and "out" for each term to a file, with the leader's name, the token and the time.
 local LEADER = [[
   local sys = require "spec.support.sys"
   local name, file, lease, urls = arg[1], arg[2], tonumber(arg[3]), {}
@@ -433,8 +433,8 @@ describe("leaders of several processes", function()
     return list[#list] or {}
   end
 
-  -- Each term is over before the next begins, and has a higher token than the one before. `killed`
-  -- has no end.
+  -- Asserts that each term is over before the next begins, and has a higher token. Terms of
+  -- `killed` have no end.
   local function check(killed)
     local inside, token = nil, 0
     for _, each in ipairs(terms()) do
@@ -471,7 +471,7 @@ describe("leaders of several processes", function()
       if how == "stopped" then children.a:kill("STOP") else between:tell("stop", "up") end
       eventually(function() return last().name == "b" end)
       if how == "stopped" then
-        children.a:kill("CONT") -- its clock went on: it knows at once
+        children.a:kill("CONT") -- it sees at once that its lease has ended
         eventually(function() return last().name == "a" end)
         assert.equal("out", last().what)
       else
@@ -683,7 +683,7 @@ describe("leaders under ngx_lua", function()
     ]] }
   end)
 
-  after_each(function() -- workers that must end at once leave their places
+  after_each(function() -- workers that end at once leave their places
     front:stop("TERM")
     world.cli("FLUSHALL")
   end)
@@ -701,7 +701,7 @@ describe("leaders under ngx_lua", function()
   it("are one among all workers, and hand over at a reload", function()
     eventually(function() return is_one_of(state(), front:workers()) end)
     eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
-    process.sleep(LEASE + 1) -- a lease is over: it is renewed
+    process.sleep(LEASE + 1) -- after a lease, it was renewed
     local _, inside, terms = state()
     assert.same({ 1, 1 }, { inside, terms })
     local before = front:workers()

@@ -1,4 +1,4 @@
--- on_change of client:lead: what candidates learn of who leads.
+-- on_change of client:lead: how candidates learn who leads.
 
 local cluster = require "spec.support.cluster"
 local holdfast = require "holdfast"
@@ -9,7 +9,7 @@ local world = require("spec.support.world").new()
 
 local PATIENCE = 20
 local LEASE = 3 -- seconds
-local SLOW = 40 -- seconds of a grant lease: rechecks come after the end of each test
+local SLOW = 40 -- seconds of a grant lease; no test is long enough for a recheck
 local CHANNEL = "redisson_lock__channel:{chief}:leader"
 
 before_each(world.open)
@@ -24,8 +24,8 @@ local function eventually(condition, ...)
   return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
 end
 
--- Prints each leader as "sees NAME PID TOKEN SINCE"; leads until its input says otherwise: a file
--- with this name tells it to resign.
+-- Prints each leader as "sees NAME PID TOKEN SINCE". Leads until the file `stop` exists, then
+-- resigns.
 local CANDIDATE = [[
   local holdfast, process = require "holdfast", require "spec.support.process"
   local url, name, grant_lease, stop = arg[1], arg[2], tonumber(arg[3]), arg[4]
@@ -61,7 +61,7 @@ describe("leaders of several processes", function()
 
   local function resign(name) assert(io.open(directory .. "/" .. name, "w")):close() end
 
-  -- What this candidate has seen, in order. → a list of { name, pid, token, since }
+  -- → what this candidate has seen, in order: a list of { name, pid, token, since }
   local function seen(name)
     local list = {}
     for of, pid, token, since in children[name]:output():gmatch("sees (%S+) (%d+) (%d+) (%S+)\n") do
@@ -204,7 +204,7 @@ describe("leaders of several processes", function()
 end)
 
 describe("on_change", function()
-  -- A coroutine or thread of this test would have to wait: a program prints what it sees.
+  -- A separate program, because a coroutine of the test would block it.
   local WATCHER = [[
     local holdfast = require "holdfast"
     local client = holdfast.new { url = arg[1], name = "two", grant_lease = tonumber(arg[2]) }
@@ -380,7 +380,7 @@ for _, loop in ipairs(loops) do
 
     it("tells those that wait by a message, and may wait itself", function()
       local seen, ended = {}, 0
-      local function know(token) -- all that are still there
+      local function know(token) -- whether all remaining candidates know the token
         for _, tokens in pairs(seen) do
           if tokens[#tokens] ~= token then return false end
         end
@@ -402,7 +402,7 @@ for _, loop in ipairs(loops) do
         for i = 2, #tokens do assert.is_true(tokens[i] > tokens[i - 1]) end
       end
       loop.run(function()
-        seen.c = {} -- the first term goes on until the last candidate has come
+        seen.c = {} -- the first term lasts until the last candidate has come
         for i, name in ipairs { "a", "b", "c" } do
           loop.spawn(function() run(name) end)
           assert.is_true(loop.wait_until(function()
@@ -472,7 +472,7 @@ describe("on_change under ngx_lua", function()
       world.cli("FLUSHALL")
     end)
 
-    -- → the leader that both workers see; nil: they do not agree yet
+    -- → the leader that both workers see, or nil if they do not agree yet
     local function leader()
       local body, workers = front:get("/").body, front:workers()
       local first = body:match(workers[1] .. "=(%d+) ")

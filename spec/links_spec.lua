@@ -1,5 +1,5 @@
--- Connections that die without a word, and replies that come late, under every driver: a proxy in
--- front of the server forgets its connections, as a NAT does, or delays what it passes on.
+-- Connections that die silently, and replies that come late, under every driver: a proxy in front
+-- of the server forgets its connections, as a NAT does, or delays the data.
 
 local loops = require "spec.support.loops"
 local nginx = require "spec.support.nginx"
@@ -8,9 +8,9 @@ local proxy = require "spec.chaos.proxy"
 local world = require "spec.support.world".new { tcp = true }
 
 local QUIET = 1.1 -- seconds after which a connection is doubtful
-local PATIENCE = 20 -- seconds: a bound for a machine that does much else, not what it takes
+local PATIENCE = 20 -- seconds, enough for a busy machine
 
--- What each child runs: a driver, the proxy's URL, a directory for its cues, the code.
+-- Each child gets a driver, the proxy's URL, a directory for its cues, and the code.
 local CHILD = [[
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
@@ -62,8 +62,8 @@ end)
 
 after_each(function()
   for _, client in ipairs(world.clients) do client:close() end
-  for _, child in ipairs(world.children) do child:stop() end -- their end has to reach the server
-  between:stop() -- with what the server still has of its connections
+  for _, child in ipairs(world.children) do child:stop() end -- the server must see their end
+  between:stop() -- this also ends the server's connections to it
   world.close()
   process.remove(directory)
 end)
@@ -72,7 +72,7 @@ local function cue(name)
   assert(io.open(directory .. "/" .. name, "w")):close()
 end
 
--- A child for each driver. → { { driver = name, child = process }, ... }
+-- Starts a child for each driver. → { { driver = name, child = process }, ... }
 local function start(command_timeout, code)
   local list = {}
   for i, driver in ipairs(drivers()) do
@@ -83,7 +83,7 @@ local function start(command_timeout, code)
   return list
 end
 
--- What each child has printed for the pattern, under its driver.
+-- → driver → what its child has printed for the pattern
 local function collect(children, pattern)
   local said = {}
   for _, of in ipairs(children) do
@@ -188,7 +188,7 @@ it("a client whose connections have died without a word is closed soon, and leav
   local client = world.client { url = between.url }
   assert(client:lock "left":acquire(0))
   assert.truthy(process.wait_until(function()
-    return #world.cli("KEYS", "holdfast_client:*") == 1 -- over the link that releases at the end
+    return #world.cli("KEYS", "holdfast_client:*") == 1 -- over the link that will release the lock
   end))
   between:tell("forget", "both")
   client:close()
@@ -197,8 +197,8 @@ end)
 
 -- ---- replies that come late ----
 
--- Seconds behind the end of its wait with which the slowest driver's acquire(1) has returned, while
--- each reply is late by this many ms.
+-- → how many seconds after its wait the slowest driver's acquire(1) returns, while each reply is
+-- `late` ms late
 local function overrun(late)
   for _, name in ipairs { "acquire", "close" } do os.remove(directory .. "/" .. name) end
   local children = start(3, [[

@@ -1,4 +1,4 @@
--- A program that has called os.setlocale writes and orders what others must understand as they do.
+-- What programs write or sort for each other does not change when one calls os.setlocale.
 
 local locale = require "spec.support.locale"
 local process = require "spec.support.process"
@@ -65,7 +65,7 @@ local PROGRAM = [==[
   client:close()
 ]==]
 
--- What must stand there in any locale.
+-- The output in any locale.
 local EXPECTED = {
   "id\t1.5", "id\t-0.1", "id\t0.33333333333333", "id\t12345.678", "id\t1e-07", "id\t9007199254740992",
   "id\tprice_1.5", "metrics\tclass=\"\",le=\"0.5\"", "holdfast_wait_seconds_sum{class=\"i\"} 1.5",

@@ -15,7 +15,7 @@ local function pttl(key) return world.cli("PTTL", key) end
 
 local function counter(key) return "redisson_lock_token:{" .. key .. "}" end
 
--- What the call gave, which must be nil, a message and this code.
+-- Asserts that a call has returned nil, a message and this code.
 local function assert_fails(code, ...)
   local result, message, got = ...
   assert.is_nil(result)
@@ -202,11 +202,11 @@ describe("acquire", function()
   it("waits by default for as long as the lock or the client says", function()
     world.hold_as(JAVA, "k")
     local client = world.client { wait = 0.3 }
-    assert(client:ping()) -- the connection takes none of the wait
+    assert(client:ping()) -- now the wait does not include the connecting
     local started = process.now()
     assert_fails("busy", client:lock("k"):acquire())
     assert_fails("busy", client:lock("k", { wait = 0 }):acquire())
-    assert.is_true(process.now() - started < 5) -- otherwise it would be 10 s
+    assert.is_true(process.now() - started < 5) -- the client's default would be 10 s
     world.cli("DEL", "k")
   end)
 
@@ -223,7 +223,7 @@ describe("acquire", function()
   end)
 
   it("takes over when the holder's lease ends", function()
-    local lock = world.client { grant_lease = 20 }:lock("k") -- it rechecks after that
+    local lock = world.client { grant_lease = 20 }:lock("k") -- it rechecks after 20 s
     local started = process.now()
     world.hold_as(JAVA, "k", 150)
     assert(lock:acquire(30))
@@ -1017,7 +1017,7 @@ describe("the end of a handle", function()
   end)
 
   it("leaves no memory behind, nor do its client and the watchdog", function()
-    if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps it
+    if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps freed memory
     local function make(count)
       for i = 1, count do
         local client = holdfast.new(world.server:url())

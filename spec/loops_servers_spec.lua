@@ -1,5 +1,5 @@
 -- Sentinels, clusters and shards in event loops: callers wait in coroutines, while the loop's task
--- follows a master or a slot that moves. All but the shards over TLS.
+-- follows a master or a slot that moves. All but the shards use TLS.
 
 local certificates = require "spec.support.certificates"
 local cluster = require "spec.support.cluster"
@@ -10,12 +10,12 @@ local loops = require "spec.support.loops"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 
-local PATIENCE = 30 -- seconds: a bound for a machine that does much else, not what it takes
+local PATIENCE = 30 -- seconds, enough for a busy machine
 local TICK = 0.01
 
 local made, clients
 
--- Servers that have no port but the one for TLS, and speak TLS to each other.
+-- Options for servers that use only TLS, also with each other.
 local function tls_alone()
   return { cert = made.server.cert, key = made.server.key, ca = made.ca.cert, alone = true }
 end
@@ -28,8 +28,8 @@ local function connect(loop, options)
   return client
 end
 
--- Two callers that wait for the key; `server_of` returns the server of its queue. → the callers in
--- the order in which they held it, filled in later
+-- Starts two callers that wait for the key; `server_of` returns the server of its queue. → the
+-- callers in the order in which they held it, filled in later
 local function line_up(loop, client, key, server_of)
   local order = {}
   for i = 1, 2 do
@@ -46,7 +46,7 @@ local function line_up(loop, client, key, server_of)
   return order
 end
 
--- The two have had it, in their order, and the key is free.
+-- Asserts that the two callers have held the key in their order, and that it is free.
 local function served(loop, order, key, server_of)
   assert.is_true(loop.wait_until(function() return #order == 2 end, PATIENCE))
   assert.same({ 1, 2 }, order)
@@ -73,7 +73,7 @@ end
 
 setup(function()
   made = certificates.make()
-  -- what stays open for good is open
+  -- opens what the loops then keep open
   for _, loop in ipairs(loops) do loop.run(function() loop.sleep(0) end) end
 end)
 
@@ -244,7 +244,7 @@ describe("shards", function()
         assert.is_true(holds[servers[i]]:check())
         assert.is_true(holds[servers[i]]:release())
       end
-      client:close() -- the loop would go on for the lease of what was held on the dead one
+      client:close() -- otherwise the loop would run for the lease of what the dead server held
     end)
   end)
 end)

@@ -1,4 +1,4 @@
--- The API in event loops: callers wait in coroutines, the loop goes on.
+-- The API in event loops: callers wait in coroutines, while the loop continues.
 
 local certificates = require "spec.support.certificates"
 local core = require "holdfast.core"
@@ -63,7 +63,7 @@ describe("an event loop", function()
     assert.matches("^holdfast.client: ", made)
   end)
 
-  -- Operations that were begun again are older than their lock, whose finalizer then runs first.
+  -- The lock is newer than the operations that it uses again, so its finalizer runs first.
   it("may be gone before its operations, and the locks before these", function()
     local server = redis.start()
     local function child_of(code)
@@ -121,7 +121,7 @@ for _, loop in ipairs(loops) do
       return server:cli("ZCOUNT", "holdfast_queue:{" .. key .. "}", "(0", "+inf")
     end
 
-    -- Ticks until is_over(): how late each tick was, in seconds.
+    -- Ticks until is_over(). → how late each tick was, in seconds
     local function tick(is_over)
       local late = {}
       while not is_over() do
@@ -132,7 +132,7 @@ for _, loop in ipairs(loops) do
       return late
     end
 
-    -- How late a tick may be: a busy machine delays those of an idle loop too.
+    -- → how late a tick may be: a busy machine also delays the ticks of an idle loop
     local function allowed()
       local count, late = 0, nil
       run(function()
@@ -144,7 +144,7 @@ for _, loop in ipairs(loops) do
       return 0.005 + 3 * median(late)
     end
 
-    -- attempt() → how late the ticks were. The loop is never on time if the library blocks it.
+    -- attempt() returns how late the ticks were. A loop that the library blocks fails each attempt.
     local function assert_on_time(attempt)
       local most, late
       for _ = 1, 3 do
@@ -328,7 +328,7 @@ for _, loop in ipairs(loops) do
         assert.is_true(wait_until(function()
           return waiters("near") == 1 and waiters("far") == 1
         end))
-        loop.sleep(0.5) -- by then callers that hold and wait are published
+        loop.sleep(0.5) -- by then the callers that hold and wait are published
         assert.same({}, server:cli("KEYS", "holdfast_wait:*"))
         assert.same({}, reader:deadlocks().cycles)
         near:release()
@@ -411,8 +411,8 @@ for _, loop in ipairs(loops) do
       assert.matches("true $", output)
     end)
 
-    -- The client's loop, in which each wait for a descriptor fails while is_broken(), which may
-    -- return the error.
+    -- Returns the client's loop, in which each wait for a descriptor fails while is_broken() is
+    -- true, or is the error.
     local function breaking(is_broken)
       local plain = loop.driver
       if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
@@ -630,8 +630,8 @@ for _, loop in ipairs(loops) do
       assert.same({ "deleted", "a", "deleted" }, { reason, lost.key, lost.code })
     end)
 
-    -- A listener of the client, and a renewed lock `a` that is gone: the client's task finds it.
-    local losing -- a lock that is collected is released, not lost
+    -- Deletes a renewed lock `a` of the client: the client's task finds the loss.
+    local losing -- kept here: a collected lock would be released
 
     local function lose(listening)
       losing = listening:lock("a", { lease = 2, watchdog = true })
@@ -787,7 +787,8 @@ for _, loop in ipairs(loops) do
       end }
       run(function()
         local busy = assert(client:lock("busy"):acquire())
-        -- in the coroutine of a call, in one that the client's task has made
+        -- `acquired` comes in the coroutine of a call, `lost` in one that the client's task has
+        -- made
         for at, key in pairs { acquired = "b", lost = "c" } do
           waiting, waits_at = nil, at
           loop.spawn(function() lose(listening) end)
@@ -800,7 +801,7 @@ for _, loop in ipairs(loops) do
         end
         assert.is_true(wait_until(function() return waiters("busy") == 0 end))
         assert.is_true(busy:release())
-        listening:close() -- also what the first closed coroutine holds
+        listening:close() -- this also frees the lock of the first closed coroutine
       end)
     end)
 
@@ -841,7 +842,7 @@ for _, loop in ipairs(loops) do
     it("a multi-lock is acquired and released in one step each", function()
       run(function()
         local both = client:multi_lock { "e", "f", "g" }
-        assert(both:acquire() and both:release()) -- the server has the programs from here on
+        assert(both:acquire() and both:release()) -- now the server has the programs
         local monitor = server:monitor()
         assert(both:acquire())
         assert.is_true(both:is_held() and both:release())
@@ -948,7 +949,7 @@ for _, loop in ipairs(loops) do
           assert.is_true(is_free("a"))
         end
       end)
-      assert.is_true(least < 0.5, least) -- it looks by itself once a second
+      assert.is_true(least < 0.5, least) -- without a wake-up, it would look once a second
     end)
 
     it("close frees what is held although its task ends with an error", function()
@@ -1009,7 +1010,7 @@ for _, loop in ipairs(loops) do
         local hasty, from = new { command_timeout = 1 }, nil
         run(function()
           assert(hasty:lock("a"):acquire())
-          server:cli("REPLICAOF", "127.0.0.1", 1) -- which refuses the release
+          server:cli("REPLICAOF", "127.0.0.1", 1) -- a replica refuses the release
           loop.spawn(function()
             loop.sleep(0.7)
             server:kill("STOP")
@@ -1153,7 +1154,7 @@ for _, loop in ipairs(loops) do
     end)
 
     it("close outside a loop that has stopped frees what is held", function()
-      if loop.name ~= "copas" then return end -- the others run while a lock is held
+      if loop.name ~= "copas" then return end -- the other loops run while a lock is held
       local held
       run(function() held = assert(client:lock("a", { owner = "me" }):acquire()) end)
       assert.is_true(held:is_held())
@@ -1300,7 +1301,7 @@ for _, loop in ipairs(loops) do
           loop.spawn(function()
             assert(more:acquire(20) and both:acquire(20))
             server:cli("CLIENT", "PAUSE", 300)
-            releasing = coroutine.running() -- not before: the lock is not held then, either
+            releasing = coroutine.running() -- the lock is not held earlier, either
             both:release()
           end)
           assert.is_true(wait_until(function() return releasing and not both:is_held() end))
@@ -1308,7 +1309,7 @@ for _, loop in ipairs(loops) do
           assert.is_true(wait_until(function()
             return is_free("a") and server:cli("HVALS", "b")[1] == "1"
           end))
-          two:close() -- nobody releases the other hold
+          two:close() -- the other hold is not released
         end)
       end)
 
@@ -1370,7 +1371,7 @@ for _, loop in ipairs(loops) do
     end)
 
     it("a lock that is lost before its caller goes on is reported, and is no term of a leader", function()
-      if loop.name ~= "cqueues" then return end -- others go on at once
+      if loop.name ~= "cqueues" then return end -- other loops resume callers at once
       local losses, terms, ended, coming = 0, 0, false, false
       run(function()
         local lease = 0.4
@@ -1383,7 +1384,7 @@ for _, loop in ipairs(loops) do
             ended = true
           end)
           local before = own:stats().acquires
-          for _ = 1, 20 do -- one of them comes between the reply and its caller
+          for _ = 1, 20 do -- one of these runs between the reply and its caller
             loop.spawn(function()
               while not ended do
                 if coming and own:stats().acquires > before then
@@ -1464,7 +1465,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    -- A client whose callers do not go on when they are woken, from hold_back() on, until resume().
+    -- Returns a client whose woken callers do not continue between hold_back() and resume().
     local function late_callers()
       local plain, held_back, fire_now = loop.driver, false, nil
       local function signal()
@@ -1486,8 +1487,9 @@ for _, loop in ipairs(loops) do
       return late
     end
 
-    -- What an acquire returns that is woken when these keys are its own, and goes on when they are
-    -- free again. let_in(): what makes it get them; nil: they are free.
+    -- Acquires, and resumes the caller only when the keys, which it was granted, are free again.
+    -- let_in() makes the keys free for the acquire; without it, they are free already.
+    -- → the message and the code of the acquire
     local function acquire_and_cancel(late, lock, keys, let_in)
       local got, message, code = true, nil, nil
       local function are_free()
@@ -1923,7 +1925,7 @@ for _, loop in ipairs(loops) do
         for i = 1, 16 do assert.equal("busy", codes[i]) end
       end)
 
-      -- They look once a second whether the task works.
+      -- These waits check once a second that the task works.
       it("waits of many seconds end when their time is over", function()
         local holder, codes = holdfast.new { url = server:url(), lease = 60 }, {}
         local a, b = assert(holder:lock("a"):acquire(0)), assert(holder:lock("b"):acquire(0))
@@ -2043,7 +2045,7 @@ describe("the blocking driver", function()
     server:stop()
   end)
 
-  -- Takes the lock in a coroutine, which then stands still.
+  -- Acquires the lock in a coroutine, which then stays suspended.
   local function held_by_coroutine(lock)
     local thread = coroutine.wrap(function()
       assert(lock:acquire(0))
@@ -2054,7 +2056,7 @@ describe("the blocking driver", function()
     return thread
   end
 
-  -- What a wait for it returns, and how long it took.
+  -- → what a wait for the lock returns, and how long it took
   local function wait_for(lock, seconds)
     local from = process.now()
     local got, message, code = lock:acquire(seconds)
@@ -2095,7 +2097,7 @@ describe("the blocking driver", function()
       release()
       assert.equal("got", (wait_for(handle(), 20)))
     end
-    held_by_coroutine(quorum:lock("b", { lease = 1 })) -- it ends by itself
+    held_by_coroutine(quorum:lock("b", { lease = 1 })) -- its lease ends
     assert.equal("got", (wait_for(quorum:lock("b"), 20)))
     held_by_coroutine(quorum:lock("c", { owner = "shared" })) -- another process may release it
     assert.equal("busy", (wait_for(quorum:lock("c"), 1)))
@@ -2108,15 +2110,15 @@ describe("the blocking driver", function()
   end)
 
   it("waits where the lock can still come", function()
-    held_by_coroutine(client:lock("a", { lease = 1 })) -- it ends by itself
+    held_by_coroutine(client:lock("a", { lease = 1 })) -- its lease ends
     assert.equal("got", (wait_for(client:lock("a"), 20)))
     held_by_coroutine(client:lock("b", { owner = "shared" })) -- another process may release it
     assert.equal("busy", (wait_for(client:lock("b"), 1)))
-    local other = holdfast.new(server:url()) -- not this client's
+    local other = holdfast.new(server:url()) -- a different client
     held_by_coroutine(other:lock("c"))
     assert.equal("busy", (wait_for(client:lock("c"), 1)))
     other:close()
-    held_by_coroutine(client:lock("d", { lease = 60, watchdog = false })) -- but not within the wait
+    held_by_coroutine(client:lock("d", { lease = 60, watchdog = false })) -- longer than the wait
     assert.equal("deadlock", (wait_for(client:lock("d"), 5)))
   end)
 end)

@@ -1,7 +1,7 @@
--- What the command does before a lease ends, by a clock that the test moves: no server, no process
--- and no sleep. `run` and `lead` end a job that ignores TERM, `hold` ends itself.
+-- What the command does before a lease ends, with a clock that the test moves: no server, process
+-- or sleep. `run` and `lead` end a job that ignores TERM, `hold` ends itself.
 
-local DRAWS = tonumber(os.getenv "HOLDFAST_MARGINS" or 10) -- of each test
+local DRAWS = tonumber(os.getenv "HOLDFAST_MARGINS" or 10) -- in each test
 local EXACT = 1e-6
 local LOOK = 0.002 -- the shortest time between two looks at a job
 
@@ -12,11 +12,11 @@ local lock = {} -- renewed_until: when renewals end; lost_at: when it is deleted
 
 local core = setmetatable({ now = function() return now end }, { __index = require "holdfast.core" })
 
--- The job runs until KILL. A wait ends as late as the machine lets it.
+-- A job that runs until KILL. Each wait ends late by late().
 local process = setmetatable({
   wait = function(seconds)
     assert.is_true(seconds >= 0, "a wait until before now")
-    now = now + math.max(seconds, 1e-9) + late() -- as a clock of nanoseconds
+    now = now + math.max(seconds, 1e-9) + late() -- the clock counts nanoseconds
   end,
   kill = function(_, name)
     kills[name] = kills[name] or now
@@ -33,7 +33,7 @@ local process = setmetatable({
   uncatch = function() end,
 }, { __index = require "holdfast.process" })
 
--- A lease of which the drift has been taken off, renewed after each third.
+-- Returns the end of a lease, less the drift.
 local function term(from, lease)
   return from + lease - math.min(lease / 100 + 0.002, lease / 4)
 end
@@ -70,7 +70,7 @@ end
 
 local job = load_with({ ["holdfast.core"] = core, ["holdfast.process"] = process }, "holdfast.command.job")
 
--- As `holdfast run`: a job, then the rest of --min-hold. → the job's result
+-- Runs a job, then waits for the rest of --min-hold, as `holdfast run` does. → the job's result
 local function run_job(with)
   local result = job.run(lock, with)
   job.stay(lock, with, result)
@@ -86,7 +86,7 @@ local function random()
   return seed / 2147483647
 end
 
--- From `low` to `high`; about as many of each order of magnitude.
+-- Returns a number from `low` to `high`; all orders of magnitude are equally likely.
 local function draw(low, high)
   return low * (high / low) ^ random()
 end
@@ -99,7 +99,7 @@ local function begin(number)
   lock.renewed_until, lock.lost_at = random() * 2 * lock.lease, nil
 end
 
--- How long before the end of a lease KILL is sent: docs/reference/command.md.
+-- → how long before the end of a lease KILL is sent, as in docs/reference/command.md
 local function margin(lease)
   return math.max(0.01, math.min(lease / 50, 0.1))
 end
@@ -125,7 +125,7 @@ local function each(check)
   end
 end
 
--- `holdfast hold` with this lock; → when it exits
+-- Runs `holdfast hold` with the lock. → when it exits
 local function run_hold()
   local held = { locks = {}, group = lock, lost = lock.lost }
   function held.acquire() return true end
@@ -146,7 +146,7 @@ local function run_hold()
   return now
 end
 
--- `holdfast wait` of this many seconds, for a lock that is held until then.
+-- Runs `holdfast wait` for so many seconds, for a lock that is held until `held_until`.
 -- → the exit code, when it exits, the pauses between its looks
 local function run_wait(seconds, held_until)
   local pauses, verb, given = {}, require "holdfast.command.verb", { wait = seconds, quiet = true }

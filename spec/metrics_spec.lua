@@ -1,5 +1,5 @@
--- What a client shows of its work: counters and histograms by class, OpenMetrics text, events, and
--- how long it waited.
+-- What a client reports about its work: counters and histograms by class, OpenMetrics text, events,
+-- and how long it waited.
 
 local events = require "holdfast.events"
 local holdfast = require "holdfast"
@@ -8,7 +8,7 @@ local redis = require "spec.support.redis"
 
 local PATIENCE = 10
 
--- Prometheus's own parser of OpenMetrics, which refuses what is not; prints each sample.
+-- Prometheus's own parser, which refuses text that is not OpenMetrics; prints each sample.
 local PARSER = [[
 import sys
 from prometheus_client.openmetrics.parser import text_fd_to_metric_families
@@ -18,7 +18,7 @@ for family in text_fd_to_metric_families(open(sys.argv[1])):
         print("%s{%s} %s" % (sample.name, labels, sample.value))
 ]]
 
--- → the parser, which has ended, its exit code
+-- → the process of the parser, which has ended, its exit code
 local function parse(text)
   local path = process.directory() .. "/metrics"
   local file = assert(io.open(path, "w"))
@@ -198,17 +198,17 @@ describe("a client's work", function()
       assert.is_true(lock:check())
       assert.is_true(lock:release())
       assert.equal(3, class_of("orders").round_trips.count)
-      -- and errors
+      -- the client also counts replies that are errors
       assert.is_true(client:stats().round_trips >= 3 + class_of("jobs").round_trips.count)
     end)
 
     it("measures how long a server took, not how long a caller waited", function()
       assert(client:ping())
-      server:cli("CLIENT", "PAUSE", 1000) -- less than the client waits before it asks again
+      server:cli("CLIENT", "PAUSE", 1000) -- the client asks again later than this
       assert(client:lock("a"):acquire()):release()
       local jobs = class_of("jobs").round_trips
       assert.is_true(jobs.sum > 0.3, jobs.sum)
-      assert.is_true(jobs[11] < jobs.count) -- up to 0.25 s
+      assert.is_true(jobs[11] < jobs.count) -- the bucket up to 0.25 s
     end)
 
     it("counts renewals and late ones", function()
@@ -597,7 +597,7 @@ describe("a client's work", function()
         for _ = 1, 5 do collectgarbage() end
         local count = 0
         for _ in pairs(left) do count = count + 1 end
-        print("left", count < 15) -- a stale slot of the stack may keep those of the last client
+        print("left", count < 15) -- a stale slot of the stack may keep the last client's
       ]], args = { server:url() } }
       assert.same({ "exit", 0 }, { program:wait(PATIENCE) })
       assert.matches("left\ttrue\n$", program:output())

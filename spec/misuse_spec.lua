@@ -14,7 +14,7 @@ before_each(function()
 end)
 after_each(world.close)
 
--- The misuse in `fn` raises an error that points to a line of `fn` and has all of the patterns.
+-- Asserts that `fn` raises an error at one of its lines, and that all patterns match the message.
 local function raises(fn, ...)
   local ok, message = pcall(fn)
   assert.is_false(ok, "nothing was raised")
@@ -386,7 +386,7 @@ describe("holdfast.new", function()
     raises(function()
       local _ = holdfast.new("redis://h", "tcp")
     end, "holdfast%.new", "options", "table")
-    assert.is_truthy(holdfast.new(("redis://g"):gsub("g", "h"))) -- which gives a count too
+    assert.is_truthy(holdfast.new(("redis://g"):gsub("g", "h"))) -- gsub also returns a count
     raises(function()
       local _ = holdfast.new("redis://h", 6379)
     end, "holdfast%.new", "put the port in the URL")
@@ -612,7 +612,7 @@ describe("what was collected", function()
           function() tostring(client) end,
         }
         local function last() for _, call in ipairs(calls) do pcall(call) end print "last" end
-        -- what is marked first is finalized last
+        -- the object that gets its finalizer first is finalized last
         if newproxy then
           keep = newproxy(true)
           getmetatable(keep).__gc = last
@@ -954,7 +954,7 @@ end)
 
 -- ---- every call with everything that it must not get ----
 
-local WRONG = io.stdout -- no argument and no option of holdfast can be this
+local WRONG = io.stdout -- never valid as an argument or an option of holdfast
 
 local KEY = { "key", "k", "a string of 1 to 1048576 bytes" }
 local RESOURCE = { "resource", "k", KEY[3] }
@@ -968,14 +968,14 @@ local function call_back(given) -- a leader resigns
   if type(given) == "table" then given:resign() end
 end
 local FN = { "fn", call_back, "a function" }
-local HELD = { "lock", nil, "a lock or a term" } -- with a good one from case to case
+local HELD = { "lock", nil, "a lock or a term" } -- each case has its own valid one
 local PART = "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
 
 local PERIOD = { "period", 1, "a number of seconds from 0.1 to 1e9" }
 
 local MADE, RUN = { KEY, OPTIONS }, { KEY, OPTIONS, FN }
 
--- kind of handle → method → its arguments: what messages call it, a good one, what it must be
+-- kind of handle → method → its arguments: the name in messages, a valid one, what it must be
 local ARGUMENTS = {
   client = {
     lock = MADE, mutex = MADE, fair_lock = MADE, read_write_lock = MADE, semaphore = MADE,
@@ -1014,13 +1014,13 @@ local function named(names)
   return all
 end
 
--- The options of each call that has some, by their names.
+-- call → option, for each call with options
 local KNOWN = {
   ["client:lock"] = options_of "lock",
   ["client:mutex"] = options_of "lock",
   ["client:fair_lock"] = options_of "read_write_lock",
   ["client:read_write_lock"] = options_of "read_write_lock",
-  ["client:multi_lock"] = options_of "read_write_lock", -- and an owner
+  ["client:multi_lock"] = options_of "read_write_lock", -- these include `owner`
   ["client:semaphore"] = options_of "semaphore",
   ["client:plain_semaphore"] = options_of "plain_semaphore",
   ["client:latch"] = options_of "latch",
@@ -1049,7 +1049,8 @@ local KNOWN = {
 
 local function plain(text) return (text:gsub("%p", "%%%0")) end
 
--- The call raises an error at the line of its caller that begins with this text.
+-- Asserts that the call raises an error at its caller's line, and that the message begins with
+-- `text`.
 local function says(text, call, ...)
   local arguments, count = { ... }, select("#", ...)
   raises(function() local _ = call(unpack(arguments, 1, count)) end, "^" .. plain(text))
@@ -1059,7 +1060,7 @@ local function not_wrong(what, name, must)
   return ("%s: %s must be %s, not a userdata"):format(what, name, must)
 end
 
--- `make(options)` → the call and its arguments with these options
+-- `make(options)` returns the call and its arguments with these options.
 local function rejects_options(what, make)
   says(what .. ': unknown option "leese"', make { leese = 1 })
   for name, check in pairs(KNOWN[what]) do
@@ -1084,7 +1085,7 @@ local function make_handles()
   HELD[2] = lock
 end
 
--- f(kind, handle, name, method)
+-- Calls f(kind, handle, name, method) for each method.
 local function each_method(f)
   for kind in pairs(ARGUMENTS) do
     local handle = handles[kind]
@@ -1094,7 +1095,7 @@ local function each_method(f)
   end
 end
 
--- A loss that the next call reports, unless it raises for its caller.
+-- Causes a loss that the next call reports, unless this raises an error for its caller.
 local function lose()
   losses = 0
   local lost = client:lock("lost", { on_lost = function() losses = losses + 1 end })
@@ -1138,7 +1139,7 @@ describe("at the line of its caller", function()
     lose()
     each_method(function(kind, handle, name, method)
       local what, arguments = kind .. ":" .. name, ARGUMENTS[kind][name] or {}
-      local count = debug.getinfo(method, "u").nparams -- of itself too; not in Lua 5.1
+      local count = debug.getinfo(method, "u").nparams -- counts self; nil in Lua 5.1
       assert.equal(count or #arguments + 1, #arguments + 1, what)
       local before = { handle }
       for _, argument in ipairs(arguments) do
@@ -1316,7 +1317,7 @@ describe("at the line of its caller", function()
     assert.equal(0, select("#", holdfast.capture()))
   end)
 
-  -- The calls of a client that have this option, with these options.
+  -- Makes each call of a client that has the option `option`, with `options`.
   local function each_with(option, one, options, text, ...)
     for method, arguments in pairs(ARGUMENTS.client) do
       local what = "client:" .. method
@@ -1481,7 +1482,7 @@ local WAITS = { { 0, 0.0001, huge }, { -0.0001 } }
 local CLASS = { { "", text(63), " ~" }, { text(64), "\31", "\127" } }
 local ANY = { { -huge, 0, huge }, { nan } }
 
--- call → option → values that are just good, values that are just not
+-- call → option → values at the bounds, values just outside
 local OPTION_BOUNDS = {
   ["holdfast.new"] = {
     lease = LEASE, wait = WAITS, token_ttl = TOKEN_TTL, class = CLASS,
@@ -1518,7 +1519,7 @@ local OPTION_BOUNDS = {
 }
 
 describe("what has bounds", function()
-  -- `try(value)` → whether the value is taken
+  -- `try(value)` returns whether the value is accepted.
   local function check(what, bounds, try)
     for i, values in ipairs(bounds) do
       for _, value in ipairs(values) do
@@ -1559,7 +1560,7 @@ describe("what has bounds", function()
       ["client:idempotent"] = function(options) assert(client:idempotent("i", options, call_back)) end,
       ["client:one_by_one"] = function(options) client:one_by_one(options) end,
       ["client:fence"] = function(options) client:fence("f", options) end,
-      ["holdfast.idempotent_request"] = function(options) -- which are checked before the place
+      ["holdfast.idempotent_request"] = function(options) -- its options are checked first
         local _, message = pcall(holdfast.idempotent_request, options)
         assert.matches("works only under ngx_lua", message)
       end,
@@ -1619,7 +1620,7 @@ describe("what has bounds", function()
   end)
 end)
 
--- They answer from what the handle is, and reach neither the server nor the holds.
+-- These methods need only the handle, neither the server nor the holds.
 local SILENT = {
   client = named [[lock mutex fair_lock read_write_lock multi_lock semaphore plain_semaphore latch
     fence one_by_one watchdog]],

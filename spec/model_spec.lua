@@ -1,7 +1,7 @@
--- Random calls on handles and multi locks that are used again, over two clients, with pairs of
--- options and losses on purpose, against a small model of the API: what each call returns, what
--- each handle knows afterwards, and what stands on the server. HOLDFAST_MODEL_SEEDS sets how many
--- sequences are run: a fourth each with any options, kept locks, shared owners, and multi locks.
+-- Compares random calls with a small model of the API: what each call returns, what each handle
+-- knows afterwards, and what the server contains. The handles and multi locks of two clients are
+-- used again and again, with pairs of options and deliberate losses. HOLDFAST_MODEL_SEEDS sets the
+-- number of sequences: a quarter each with any options, kept locks, shared owners, and multi locks.
 
 local holdfast = require "holdfast"
 local core = require "holdfast.core"
@@ -19,7 +19,7 @@ local LENGTH = 40
 local LEASES = { 200, 400, 800 } -- seconds, so far apart that no delay makes one look like another
 local SLACK = 90 -- seconds that a sequence may take, and the drift of a lease
 local KEEP, GRANT = 60, 150 -- longer than a sequence takes, and shorter than all leases
-local LEASE, TAKEN = 300, 600 -- of the clients; of somebody else
+local LEASE, TAKEN = 300, 600 -- of the clients; of another program
 local SOMEBODY = "5f0c0f9e-3b5d-4d6e-9a59-6f0a3c1d2e4b:1" -- an owner of Redisson
 
 describe("what a lock says", function()
@@ -44,7 +44,7 @@ describe("what a lock says", function()
     return options.watchdog
   end
 
-  -- `theme`: what a sequence has most of: 1 kept locks, 2 shared owners, 0 neither
+  -- `theme`: what most locks of a sequence are: 1 kept, 2 with a shared owner, 0 neither
   local function random_options(random, theme)
     local function one_of(...) return (select(random(select("#", ...)), ...)) end
     local options = { lease = one_of(nil, nil, LEASES[random(3)], LEASES[random(3)]),
@@ -80,7 +80,7 @@ describe("what a lock says", function()
     return self
   end
 
-  -- `lock`: nil: a new one
+  -- Without `lock`, adds a new one.
   function Run:add(client, key, options, lock)
     local known = { lease = options.lease or LEASE }
     for _, name in ipairs { "fencing", "max_hold", "async_release", "keep", "owner" } do
@@ -110,7 +110,7 @@ describe("what a lock says", function()
     self:note("%s: %s of %d", multi.name, multi.is_one_step and "one step" or "in order", #handles)
   end
 
-  -- One over keys, one over locks of both clients, and handles beside them.
+  -- Adds a multi lock over keys, one over locks of both clients, and single handles.
   function Run:add_multis()
     local keys, handles, by_key = {}, {}, {}
     for i = 1, 3 do keys[i] = ("%d:%d"):format(self.seed, i) end
@@ -141,12 +141,12 @@ describe("what a lock says", function()
     return result and true
   end
 
-  -- The lease of `handle` on the server and here.
+  -- Returns whether a lease is `want`, or less by the time of the sequence.
   local function is_near(got, want)
     return got and want and got <= want and got > want - SLACK
   end
 
-  -- renewed: the lease after a renewal that may have come by now
+  -- `renewed`: the lease if a renewal has already come
   function Run:compare_ttl(what, got, want, renewed)
     if not (is_near(got, want) or is_near(got, renewed)) then self:expect(what, got, "about " .. want) end
   end
@@ -157,7 +157,7 @@ describe("what a lock says", function()
     if not draw then return end
     if not draw.token then
       local highest = self.highest[one.key] or 0
-      -- a token that a rolled back acquire had was never seen
+      -- the token of an acquire that was rolled back was never seen
       local before = draw.behind and (draw.behind.token or 0) or highest
       self:expect("that the token of " .. one.name .. " is higher than those before", token > before,
         true)
@@ -170,7 +170,7 @@ describe("what a lock says", function()
     local held, holds, ttl, draw, lost = self.model:view(one)
     local lock, name = one.lock, one.name
     self:expect(name .. ":is_held()", lock:is_held(), held)
-    -- the reply to a release that nobody awaits may come over the renewer's link
+    -- the renewer's link may bring the reply to an asynchronous release
     for _ = 1, 1000 do
       if lock:holds() == holds then break end
       process.sleep(0.001)
@@ -210,7 +210,7 @@ describe("what a lock says", function()
 
   function calls.release(self, one)
     local released = outcome(one.lock:release())
-    -- the reply of a ping comes behind that of a release
+    -- the reply to a ping comes after the reply to a release
     if one.options.async_release then assert(clients[one.client]:ping()) end
     return released, self.model:release(one)
   end
@@ -228,7 +228,7 @@ describe("what a lock says", function()
     return outcome(one.lock:is_locked()), self.model.server[one.key] ~= nil
   end
 
-  -- The client asks for its other owner's hold in the background; a check comes behind that.
+  -- The client asks for its other owner's hold in the background; a check is answered after that.
   function calls.force_release(self, one)
     local got, want = outcome(one.lock:force_release()), self.model:force_release(one)
     for _, other in ipairs(self.handles) do
@@ -262,12 +262,12 @@ describe("what a lock says", function()
 
   local multi_calls = {}
 
-  -- The reply of a ping comes behind that of a release.
+  -- The reply to a ping comes after the reply to a release.
   local function ping_all()
     for _, client in ipairs(clients) do assert(client:ping()) end
   end
 
-  -- Calls acquire(), and act(i) when i locks have been acquired in it.
+  -- Calls acquire(), and act(i) when this has acquired i locks.
   local function watched(acquire, act)
     local plain, count = driver.lock.acquire, 0
     driver.lock.acquire = function(...)
@@ -281,7 +281,7 @@ describe("what a lock says", function()
     return result
   end
 
-  -- One of the handles that are acquired already may be lost meanwhile.
+  -- One of the handles that are already acquired may be lost during the call.
   function multi_calls.acquire(self, multi)
     local after, harm = self.random(2 * #multi.handles), self.random(2) == 1 and "delete" or "take"
     local victim = multi.handles[self.random(math.min(after, #multi.handles))]
@@ -354,7 +354,7 @@ describe("what a lock says", function()
     for _, one in ipairs(self.handles) do
       store:call("DEL", one.key)
       repeat until not one.lock:release()
-      one.lock:force_release() -- ends an idle one
+      one.lock:force_release() -- frees an idle lock
     end
   end
 
@@ -362,8 +362,8 @@ describe("what a lock says", function()
     for seed = FIRST, FIRST + SEEDS - 1 do run(seed) end
   end)
 
-  -- Takes `count` locks of both clients, of which the last one is taken. → the waits that the locks
-  -- were given, and how long the first ones took before each
+  -- Acquires `count` locks of both clients, of which the last one is taken. → the wait of each
+  -- lock, and the time before it
   local function waits_of(count, wait)
     local plain, locks, given, spent, first = driver.lock.acquire, {}, {}, {}, nil
     for i = 1, count do locks[i] = clients[i % 2 + 1]:lock(("wait:%d:%d"):format(count, i)) end

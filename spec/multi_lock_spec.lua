@@ -1,5 +1,5 @@
--- A multi lock that collects its locks one after the other: the order, the time that it may take,
--- and what becomes of those that it has when it cannot have all.
+-- A multi lock that acquires its locks one after another: the order, the time that this may take,
+-- and what happens to the acquired locks when it cannot get all.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -15,7 +15,7 @@ describe("a multi lock", function()
     table.sort(servers, function(a, b)
       return a:cli("INFO", "server"):match "run_id:(%x+)" < b:cli("INFO", "server"):match "run_id:(%x+)"
     end)
-    one, two = servers[1], servers[2] -- the order of their keys
+    one, two = servers[1], servers[2] -- ordered by their keys
   end)
   teardown(function()
     one:stop()
@@ -36,7 +36,7 @@ describe("a multi lock", function()
     return clients[#clients]
   end
 
-  -- Takes the lock from elsewhere; its lease ends by itself.
+  -- Takes the lock with another client, until its lease ends.
   local function occupy(server, key, lease)
     return assert(connect(server:url()):lock(key, { lease = lease }):acquire(0))
   end
@@ -119,7 +119,7 @@ describe("a multi lock", function()
       local function fail() error "this loop does not run" end
       local loop = { check = function() return nil, "outside the loop" end,
         spawn = fail, watch = fail, signal = fail }
-      if not compat.yields_in_pcall then return end -- nor has it event loops
+      if not compat.yields_in_pcall then return end -- this Lua has no event loops, either
       local far = connect { url = one:url(), driver = loop }
       local both = holdfast.multi_lock { connect(one:url()):lock "a", far:lock "b" }
       local fine, message = pcall(both.acquire, both, 0)
@@ -176,7 +176,7 @@ describe("a multi lock", function()
       end
     end)
 
-    -- Deletes "a" as soon as it is twice `all`'s, or once.
+    -- Deletes "a" as soon as `all` holds it `times` times.
     local function acquire_meanwhile_deleted(all, times)
       local deleter = process.lua {
         code = [[
@@ -333,7 +333,7 @@ describe("a multi lock", function()
   end)
 
   describe("over several servers", function()
-    -- → how many locks it gets at each server before one keeps it out
+    -- → how many locks it acquires on each server before one is busy
     local function tried(first_url, second_url, turned)
       local first, second = connect(first_url), connect(second_url)
       local locks = { first:lock("stock"), second:lock("stock") }

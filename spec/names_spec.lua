@@ -1,4 +1,4 @@
--- Who a client is: published on the servers while it holds or waits, and shown by lock:info.
+-- A client publishes its name on the servers while it holds or waits, and lock:info shows it.
 
 local holder = require "holdfast.holder"
 local holdfast = require "holdfast"
@@ -35,9 +35,9 @@ describe("a client's name", function()
 
   local function names() return #server:cli("KEYS", "holdfast_client:*") end
 
-  -- A holder that has published who it is, and how a message names it.
-  local kept -- a handle that is collected lets go
+  local kept -- handles, because a collected one lets go of its lock
 
+  -- Acquires, and waits until the name is published. → how a message names the holder
   local function hold(lock)
     kept[#kept + 1] = assert(lock:acquire())
     published(lock)
@@ -94,7 +94,7 @@ describe("a client's name", function()
     assert.matches("billing%) for %d+ m?s, up to %d+ s more unless renewed; ", (holder.describe(lock, message, 0)))
     server:cli("PEXPIRE", "k", 60000)
     assert.matches("billing%) for %d+ m?s, renewed; waited 1 ms$", (holder.describe(lock, message, 0.001)))
-    -- it has come during the wait, so the lease that is known is another one's
+    -- this holder has come during the wait, so the known lease is an earlier holder's
     assert.matches("billing%) for %d+ m?s, up to %d+ s more", (holder.describe(lock, message, 3600)))
     server:cli("DEL", "redisson_lock_token:{k}")
     assert.matches("billing%) for up to %d+ s more unless renewed; ", (holder.describe(lock, message, 0)))
@@ -117,7 +117,7 @@ describe("a client's name", function()
     local heeded = waiter:lock("k", { on_event = function(event) events[#events + 1] = event end })
     kept = {}
     hold(client:lock("k"))
-    assert.is_nil(waiter:lock("k"):acquire(0.01)) -- without a listener
+    assert.is_nil(waiter:lock("k"):acquire(0.01)) -- too short to start a listener
     assert.is_nil(heeded:try_acquire())
     assert.is_nil(heeded:acquire(0.01))
     assert.is_nil(heeded:try_acquire())
@@ -211,7 +211,7 @@ describe("a client's name", function()
     lock:release()
   end)
 
-  -- The server has closed the connection over which the name was published, and the client knows.
+  -- The server closes the connection over which the name was published, and the client knows.
   local function disconnect()
     server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, PATIENCE))
@@ -249,7 +249,7 @@ describe("a client's name", function()
     away:stop()
     local from = sys.now()
     far:close()
-    assert.is_true(sys.now() - from < 3) -- a command would be waited for that long
+    assert.is_true(sys.now() - from < 3) -- the timeout of a command
   end)
 
   it("costs a free cycle no command", function()

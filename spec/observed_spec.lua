@@ -1,4 +1,4 @@
--- What the status page and `holdfast top` make of what they see, without a server.
+-- How the status page and `holdfast top` interpret the keys; tested without a server.
 
 local observed = require "holdfast.observed"
 local sorted = require "holdfast.sorted"
@@ -9,7 +9,7 @@ describe("for how long a lock has been held, by the server's clock", function()
   local CLOCK, UUID = 1790000060, "2d0c6c3e-6f6a-8a53-9c2b-7b1f0e4f9a10"
   local JAVA = "2d0c6c3e-6f6a-4a53-9c2b-7b1f0e4f9a10:1"
 
-  -- token: in seconds
+  -- `token` is in seconds.
   local function held_for(owner, token, more)
     local info = { owner = owner, token = token and token * 1e6, clock = CLOCK }
     for name, value in pairs(more or {}) do info[name] = value end
@@ -18,9 +18,9 @@ describe("for how long a lock has been held, by the server's clock", function()
 
   it("follows from the holder's token", function()
     assert.equal(60, held_for(UUID .. ":1", CLOCK - 60))
-    assert.equal(0, held_for(UUID .. ":1", CLOCK + 0.000008)) -- it was rounded up
+    assert.equal(0, held_for(UUID .. ":1", CLOCK + 0.000008)) -- the token was rounded up
     assert.near(60, held_for(UUID .. ":1.2", CLOCK - 60 + 0.000001, { in_quorum = true }), 0.001)
-    assert.near(60, held_for(UUID .. ":01", CLOCK - 60 + 0.25), 0.001) -- the last one of a range
+    assert.near(60, held_for(UUID .. ":01", CLOCK - 60 + 0.25), 0.001) -- the last token of a range
     assert.equal(60, held_for(UUID .. ":1:write", CLOCK - 60, { readers = 0 }))
   end)
 
@@ -32,7 +32,7 @@ describe("for how long a lock has been held, by the server's clock", function()
     assert.is_nil(held_for(UUID .. ":1", CLOCK - 60 + 0.000001)) -- Redisson has counted on
     assert.is_nil(held_for(JAVA, CLOCK - 60))
     assert.is_nil(held_for("them", CLOCK - 60))
-    assert.is_nil(held_for(UUID .. ":1", CLOCK - 60, { readers = 1 })) -- it is the last writer's
+    assert.is_nil(held_for(UUID .. ":1", CLOCK - 60, { readers = 1 })) -- the last writer's token
   end)
 
   it("is for how long a place has been taken, or longer for a waiter in front", function()

@@ -1,4 +1,4 @@
--- client:once on a real server, whose clock some of these move.
+-- client:once on a real server; some of these specs move its clock.
 
 local driver = require "holdfast.driver"
 local holdfast = require "holdfast"
@@ -32,18 +32,18 @@ describe("client:once", function()
 
   local function nothing() end
 
-  -- → "ran", or the code
+  -- → what `fn` returned, or the code
   local function outcome(client, opts, fn)
     fn = fn or function() return "ran" end
     local result, message, code = client:once("job", PERIOD, opts or {}, fn)
     return result or code, message
   end
 
-  -- `fires` fires of a schedule that `hosts` hosts share, whose clocks are off by up to `off`
-  -- seconds, and of which some are missing at each fire. The fires are on whole minutes of the
-  -- server's clock, where windows that begin by the clock would have their edges.
-  -- → the list of { fire, from, to } of the runs: before and after each of them by the server's
-  -- clock, counted from any time
+  -- Plays `fires` fires of a schedule that `hosts` hosts share. Their clocks are wrong by up to
+  -- `off` seconds, and some hosts miss a fire. The fires are at whole minutes of the server's
+  -- clock, where windows by the clock would begin.
+  -- → the list of the runs, each with `fire`, and `from` and `to`, the server's time before and
+  -- after the run
   local function simulate(hosts, fires, off)
     local clients, comes, runs = {}, {}, {}
     local first = PERIOD - os.time() % PERIOD
@@ -177,7 +177,7 @@ describe("client:once", function()
   end)
 
   describe("whose run goes on", function()
-    -- The lease is longer than the clock is moved.
+    -- The clock moves by less than the lease.
     local function while_it_runs(fn)
       assert.equal("ran", (outcome(world.client { lease = 600 }, {}, function()
         fn()
@@ -299,7 +299,7 @@ describe("client:once", function()
       world.cli("REPLICAOF", "127.0.0.1", "1")
       world.program {
         code = [[
-          require("spec.support.process").sleep(0.3) -- until a record was refused
+          require("spec.support.process").sleep(0.3) -- by then a record was refused
           os.execute("redis-cli -s " .. arg[1] .. " REPLICAOF NO ONE >/dev/null")
         ]],
         args = { world.server.path },
@@ -310,8 +310,8 @@ describe("client:once", function()
     assert.equal("duplicate", outcome(other, { retry = true }))
   end)
 
-  -- Calls after(state) when the server has run a command with this state. What it returns is the
-  -- reply; nil: the server's.
+  -- Calls after(state) when the server has run a command with this state. What after() returns, if
+  -- anything, replaces the reply.
   local function after_command(after)
     local once = driver.lock.once
     finally(function() driver.lock.once = once end)

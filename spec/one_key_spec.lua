@@ -1,4 +1,4 @@
--- Each kind of lock on a key that another kind has: what docs/reference/api/errors.md documents.
+-- Each kind of lock on a key that another kind uses, as docs/reference/api/errors.md describes.
 
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
@@ -67,8 +67,7 @@ end, function(client) return client:latch(KEY):wait(0) end)
 
 -- ---- what one gets where the other has the key ----
 
--- What the kinds are on the server: the rows and columns of the table in
--- docs/reference/api/errors.md.
+-- What the kinds are on the server: the rows and columns of the table in errors.md.
 local LAYOUT = {
   ["lock"] = "lock", ["fair lock"] = "lock", ["locks at once"] = "lock", ["mutex"] = "mutex",
   ["read lock"] = "read/write lock", ["write lock"] = "read/write lock",
@@ -86,7 +85,7 @@ local function expected(holder, asker)
   return has == "number" and asks == "mutex" and "busy" or "conflict"
 end
 
--- Readers share their lock; the server cannot distinguish the numbers.
+-- Readers share their lock, and the server cannot distinguish kinds that are numbers.
 local function is_shared(holder, asker)
   return holder == "read lock" and asker == "read lock"
     or LAYOUT[holder] == "number" and LAYOUT[asker] == "number"

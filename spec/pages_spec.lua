@@ -1,5 +1,5 @@
--- The tables of the documents have what the code has, and nothing else: options, error codes,
--- counters, exit codes, environment variables. The code is asked itself.
+-- The tables of the documents list exactly what the code has: options, error codes, counters, exit
+-- codes, environment variables. The tests get these from the code.
 
 local compat = require "holdfast.compat"
 local exits = require "holdfast.command.exits"
@@ -26,7 +26,7 @@ local function rows_below(path, heading)
   return rows
 end
 
--- The names in the first cells, as `name`.
+-- Returns each `name` in the first cells.
 local function documented(path, heading)
   local names = {}
   for _, cells in ipairs(rows_below(path, heading)) do
@@ -45,7 +45,7 @@ local function sorted(set, but)
   return names
 end
 
--- → the options that a call knows, by the function that its messages name
+-- → the options that the call checks for, by the function's name in messages
 local function known_by(call)
   local known, original = {}, options.table
   options.table = function(given, names, what, level) -- luacheck: ignore 122
@@ -63,7 +63,7 @@ describe("the tables of the documents", function()
   setup(function() client = holdfast.new() end)
   teardown(function() client:close() end)
 
-  -- The options of a lock without `owner` and `keep`; those in `more` are documented elsewhere.
+  -- A lock's options without `owner` and `keep`; those in `more` are documented elsewhere.
   local function of_lock(what, call, more)
     return { "docs/reference/api/lock.md", "Lock options", what, call, more or {}, { "owner", "keep" } }
   end
@@ -131,7 +131,7 @@ describe("the tables of the documents", function()
     end)
   end
 
-  -- Those of a few words have no table.
+  -- Options that the text of a page lists, without a table.
   local in_prose = {
     { "docs/reference/api/one_by_one.md", "`one_by_one:execute(type, id, [options,] fn, ...)`", "one_by_one:execute",
       function() client:one_by_one():execute("a", "b", {}, 1) end },
@@ -178,7 +178,7 @@ describe("the tables of the documents", function()
       documented("docs/reference/connect.md", "The settings file"))
   end)
 
-  -- → the names in a list of texts in C
+  -- → the names in a list of strings in C
   local function names_in(path, list)
     local names = {}
     for name in pages.read(path):match(list .. "%[%] = (%b{})"):gmatch('"([%w_]+)"') do
@@ -227,7 +227,7 @@ describe("the tables of the documents", function()
         end
       end
     end
-    local actual, shown = { ["holdfast_dropped_series counter: "] = true }, {} -- of holdfast.metrics alone
+    local actual, shown = { ["holdfast_dropped_series counter: "] = true }, {} -- only holdfast.metrics has it
     for of, names in pairs(labels) do actual[of .. ": " .. table.concat(sorted(names), " ")] = true end
     for _, cells in ipairs(rows_below("docs/reference/api/metrics.md", "`client:metrics()`")) do
       local names = {}
@@ -266,7 +266,7 @@ describe("the tables of the documents", function()
 end)
 
 describe("the pictures of the documents", function()
-  -- The frames of an animation: → { { at = seconds, seconds = for which it stays, text }, … }
+  -- → the frames of an animation: { { at = its start, seconds = its duration, text }, … }
   local function frames_of(name)
     local file = assert(io.open("docs/pictures/" .. name))
     local svg = file:read("*a")

@@ -1,6 +1,5 @@
--- Real partitions: a server, or one master of a cluster with its clients, is in a network namespace
--- of its own, whose network loses packets without a word. That needs root, and is left out without
--- it.
+-- Real partitions: a server, or one master of a cluster with its clients, is in its own network
+-- namespace, whose network silently loses packets. Without root, these specs are left out.
 
 local cluster = require "spec.support.cluster"
 local holdfast = require "holdfast"
@@ -8,9 +7,9 @@ local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local NAME = "holdfast" .. sys.getpid()
-local LINK, NET = "hf" .. sys.getpid(), "10.231." .. sys.getpid() % 256 -- two may run at once
+local LINK, NET = "hf" .. sys.getpid(), "10.231." .. sys.getpid() % 256 -- these specs may run twice at once
 local OUTSIDE, INSIDE, PORT = NET .. ".1", NET .. ".2", 6399
-local QUIET = 1.2 -- seconds after which a connection is doubtful
+local QUIET = 1.2 -- seconds without traffic after which a connection is doubtful
 
 local function run(command, ...)
   return process.succeeds((command):format(...) .. " >/dev/null 2>&1")
@@ -22,7 +21,7 @@ end
 
 local server, client
 
--- → whether this process may do that
+-- → whether this process may make the network
 local function make_network()
   return run("ip netns add %s", NAME)
     and run("ip link add %s type veth peer name hf1 netns %s", LINK, NAME)
@@ -50,7 +49,7 @@ local function finish()
   server:stop()
 end
 
--- What the server sends over the connections that are there now is lost.
+-- Loses what the server sends over its present connections.
 local function forget()
   local list = assert(io.popen(("ip netns exec %s ss -Htn state established"):format(NAME)))
   local text = list:read "*a"
@@ -128,14 +127,14 @@ end)
 -- on the other side. Times are those of spec.support.sys, which all processes share.
 describe("a cluster's master that is cut off with its clients #check", function()
   local NODE_TIMEOUT, LEASE, PATIENCE = 2, 9, 30 -- seconds
-  local DUE_SOON = 7000 -- ms that are left of the lease a second before it is renewed
-  local NOBODY = "02:00:00:00:00:01" -- no interface has this address: what is sent to it is lost
-  -- A master is pinged at least once in half of the timeout, and missed when a ping is as old as
-  -- the whole timeout. It looks ten times in a second; the rest is for a busy machine.
+  local DUE_SOON = 7000 -- ms left of the lease one second before its renewal
+  local NOBODY = "02:00:00:00:00:01" -- no interface has this address, so packets to it are lost
+  -- A master is pinged at least once in half the timeout, and counts as absent when a ping is as
+  -- old as the timeout. Nodes look ten times a second; the rest is for a busy machine.
   local STOPS_WITHIN = 1.5 * NODE_TIMEOUT + 1
 
-  -- Holds one lock before the cut and acquires another one after it, when the file is there. Prints
-  -- until when it has believed that it holds each of them.
+  -- Holds one lock before the cut, and acquires another one after it, when the file exists. Prints
+  -- until when it has believed that it holds each lock.
   local ISOLATED = [[
     local holdfast, sys = require "holdfast", require "spec.support.sys"
     local client = holdfast.new { url = %q, lease = %d, command_timeout = 1 }

@@ -1,4 +1,5 @@
--- Semaphores whose permits have no lease. channel_waits_spec.lua has what they share with latches.
+-- Semaphores whose permits have no lease. What latches have in common with them is tested in
+-- channel_waits_spec.lua.
 
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
@@ -12,7 +13,7 @@ local world = require("spec.support.world").new()
 
 local KEY = "pool"
 local CHANNEL = "redisson_sc:{pool}"
-local LATE = 20 -- seconds: longer than any of these specs waits for a message
+local LATE = 20 -- seconds; longer than any of these specs waits for a message
 
 -- arg = url, seconds between two rechecks, seconds to wait, count, key
 local WAITER = [[
@@ -31,7 +32,7 @@ local function fails(want, got, message, code)
   return message
 end
 
--- A process that waits; it rechecks after `often` seconds, by default late.
+-- Starts a process that waits; it rechecks every `often` seconds, by default late.
 local function waiter(often, seconds, url, count, key)
   return world.program { code = WAITER,
     args = { url or world.server:url(), often or LATE, seconds or 30, count or 1, key } }
@@ -41,7 +42,7 @@ local function listeners(count, channel)
   assert(process.wait_until(function()
     return world.cli("PUBSUB", "NUMSUB", channel or CHANNEL)[2] == (count or 1)
   end, 10), "nobody listens")
-  process.sleep(0.05) -- the recheck behind the subscription
+  process.sleep(0.05) -- for the recheck after the subscription
 end
 
 local function result_of(child)
@@ -51,7 +52,7 @@ local function result_of(child)
   return result, tonumber(seconds), message
 end
 
--- Too soon for a recheck of its own.
+-- Asserts that the child gets its permits too early for one of its own rechecks.
 local function gets_it(child)
   local from = process.now()
   assert.equal("true", (result_of(child)))
@@ -175,7 +176,7 @@ describe("a plain semaphore", function()
     watch:call("PSUBSCRIBE", (CHANNEL:gsub("[{}]", "?")))
     assert(world.client():plain_semaphore(KEY):release())
     assert.equal("01", watch:receive()[4])
-    assert.equal("1", watch:receive()[4]) -- at once: it is nobody's turn
+    assert.equal("1", watch:receive()[4]) -- at once: no other waiter comes first
     gets_it(child)
     watch:close()
   end)
@@ -183,7 +184,7 @@ describe("a plain semaphore", function()
   it("acquires and releases once what had to be sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
-    local function known(plain_semaphore) -- the server knows the programs, so each is sent once
+    local function known(plain_semaphore) -- teaches the server the programs
       assert(plain_semaphore:set(9))
       assert(plain_semaphore:acquire())
       assert(plain_semaphore:release())
@@ -223,7 +224,7 @@ describe("a plain semaphore", function()
       comes_to(4)
       assert.equal(3, plain_semaphore:add(-1))
     end
-    assert.is_true(client:stats().undone >= 3) -- what was never sent is not undone
+    assert.is_true(client:stats().undone >= 3) -- only calls that were sent are undone
   end)
 
   it("carries out a release that its client made during an outage as its only call", function()
@@ -261,7 +262,7 @@ describe("a plain semaphore", function()
     assert.equal(3, free())
     client:close()
     assert(process.wait_until(function()
-      return #world.cli("KEYS", "holdfast_call:*") == 1 -- that of set
+      return #world.cli("KEYS", "holdfast_call:*") == 1 -- the call of set
     end, 5))
   end)
 
@@ -624,7 +625,7 @@ describe("a plain semaphore under ngx_lua", function()
     local from = process.now()
     assert.equal("true", say "/together")
     assert.same({ "true", "0" }, { say "/give", say "/with" })
-    assert.is_true(process.now() - from < 10) -- it would look again by itself after 20 s
+    assert.is_true(process.now() - from < 10) -- it would recheck after 20 s
     assert.equal("1", server:cli("GET", "pool"))
   end)
 

@@ -1,5 +1,5 @@
--- The client of examples/protocol, which knows docs/reference/protocol.md alone, beside the real
--- one on one lock.
+-- The client of examples/protocol, which was written from docs/reference/protocol.md alone, shares
+-- one lock with the real client.
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
@@ -10,7 +10,7 @@ local redis = require "spec.support.redis"
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
 local GRANT = 2
-local LONG = 20 -- seconds; nothing here may take a lease of so long
+local LONG = 20 -- seconds of a lease that nothing here may wait for
 
 local unpack = rawget(_G, "unpack") or table.unpack
 
@@ -22,7 +22,7 @@ for line in io.lines("docs/protocol.sha1") do
   digests[program] = digest
 end
 
--- p1 is one of examples/protocol, h1 a real one.
+-- p1 is a client of examples/protocol, h1 a real one.
 local function options_of(name, more)
   local options = { kind = name:find("^p") and "protocol" or "holdfast", grant_lease = GRANT,
     lease = LONG, wait = 30 }
@@ -37,7 +37,8 @@ local function line_up(names, more)
   for _, name in ipairs(names) do others:line_up({ name }, options_of(name, more)) end
 end
 
--- All have ended: one at a time, no update lost, tokens growing.
+-- Asserts that all processes have ended: one had the lock at a time, no update was lost, and tokens
+-- grew.
 local function assert_turns(turns)
   assert.is_nil(others:finish(40))
   local history = others:history()
@@ -54,7 +55,7 @@ local function in_soon(name)
   return process.wait_until(function() return others:turns_of(name) > 0 end, LONG / 2)
 end
 
--- A reply as the page writes it.
+-- Returns a reply as the page shows it.
 local function as_shown(reply)
   local words = {}
   for i, number in ipairs(type(reply) == "table" and reply or { reply }) do
@@ -143,7 +144,7 @@ describe("a client written from the protocol's page", function()
   it("is served in turn again and again", function()
     local names, order = { "p1", "h1", "p2", "h2" }, {}
     assert(lock:acquire(0))
-    line_up(names, { turns = 5, inside = 0.06 }) -- so that whoever was in is back in the queue
+    line_up(names, { turns = 5, inside = 0.06 }) -- long enough for the last holder to wait again
     assert(lock:release())
     for i = 1, 20 do order[i] = names[(i - 1) % 4 + 1] end
     assert.same(order, assert_turns(20).names)
@@ -201,7 +202,7 @@ describe("a client written from the protocol's page", function()
 
   it("leaves nothing when its wait ends", function()
     assert(lock:acquire(0))
-    -- asks twice, and would ask again after LONG
+    -- it asks twice, and would ask again after LONG
     local patient = protocol.new(server:url(), { programs = programs, grant_lease = LONG * 1000 })
     local began = process.now()
     assert.is_nil(patient:acquire(KEY, 300))
@@ -249,7 +250,7 @@ describe("a client written from the protocol's page", function()
 
   it("ignores grants that name another place, kind, key or format, or are over", function()
     assert(lock:acquire(0))
-    -- so that it asks again only after a message
+    -- it asks again only after a message
     line_up({ "p1" }, { grant_lease = LONG })
     local monitor = server:monitor()
     local head = server:cli("ZRANGE", QUEUE, 0, 0, "WITHSCORES")
@@ -263,11 +264,11 @@ describe("a client written from the protocol's page", function()
     notify("1 grant l", number, place, 7, 5000, "another")
     notify("2 grant l", number, place, 7, 5000, KEY)
     notify("1 news", number)
-    process.sleep(0.2) -- a grant of 100 ms is over, though it comes now
+    process.sleep(0.2) -- a grant of 100 ms that comes now is already over
     notify("1 grant l", number, place, 7, 100, KEY)
     notify("1 recheck", number)
     local asked = function() return monitor:count("EVALSHA") end
-    -- four grants of this format, one recheck
+    -- four such grants, one recheck
     assert.truthy(process.wait_until(function() return asked() == 5 end, 20))
     for _, entry in ipairs(monitor:commands()) do
       if entry.args[1]:upper() == "EVALSHA" then assert.equal(digests.acquire, entry.args[2]) end

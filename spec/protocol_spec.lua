@@ -1,6 +1,6 @@
--- What the programs promise whatever arrives when: commands that come late, grants that are old,
--- keys whose names are alike, queues of the dead. Each is called here as in
--- docs/reference/protocol.md, on a real server.
+-- What the programs guarantee in any order of events: with late commands, old grants, keys with
+-- similar names, queues of dead waiters. The tests call them as docs/reference/protocol.md
+-- describes, on a real server.
 
 local crowd = require "spec.support.crowd"
 local process = require "spec.support.process"
@@ -15,7 +15,7 @@ local OURS = "11111111-0000-8000-8000-%012x"
 
 local texts = {}
 
--- Calls the program about the key: names of the key, owner and grant lease come first.
+-- Calls the program for the key: the key's names, the owner and the grant lease come first.
 local function call(program, key, owner, ...)
   texts[program] = texts[program] or crowd.program(program)
   local reply, message = world.cli("EVAL", texts[program], 4, key, "redisson_lock_token:{" .. key
@@ -36,7 +36,7 @@ local function member_of(uuid, number, shared_owner)
   return ("1l%s:%d:%d"):format(uuid, number, TTL) .. (shared_owner and " " .. shared_owner or "")
 end
 
--- A client that listens for its grants and believes none; it is closed with the spec.
+-- Returns a client that receives its grants but uses none.
 local function listener(number)
   local silent = crowd.silent_client(world.server, number)
   local uuid = silent.uuid
@@ -49,7 +49,7 @@ local function listener(number)
   }
 end
 
--- Of several locks, with a key alone.
+-- Calls the program for several locks, with a single key.
 local function acquire_all(owner, from)
   return call("acquire_all", KEY, "", LEASE, TTL, owner, from)
 end
@@ -58,7 +58,7 @@ local function place_of(member)
   return tonumber(world.cli("ZSCORE", crowd.queue_of(KEY), member) or nil)
 end
 
--- A client that waits for releases as Redisson does.
+-- Returns a client that waits for releases as Redisson does.
 local function redisson()
   local connection = assert(require("spec.support.resp").connect { path = world.server.path })
   connection:call("SUBSCRIBE", "redisson_lock__channel:{" .. KEY .. "}")
@@ -189,7 +189,8 @@ describe("a shared owner", function()
   before_each(world.open)
   after_each(world.close)
 
-  -- One of its processes waits and is granted the lock, without hearing of it; another one joins.
+  -- One process of a shared owner waits and is granted the lock, but does not learn of it; another
+  -- one joins.
   local function granted_and_joined()
     local waiter = listener(1)
     local member = waiter.member(1, "svc")
@@ -220,7 +221,7 @@ describe("a shared owner", function()
     world.hold_as("svc", KEY)
     assert.same({ 2, 1 }, acquire("svc", member, 0, true))
     world.cli("ZADD", crowd.queue_of(KEY), 5, member)
-    assert.equal(1, release("svc", 0, 1)) -- another process had it, and this one is granted it
+    assert.equal(1, release("svc", 0, 1)) -- another process held it, and this one is granted it
     local taken = acquire("svc", member, 1, true)
     assert.same({ 1, -1 }, { taken[1], taken[3] })
     assert.same({ svc = "1" }, world.hash(KEY))
@@ -241,8 +242,8 @@ describe("what a replica confirms", function()
   before_each(world.open)
   after_each(world.close)
 
-  -- WAIT waits for the last write of its connection; a command that writes nothing is confirmed
-  -- without any replica.
+  -- WAIT waits for the last write of its connection, so a command without a write is confirmed even
+  -- without a replica.
   it("was written after it was asked for", function()
     world.hold_as("A:1", KEY, 600000)
     world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
@@ -274,7 +275,7 @@ describe("what a replica confirms", function()
     world.cli("SET", TAG .. A .. ":rwlock_timeout:1", "1", "PX", 60000)
   end
 
-  -- { whose lease, what makes it, program, keys, arguments for one of a second }
+  -- { name, makes a lease, program, keys, arguments for a lease of one second }
   for _, case in ipairs {
     { "a mutex", function() world.cli("SET", KEY, A, "PX", 60000) end, "mutex",
       { KEY }, { KEY, crowd.queue_of(KEY) }, A },
@@ -345,7 +346,7 @@ describe("a queue", function()
     end))
     for number = 1, 2500 do assert.equal(("1 recheck %d"):format(number), waiter.receive()) end
     assert.equal(0, world.cli("EXISTS", queue))
-    assert.equal(3, crowd.calls_since(world.server, before).zrem) -- one for each script
+    assert.equal(3, crowd.calls_since(world.server, before).zrem) -- one per script
     waiter.close()
     clean()
   end)
@@ -418,7 +419,7 @@ describe("a queue", function()
     assert.equal(1, release("A:1"))
     assert.equal("1 turn 1 50", head.receive())
     assert.equal(0, call("leave", KEY, head.owner(1), 0, head.member(1), ""))
-    assert.matches("^1 [%a ]+ 1 ", second.receive()) -- a grant if the turn of 50 ms is over
+    assert.matches("^1 [%a ]+ 1 ", second.receive()) -- a grant if Redisson's 50 ms are over
     for _, each in ipairs { head, second } do each.close() end
     java:close()
     clean()
@@ -429,8 +430,8 @@ describe("a grant that nobody confirmed", function()
   before_each(world.open)
   after_each(world.close)
 
-  -- Two waiters of one client and one of another; the first one was granted the lock, and its lease
-  -- ended.
+  -- Two waiters of one client and one of another. The first one was granted the lock, and its lease
+  -- has ended.
   local function missed()
     local client, other = listener(1), listener(2)
     assert.equal(1, acquire("A:1")[1])
@@ -549,7 +550,7 @@ describe("a turn of Redisson's", function()
     world.cli("ZADD", crowd.queue_of(KEY), ("%d"):format(-(now_ms() + from_now_ms)), "1f 0 0 1 0")
   end
 
-  -- For how many ms the free lock is still left to Redisson's clients.
+  -- Returns for how many more ms the free lock is left to Redisson's clients.
   local function left()
     local head = world.cli("ZRANGE", crowd.queue_of(KEY), 0, 0, "WITHSCORES")
     assert.matches("^1f ", head[1])
@@ -609,7 +610,7 @@ describe("a token", function()
   it("is above the last one, also where the counter is ahead of the server's clock", function()
     local ahead = 8e15
     world.cli("SET", "redisson_lock_token:{" .. KEY .. "}", ("%.0f"):format(ahead))
-    -- a multiple of 8: one that Java draws in between is known by that
+    -- tokens are multiples of 8, so a token that Java draws in between is recognized
     assert.equal(ahead + 8, acquire("A:1")[2])
     assert.equal(1, release("A:1"))
     assert.equal(ahead + 16, acquire_all("A:2", 0)[2])

@@ -32,7 +32,7 @@ local function start(count)
   servers = redis.several(count or 5)
 end
 
--- How many servers have the key.
+-- → how many servers have the key
 local function standing(key)
   local count = 0
   for _, server in ipairs(servers) do
@@ -49,7 +49,7 @@ local function counter(server, key)
   return tonumber(server:cli("GET", ("redisson_lock_token:{%s}"):format(key)))
 end
 
--- What is open goes before the servers do, so that nothing is left on them.
+-- Closes the clients first, and asserts that nothing is left on the servers.
 local function leaves_nothing()
   for _, client in ipairs(world.clients) do client:close() end
   for i, server in ipairs(servers) do
@@ -269,9 +269,9 @@ describe("a quorum", function()
     assert(lock:acquire())
     assert.truthy(wait_standing("k", 5))
     for i = 1, 2 do servers[i]:restart(false) end
-    assert.truthy(wait_standing("k", 5)) -- planted again
+    assert.truthy(wait_standing("k", 5)) -- renewals write the key again
     assert.is_true(lock:is_held())
-    for i = 1, 3 do -- and has somebody else's, so that it cannot be planted again meanwhile
+    for i = 1, 3 do -- a foreign key, so that renewals cannot write the lock again
       servers[i]:cli("EVAL", "redis.call('DEL', KEYS[1]) redis.call('HSET', KEYS[1], 'rival', 1) "
         .. "return redis.call('PEXPIRE', KEYS[1], 30000)", 1, "k")
     end
@@ -291,7 +291,7 @@ describe("a quorum", function()
       local before = gets()
       local client = quorum { fencing = false, restart_guard = guard > 0 and guard or nil }
       client:lock("k"):try_acquire()
-      local function has_asked() return gets() > before end -- it may be the last of the three
+      local function has_asked() return gets() > before end -- perhaps the last of the three
       assert.equal(asks, asks and process.wait_until(has_asked, 10) or has_asked())
       client:close()
     end
@@ -300,7 +300,7 @@ describe("a quorum", function()
   it("gives nobody the lock by servers that have forgotten it, with restart_guard", function()
     local lock = quorum { lease = 2, restart_guard = 3 }:lock("k")
     local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
-    assert(process.wait_until(function() -- the servers have only begun
+    assert(process.wait_until(function() -- the servers have just started
       return lock:try_acquire()
     end, 20))
     assert.truthy(wait_standing("k", 5))
@@ -340,7 +340,7 @@ describe("a quorum", function()
     local function is_marked(server)
       return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")
     end
-    assert.truthy(process.wait_until(function() -- each is known from its own connection on
+    assert.truthy(process.wait_until(function() -- each server is marked over its own connection
       assert(first:acquire(10))
       assert(first:release())
       for _, server in ipairs(servers) do
@@ -352,7 +352,7 @@ describe("a quorum", function()
     assert(later:acquire(0))
     assert(later:release())
     assert.truthy(wait_standing("k", 0))
-    for i = 1, 3 do servers[i]:restart(true) end -- with the mark of the run before
+    for i = 1, 3 do servers[i]:restart(true) end -- with the mark of the earlier run
     assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
   end)
 
@@ -516,7 +516,7 @@ describe("a quorum", function()
     assert(lock:release())
     servers[3]:cli("CONFIG", "SET", "requirepass", "secret")
     local refused, got, message, code = quorum():lock("k")
-    -- one may not answer in time, another may still have the release to come
+    -- one server may answer late, another may not have got the release yet
     process.wait_until(function()
       got, message, code = refused:acquire(0)
       return code ~= "no_quorum" and code ~= "busy"
@@ -545,7 +545,7 @@ describe("a quorum", function()
       assert.truthy(wait_standing("k", 5))
       local stop, sum = process.now() + 20, 0
       while process.now() < stop do
-        for i = 1, 3 do servers[i]:cli("DEL", "k") end -- a renewal in between would plant it again
+        for i = 1, 3 do servers[i]:cli("DEL", "k") end -- a renewal in between would write the key again
         for i = 1, 20000 do sum = sum + i % 7 end
       end
       error("ran to its end")
@@ -567,7 +567,7 @@ describe("a quorum", function()
         local busy = select(3, other:try_acquire()) == "busy"
         local own = client:lock("child")
         return busy and not lock:is_held() and own:acquire(5) and own:release()
-          and wait_standing("child", 0) -- a minority gets the release later
+          and wait_standing("child", 0) -- a minority may get the release later
       end)
       sys.exit(ok and good and 0 or 1)
     end

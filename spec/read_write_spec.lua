@@ -12,7 +12,7 @@ local world = require("spec.support.world").new()
 local CHANNEL = "redisson_rwlock:{k}"
 local QUEUE = crowd.queue_of "k"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local GRANT = 10 -- seconds; what is missed costs so long
+local GRANT = 10 -- seconds; a missed message costs so long
 
 local function assert_fails(code, ...)
   local result, message, got = ...
@@ -34,7 +34,7 @@ end
 
 local function pttl(key) return world.cli("PTTL", key) end
 
--- What is published on the channel while fn runs.
+-- Returns what is published on the channel during fn().
 local function announced(fn)
   local listener = assert(resp.connect { path = world.server.path })
   listener:call("PSUBSCRIBE", (CHANNEL:gsub("[{}]", "?")))
@@ -272,7 +272,7 @@ describe("a read/write lock", function()
     assert.same({ "deleted" }, losses)
     assert_fails("lost", lock:read():release())
     assert(lock:write():acquire(0))
-    -- at no time is the key away: a renewal would find it deleted
+    -- the key always exists, because a renewal would report a deletion
     world.cli("HSET", "k", JAVA .. ":write", 1)
     world.cli("HDEL", "k", lock:write():owner())
     world.cli("PEXPIRE", "k", 20000)
@@ -285,7 +285,7 @@ describe("a read/write lock", function()
     local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
     local losses, holders
 
-    -- Each holds it, and calls this method when it is called again.
+    -- Each coroutine holds the lock, and calls this method when it is resumed.
     local function hold(client, method)
       losses, holders = {}, {}
       local read = client:read_write_lock("k", {
@@ -508,7 +508,7 @@ local function add(name, options)
   return others:join(name, process.lua { file = "spec/support/read_write_worker.lua", args = args })
 end
 
--- The processes stand in the queue in this order: names that begin with w write, the others read.
+-- Puts the processes into the queue in this order: names that begin with w write, the others read.
 local function line_up(names, options)
   for _, name in ipairs(names) do
     local before = others:queued()
@@ -519,7 +519,7 @@ local function line_up(names, options)
   end
 end
 
--- → the names in the order in which they came in, the most readers at once
+-- → the names in the order of their acquires, the most readers at once
 local function history()
   local order, readers, writer, most, last = {}, 0, nil, 0, 0
   for i, line in ipairs(others.store:cli("LRANGE", "crowd:history", 0, -1)) do

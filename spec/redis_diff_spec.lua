@@ -1,5 +1,5 @@
--- The small Redis of the simulator against a real redis-server: equal replies to equal commands.
--- HOLDFAST_DIFF_SEEDS sets how many sequences are compared.
+-- The simulator's small Redis must give the same replies as a real redis-server.
+-- HOLDFAST_DIFF_SEEDS sets how many sequences of commands are compared.
 
 local diff = require "spec.sim.redis_diff"
 local process = require "spec.support.process"
@@ -10,7 +10,7 @@ local SEEDS = tonumber(os.getenv("HOLDFAST_DIFF_SEEDS") or os.getenv("HOLDFAST_G
 local LENGTH = 60
 local MUTANT_SEEDS = 400
 
--- The small Redis made wrong in one command.
+-- Each makes one command of the small Redis wrong.
 local MUTANTS = {
   zcount = function(run, client, args)
     args[4] = args[4]:gsub("^%(", "")

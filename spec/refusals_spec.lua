@@ -1,12 +1,13 @@
--- What the server refuses for the moment, with real servers: without replicas, without memory,
--- after a snapshot that failed, as a replica; and without rights for what was accepted before.
+-- What real servers refuse for a time: without replicas, without memory, after a failed snapshot,
+-- as a replica; and when a user loses rights.
 
 local lfs = require "lfs"
 local process = require "spec.support.process"
 local unpack = table.unpack or unpack
 local world = require("spec.support.world").new { conf = { "enable-protected-configs yes" } }
 
--- { the refusal's word, the setting, what turns it on, off; code: of a call that it fails }
+-- { the refusal's word, the setting, its value for on, for off; code = of a call that fails at once
+-- }
 local REFUSALS = {
   { "NOREPLICAS", "min-replicas-to-write", "1", "0" },
   { "MISCONF", "stop-writes-on-bgsave-error", "yes", "no" },
@@ -14,7 +15,7 @@ local REFUSALS = {
   { "READONLY", "replicaof", "127.0.0.1 1", "no one", code = "denied" },
 }
 
--- name → what acquires, in a program with `c`: a client
+-- name → an expression that waits, in a program whose client is `c`
 local WAITS = {
   lock = 'c:lock("lock"):acquire(60)', mutex = 'c:mutex("mutex"):acquire(60)',
   fair = 'c:fair_lock("fair"):acquire(60)', read = 'c:read_write_lock("read"):read():acquire(60)',
@@ -33,13 +34,13 @@ local function names_of(list)
   return names
 end
 
--- How many commands the server has refused.
+-- → how many commands the server has refused
 local function refused(word)
   local count = world.cli("INFO", "errorstats"):match("errorstat_" .. word .. ":count=(%d+)")
   return tonumber(count) or 0
 end
 
--- From then on stop-writes-on-bgsave-error decides whether it writes.
+-- Makes a snapshot fail: now stop-writes-on-bgsave-error decides whether the server accepts writes.
 local function fail_to_save()
   assert(lfs.mkdir(world.server.directory .. "/stuck.rdb"))
   assert(lfs.mkdir(world.server.directory .. "/stuck.rdb/x"))
@@ -187,7 +188,7 @@ end)
 
 local USER = { "app", "on", "resetpass", ">one", "~*", "&*", "+@all" }
 
--- { what goes wrong, how }
+-- { what fails, how }
 local TROUBLES = {
   { "without rights", function() world.cli("ACL", "SETUSER", "app", "-@all") end },
   { "deleted", function() world.cli("ACL", "DELUSER", "app") end },

@@ -1,13 +1,13 @@
--- A user who may run all commands of a program but one that writes, on a real server, for each of
--- these commands. Nothing is lost for good. spec/sim/refused_parts.lua looks at more states of the
--- keys, and at commands that read.
+-- A user on a real server may run all commands of a program except one that writes; each is tried.
+-- Nothing is lost for good. spec/sim/refused_parts.lua covers more states of the keys, and commands
+-- that read.
 
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 
 local world = require("spec.support.world").new()
 
-local LISTENER = "aaaaaaaa-0000-8000-8000-000000000001" -- a client whose waiter gets what is released
+local LISTENER = "aaaaaaaa-0000-8000-8000-000000000001" -- this client's waiter gets what is released
 local WRITES = {}
 for name in ("set del hset hdel pexpire zadd zrem zremrangebyscore incrby decrby lpop rpush lrem"):gmatch "%S+" do
   WRITES[name] = true
@@ -23,14 +23,14 @@ end
 
 local function is_open(latch) return latch:count() == 0 end
 
--- Somebody waits for the key. kind: of the member of the queue
+-- Puts a waiter into the key's queue. `kind` is that of the member.
 local function queue_up(key, kind)
   world.cli("ZADD", "holdfast_queue:{" .. key .. "}", 1700000000000000,
     ("1%s%s:7:600000"):format(kind, LISTENER))
 end
 
--- name → { programs =, begin(client, key), run(client, key, refuse, what begin returned),
---   ends(client, key) → whether all is well, asked by another client when nothing is refused }
+-- name → { programs, begin(client, key), run(client, key, refuse, the result of `begin`),
+--   ends(client, key) → whether all is well for another client, for which nothing is refused }
 local function of_locks(method, more)
   local job = {
     programs = more.programs,
@@ -96,7 +96,7 @@ JOBS.run = {
   end,
 }
 
--- all = 2 permits
+-- → whether all permits, two, can be acquired
 local function has_all(client, key)
   local permit = client:semaphore(key):acquire(2, 0)
   return permit and permit:release() and client:semaphore(key):permits() == 2
@@ -177,7 +177,7 @@ JOBS.latch = {
   end,
 }
 
--- The commands of these programs that write.
+-- Returns the commands of these programs that write.
 local function commands_of(programs)
   local found = {}
   for _, name in ipairs(programs) do
@@ -188,7 +188,7 @@ local function commands_of(programs)
   return found
 end
 
--- A client of a user of its own.
+-- Returns a client with its own user.
 local function client_of(user)
   world.cli("ACL", "SETUSER", user, "on", ">secret", "~*", "&*", "+@all")
   return world.client {
@@ -197,12 +197,12 @@ local function client_of(user)
   }
 end
 
--- What never ends by itself is nobody's.
+-- Returns whether the key ends by itself, unless it is no lock.
 local function has_an_end(key)
   return world.cli("TYPE", key) ~= "hash" or world.cli("PTTL", key) ~= -1
 end
 
--- What is left of one job without one command, by a client of its own. → its key
+-- Runs one job without one command, with its own client. → the job's key
 local function run_without(name, job, command)
   local key = name .. "." .. command
   local client = client_of(key)

@@ -1,4 +1,4 @@
--- Test runners and reloaders clear package.loaded and require holdfast once more.
+-- Test runners and reloaders clear package.loaded and require holdfast again.
 
 local world = require("spec.support.world").new()
 

@@ -1,5 +1,5 @@
--- holdfast.resty_lock behaves as lua-resty-lock is documented to, in one request, in several
--- workers of nginx, and in plain Lua.
+-- holdfast.resty_lock does what lua-resty-lock documents, in one request, in several workers of
+-- nginx, and in plain Lua.
 
 local holdfast = require "holdfast"
 local nginx = require "spec.support.nginx"
@@ -141,7 +141,7 @@ if nginx.is_there() then
   describe("under ngx_lua", function()
     local front, server
 
-    -- The synopsis and the cache lock of lua-resty-lock's own manual, with the module's name changed.
+    -- The synopsis and the cache lock of lua-resty-lock's manual, with another module name.
     local HTTP = [[
       lua_shared_dict my_cache 1m;
       lua_shared_dict calls 1m;

@@ -1,5 +1,5 @@
--- The API in real nginx workers. The module there is LuaJIT's as it was built, so these run once,
--- without sanitizers.
+-- The API in real nginx workers. They load the module that was built for LuaJIT, so these specs run
+-- once, without sanitizers.
 
 local cluster = require "spec.support.cluster"
 local fake = require "spec.support.fake"
@@ -131,8 +131,7 @@ describe("under ngx_lua", function()
       assert.equal("true|nil", say "/good")
       assert.equal("true|nil", say "/expected")
       assert.equal("true|nil", say "/unverified")
-      -- a handshake that fails may also be reported as the end of the connection, whichever nginx
-      -- sees first
+      -- nginx reports a failed handshake or the end of the connection, whichever it sees first
       local function comes_to_say(pattern, path)
         local said
         local found = process.wait_until(function()
@@ -170,8 +169,8 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    -- Their addresses are numeric, which nginx does not compare: `server_name` tells the name that
-    -- all have.
+    -- nginx does not compare numeric addresses with a certificate: `server_name` is the name in all
+    -- certificates.
     it("Sentinels and the nodes of a cluster are reached", function()
       local tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
         alone = true }
@@ -431,7 +430,7 @@ describe("under ngx_lua", function()
       assert.equal("40", say "/race")
       assert.is_false(is_free("hot"))
       local other = require("holdfast").new { url = server:url(), driver = "posix" }
-      local lock = assert(other:lock("hot"):acquire(20)) -- its wish arrives though no request runs
+      local lock = assert(other:lock("hot"):acquire(20)) -- no request runs
       assert.is_true(lock:release())
       assert.equal("true", say "/")
       assert.equal("gone", say "/leaves")
@@ -595,7 +594,7 @@ describe("under ngx_lua", function()
       } ]]
       local READ, BLOCKING_READ = "of=PAGES:read()", "of=BLOCKING:read()"
 
-      -- A holds the handle until OVER is set, or it has lost it, or was renewed three times.
+      -- /hold holds the lock until OVER is set, the lock is lost, or `renewals` renewals are over.
       local function start_shared(lease)
         start { lease = lease, http = SHARED:format(server:url()), server = FINISH
           .. handler("/hold", [[
@@ -931,7 +930,7 @@ describe("under ngx_lua", function()
           local client = HOLDFAST.new("%s")
           assert(client:ping())
           client:close()
-          ngx.sleep(0.001) -- in which its timer ends
+          ngx.sleep(0.001) -- its timer ends in this time
           if now() - from > 0.2 then slow = slow + 1 end
         end
         SAY(slow < 10, now() - begun < 6)
@@ -961,7 +960,7 @@ describe("under ngx_lua", function()
       }
       for _ = 1, 2 do
         assert.equal("false|1", say "/use")
-        process.sleep(1.1) -- the task looks each second
+        process.sleep(1.1) -- the task looks once a second
         say "/later?by=40"
       end
       process.sleep(1.1)
@@ -1005,8 +1004,8 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  -- A key of 1 MiB is more than the buffers of a socket take, so nginx cannot send the rest for as
-  -- long as the server stands still.
+  -- A key of 1 MiB is larger than a socket's buffers, so nginx cannot send the rest while the
+  -- server is stopped.
   it("gives a large command the client's own time, not nginx's timeout for sends", function()
     start { url = "unix://" .. server.path, command_timeout = 20,
       http = "lua_socket_send_timeout 50ms;\n",
@@ -1050,7 +1049,7 @@ describe("under ngx_lua", function()
         local other = HOLDFAST.new { url = "%s", driver = "posix" }
         other:lock("k"):force_release()
         other:close()
-        ngx.sleep(0.7) -- a call of holdfast would deliver it
+        ngx.sleep(0.7) -- a call of holdfast would report the loss earlier
         local before = LOST
         client:with_lock("another", function() end)
         SAY(before, LOST)
@@ -1147,7 +1146,7 @@ describe("under ngx_lua", function()
           SAY(place, counters:incr("served", 1, 0))
         end)
       ]]) .. handler("/warm", [[ CLIENT:with_lock("warm", function() ngx.sleep(0.02) end) ]]) }
-      -- who waits first also waits for the channel
+      -- the first waiter also waits for the subscription
       local first, second = front:begin("/warm"), front:begin("/warm")
       first:finish()
       second:finish()
@@ -1161,7 +1160,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  -- Each takes the lock on "a" and is over without a release.
+  -- Handlers that acquire the lock on "a" and end without a release.
   local ENDS = {
     { "ngx.exit", [[ CLIENT:with_lock("a", function() ngx.exit(204) end) ]] },
     { "an error behind a second entry", [[
@@ -1217,7 +1216,7 @@ describe("under ngx_lua", function()
         assert.equal("false|true", say "/")
         seconds = seconds + assert(free_within("a", 5))
       end
-      assert.is_true(seconds < 1.2, seconds) -- the task by itself comes after 0.2 s each time
+      assert.is_true(seconds < 1.2, seconds) -- the task alone would take 0.2 s each time
       assert.same({}, front:errors())
     end)
 
@@ -1275,7 +1274,7 @@ describe("under ngx_lua", function()
       local another = front:begin "/waits"
       assert.equal(("interrupted|"):rep(5) .. "interrupted", say "/")
       assert.equal(0, server:cli("ZCARD", "holdfast_queue:{a}"))
-      assert.equal(1, server:cli("ZCARD", "holdfast_queue:{b}")) -- of the other request
+      assert.equal(1, server:cli("ZCARD", "holdfast_queue:{b}")) -- the other request's place
       assert.is_true(both:release())
       assert.equal("true\n", another:finish().body)
       assert.equal("true\ntrue", say("/left", { timeout = 10 }))
@@ -1561,7 +1560,7 @@ describe("under ngx_lua", function()
       server:kill "STOP"
       assert.same({ 503, "try again" }, put("/price", "8", "l", "b"))
       server:kill "CONT"
-      local logged = front:errors() -- the client learns no more than that
+      local logged = front:errors() -- the client gets no details
       assert.same({ 2 }, { #logged }, front:log())
       assert.truthy(logged[1]:find('"a"', 1, true) and logged[2]:find('"b"', 1, true))
     end)
@@ -1684,7 +1683,7 @@ describe("under ngx_lua", function()
       assert.equal(429, front:get("/pay?a=1&b=2", { method = "POST", body = "x" }).status)
       for char, first in pairs { y = 200, z = 200 } do
         for _, status in ipairs { first, 429 } do
-          assert.equal(status, front:get("/pay?a=1&b=2", -- a body that nginx keeps in a file
+          assert.equal(status, front:get("/pay?a=1&b=2", -- nginx writes this body to a file
             { method = "POST", body = ("x"):rep(100000) .. char }).status)
         end
       end
@@ -1810,7 +1809,7 @@ describe("under ngx_lua", function()
       local others = {}
       for i = 1, 120 do others[i] = ("X-%d: y\r\n"):format(i) end
       others = "y\r\n" .. table.concat(others)
-      -- → the first answer that is not for a request that runs
+      -- Asks until no other request with the key runs. → the answer
       local function ask(tenant)
         local response
         process.wait_until(function()
@@ -1961,7 +1960,7 @@ describe("under ngx_lua", function()
       assert.equal(409, post("/big", "b").status)
     end)
 
-    -- What a client that knows gzip reads.
+    -- Returns the body, decompressed if it is in gzip.
     local function unpacked(response)
       if response.headers["content-encoding"] ~= "gzip" then return response.body end
       local path = process.directory() .. "/body.gz"
@@ -2218,7 +2217,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    -- Each second it is looked for callers that are gone; nobody waits for this.
+    -- The task looks once a second for callers that are gone, and this record has no caller.
     it("is recorded by a server that is slow to answer at the end", function()
       start { command_timeout = 20, server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         CLIENT:ping()
@@ -2298,7 +2297,7 @@ describe("under ngx_lua", function()
         .. "Proxy-Authentication-Info Proxy-Authorization"
       SECRET = SECRET:format(OWN)
 
-      -- Each user's own options, as the pages show them: nothing is added.
+      -- A location with only the options that the documents show.
       local function location(path, opts, content, more)
         return ([[ location %s {
           access_by_lua_block { HOLDFAST.idempotent_request { client = CLIENT, expire = 60, %s } }
@@ -2313,7 +2312,7 @@ describe("under ngx_lua", function()
         return front:get(path, { method = "POST", body = "", headers = headers })
       end
 
-      -- Asks until the first one's answer is recorded.
+      -- Asks until the answer to the first request is recorded.
       local function again(path, user, headers)
         local response
         assert.truthy(process.wait_until(function()
@@ -2594,8 +2593,8 @@ describe("under ngx_lua", function()
       end))
     ]])
 
-    -- Keeps `width` requests under way for `seconds`; calls at(elapsed). → how many ended in each
-    -- way
+    -- Sends `width` requests at a time for `seconds`, and calls at(elapsed) before each round.
+    -- → how many requests had each result
     local function load(seconds, width, at)
       local from, under_way, results = process.now(), {}, {}
       local function count(response)
@@ -2681,7 +2680,7 @@ describe("under ngx_lua", function()
 
     it("quit soon, also while the server hangs", function() quits_soon(true) end)
 
-    -- The task looks each second for callers that are gone.
+    -- The task looks once a second for callers that are gone.
     it("quit while requests wait for a lock and for a slow reply: they go on", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("k"):acquire(0))
@@ -2788,7 +2787,7 @@ describe("under ngx_lua", function()
 
   it("gives up a connection that cannot be made with the connect timeout", function()
     local sys = require "spec.support.sys"
-    local listener, port = assert(sys.listen_tcp()) -- its queue is full: it accepts nobody
+    local listener, port = assert(sys.listen_tcp()) -- its queue is full, so it accepts none
     local waiting = {}
     for i = 1, 65 do waiting[i] = assert(sys.connect_tcp(port)) end
     start { server = handler("/", ([[
@@ -2867,12 +2866,12 @@ describe("under ngx_lua", function()
     assert.equal("nil|true|201", say "/")
   end)
 
-  -- nginx itself names no reason, or that of another call.
+  -- nginx itself gives no reason, or the reason of another call.
   it("says that nginx has no free connection, and works again when it has", function()
     for _, url in ipairs { server:url(), server:tcp_url() } do
       start { connections = 32, url = url, server = handler("/", ([[
         local kept, begins = {}, ngx.var.arg_begins == "true"
-        if begins then assert(CLIENT:ping()) end -- so its timer runs
+        if begins then assert(CLIENT:ping()) end -- this starts its timer
         local function take_all()
           repeat
             kept[#kept + 1] = ngx.socket.tcp()
@@ -2902,7 +2901,7 @@ describe("under ngx_lua", function()
     closing:stop()
   end)
 
-  -- When the handler lets go, the times of the wait's task and of the wait itself have passed.
+  -- When the handler ends, both the task and the wait are already overdue.
   it("keeps a wait and its connections when a handler blocks the worker", function()
     local holder = require("holdfast").new(server:url())
     local lock = assert(holder:lock("k"):acquire(0))
@@ -2922,13 +2921,13 @@ describe("under ngx_lua", function()
     end
     local before = connections()
     assert.equal("done", say "/block")
-    process.sleep(0.3) -- in which the wait looks whether its task runs
+    process.sleep(0.3) -- in this time the wait checks that its task runs
     local now = connections()
     for id in pairs(before) do assert.is_true(now[id]) end
     assert(lock:release())
     local from = process.now()
     assert.equal("true\n", request:finish().body)
-    assert.is_true(process.now() - from < 10) -- it would look again by itself after 20 s
+    assert.is_true(process.now() - from < 10) -- without a message: 20 s
     assert.truthy(free_within("k", 20)) -- the release of the request is over
     assert.equal(0, #front:errors(), front:log())
     holder:close()
@@ -2938,7 +2937,7 @@ describe("under ngx_lua", function()
 
   describe("with lua_code_cache off", function()
     it("leaves no timer, no connection and no lock behind", function()
-      -- The worker loads the library for each request before it reads the first one's reply.
+      -- The worker loads the library again for each request before it reads the reply to the first.
       start { code_cache = false, command_timeout = 30, server = FINISH .. handler("/", [[
         SAY(CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 60 }, function() return true end))
       ]]) .. handler("/leak", [[ CLIENT:lock("leak"):acquire() ]])
@@ -2956,7 +2955,7 @@ describe("under ngx_lua", function()
       assert.truthy(process.wait_until(function()
         return tonumber(say("/timers"):match("^%d+")) <= 3
       end, 20), "timers stay")
-      assert.equal(1, #front:errors()) -- that lua_code_cache is off
+      assert.equal(1, #front:errors()) -- it says that lua_code_cache is off
     end)
   end)
 
@@ -2970,7 +2969,7 @@ describe("under ngx_lua", function()
       local at = log:find(TAKEN, 1, true)
       assert.equal(main == "", at ~= nil, log)
       assert.is_true(main ~= "" or log:find('add "env HOLDFAST_URL;"', at, true) ~= nil)
-      assert.is_nil(at and log:find(TAKEN, at + 1, true)) -- once for a worker
+      assert.is_nil(at and log:find(TAKEN, at + 1, true)) -- once per worker
       front:stop("TERM")
     end
   end)
@@ -3035,7 +3034,7 @@ describe("under ngx_lua", function()
 
   local COLLECT = handler("/collect", [[ collectgarbage() collectgarbage() SAY(collectgarbage("count")) ]])
 
-  -- Kilobytes of Lua after `count` requests, 50 at a time.
+  -- Returns the kilobytes of Lua memory after `count` requests, 50 at a time.
   local function many(count)
     local requests = {}
     for i = 1, count do
@@ -3047,8 +3046,8 @@ describe("under ngx_lua", function()
     return tonumber(say "/collect")
   end
 
-  -- 20 light threads of a request acquire for so many seconds; SAYs how often they failed, and how
-  -- many connections the worker has begun.
+  -- 20 light threads of a request acquire for the given seconds. SAYs how often they failed, and
+  -- how many connections the worker has opened.
   local USE = [[
     local failed, ends, threads = 0, ngx.now() + ngx.var.arg_seconds, {}
     local function use()
@@ -3069,7 +3068,7 @@ describe("under ngx_lua", function()
     }
   ]]
 
-  -- → how often they failed, how many connections the worker has begun
+  -- → how often they failed, how many connections the worker has opened
   local function use(seconds)
     local failed, dials = say("/use?seconds=" .. seconds, { timeout = seconds + 10 }):match("(%d+)|(%d+)")
     return tonumber(failed), tonumber(dials)
@@ -3095,7 +3094,7 @@ describe("under ngx_lua", function()
     start { server = FINISH .. handler("/", [[
       local sleep, pauses = ngx.sleep, {}
       function ngx.sleep(seconds)
-        if seconds ~= 0.01 then pauses[#pauses + 1] = seconds end -- not the breath of a late task
+        if seconds ~= 0.01 then pauses[#pauses + 1] = seconds end -- 0.01: the pause of a late task
         return sleep(seconds)
       end
       local now = require("holdfast.core").now

@@ -1,6 +1,6 @@
--- A rolling upgrade: clients of the protocol as spec/fixtures keeps it, and those of today, on one
--- lock. A program that writes keys, members or messages in another way without taking the next
--- format digit fails here.
+-- A rolling upgrade: clients of the protocol that is kept in spec/fixtures, and today's clients, on
+-- one lock. A program that changes what keys, members or messages contain, without a new format
+-- digit, fails here.
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
@@ -23,7 +23,7 @@ local number = read("docs/reference/protocol.md"):match("^# Protocol (%d+)\n")
 local kept = "spec/fixtures/protocol" .. number
 local kept_client = ("spec.fixtures.protocol%s.client"):format(number)
 local protocol = require(kept_client)
-local today, unpacked -- directories: today's programs; what is kept, with a folder of its programs
+local today, unpacked -- directories: today's programs; the kept protocol with its programs
 
 setup(function()
   today, unpacked = process.directory(), process.directory()
@@ -42,7 +42,7 @@ local function kept_programs() return unpacked .. "/programs" end
 
 local function program(directory, name) return read(("%s/%s.lua"):format(directory, name)) end
 
--- Which version runs the i-th step.
+-- Each function returns the programs for the i-th step.
 local TURNS = {
   { "by today's programs", function() return today end },
   { "by the kept programs and today's in turns", function(i)
@@ -85,7 +85,7 @@ describe("protocol " .. number, function()
     assert.equal(read(kept .. "/transcript.txt"), table.concat(parts, "\n"))
   end)
 
-  -- A version may let the counter live longer than the token TTL of 600 s.
+  -- A version may keep the counter for longer than the token TTL of 600 s.
   local function without_spare(text)
     return (text:gsub("(redisson_lock_token:[^\n]*, )(%d+) s", function(before, seconds)
       return before .. math.min(tonumber(seconds), 600) .. " s"
@@ -131,7 +131,7 @@ describe("a client of the kept protocol and today's", function()
     assert.is_nil(litter)
   end)
 
-  -- k1 is of the kept protocol, t1 of today
+  -- k1 is a client of the kept protocol, t1 one of today's
   local function options_of(name, more)
     local options = { kind = "holdfast", grant_lease = GRANT, lease = LEASE, wait = 30 }
     if name:find("^k") then
@@ -198,7 +198,7 @@ describe("a client of the kept protocol and today's", function()
     return server:cli(words)
   end
 
-  -- A waiter of the kept protocol for what the small client does not know, and what it receives.
+  -- What the small client does not know is called directly, with the kept programs.
   local function call(name, ...) return call_of(kept_programs(), name, ...) end
 
   local function waiter(kind, nth)

@@ -1,5 +1,5 @@
--- What a program has read once is replaced while it runs: certificates, passwords, users, files of
--- settings. Holders, waiters and standbys go on.
+-- Replaces what a program has read at its start: certificates, passwords, users, settings files.
+-- Holders, waiters and standbys continue.
 
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
@@ -32,7 +32,7 @@ local function write(path, text)
   file:close()
 end
 
--- Every connection but this one has to be made again.
+-- Ends every connection but this one.
 local function cut()
   world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
   world.cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -50,7 +50,7 @@ local function close()
   process.remove(directory)
 end
 
--- With a password of the server, which a test replaces.
+-- Opens a server with a password, which a test replaces.
 local function open_with_password()
   options.password = "one"
   open()
@@ -61,8 +61,8 @@ local function close_with_password()
   options.password = nil
 end
 
--- The settings of a command. Without command_timeout it gives up on a reply after a tenth of the
--- lease, which a busy server may take.
+-- Writes the settings of a command. The default command_timeout, a tenth of the lease, is too short
+-- for a busy server.
 local function settings(lines)
   write(directory .. "holdfast.conf", lines .. "lease = 6\ncommand_timeout = 3\ngrace = 0.5\n")
 end
@@ -95,7 +95,7 @@ local function other_than_leads(owner)
   end, "the standby does not take over")
 end
 
--- A program that takes the lock "k" when it is free, says so and gives it back.
+-- A program that acquires the lock "k" when it is free, says so and releases it.
 local function waiter(setup)
   return world.program {
     code = setup .. [[
@@ -108,7 +108,7 @@ local function waiter(setup)
   }
 end
 
--- A program that waits on a channel of Redisson's, not in a queue.
+-- A program that waits on one of Redisson's channels, not in a queue.
 local function listener(setup)
   return world.program {
     code = setup .. [[
@@ -198,7 +198,7 @@ describe("when the password is replaced", function()
   before_each(open_with_password)
   after_each(close_with_password)
 
-  -- As it is done in practice: the new one is added, the programs get it, the old one is removed.
+  -- As in practice: the new password is added, the programs get it, the old one is removed.
   local function rotate(install, to, from)
     world.cli("ACL", "SETUSER", "default", ">" .. to)
     install(to)
@@ -207,7 +207,7 @@ describe("when the password is replaced", function()
     cut()
   end
 
-  -- Each command goes on while `install` makes it find another password.
+  -- Each command continues when `install` has given it another password.
   local function survive(install)
     local leader, standby, owner = lead_and_stand_by()
     local runner = start { "run", "-w", "60", "r", "--", "sleep", "60" }
@@ -266,8 +266,8 @@ describe("a credentials command", function()
     end
   end)
 
-  -- What the client does when all servers of a quorum have refused the last login. The loop that
-  -- watches a job must not wait for another run.
+  -- All servers of a quorum have refused the last login. The loop that watches a job must not wait
+  -- for another run of the login command.
   it("runs once for all servers that need another login while a lock is held", function()
     local core, logins = require "holdfast.core", require "holdfast.command.logins"
     local needs_login, log_in = core.client.needs_login, core.client.log_in
@@ -337,7 +337,7 @@ if nginx.is_there() then
     before_each(open_with_password)
     after_each(function()
       if front then front:stop("TERM") end
-      world.cli("FLUSHALL") -- who the worker was is kept for a while
+      world.cli("FLUSHALL") -- the worker's name would stay for a while
       close()
     end)
 
@@ -347,7 +347,7 @@ if nginx.is_there() then
       write(directory .. "password", password)
     end
 
-    -- It trusts both authorities: nginx reads them when it starts.
+    -- nginx trusts both authorities from the start, because it reads them only then.
     it("goes on with a new certificate, a new password and another user", function()
       install(one, "default one")
       local both = assert(io.open(directory .. "both.pem", "w"))

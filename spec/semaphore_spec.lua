@@ -11,13 +11,13 @@ local KEY = "pool"
 local LEASES = "{pool}:timeout"
 local QUEUE = "holdfast_queue:{pool}"
 local CHANNEL = "redisson_sc:{pool}"
--- Seconds. A grant that is in use does not end by itself on a busy machine; where a test waits for
--- the end of one, it is SHORT.
+-- Seconds. GRANT does not end too early on a busy machine; tests that wait for the end of a grant
+-- use SHORT.
 local GRANT, SHORT = 10, 2
 
--- A worker: arg = url, name, rounds, count, wait, inside, permits, lease, grant lease. For each
--- round a line "name permits token seconds" in the list "test:log": how many permits are out then,
--- and the server's time.
+-- A worker: arg = url, name, rounds, count, wait, inside, permits, lease, grant lease. Each round
+-- writes a line "name permits token seconds" to the list "test:log": how many permits are acquired
+-- at that moment, and the server's time.
 local WORKER = [[
 local holdfast, sys = require "holdfast", require "spec.support.sys"
 local resp = require "spec.support.resp"
@@ -72,7 +72,7 @@ local function finish(worker)
   assert.same({ "exit", 0 }, { how, code }, worker:output())
 end
 
--- → names in order, the most permits that were out at once, tokens, seconds of the server's clock
+-- → names in order, the most permits that were acquired at once, tokens, seconds of the server
 local function history()
   local names, most, tokens, times = {}, 0, {}, {}
   for i, line in ipairs(server:cli("LRANGE", "test:log", 0, -1)) do
@@ -379,7 +379,7 @@ describe("a semaphore", function()
     local pool, permits = client:semaphore(KEY, { permits = 60 }), {}
     for i = 1, 30 do permits[i] = assert(pool:acquire(i % 2 + 1)) end
     local from = client:stats()
-    assert(process.wait_until(function() -- on a busy machine once all have been renewed together
+    assert(process.wait_until(function() -- on a busy machine, one joint renewal is enough
       local now = client:stats()
       local renewals = now.renewals - from.renewals
       local batches = now.renew_batches - from.renew_batches
@@ -574,9 +574,9 @@ describe("a semaphore", function()
       java:call("SUBSCRIBE", CHANNEL)
       local worker = work { name = "waits", rounds = 2 }
       wait_queued(1)
-      worker:kill("STOP") -- it would take what is left for too long
+      worker:kill("STOP") -- otherwise it would take a permit that is left for long
       assert(permit:release())
-      assert.equal("1", server:cli("GET", KEY)) -- left to it
+      assert.equal("1", server:cli("GET", KEY)) -- left to Redisson
       local ids = java_takes(1)
       assert.same({ "message", CHANNEL, "1" }, java:receive())
       worker:kill("CONT")

@@ -6,7 +6,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sentinel = require "spec.support.sentinel"
 
-local PATIENCE = 30 -- seconds: a bound for a machine that does much else, not what it takes
+local PATIENCE = 30 -- seconds, enough for a busy machine
 
 local set, clients
 
@@ -43,13 +43,13 @@ local function is_replica(server)
   return role and role[1] == "slave"
 end
 
--- From now on the replica gets nothing from its master.
+-- Makes the replica receive nothing from its master from now on.
 local function cut_off(replica, master)
   replica:cli("CONFIG", "SET", "masterauth", "wrong")
   master:cli("CLIENT", "KILL", "TYPE", "replica")
 end
 
--- A failover has written that down in its file.
+-- Undoes this also in the replica's file, to which a failover has written it.
 local function mend(replica)
   replica:cli("CONFIG", "SET", "masterauth", "data")
   assert.are.equal("OK", replica:cli("CONFIG", "REWRITE"))
@@ -234,8 +234,8 @@ describe("after a failover", function()
   end)
 
   it("what a server refuses because it has become a replica is asked of the master", function()
-    -- Sentinels of 6.2 ask each 10 s, and promote a replica only if it was without a master for no
-    -- longer than ten times down_after when they noticed that.
+    -- Sentinels of 6.2 ask every 10 s, and promote a replica only if it was without a master for at
+    -- most ten times down_after when they noticed the fault.
     start { down_after = redis.major() < 7 and 4000 or nil }
     local old, new = set:master(), set:replicas()[1]
     local one = client { command_timeout = 90 }
@@ -256,7 +256,8 @@ describe("after a failover", function()
     set:wait_key("k")
     local old, name = set:master(), tostring(one)
     set:ask_failover()
-    -- The watchdog's thread renames it; the thread sanitizer sees no order between that and this.
+    -- The watchdog's thread renames `one`; the thread sanitizer sees no order between that and
+    -- this.
     process.wait_until(function() return tostring(one) ~= name end, 10)
     local new = set:fail_over(old)
     eventually(function() return tostring(one):find("at 127.0.0.1:" .. new.port, 1, true) end)
@@ -289,7 +290,7 @@ describe("eight processes under load", function()
     eventually(function() return turns() > before + count end)
   end
 
-  -- → seconds from the Sentinels' new word to the next turn
+  -- → seconds from the Sentinels' new answer to the next turn
   local function back_after_failover()
     local old = set:master()
     old:kill("KILL")
@@ -338,7 +339,7 @@ describe("with sync", function()
   before_each(function()
     master = redis.start { tcp = true }
     replica = redis.start { replica_of = master }
-    -- what was written before the copy counts as confirmed; what comes after it may take a second
+    -- writes before the copy count as confirmed; later ones may take a second
     local function is_confirmed()
       return master:cli("SET", "seen", 1) == "OK" and master:cli("WAIT", 1, 100) == 1
     end

@@ -1,5 +1,5 @@
--- Each option reaches the handle that an API function makes, and what a client sets holds for all
--- of its handles that do not set it.
+-- Each option reaches the handle that an API function makes, and a client's settings are the
+-- defaults of all its handles.
 
 local core = require "holdfast.core"
 local defaults_of = require("holdfast.client").defaults
@@ -10,7 +10,7 @@ local redis = require "spec.support.redis"
 
 local function nothing() end
 
--- A function of the API → function(client, options), which returns the handle that it makes.
+-- A function of the API → function(client, options), which returns the handle that is made.
 local makers = {
   lock = function(client, opts) return client:lock("k", opts) end,
   mutex = function(client, opts) return client:mutex("m", opts) end,
@@ -41,7 +41,7 @@ function makers.lead(client, opts)
   return assert(client:lead("lead", opts, function(term) return term.lock end))
 end
 
--- Its guard is seen where it is acquired.
+-- Only the acquire shows the guard.
 function makers.idempotent(client, opts)
   local acquire, guard = driver.lock.acquire, nil
   function driver.lock.acquire(lock, wait)
@@ -72,7 +72,7 @@ end
 local ALL = union(COMMON, LEASED, QUEUED, LOCKS, OWN)
 local TURNS = union(COMMON, LEASED, QUEUED, LOCKS)
 
--- A function of the API → the options that it takes.
+-- A function of the API → its options.
 local taken = {
   lock = ALL, mutex = ALL, with_lock = ALL, multi_lock = union(TURNS, { owner = true }),
   fair_lock = TURNS, read = TURNS, write = TURNS, with_read_lock = TURNS, with_write_lock = TURNS,
@@ -93,7 +93,7 @@ local given = {
   on_event = nothing, on_lost = nothing, fencing = false, token_ttl = 50,
 }
 
--- What the handle has of an option, under the option's name.
+-- → option → its value in the handle
 local function found(client, handle)
   local data, classes = core.lock.data(handle), {}
   for _, name in ipairs { "", "orders", "others" } do
@@ -140,7 +140,7 @@ describe("an option", function()
     end
   end)
 
-  -- What some functions set whatever the client's settings are.
+  -- What some functions set in spite of the client's settings.
   local fixed = {
     lead = { wait = math.huge, keep = 0 }, multi_lock = { keep = 0 },
     one_by_one = { lease = 30, wait = 10 },
@@ -198,7 +198,7 @@ describe("an option", function()
     end
   end)
 
-  -- What holdfast.new passes on to the core.
+  -- Returns what holdfast.new passes to the core.
   local function passed_on(opts)
     local new, settings = core.client.new, nil
     function core.client.new(all)

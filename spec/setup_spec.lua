@@ -1,5 +1,5 @@
--- What the first command on a clean system depends on: tools/setup.sh, and a Makefile that decides
--- nothing before the set-up has run. The programs of the system are stand-ins in a PATH of its own.
+-- What the first command on a clean system needs: tools/setup.sh, and a Makefile that decides
+-- nothing before the set-up has run. The system's programs are stand-ins in a separate PATH.
 
 local process = require "spec.support.process"
 
@@ -14,14 +14,14 @@ local function program(name, script)
   assert(process.succeeds("chmod 755 " .. path))
 end
 
--- Makes a program of this system one of the stand-in system.
+-- Gives programs of this system to the stand-in system.
 local function link(...)
   for _, name in ipairs { ... } do
     assert(process.succeeds(('ln -s "$(command -v %s)" %s/'):format(name, bin)))
   end
 end
 
--- → what it printed, its exit code
+-- → its output, its exit code
 local function run(command, path)
   local pipe = io.popen(("PATH=%s; export PATH; (%s) </dev/null 2>&1; echo $?"):format(path or bin, command))
   local text = pipe:read("*a")
@@ -39,7 +39,7 @@ end)
 after_each(function() process.remove(directory) end)
 
 describe("tools/setup.sh", function()
-  -- A system without any of the packages, which knows luajit2 only by name.
+  -- A system without any of the packages; of luajit2 it knows only the name.
   before_each(function()
     link("sh", "tr", "grep", "find", "sed", "head", "cut", "tee", "chmod", "rm", "env", "sleep")
     program("id", "echo ${TEST_UID:-0}")
@@ -110,7 +110,7 @@ end)
 describe("the Makefile", function()
   local tree
 
-  -- A Makefile with nothing to build, a set-up of its own, and a demo that prints its Lua.
+  -- Makes a tree with a Makefile that builds nothing, this set-up, and a demo that prints its Lua.
   local function make_tree(setup)
     tree = directory .. "/tree"
     assert(process.succeeds(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")
@@ -125,7 +125,7 @@ describe("the Makefile", function()
   end
 
   it("finds the Lua that the set-up of a demo brings", function()
-    -- all programs of this system but its Luas
+    -- all programs of this system except Lua
     assert(process.succeeds(("ln -s /usr/bin/* %s/ && rm -f %s/lua* %s/sudo"):format(bin, bin, bin)))
     make_tree(('ln -s "$(PATH=/usr/bin:/usr/local/bin command -v lua5.4)" %s/\n'):format(bin))
     local output, code = run(("cd %s && make -s demo MODULES= SUPPORT= FLAVOURS=lua5.4"):format(tree))
@@ -133,7 +133,7 @@ describe("the Makefile", function()
     assert.equal(0, code)
   end)
 
-  -- The interpreter of the installed command, on a system with these Luas.
+  -- → the interpreter of the installed command, on a system with these versions of Lua
   local function interpreter(luas, arguments)
     for _, name in ipairs(luas) do program(name, "exit 1") end
     local output = run("make -s --eval='print: ; @echo $(SHEBANG)' print BUILD=" .. directory .. "/build " .. arguments)

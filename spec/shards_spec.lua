@@ -1,5 +1,5 @@
--- Keys spread over independent servers by the ring of Jedis: where they live, and that everything
--- works across them.
+-- The ring of Jedis spreads keys over independent servers: on which server each key is, and that
+-- everything works across servers.
 
 local core = require "holdfast.core"
 local crowd = require "spec.support.crowd"
@@ -27,7 +27,7 @@ local function server_of(client, key)
   return servers[core.client.group(client, key) + 1]
 end
 
--- A key for each server.
+-- → a key for each server
 local function keys_of_all(client, prefix)
   local keys, found = {}, 0
   for i = 1, 1000 do

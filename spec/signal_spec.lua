@@ -4,7 +4,7 @@ local world = require("spec.support.world").new()
 before_each(world.open)
 after_each(world.close)
 
--- A program that catches USR1 and waits for "k", which somebody holds.
+-- A program that catches USR1 and waits for "k", which is held.
 local function waiting_program(options, wait)
   world.hold_as("somebody:1", "k")
   local child = world.program {
@@ -152,8 +152,9 @@ describe("a signal", function()
   end)
 end)
 
--- A program that calls a server which hangs: "acquire" and "release" await its reply, "acquire
--- again" is blocked behind a renewal that awaits one. Without a signal they take 6 s, the last 4 s.
+-- A program that calls a server that hangs: "acquire" and "release" wait for the reply, "acquire
+-- again" for a renewal that waits for its own. Without a signal the calls take 6 s, the last one 4
+-- s.
 local function stuck_program(call, interruptible)
   return world.program {
     code = [[
@@ -186,7 +187,7 @@ local function stuck_program(call, interruptible)
 end
 
 describe("while the server hangs", function()
-  -- What it has sent comes when the server goes on.
+  -- The server receives what the program has sent when it continues.
   after_each(function()
     world.server:kill("CONT")
     assert.is_truthy(process.wait_until(function()
@@ -310,7 +311,7 @@ describe("Ctrl-C", function()
   it("in with_lock's function releases the lock", function()
     local took = interrupt [[
       require("holdfast").new(arg[1]):with_lock("k", function()
-        if jit then jit.off() end -- compiled loops of LuaJIT take no signal
+        if jit then jit.off() end -- compiled loops of LuaJIT do not handle signals
         print("go") io.stdout:flush()
         while true do require("spec.support.sys").sleep(0.001) end
       end)

@@ -1,5 +1,5 @@
--- What the simulator is made of, and that it finds the same under both Luas. The suites `sim`,
--- `sim-system` and `sim-kept` of make test look for broken rules.
+-- The parts of the simulator, and that its results are the same in both Luas. The suites `sim`,
+-- `sim-system` and `sim-kept` of make test use it to look for broken rules.
 
 local process = require "spec.support.process"
 
@@ -9,7 +9,7 @@ local plain = not os.getenv("HOLDFAST_BUILD") and not os.getenv("LD_PRELOAD")
 local COMPARED, COMPARED_SYSTEMS = 60, 30
 local GUIDED = 30
 
--- → what it printed, its last line
+-- → its output, the last line
 local function simulate(interpreter, arguments, build)
   local pipe = assert(io.popen(("%s timeout 300 %s spec/sim/run.lua %s 2>&1"):format(
     build and "HOLDFAST_BUILD=" .. build or "", interpreter, arguments)))
@@ -18,7 +18,7 @@ local function simulate(interpreter, arguments, build)
   return text, text:match("([^\n]*)\n$") or ""
 end
 
--- A build directory without the core with mutants, which another suite may be making meanwhile.
+-- A build directory without the core with mutants, which another suite may be building now.
 local function without_mutants()
   local directory = process.directory()
   for _, name in ipairs { flavour, other } do

@@ -1,5 +1,5 @@
--- The command as one file (make static), in a root that has nothing else. With HOLDFAST_STATIC, the
--- specs of the command run it as well.
+-- The command as one file (make static), in a root directory without other files. With
+-- HOLDFAST_STATIC, the specs of the command run this file as well.
 
 local certificates = require "spec.support.certificates"
 local process = require "spec.support.process"
@@ -16,7 +16,7 @@ local function is_there(path)
   return file ~= nil
 end
 
--- Another root needs root.
+-- chroot needs root.
 local can_run = is_there(PROGRAM) and process.succeeds "chroot / true 2>/dev/null"
 
 describe("the command as one file", function()
@@ -38,7 +38,7 @@ describe("the command as one file", function()
     world.close()
   end)
 
-  -- → how it ended, its code, what it printed
+  -- → how it ended, its code, its output
   local function run(url, ...)
     local child = process.start {
       "chroot", root, "/holdfast", env = {

@@ -103,7 +103,7 @@ describe("for operators under ngx_lua", function()
         return acquired() == count
       end, PATIENCE), ("%s of %d"):format(acquired(), count))
       local before = front:workers()
-      work(20) -- not added yet when the workers are asked to end
+      work(20) -- the workers are asked to end before they add this to the sums
       front:reload()
       assert.truthy(process.wait_until(function()
         for _, pid in ipairs(front:workers()) do
@@ -161,10 +161,10 @@ describe("for operators under ngx_lua", function()
       comes_to_say 'holdfast_releases_total{class="closed"} 1\n'
       front:get("/left")
       assert.truthy(process.wait_until(function() return server:cli("DEL", "left") == 1 end))
-      comes_to_say 'holdfast_losses_total{class="blocking",reason="deleted"} 1\n' -- without a call
+      comes_to_say 'holdfast_losses_total{class="blocking",reason="deleted"} 1\n' -- without a call of holdfast
       for _ = 1, 5 do front:get("/block") end
       front:reload()
-      comes_to_say 'holdfast_acquires_total{class="blocking",outcome="acquired"} 11\n' -- a worker more
+      comes_to_say 'holdfast_acquires_total{class="blocking",outcome="acquired"} 11\n' -- and the new worker
       assert.same({}, front:errors())
     end)
 
@@ -252,7 +252,7 @@ describe("for operators under ngx_lua", function()
       text = "from prometheus_client.parser import text_fd_to_metric_families as read\n",
     }
 
-    -- Returns how many families Prometheus's own parser finds.
+    -- → how many families Prometheus's own parser finds
     local function families(text, parser)
       local directory = process.directory()
       local file = assert(io.open(directory .. "/metrics", "w"))
@@ -328,9 +328,9 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE))
       assert.equal("3", text():match('holdfast_releases_total{class="class1"} (%d+)'))
       assert.is_nil(text():find('class="class20"', 1, true))
-      assert.is_true(families(text(), "openmetrics") >= 10) -- which refuses a part of a histogram
+      assert.is_true(families(text(), "openmetrics") >= 10) -- the parser refuses an incomplete histogram
       work()
-      assert.equal(dropped, tonumber(text():match("holdfast_dropped_series_total (%d+)"))) -- once each
+      assert.equal(dropped, tonumber(text():match("holdfast_dropped_series_total (%d+)"))) -- each counts once
       local errors = front:errors()
       assert.equal(1, #errors, table.concat(errors, "\n"))
       assert.matches("lua_shared_dict holdfast: no memory is left for .*holdfast_dropped_series_total", errors[1])
@@ -482,7 +482,7 @@ describe("for operators under ngx_lua", function()
     front:get("/stuck")
     assert.equal("content", noted("phase"))
     assert.truthy(process.wait_until(function()
-      process.sleep(0.2) -- not so often that a request comes before each look of the client's task
+      process.sleep(0.2) -- some looks of the client's task come before a request
       return front:get("/work").body == "noted"
     end, PATIENCE))
     assert.truthy(process.wait_until(function() return not is_waited_for() end, PATIENCE))
@@ -515,7 +515,7 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE), key .. " is not shown: " .. front:get("/status?json").body)
     end
 
-    -- The waiters of the worst moment.
+    -- Returns the greatest number of waiters in the answer's points.
     local function most_waiting(answer)
       local most = 0
       for _, point in ipairs(answer.points) do most = math.max(most, point.waiting or 0) end
@@ -558,33 +558,34 @@ describe("for operators under ngx_lua", function()
       assert.truthy(process.wait_until(function() return not entry("from:lua") end, PATIENCE))
       local points = state().points
       assert.equal(120, #points)
-      assert.is_nil(points[1].waiting) -- nobody looked then
+      assert.is_nil(points[1].waiting) -- nginx did not look then
       assert.equal(1, most_waiting(state()))
       job:kill("TERM")
       job:wait(PATIENCE)
       assert.same({}, front:errors())
     end)
 
-    -- How often the server has been asked for keys.
+    -- Returns how often the server has been asked for keys.
     local function scans()
       local info = server:cli("INFO", "commandstats")
       return tonumber(info:match("cmdstat_scan:calls=(%d+)") or 0)
     end
 
-    -- How often nginx has searched the queues: it asks for the channels of latches in four ways.
+    -- Returns how often nginx has searched the queues: each time it asks four times for the
+    -- channels of latches.
     local function searches()
       local info = server:cli("INFO", "commandstats")
       return (tonumber(info:match("cmdstat_pubsub|channels:calls=(%d+)")) or 0) / 4
     end
 
-    -- Waits until nginx has looked by itself, from beginning to end.
+    -- Waits until nginx has finished a look without a request.
     local function wait_for_look()
       local from = searches()
       assert.truthy(process.wait_until(function() return searches() >= from + 2 end, 60),
         "nginx does not look while the page is closed")
     end
 
-    -- → what each of two workers answers
+    -- → the answers of two workers
     local function both()
       local answers, count = {}, 0
       assert.truthy(process.wait_until(function()
@@ -606,7 +607,7 @@ describe("for operators under ngx_lua", function()
     it("shows the same in each worker, also of what happened while it was closed", function()
       start { workers = 2 }
       assert.is_true(state().shared)
-      both() -- from now on each worker listens for losses
+      both() -- each worker listens for losses from now on
       assert.equal("lost", front:get("/lose").body)
       local lock = assert(client:lock("busy"):acquire())
       local first = patient()
@@ -631,7 +632,7 @@ describe("for operators under ngx_lua", function()
         assert.equal("losses", answer.state)
         local queue = answer.locks[1].queue
         assert.equal(second.pid, queue[1].pid)
-        assert.is_true(queue[1].seconds >= for_seconds - 2, -- an answer is shared for a second
+        assert.is_true(queue[1].seconds >= for_seconds - 2, -- workers share an answer for a second
           ("%s, but %s"):format(queue[1].seconds, for_seconds))
       end
       for _, each in ipairs { first, second } do
@@ -647,7 +648,7 @@ describe("for operators under ngx_lua", function()
       local monitor, seen = server:monitor(), {}
       assert.truthy(process.wait_until(function()
         state()
-        return monitor:count("SCAN") >= 12 -- three looks or more
+        return monitor:count("SCAN") >= 12 -- at least three looks
       end, PATIENCE))
       for _, each in ipairs(monitor:commands()) do
         if each.args[1]:upper() == "SCAN" then seen[each.source] = true end
@@ -663,7 +664,7 @@ describe("for operators under ngx_lua", function()
       eventually("early", function() return true end)
       server:cli("CLIENT", "PAUSE", 2000)
       assert.truthy(process.wait_until(function()
-        return not front:begin("/status?json"):finish(0.3) -- the view is fresh, or it hangs up
+        return not front:begin("/status?json"):finish(0.3) -- asks until no view is fresh, and hangs up then
       end, PATIENCE))
       local late = assert(client:lock("late"):acquire())
       eventually("late", function() return true end)
@@ -804,7 +805,7 @@ describe("for operators under ngx_lua", function()
 
     local UUID = "b983c153-7421-869a-addb-44fb92259a1b"
 
-    -- The place of a waiter that has waited for so many seconds.
+    -- Returns the place of a waiter that has waited for so many seconds.
     local function place(seconds)
       local time = server:cli("TIME")
       return time[1] * 1e6 + time[2] - (seconds or 0) * 1e6
@@ -827,7 +828,7 @@ describe("for operators under ngx_lua", function()
 
     local LARGE = { KEYS = true, HGETALL = true, SMEMBERS = true, SORT = true }
 
-    -- How many keys or members the command may visit; nil: one, or none.
+    -- Returns how many keys or members the command may visit, or nil for at most one.
     local function visits(args)
       local name, words = args[1]:upper(), table.concat(args, " "):upper()
       if LARGE[name] then return math.huge end
@@ -836,7 +837,7 @@ describe("for operators under ngx_lua", function()
       if name == "LRANGE" then return args[4] + 1 - args[3] end
     end
 
-    -- → the keys of all pages, as they come
+    -- → the keys of all pages, in order
     local function pages(query)
       local keys, from = {}, 0
       repeat
@@ -915,8 +916,8 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    -- In make test for a moment, in make fuzz for long. The next round through the locks begins at
-    -- most 30 s after one that was slow.
+    -- Short in make test, long in make fuzz. The next round through the locks begins at most 30 s
+    -- after a slow one.
     it("shows what is good, whatever stands on the server", function()
       start {}
       local hostile = require "spec.support.hostile"
@@ -989,7 +990,7 @@ describe("for operators under ngx_lua", function()
       local then_ = shown.locks[1]
       assert.equal("seen", then_.key)
       local later
-      assert.truthy(process.wait_until(function() -- all but the age is of the time that it was read
+      assert.truthy(process.wait_until(function() -- everything but the age is from the last reading
         later = state(nil, 503)
         return later.age > shown.age + 1
       end, PATIENCE))
@@ -1042,7 +1043,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    -- Locks as other programs write them: { key, owner, ttl in ms, token, members of its queue }
+    -- Writes a lock like another program: { key, owner, TTL in ms, token, members of its queue }.
     local function write_lock(lock)
       server:cli("HSET", lock.key, lock.owner or UUID .. ":1", 1)
       server:cli("PEXPIRE", lock.key, lock.ttl or 600000)
@@ -1100,7 +1101,7 @@ describe("for operators under ngx_lua", function()
       assert.is_true(is_about(15, seen.queue[2].seconds), seen.queue[2].seconds)
       assert.is_nil(seen.wait_at_least)
       assert.is_true(is_about(25, state().longest_wait))
-      -- the first one goes: the second one has not waited for longer than before
+      -- after the first waiter has left, the second one's own wait is shown
       server:cli("ZREM", "holdfast_queue:{k}", ("1l%s:%d:1"):format(UUID, 1))
       seen = eventually("k", function(of) return of.waiters == 1 end)
       assert.near(seen.wait, seen.queue[1].seconds, 1)
@@ -1109,7 +1110,7 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE))
       local of_k = state("&prefix=k")
       assert.same({ 1, 1, 2 }, { of_k.count, of_k.waiters, state().waiters })
-      assert.is_true(of_k.longest_wait > seen.wait + 2) -- not of these alone
+      assert.is_true(of_k.longest_wait > seen.wait + 2) -- it counts the waits for all locks
       put("j", 8, 31)
       assert.truthy(process.wait_until(function() return state().state == "long_wait" end, PATIENCE))
       assert.equal("j", state().longest_key)
@@ -1150,7 +1151,7 @@ describe("for operators under ngx_lua", function()
         first = state()
         process.sleep(0.2)
         second = state()
-        return second.age >= first.age + 0.2 -- nobody has looked in between
+        return second.age >= first.age + 0.2 -- there was no look in between
       end, PATIENCE))
       local before, after = of_lock(first), of_lock(second)
       for i = 1, 3 do assert.is_true(after[i] >= before[i] + 0.15, i) end
@@ -1264,7 +1265,7 @@ describe("for operators under ngx_lua", function()
       for reason in pairs(all.losses) do reasons[#reasons + 1] = reason end
       table.sort(reasons)
       assert.same({ "deleted", "expired", "max_hold", "taken", "unreachable" }, reasons)
-      -- a deadlock is shown where one of its locks is
+      -- a deadlock is shown on each page that shows one of its locks
       local one, other = front:begin("/both?one=left&other=right"),
         front:begin("/both?one=right&other=left")
       assert.truthy(process.wait_until(function() return state().count == 3 end, PATIENCE))
@@ -1288,7 +1289,7 @@ describe("for operators under ngx_lua", function()
           { wait.holder_host, wait["break"] })
         assert.matches("%w", wait.host)
       end
-      for i = 1, 2 do -- without them nobody looks for a deadlock there
+      for i = 1, 2 do -- nginx looks for deadlocks only where callers wait
         server:cli("ZADD", "holdfast_queue:{only:mine}", ("%.0f"):format(place() + i), ("1l%s:%d:1"):format(UUID, i))
       end
       assert.truthy(process.wait_until(function()
@@ -1337,11 +1338,11 @@ describe("for operators under ngx_lua", function()
       forge(count, 0)
       local from = scans()
       local first = state()
-      if first.complete then return end -- a fast machine
+      if first.complete then return end -- the machine is too fast for this test
       assert.is_true(first.count < count)
       assert.is_true(first.looked < first.keys, first.looked)
       assert.equal(count, first.keys)
-      -- queues, hashes, strings and permits
+      -- four types of keys: queues, hashes, strings and permits
       assert.truthy(process.wait_until(function() return scans() - from >= 4 * count / 500 end, 60))
       local now
       assert.truthy(process.wait_until(function()
@@ -1388,11 +1389,11 @@ describe("for operators under ngx_lua", function()
         return front:get("/status?json"), process.now() - from
       end
       assert.truthy(process.wait_until(function() return ask().status == 503 end, PATIENCE))
-      process.sleep(1) -- it asks for a name that it does not know once a second
+      process.sleep(1) -- nginx asks for an unknown name once a second
       local answer, took = ask()
       server:kill("CONT")
       assert.equal(20, #dkjson.decode(answer.body).locks)
-      assert.is_true(took < 4, took) -- to ask for 20 names takes 6 s
+      assert.is_true(took < 4, took) -- asking for all 20 names would take 6 s
       server:cli("FLUSHALL")
     end)
 
@@ -1408,7 +1409,7 @@ describe("for operators under ngx_lua", function()
       assert.truthy(process.wait_until(function() return not left_out() end, PATIENCE))
     end)
 
-    -- A scan begins again as soon as it has gone round.
+    -- A scan begins again as soon as it has seen all keys.
     it("says what a whole round left out until the next one has ended", function()
       start { more = [[ location = /rounds { content_by_lua_block {
         local locks, pages = require "holdfast.command.locks", require "holdfast.pages"
@@ -1436,9 +1437,9 @@ describe("for operators under ngx_lua", function()
       assert.matches("default%-src 'none'", response.headers["content-security-policy"])
     end)
 
-    -- The record is asked for what takes minutes to happen.
+    -- What would take minutes is tested on the record itself.
     describe("has a record of ten minutes:", function()
-      -- Texts, numbers, booleans and lists, to be read by Lua.
+      -- Writes strings, numbers, booleans and lists so that Lua can read them.
       local SHOW = [[
         local function show(value)
           if type(value) ~= "table" then return ("%s"):format(
@@ -1449,7 +1450,7 @@ describe("for operators under ngx_lua", function()
         end
       ]]
 
-      -- → what this code returns in nginx, as a list
+      -- → a list of what this code returns in nginx
       local function ask(code, dict)
         start { dict = dict, more = ([[ location = /record { content_by_lua_block {
           SHOW
@@ -1555,7 +1556,7 @@ describe("for operators under ngx_lua", function()
             if seen[i] ~= "none" then record:publish(seen[i], seen[i], seen[i] == "a" and 503 or 200) end
           end
           for _, thread in ipairs(threads) do ngx.thread.wait(thread) end
-          -- an answer that there is no room for, and an asker that looks itself by now
+          -- an answer that does not fit into the dict, and an asker that looks itself by now
           local thread = ngx.thread.spawn(function()
             answers[4] = { asks:ask("c", function() return false end) }
           end)
@@ -1566,7 +1567,7 @@ describe("for operators under ngx_lua", function()
         ]])
       end)
 
-      -- Of a page that has been open for months.
+      -- What a page keeps that has been open for months.
       it("no names or rows of the past", function()
         assert.same({ 1, 0, 0, "answered", true, true }, ask [[
           local views, now = require "holdfast.status_view", require("holdfast.core").now()
@@ -1687,8 +1688,8 @@ describe("for operators under ngx_lua", function()
       of:cli("CONFIG", "SET", "slowlog-log-slower-than", 5000)
     end
 
-    -- What took longer by the server's clock, in the best of some rounds: one that has no core now
-    -- stands still whatever it does, but not each time.
+    -- → what was slow by the server's clock in each of 8 rounds; nil if one round had nothing slow.
+    -- A server without a core is slow now and then, but not each time.
     local function slowest(of, look)
       local slow
       for _ = 1, 8 do
@@ -1704,7 +1705,7 @@ describe("for operators under ngx_lua", function()
       function()
       start {}
       lock_many(server)
-      assert.matches("us: EVAL", slowest(server, function() -- it would be noticed
+      assert.matches("us: EVAL", slowest(server, function() -- slow commands are noticed
         server:cli("EVAL", "for i = 1, 1e7 do end", 0)
       end))
       assert.truthy(process.wait_until(function() return state().count == 10000 end, 60))

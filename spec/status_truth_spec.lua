@@ -1,6 +1,5 @@
--- The status page against a truth of its own: processes that hold and wait for locks write down
--- what they do, and each answer of the page is compared with it, whatever happens to nginx and to
--- Redis.
+-- Compares the status page with the truth: processes that hold and wait for locks record what they
+-- do, and each answer of the page must agree with it, whatever happens to nginx and to Redis.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -11,8 +10,8 @@ if not nginx.is_there() then return end
 local dkjson = require "dkjson" -- busted's own
 
 local PATIENCE = 60
-local LONG = 10 -- seconds of a wait that the page must know
-local OFF = 2 -- seconds by which a time may be off
+local LONG = 10 -- seconds; the page must know a wait of this length
+local OFF = 2 -- seconds by which a time may be wrong
 
 local WAITER = [[
   local holdfast, sys = require "holdfast", require "spec.support.sys"
@@ -26,7 +25,8 @@ local WAITER = [[
 describe("the status page tells the truth", function()
   local server, front, holder, waiters, seen, forged
 
-  -- Waits for a lock that nobody releases: it has waited since a time between `asked` and `queued`.
+  -- Starts a process that waits for a lock that is never released: its wait begins between `asked`
+  -- and `queued`.
   local function wait_for(key)
     local child = process.lua { code = WAITER, args = { server:url(), key } }
     local waiter = { key = key, process = child }
@@ -66,7 +66,7 @@ describe("the status page tells the truth", function()
 
   before_each(function()
     server, waiters, seen = redis.start { persist = true, conf = { "appendfsync no" } }, {}, {}
-    forged = 2 -- locks that the waiters wait for
+    forged = 2 -- the locks that are waited for
   end)
   after_each(function()
     for _, waiter in ipairs(waiters) do
@@ -76,12 +76,12 @@ describe("the status page tells the truth", function()
     holder:stop()
     if front then front:stop("TERM") end
     front = nil
-    server:cli("FLUSHALL") -- the places of the waiters that were killed
+    server:cli("FLUSHALL") -- removes the places of the killed waiters
     server:stop()
   end)
 
-  -- How many locks are held, the holder's and the forged ones, and how many changes there were
-  -- since that time. The last one may not be written down yet.
+  -- → how many locks of the holder and forged locks are held, and how many changes there were since
+  -- `from`, counting one that may not be recorded yet
   local function locks_since(from)
     local locks, changes = forged, 1
     for at, count in holder:output():gmatch("([%d.]+) (%d+)\n") do
@@ -90,7 +90,7 @@ describe("the status page tells the truth", function()
     return locks, changes
   end
 
-  -- → the longest wait that an answer may show at least and at most, and how many wait for long
+  -- → the least and the greatest longest wait that an answer may show, and how many wait for long
   local function waits(from, to)
     local least, most, long = 0, 0, 0
     for _, waiter in ipairs(waiters) do
@@ -102,15 +102,15 @@ describe("the status page tells the truth", function()
 
   local off = 0 -- how many answers in a row had a wrong time
 
-  -- Whether the longest wait of the answer is right. A reading that took seconds, on a machine that
-  -- stands still, is made again: of three answers one has to be right.
+  -- Checks the longest wait of the answer. A busy machine may take seconds for a reading, so one of
+  -- three answers in a row has to be right.
   local function check_time(answer, least, most, text)
     local shown = answer.longest_wait or 0
     off = (shown < least - OFF or shown > most + OFF) and off + 1 or 0
     assert.is_true(off < 3, text)
   end
 
-  -- Compares one answer with what the processes have written down.
+  -- Compares one answer with what the processes have recorded.
   local function compare(answer, from, to)
     local least, most, long = waits(from, to)
     local text = ("%s, %s waiting, longest %s, true %.1f to %.1f; %s locks, complete %s"):format(answer.state,
@@ -131,7 +131,7 @@ describe("the status page tells the truth", function()
     end
   end
 
-  -- Asks once. → the answer | nil: none comes, of a worker that is stopped
+  -- Asks once. → the answer | nil if a stopped worker does not answer
   local function ask()
     local from = process.now()
     local response = front:begin("/status?json"):finish(PATIENCE)
@@ -142,7 +142,7 @@ describe("the status page tells the truth", function()
     return answer
   end
 
-  -- Asks each half a second until the answer suits.
+  -- Asks every half second until suits(answer).
   local function watch_until(what, suits)
     local answer
     assert.truthy(process.wait_until(function()
@@ -165,7 +165,7 @@ describe("the status page tells the truth", function()
     return answer.complete and answer.waiters == #waiters and is_known
   end
 
-  -- What may happen, one after the other.
+  -- What happens, one after another.
   local function restart_redis()
     server:restart(true)
   end
@@ -194,7 +194,7 @@ describe("the status page tells the truth", function()
   local function stall_workers()
     for _, pid in ipairs(front:workers()) do
       process.signal(pid, "STOP")
-      local requests = {} -- some of which the worker may have accepted already
+      local requests = {} -- the worker may have accepted some of these already
       for i = 1, 8 do requests[i] = front:begin("/status?json") end
       process.sleep(7)
       process.signal(pid, "CONT")
@@ -247,7 +247,7 @@ describe("the status page tells the truth", function()
     open()
     watch_until("that nobody waits", function(answer) return answer.state == "well" end)
     local best = math.huge
-    for i = 1, 3 do -- the machine may be busy; one of a few has to do
+    for i = 1, 3 do -- on a busy machine, one of three has to succeed
       if i < 3 or best > 5 then
         server:cli("DEL", "holdfast_queue:{busy:1}")
         local from = process.now()
@@ -276,7 +276,7 @@ describe("the status page tells the truth", function()
         watch(20)
         wait_for("busy:2")
         watch_until("amber", function(answer) return answer.state == "long_wait" end)
-        local stall = workers > 1 and stall_workers or reload -- nobody else would answer
+        local stall = workers > 1 and stall_workers or reload -- no other worker would answer
         for _, happens in ipairs { restart_redis, reload, kill_workers, stall } do
           happens()
           watch(10)

@@ -1,6 +1,6 @@
--- Many processes take and leave locks as fast as they can, now and then for longer than a renewal;
--- all the while a MONITOR shows what the server executes.
--- HOLDFAST_STRESS=10000 is the number of rounds of each process. Run with --run=check.
+-- Many processes acquire and release locks as fast as they can, sometimes after a renewal, while
+-- MONITOR shows what the server executes. HOLDFAST_STRESS=10000 is the number of rounds of each
+-- process. Run with --run=check.
 
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
@@ -36,7 +36,7 @@ client:close()
 before_each(world.open)
 after_each(world.close)
 
--- Follows who holds what by the commands that the scripts execute.
+-- Follows from the scripts' commands which owner holds which lock.
 local Follower = {}
 Follower.__index = Follower
 
@@ -44,7 +44,7 @@ function Follower:script_line(line)
   local command, key, owner = line:match('^"(%a+)" "(k%d+)"(.*)$')
   if command == "HSET" then
     local new = owner:match('^ "(.-)"')
-    -- a grant that is confirmed by another acquire is written twice
+    -- a grant that another acquire confirms is written twice
     if self.held[key] ~= new then self.acquired = self.acquired + 1 end
     self.held[key] = new
   elseif command == "HDEL" and self.held[key] == owner:match('^ "(.-)"') then

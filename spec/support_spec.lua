@@ -440,7 +440,7 @@ describe("spec.support.stage", function()
     stage.verdict(true, "in time") stage.verdict(false, "late") os.exit(stage.failures)]]
   local SAID = "1. a sale\n   sold\n   in time\n   late\n"
 
-  -- → what it prints on a terminal, or in a pipe
+  -- → its output on a terminal, or to a pipe
   local function said(on_terminal, variables)
     local path = process.directory()
     local file = assert(io.open(path .. "/code.lua", "w"))

@@ -420,7 +420,7 @@ describe("templates", function()
     it("does not shorten the lease of what was entered before", function()
       local outer = assert(client:lock("b", { lease = 60 }):acquire())
       local blocker = assert(other:lock("a", { lease = 1 }):acquire())
-      -- one after the other
+      -- one after another
       local all = assert(client:multi_lock({ "a", "b" }, { lease = 10 }):acquire(20))
       assert.is_true(server:cli("PTTL", "a") <= 10000)
       assert.is_true(server:cli("PTTL", "b") > 20000)
@@ -648,7 +648,7 @@ describe("templates", function()
     end)
 
     it("replays results of 64 KiB, and no longer ones", function()
-      for i, size in ipairs { 65536 - 7, 65536 - 6 } do -- "S65529:" and the bytes
+      for i, size in ipairs { 65536 - 7, 65536 - 6 } do -- "S65529:" precedes the bytes
         local text = ("x"):rep(size)
         client:idempotent("full" .. i, { replay = true, expire = 60 }, function() return text end)
         local again, _, code = other:idempotent("full" .. i, { replay = true }, error)

@@ -1,5 +1,5 @@
--- Two users of one server that do not trust each other, each with the rights that holdfast acl
--- prints: what b tries changes nothing of a's.
+-- Two users of one server who do not trust each other, each with the rights that holdfast acl
+-- prints: b cannot change what belongs to a.
 
 local acl = require "holdfast.command.acl"
 local fake = require "spec.support.fake"
@@ -41,7 +41,8 @@ local function client_of_a()
   return world.client { url = url_of "a", prefix = "a:", tenant = "a:" }
 end
 
--- A process of user a, which runs this code with `client` and `say`. `tenant`: its client's option.
+-- A process of user a, which runs this code with `client` and `say`. `tenant` is its client's
+-- option.
 local function program_of_a(code, tenant)
   return world.program {
     code = [[
@@ -139,7 +140,7 @@ describe("a tenant", function()
     assert.equal("acquired\n", waiter:output())
   end)
 
-  -- Such a user may publish a grant, and SCAN or KEYS would name the waiter to it.
+  -- Such a user may publish a grant, and could find the waiter with SCAN or KEYS.
   it("may make a client without the option an owner by a forged grant", function()
     local lock = client_of_a():lock "k"
     assert(lock:acquire(0))
@@ -154,7 +155,7 @@ describe("a tenant", function()
     waiter:wait(PATIENCE)
   end)
 
-  -- Forged: the owner of a:two waits for a:one, in the queue, and listens.
+  -- The forged keys say that the owner of a:two waits for a:one, is in the queue, and listens.
   it("closes no cycle of waits", function()
     local client = client_of_a()
     local two, gate = client:lock "two", client:lock "gate"

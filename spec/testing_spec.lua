@@ -1,4 +1,4 @@
--- holdfast.testing. Most tests run twice: without a server and with one, with the same results.
+-- holdfast.testing. Most tests run with and without a server, with the same results.
 
 local holdfast = require "holdfast"
 local lfs = require "lfs"
@@ -10,7 +10,7 @@ local testing = require "holdfast.testing"
 
 local function pack(...) return { n = select("#", ...), ... } end
 
--- The code of a call that failed.
+-- Returns the code of a failed call.
 local function code_of(...)
   local result, message, code = ...
   assert.is_nil(result)
@@ -62,7 +62,7 @@ local function locks_of(place)
     it("is waited for as long as its wait says, and the message names the holder", function()
       local holder, waiter = place.client { name = "holder" }, place.client()
       local lock = assert(holder:lock("k"):acquire())
-      place.pass(0.5) -- a holder publishes its name soon
+      place.pass(0.5) -- by then a holder has published its name
       local result = pack(waiter:lock("k"):acquire(0.3))
       assert.equal("busy", result[3])
       assert.matches("held by [^ ]+ %(pid %d+, holder%) for [%d.]+ m?s, up to %d+ s more .*; waited 300 ms$", result[2])
@@ -515,7 +515,7 @@ describe("holdfast.testing", function()
     local client = testing.client { url = "rediss://user:secret@db.example:6390/3", prefix = "app:" }
     local lock = assert(client:lock("k"):acquire())
     assert.equal("app:k", lock:key())
-    assert(testing.client():lock("app:k"):try_acquire()) -- of another database
+    assert(testing.client():lock("app:k"):try_acquire()) -- in another database
   end)
 
   it("raises where a fence needs what its server does not have", function()

@@ -73,7 +73,7 @@ describe("Lua states in threads of one process", function()
     assert.equal(before, states())
   end)
 
-  -- A look-up of a name cannot be ended: its thread may come back when all of them are closed.
+  -- A look-up of a name cannot be stopped: its thread may return when all states are closed.
   it("leave the module loaded, for its own threads", function()
     local program = world.program { code = [[
       require("spec.support.sys").run_threads { 'require("holdfast.core").states() return "ended"' }

@@ -9,8 +9,8 @@ local sys = require "spec.support.sys"
 local options = { tcp = true }
 local world = require("spec.support.world").new(options)
 
-local TIMEOUT = 0.5 -- where no connection is expected anyway
-local SLACK = 9     -- a busy machine's, on top of what is promised; COMMAND is more
+local TIMEOUT = 0.5 -- for connections that are not expected to succeed
+local SLACK = 9     -- for a busy machine, beyond the guaranteed time; COMMAND is more
 local COMMAND = 30
 
 local made
@@ -28,7 +28,7 @@ local function server_with(cert, more)
   return world.another(all)
 end
 
--- A client that trusts `ca`, or as `opts` say otherwise.
+-- Returns a client with `opts`; it trusts `ca` unless these say otherwise.
 local function client(opts)
   opts = opts or {}
   opts.url = opts.url or world.server:tls_url()
@@ -44,7 +44,7 @@ local function round_trip(one)
   assert(lock:release())
 end
 
--- No lock comes of it: unreachable, for this reason, and the message names the server.
+-- Asserts that an acquire fails as unreachable, and that its message has the reason and the server.
 local function fails(reason, opts)
   opts.connect_timeout = opts.connect_timeout or 5
   local one = opts.tls and client(opts) or world.client(opts)
@@ -99,14 +99,14 @@ describe("over TLS", function()
     assert.matches("true\t1\ttrue", child:output())
   end)
 
-  -- Two records that come at once: what is decrypted is not left lying until the socket has more.
+  -- Two records come at once: data that is already decrypted must not wait for more on the socket.
   it("a grant right behind another message is received", function()
     local lock = client({ grant_lease = 20 }):lock("k")
     assert(lock:acquire(0))
     local child = world.program {
       code = [[
         local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] },
-          grant_lease = 20 } -- it rechecks after that
+          grant_lease = 20 } -- it rechecks after 20 s
         local lock = client:lock("k")
         local got = lock:acquire(30)
         print(got == lock, client:stats().grants, lock:release())
@@ -189,7 +189,7 @@ describe("over TLS", function()
       local lock = client:lock("k" .. arg[3])
       assert(lock:acquire(0))
       lock = nil
-      collectgarbage() collectgarbage() -- it is released over a connection of its own
+      collectgarbage() collectgarbage() -- a new connection sends the release
       require("spec.support.sys").sleep(arg[3] / 10000)
       os.exit(0)
     ]]
@@ -198,7 +198,7 @@ describe("over TLS", function()
         args = { world.server:tls_url(), made.ca.cert, tostring(i) } }
       assert.same({ "exit", 0 }, { child:wait(20) })
     end
-    world.server:cli("FLUSHALL") -- the locks of those that ended before their release
+    world.server:cli("FLUSHALL") -- removes locks whose processes ended before the release
   end)
 
   it("what was checked of the settings is what is used", function()
@@ -245,7 +245,7 @@ describe("over TLS", function()
         local lock = client:lock("k", { lease = 1.5, watchdog = true }) -- renewed every 0.5 s
         for i = 1, 20 do
           assert(lock:acquire(20))
-          -- all connections but this one: the watchdog has to make a new one
+          -- ends all connections but this one, so the watchdog has to make a new one
           assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
           sys.sleep(0.485 + i / 600)
           local pid = assert(sys.fork())
@@ -269,7 +269,7 @@ describe("over TLS", function()
   end)
 end)
 
--- A waiter in another process, handed the lock that this client holds.
+-- A waiter in another process, to which this client hands over its lock.
 local function hand_over(url, given)
   local holder = client { url = url }
   local lock = holder:lock("handed")
@@ -296,7 +296,7 @@ local function refused(pattern, opts)
   assert.matches(pattern, message)
 end
 
--- Servers that have no port but the one for TLS, and speak TLS to each other.
+-- Options for servers that use only TLS, also with each other.
 local function alone(more)
   local tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert, alone = true }
   for name, value in pairs(more or {}) do tls[name] = value end

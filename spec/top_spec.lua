@@ -11,8 +11,8 @@ local width = require "holdfast.command.width"
 local PATIENCE = 40
 local UUID = "b983c153-7421-869a-addb-44fb92259a1b"
 
--- A lock of an owner with this number, held for so many seconds, and a waiter that has waited for
--- so many; "": there is none.
+-- arg = owner, for how many seconds it has held the lock, for how many seconds a waiter has waited
+-- ("": no waiter), the waiter
 local FORGE = [[
   local time = redis.call('TIME')
   local us = time[1] * 1000000 + time[2]
@@ -99,7 +99,7 @@ describe("holdfast top", function()
         if not entry.script then asked = asked + 1 end
       end
       monitor:close()
-      assert.is_true(asked < 250, asked .. " commands") -- the second for each is its HLEN
+      assert.is_true(asked < 250, asked .. " commands") -- two per key, the second is HLEN
     end)
 
     it("reads what somebody waits for first", function()
@@ -157,7 +157,7 @@ describe("holdfast top", function()
       start()
       sees("1 lock, 0 waiters\n\nKEY [^\n]+\naaa .*sort by")
       forge("bbb", 2, 100)
-      sees("2 locks, 0 waiters\n.*\naaa .*\nbbb ") -- the longest held first
+      sees("2 locks, 0 waiters\n.*\naaa .*\nbbb ") -- the lock held for longest is first
       local waiter = command.start(server, { "run", "bbb", "--", "true" })
       sees("2 locks, 1 waiter\n.*\nbbb .*\naaa ")
       types("h")
@@ -230,7 +230,7 @@ describe("holdfast top", function()
       sees("1 lock, 0 waiters\n.*\naaa .*sort by")
       server:kill("STOP")
       sees("0 waiters   [1-9]%d* s old: [^\n]*annot .*\naaa ")
-      types("h") -- it answers its keys
+      types("h") -- it still reacts to keys
       server:kill("CONT")
       sees("0 waiters\n.*\naaa ")
       server:cli("DEL", "aaa")
@@ -276,7 +276,7 @@ describe("holdfast top", function()
       sees("\nfilter: STöo_   0 of 28 locks\nKEY [^\n]*\n\n")
       types("BSpace", "BSpace")
       sees("\nfilter: ST_   3 of 28 ")
-      types("C-u", "q", "BSpace", "order:1", "Enter") -- a q that is typed ends nothing
+      types("C-u", "q", "BSpace", "order:1", "Enter") -- a q in the text ends nothing
       sees("\nfilter: order:1   11 of 28 locks\n.*\nsort by: ")
       types("k")
       sees("\nOrder:1 .*\nOrder:10 .*\nOrder:19 ")
@@ -286,7 +286,7 @@ describe("holdfast top", function()
     end)
 
     describe("colours", function()
-      -- Waits for the pattern on the screen with its colours, which tmux ends in several ways.
+      -- Waits for the pattern on the screen with its colours. tmux ends a colour in several ways.
       local function coloured(pattern)
         return shell:sees(function()
           return (shell:screen("-e"):gsub("\27%[0m", ""):gsub("\27%[[34]9m", "")):match(pattern)
@@ -295,7 +295,7 @@ describe("holdfast top", function()
 
       it("its head, waits, and leases that were not renewed", function()
         forge("calm", 1, 1)
-        forge("waits", 2, 10, -600) -- a place ahead of the clock: its wait does not grow
+        forge("waits", 2, 10, -600) -- a place in the future, whose wait does not grow
         forge("waits long", 3, 1000, 500)
         start()
         coloured("\27%[1m *KEY")
@@ -317,8 +317,8 @@ describe("holdfast top", function()
       end)
     end)
 
-    -- Waits for rows of more than `least` columns. Each has all of its cells, which end below each
-    -- other. → the rows
+    -- Waits for rows of more than `least` columns, whose cells must be complete and aligned.
+    -- → the rows
     local function check_rows(columns, least)
       local head, rows
       sees(function(text)
@@ -394,7 +394,7 @@ describe("holdfast top", function()
         types("Escape")
       end
       types("w")
-      forge("order:03333", 3333, 10, 1000) -- somewhere below the screen somebody begins to wait
+      forge("order:03333", 3333, 10, 1000) -- below the screen, a wait begins
       assert(process.wait_until(function()
         return shell:screen():find("5000 locks, 3 waiters[^\n]*\n\nKEY [^\n]*\norder:03333 ")
       end, 5 * PATIENCE), shell:screen())

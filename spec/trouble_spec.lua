@@ -6,8 +6,8 @@ local world = require("spec.support.world").new { tcp = true }
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local CONNECT, COMMAND = 1.5, 1.5
-local QUICK = 0.08 -- where no answer is expected anyway
-local SLACK = 3 -- a busy machine's, on top of what is promised
+local QUICK = 0.08 -- seconds, where no answer is expected
+local SLACK = 3 -- for a busy machine, beyond the guaranteed time
 
 local faking
 
@@ -16,7 +16,7 @@ before_each(function()
   faking = {}
 end)
 after_each(function()
-  world.close() -- what a client takes back may go through them
+  world.close() -- the clients may need the proxies to undo calls
   for _, each in ipairs(faking) do each.stop() end
 end)
 
@@ -28,7 +28,7 @@ end
 
 local function pack(...) return { n = select("#", ...), ... } end
 
--- The call fails with this code within `most` seconds. → message
+-- Asserts that the call fails with this code within `most` seconds. → message
 local function fails(code, most, fn)
   local started = process.now()
   local result = pack(fn())
@@ -40,7 +40,7 @@ local function fails(code, most, fn)
   return result[2]
 end
 
--- Waits on a held key through a proxy that closes a connection over which `word` comes. → message,
+-- Waits on a held key through a proxy that closes each connection on which `word` comes. → message,
 -- code, connections
 local function wait_behind(word)
   local lock = world.client():lock("k")
@@ -270,7 +270,7 @@ describe("a server that hangs", function()
     world.cli("CLIENT", "PAUSE", 2000, "ALL")
     local got, _, code = lock:acquire(0)
     if got then
-      -- a resend after the pause is fine; believing the first is not
+      -- the client may send it again after the pause, but may not trust the first reply
       assert.is_true(lock:is_held())
       assert.is_true(lock:check())
       assert(lock:release())
@@ -337,7 +337,7 @@ describe("a server that refuses", function()
       return replica:cli("INFO", "replication"):find("master_link_status:up", 1, true)
     end))
     local one = client { url = replica:tcp_url() }
-    for _, wait in ipairs { 0, 1 } do -- its address may lead to the master soon
+    for _, wait in ipairs { 0, 1 } do -- its address may soon lead to the master
       local message = fails("denied", wait, function() return one:lock("k"):acquire(wait) end)
       assert.matches("READONLY", message)
     end
@@ -468,7 +468,7 @@ describe("a server that is loading its data", function()
     server.options.persist = false
     server.options.conf = { "key-load-delay 200", "loading-process-events-interval-bytes 1024" }
     server:kill()
-    -- started by hand: a helper would wait for the end of the loading
+    -- not started by a helper, which would wait until the data is loaded
     local file = assert(io.open(server.directory .. "/redis.conf", "a"))
     file:write("appendonly no\n", table.concat(server.options.conf, "\n"), "\n")
     file:close()
@@ -580,7 +580,7 @@ describe("replies that make no sense", function()
     end)
   end
 
-  -- what is Redis protocol but no answer of these programs
+  -- valid in Redis's protocol, but not as a reply of these programs
   local NONSENSE = {
     ["OK"] = "+OK\r\n", ["nil"] = "$-1\r\n", ["a nil array"] = "*-1\r\n",
     ["an empty array"] = "*0\r\n",
@@ -645,7 +645,7 @@ describe("a lost reply", function()
     local proxy = fake.proxy { path = world.server.path }
     faking[#faking + 1] = proxy
     proxied = client { url = proxy.url }
-    -- the programs are known to the server, so that each fault meets the reply it is meant for
+    -- teaches the server the programs, so that each fault hits the intended reply
     local lock = assert(proxied:lock("first"):acquire())
     assert(lock:acquire()) assert(lock:release()) assert(lock:extend(20)) assert(lock:release())
   end)

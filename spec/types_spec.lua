@@ -15,7 +15,7 @@ end
 
 local TYPES = read "lua/holdfast/types.lua"
 
--- The values of an enumeration, which are the keys of its table, sorted.
+-- Returns the values of an enumeration, which are the keys of its table, sorted.
 local function enumerated(name)
   local list, text = {}, TYPES:match("%-%-%-@enum %(key%) " .. name:gsub("%.", "%%.") .. "\nlocal _ = (%b{})")
   for value in assert(text, name):gmatch "\n  ([a-z_]+) = 1," do list[#list + 1] = value end
@@ -23,7 +23,7 @@ local function enumerated(name)
   return list
 end
 
--- The names in a list of the core's sources, sorted.
+-- Returns the names in a list of the core's sources, sorted.
 local function listed(path, from, pattern, but)
   local text, list = read(path), {}
   local body = assert(text:match(from), path)
@@ -78,7 +78,7 @@ local function lines_of(path)
   return list
 end
 
--- The paths of the sources with annotations.
+-- Returns the paths of the sources with annotations.
 local function sources()
   local pipe, list = assert(io.popen "ls lua/holdfast/*.lua"), {}
   for path in pipe:lines() do list[#list + 1] = path end
@@ -86,7 +86,7 @@ local function sources()
   return list
 end
 
--- The names of the local tables that are annotated as classes, as keys.
+-- Returns a set of the local tables that are annotated as classes, by their names.
 local function classes_in(lines)
   local names, annotated = {}, false
   for _, line in ipairs(lines) do
@@ -101,7 +101,7 @@ local function classes_in(lines)
   return names
 end
 
--- The function whose first line has this number: { parameters, comment, body }, as strings.
+-- Returns the function that begins in line `number`: { parameters, comment, body }, as strings.
 local function function_at(lines, number)
   local first, last = number, number
   while (lines[first - 1] or ""):find "^%-%-" do first = first - 1 end
@@ -113,7 +113,7 @@ local function function_at(lines, number)
   }
 end
 
--- The functions of all annotated classes by their names in the pages of the API, such as "client:lock".
+-- Returns the functions of all annotated classes by their names in the API's pages: "client:lock".
 local function functions()
   local found = {}
   for _, path in ipairs(sources()) do
@@ -135,7 +135,7 @@ local function all(text, pattern)
   return list
 end
 
--- What is missing in the annotation of a function, or nil. `coded`: its failures have codes.
+-- Returns what is missing in a function's annotation, or nil. `coded`: its failures have codes.
 local function missing_in(one, coded)
   local annotated = all(one.comment, "%-%-%-@param ([%w_]+)")
   local returned = all(one.comment, "%-%-%-@return ([^\n]+)")
@@ -172,7 +172,7 @@ end)
 
 -- ---- options ----
 
--- The fields of each class of options: name → { [field] = true }.
+-- Returns the fields of each class of options: name → { [field] = true }.
 local function annotated_options()
   local found = {}
   for _, path in ipairs(sources()) do
@@ -196,7 +196,7 @@ local function annotated_options()
   return found
 end
 
--- The options that each function accepts, as it checks them: its name in messages → their names.
+-- Returns the options for which each function checks: name in messages → { [option] = true }.
 local function accepted_options()
   local accepted, check = {}, options.table
   options.table = function(given, known, what, level)

@@ -1,19 +1,19 @@
--- After a crash of holdfast run, the lock is not freed while a process of the job goes on that has
--- left the group, has closed the descriptor and has another environment, if the user cannot read
--- that: see docs/explanation/crash.md. Root can read everything, so these jobs belong to another
--- user, and only root can set that up.
+-- After a crash of holdfast run, the lock stays held while a process of the job lives that has left
+-- the group, closed the descriptor and changed its environment, if the user cannot read this
+-- process: see docs/explanation/crash.md. Root can read every process, so these jobs belong to
+-- another user, and only root can set that up.
 
 local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
-local LOOKS = "2" -- seconds in which a waiter looks many times
+local LOOKS = "2" -- seconds; in this time a waiter looks many times
 local SOON = "20" -- seconds; the lease is 30
 local USER = tostring(1900000000 + sys.getpid())
 local AS_USER = { "setpriv", "--reuid", USER, "--regid", USER, "--clear-groups" }
 
--- Starts a process that has nothing of the job, and waits for it.
+-- Starts a process without any mark of the job, and waits for it.
 local JOB = [[
   (
     for path in /proc/self/fd/*; do
@@ -26,7 +26,7 @@ local JOB = [[
   wait
 ]]
 
--- Makes a copy of sleep so that those who may run it cannot read it.
+-- Each makes a copy of sleep that users may run but not read.
 local MAKERS = {
   { "is of mode 0711", "chmod 0711" },
   { "is setuid", "chmod 4755" },
@@ -34,8 +34,8 @@ local MAKERS = {
   { "has file capabilities", "setcap cap_net_bind_service+ep" },
 }
 
--- In a mount namespace of its own, whose /etc/passwd has the user and whose /etc/sudoers lets it do
--- everything.
+-- Runs its words with an /etc/passwd that has the user, and an /etc/sudoers that allows this user
+-- everything, in a new mount namespace.
 local WITH_SUDO = [[
   mount --bind "$0/passwd" /etc/passwd && mount --bind "$0/sudoers" /etc/sudoers && exec "$@"
 ]]
@@ -48,7 +48,7 @@ local function run_as_user(text, ...)
   return run("%s %s", table.concat(AS_USER, " "), text:format(...))
 end
 
--- → why it cannot be done here, or nil
+-- → why these specs cannot run here, or nil
 local function obstacle()
   if not run "test $(id -u) = 0 && command -v setpriv" then return "needs root and setpriv" end
   if not run_as_user("%s -e 'require \"holdfast.core\"'", sys.interpreter()) then
@@ -95,7 +95,8 @@ describe("a crash of holdfast run whose job goes on in a process that #check", f
     return { under = under, env = env, ... }
   end
 
-  -- Starts a job that starts the program of this name by those words, and kills all of it but that.
+  -- Starts a job that runs `program`, whose process is called `name`, and kills all of the job but
+  -- this process.
   local function crash(name, program, under)
     local run_it = words(under or AS_USER, "run", "k", "--", "bash", "-c", JOB:format(program))
     local child, pid = adopted.start(world.server, run_it)
@@ -130,7 +131,7 @@ describe("a crash of holdfast run whose job goes on in a process that #check", f
     end)
   end
 
-  -- Without this, the others would prove nothing.
+  -- Without this test, the others would prove nothing.
   test("can be read and has nothing of the job frees the lock", function()
     crash("sleep", "$(command -v sleep)")
     local code, output = wait_for(SOON)

@@ -1,6 +1,6 @@
--- The server becomes one of a later version, or Valkey, under clients that live on: in place, with
--- its data, and by a replica that takes over behind one address; a cluster node by node. Redisson's
--- side is played by its commands. HOLDFAST_SERVERS_DIR says where the later versions are.
+-- The server is replaced by a later version, or by Valkey, while clients continue: in place, with
+-- its data, or by a replica that takes over behind the same address; a cluster node by node. The
+-- tests send Redisson's commands themselves. HOLDFAST_SERVERS_DIR is where the later versions are.
 
 local cluster = require "spec.support.cluster"
 local crowd = require "spec.support.crowd"
@@ -14,9 +14,9 @@ local servers = require "spec.support.servers"
 
 local PATIENCE = 20
 local LEASE = 2 -- seconds
-local GRANT = 60 -- seconds: who misses a message waits longer than the test
+local GRANT = 60 -- seconds; a waiter that misses a message waits longer than the test
 
--- Each step from the version that is started on: { from, to }.
+-- Returns each step from one version to the next: { from, to }.
 local function upgrades()
   local list, known = {}, {}
   for _, family in ipairs { "redis", "valkey" } do
@@ -73,12 +73,12 @@ local function by_failover(version)
   way:tell("to", spare.path)
   way:tell("reset")
   server, spare = spare, server
-  spare:cli("CONFIG", "REWRITE") -- it is started as a replica again
+  spare:cli("CONFIG", "REWRITE") -- a later start finds a replica again
   relaunch(spare, version)
 end
 
--- A client of ours in another process, which takes the lock when it is free. In a cluster, `url` is
--- the cluster's and `at` the key's node.
+-- Starts a client of holdfast in another process, which acquires the lock when it is free. In a
+-- cluster, `url` is the cluster's and `at` is the key's node.
 local function waiter(key, url, at)
   local child = process.lua {
     code = [[
@@ -95,7 +95,7 @@ local function waiter(key, url, at)
   return child
 end
 
--- Redisson, whose thread waits from now on.
+-- Returns a client of Redisson, whose thread waits from now on.
 local function their_waiter(key)
   local child = process.lua {
     code = [[
@@ -117,7 +117,7 @@ local function ends_with(child, text)
   return assert.is_truthy(child:output():match(text), child:output())
 end
 
--- The waiter listens again, over a connection to the server as it is now.
+-- Waits until the waiter listens on the present server.
 local function wait_listening(key, at)
   wait_for(function()
     local member = (at or server):cli("ZRANGE", ("holdfast_queue:{%s}"):format(key), -1, -1)[1] or ""
@@ -191,7 +191,7 @@ for _, step in ipairs(upgrades()) do
   end)
 end
 
--- Since this version a cluster has sharded channels, which Redisson uses where it finds them.
+-- From this version on, a cluster has sharded channels, and Redisson uses them.
 local SHARDED = 7
 
 local function upgrades_to_sharded()
@@ -225,7 +225,7 @@ for _, step in ipairs(upgrades_to_sharded()) do
       nodes:stop()
     end)
 
-    -- Calls the function, if there is one, after each node.
+    -- Calls check(), if given, after each node.
     local function upgrade(check)
       for _, each in ipairs(nodes.nodes) do
         relaunch(each, step.to)

@@ -1,5 +1,5 @@
--- Each server that tools/servers finds on this machine: below Redis 5.0 it is refused, from there
--- on it serves.
+-- Each server that tools/servers finds on this machine: versions before Redis 5.0 are refused, all
+-- others work.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -16,7 +16,7 @@ local function found()
   return list
 end
 
--- A right that is missing in a program, for servers that know users.
+-- A right for one command of a program is missing, on servers that know users.
 local function lacks_a_right(server, url)
   local reply = server:cli("ACL", "SETUSER", "u", "on", ">p", "~*", "+@all", "-pexpire")
   if reply ~= "OK" then return assert.matches("unknown command", reply.err, 1, true) end
@@ -26,7 +26,7 @@ local function lacks_a_right(server, url)
   client:close()
 end
 
--- Redis 6.0 has no rules for channels, as the page says.
+-- As the page says, Redis 6.0 has no rules for channels.
 local function takes_the_documented_user(server, url, version)
   local rule = { "ACL", "SETUSER" }
   for _, word in ipairs(rights.of { "lock", "mutex" }) do

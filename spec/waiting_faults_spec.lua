@@ -1,4 +1,4 @@
--- Waiting for a lock while the server, its connections and its keys do what they should not.
+-- Waiting for a lock while the server, its connections and its keys are faulty.
 
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
@@ -8,8 +8,8 @@ local redis = require "spec.support.redis"
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
 local TOKEN = ("redisson_lock_token:{%s}"):format(KEY)
--- Seconds: a grant of one that is in does not end by itself on a busy machine. With BRIEF what is
--- missed is soon over.
+-- Seconds. GRANT does not end too early on a busy machine. With BRIEF, a missed message costs
+-- little time.
 local GRANT, BRIEF = 10, 2
 
 local server, others, client, lock
@@ -62,12 +62,13 @@ describe("a crowd that waits gets in, one at a time,", function()
     others:line_up(names(6), { inside = 0.01, grant_lease = grant_lease })
   end
 
-  -- Nobody but the crowd has the lock after the fault, and all get in, long before they give up.
+  -- After the fault, only the crowd's processes hold the lock, and all get it long before their
+  -- wait ends.
   local function assert_all_in()
     return assert_turns(6, 20)
   end
 
-  -- The same, by messages alone: no waiter rechecks by the clock.
+  -- All get it by messages alone: no waiter rechecks by the clock.
   local function assert_all_notified()
     local start = process.now()
     local history = assert_turns(6)
@@ -126,7 +127,7 @@ describe("a crowd that waits gets in, one at a time,", function()
 
   it("after a pause of the server of 3 s", function()
     line_up(nil, BRIEF)
-    others:add("late", { stubborn = 1 }) -- may find its first connection given up
+    others:add("late", { stubborn = 1 }) -- the server may have closed its first connection
     server:cli("CLIENT", "PAUSE", 3000)
     lock:release() -- the answer may come too late
     assert_turns(7, 20)
@@ -163,9 +164,9 @@ end)
 describe("a crowd that comes again and again loses no update", function()
   after_each(clean_up)
 
-  local CALM = 2.5 -- seconds without a fault, in which the processes end and take back their names
+  local CALM = 2.5 -- seconds without a fault, for the processes to end and remove their names
 
-  -- Six processes for `seconds`, with a fault every 50 ms.
+  -- Runs six processes for `seconds`, with a fault every 50 ms.
   local function under(seconds, fault, options)
     prepare(options)
     for _, name in ipairs(names(6)) do
@@ -301,7 +302,7 @@ describe("what stands in the way of a wait", function()
         assert(lock:acquire(20))
         server:cli("ZADD", QUEUE, score, member)
         others:add("next", { grant_lease = GRANT })
-        if score ~= "+inf" then assert(process.wait_until(waits, 20)) end -- none comes behind that
+        if score ~= "+inf" then assert(process.wait_until(waits, 20)) end -- no place follows +inf
         assert(lock:release())
         assert.is_nil(others:finish())
         assert.matches("done 1", others.workers[#others.workers]:output())
@@ -330,7 +331,7 @@ describe("what stands in the way of a wait", function()
     for i, wreckage in ipairs(wreck) do
       wreckage()
       local commands, seconds = crowd.commands_in(server, 0.4)
-      -- rechecks, and for each a new subscription
+      -- rechecks, each with a new subscription
       local most = 3 * 2 * (seconds / (lease * 0.9) + 1) + 6
       assert.is_true(commands <= most, ("%d: %d commands"):format(i, commands))
     end
@@ -356,7 +357,7 @@ describe("an acquire that ends before its answer", function()
 
   for what, options in pairs { ["of a coroutine"] = {},
       ["of a shared owner"] = { owner = "job" } } do
-    -- The server carries it out when nobody waits for it any more.
+    -- The server executes the acquire when its caller has given up.
     local function give_up()
       local token = server:cli("GET", TOKEN)
       server:cli("CLIENT", "PAUSE", 60000, "WRITE")

@@ -8,8 +8,8 @@ local resp = require "spec.support.resp"
 
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
--- Seconds. A grant that is in use does not end by itself on a busy machine; where a test waits for
--- the end of one, it is SHORT.
+-- Seconds. GRANT does not end too early on a busy machine; tests that wait for the end of a grant
+-- use SHORT.
 local GRANT, SHORT = 10, 2
 
 local server, others, client, lock
@@ -20,7 +20,7 @@ local function names(count)
   return list
 end
 
--- All of them have ended; everybody had that many turns, one at a time.
+-- Asserts that all processes have ended, and that each had so many turns, one process at a time.
 local function assert_turns(turns)
   assert.is_nil(others:finish(40))
   local history = others:history()
@@ -36,7 +36,7 @@ local function use_grant_lease(seconds)
   lock = client:lock(KEY)
 end
 
--- The processes wait in this order for the lock that the spec has.
+-- Makes the processes wait in this order for the lock, which the spec holds.
 local function hold_before(list, options)
   assert(lock:acquire(0))
   options = options or {}
@@ -160,7 +160,7 @@ describe("waiting", function()
     monitor:close()
   end
 
-  -- Calls of programs that wait for the end of a pause.
+  -- Returns how many calls of programs wait for the end of a pause.
   local function paused()
     return select(2, server:cli("CLIENT", "LIST"):gsub(" flags=b%S* [^\n]* cmd=eval", ""))
   end
@@ -170,8 +170,8 @@ describe("waiting", function()
     hold_before({ "brief" }, { wait = 3 })
     wait_settled(monitor)
     others:line_up({ "next" }, { grant_lease = GRANT })
-    -- The release and the leave of the first one reach the server in this order, with no grant
-    -- received in between.
+    -- The first client's release and leave reach the server in this order, and it receives no grant
+    -- in between.
     server:cli("CLIENT", "PAUSE", 20000, "WRITE")
     local releaser = process.lua {
       code = [[
@@ -205,7 +205,7 @@ describe("waiting", function()
     assert(lock:release())
     assert.truthy(others:came_in("short", 5))
     local start = process.now()
-    assert.matches("^1 recheck %d+ 400$", listener:poll(20)[3]) -- one recheck is enough, behind the end
+    assert.matches("^1 recheck %d+ 400$", listener:poll(20)[3]) -- one recheck, after the end, is enough
     listener:close()
     assert.truthy(others:came_in("next", GRANT))
     assert.is_true(process.now() - start < GRANT / 2)
@@ -277,12 +277,12 @@ describe("waiting", function()
     assert.truthy(others:came_in("after", 30))
     assert.is_true(process.now() - start > SHORT * 0.8)
     assert.matches("^1 grant l ", silent.connection:receive(5)[3])
-    assert.is_nil(silent.connection:poll(0.05)) -- one grant, so one lease
+    assert.is_nil(silent.connection:poll(0.05)) -- one grant makes one lease
     silent.connection:close()
     assert_turns(1)
   end)
 
-  -- Another process lets go of the key as soon as we wait for it.
+  -- Another process frees the key as soon as this one waits for it.
   local function released_by_another(key, grant_lease)
     assert(client:lock(key, { owner = "holder" }):acquire(0))
     return process.lua {
@@ -313,7 +313,7 @@ describe("waiting", function()
     local other = holdfast.new { url = server:url(), grant_lease = 20 }
     local mine = other:lock(KEY)
     local releaser = released_by_another(KEY, 5)
-    other:watchdog():stop() -- nothing is confirmed before we look
+    other:watchdog():stop() -- the grant is not confirmed yet
     assert(mine:acquire(20))
     assert.is_true(mine:remaining() <= 5, ("%.3f s"):format(mine:remaining()))
     other:watchdog():start()
@@ -330,7 +330,7 @@ describe("waiting", function()
     assert(mine:acquire(20))
     assert.is_true(mine:remaining() <= 1)
     releaser:wait(20)
-    assert.truthy(process.wait_until(function() -- its confirmation begins a lease, and no other
+    assert.truthy(process.wait_until(function() -- only its confirmation begins a lease
       local exists = server:cli("EXISTS", KEY)
       if not mine:is_held() then return true end
       assert.equal(1, exists)
@@ -344,7 +344,7 @@ describe("waiting", function()
     assert.truthy(others:came_in("holder", 5))
     others:line_up({ "heir" }, { grant_lease = GRANT })
     local left = server:cli("PTTL", KEY)
-    assert.truthy(process.wait_until(function() -- renewed
+    assert.truthy(process.wait_until(function() -- until it is renewed
       local before = left
       left = server:cli("PTTL", KEY)
       return left > before
@@ -361,7 +361,7 @@ describe("waiting", function()
     hold_before(names(10), { grant_lease = lease })
     assert.equal(10, others:queued())
     local commands, seconds = crowd.commands_in(server, 1)
-    -- each rechecks once in a grant lease
+    -- each waiter rechecks once in a grant lease
     assert.is_true(commands > 0 and commands <= 10 * (seconds / (lease * 0.9) + 1), commands
       .. " commands")
     server:cli("DEL", KEY)
@@ -390,7 +390,7 @@ describe("waiting", function()
     local other = holdfast.new(server:url())
     assert(other:ping())
     server:kill("STOP")
-    for _ = 1, 3 do -- the second one waits until the first is undone
+    for _ = 1, 3 do -- each later call waits until the one before is undone
       local took = elapsed(function()
         local _, _, code = other:lock(KEY):acquire(0.3)
         assert.equal("unreachable", code)
@@ -424,8 +424,8 @@ describe("waiting", function()
       assert.equal(1, #server:cli("PUBSUB", "CHANNELS", "*"))
     end
     releaser:wait(20)
-    assert.is_true(other:stats().connections <= 3) -- with those of the calls and the watchdog
-    -- it lingers for the next wait, not for ever
+    assert.is_true(other:stats().connections <= 3) -- one for calls, one for the watchdog
+    -- the subscription is kept for a next wait, but not for ever
     assert.truthy(process.wait_until(function()
       return #server:cli("PUBSUB", "CHANNELS", "*") == 0
     end, 20))
@@ -433,7 +433,8 @@ describe("waiting", function()
   end)
 
   describe("costs the same for any number of waiters:", function()
-    -- The calls of the server for one hand-off and for one arrival, with so many in the queue.
+    -- → the commands that the server executes for one hand-off and for one arrival, with `count`
+    -- places in the queue
     local function cost_of(count)
       local acquire = crowd.program("acquire")
       server:cli("FLUSHALL")
@@ -457,7 +458,7 @@ describe("waiting", function()
     end
 
     it("2, 32, 256 and 4096", function()
-      assert(lock:acquire(0)) -- its client publishes who it is, and not again for a minute and more
+      assert(lock:acquire(0)) -- now its client has published its name, for more than a minute
       assert(process.wait_until(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end))
       assert(lock:release())
       local few = cost_of(2)

@@ -4,7 +4,7 @@ local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local LEASE = 2 -- seconds; a busy machine does not miss it
+local LEASE = 2 -- seconds; long enough for a busy machine
 local PATIENCE = 20
 
 before_each(world.open)
@@ -18,7 +18,7 @@ local function compute(seconds)
   return sum
 end
 
--- The renewals of `key` that clients sent.
+-- Returns the renewals of `key` that clients sent.
 local function renewals(monitor, key)
   local found = {}
   for _, entry in ipairs(monitor:commands()) do
@@ -31,7 +31,7 @@ local function renewals(monitor, key)
   return found
 end
 
--- At no time is the key away: a renewal would find it deleted.
+-- Another owner takes the lock. The key always exists, because a renewal would report a deletion.
 local function take_over(lock)
   world.hold_as(JAVA, "k", 20000)
   world.cli("HDEL", "k", lock:owner())
@@ -74,7 +74,7 @@ describe("the watchdog", function()
     assert(lock:release())
     local seen = renewals(monitor, "k")
     monitor:close()
-    -- the first one is sent twice, the server does not know the program yet
+    -- the first one is sent twice, because the server does not know the program yet
     local most = (process.now() - from) / (LEASE / 3) + 1
     assert.is_true(#seen >= 4 and #seen <= most, "renewed " .. #seen .. " times")
     for _, entry in ipairs(seen) do
@@ -227,7 +227,7 @@ describe("the watchdog", function()
     local lock = client:lock("k")
     assert(lock:acquire())
     process.sleep(0.7)
-    -- the renewal at 1 s meets a server that hangs; the lease stands until 3 s
+    -- the server hangs when the renewal comes at 1 s; the lease ends at 3 s
     world.server:kill("STOP")
     process.sleep(0.8)
     world.server:kill("CONT")
@@ -305,7 +305,7 @@ describe("the watchdog", function()
     assert.is_true(wait_for("watchdog_wakes", client:stats().watchdog_wakes))
     local before, lock = client:stats().renewals, client:lock("k", { watchdog = false })
     assert(lock:acquire())
-    process.sleep(0.05) -- so that it sleeps until the lease ends
+    process.sleep(0.05) -- now the watchdog sleeps until the lease ends
     core.lock.collect(lock)
     assert.is_true(wait_for("renewals", before) and lock:release())
   end)
@@ -411,7 +411,7 @@ describe("a loss", function()
     losses[#losses + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
   end
 
-  -- Calls holdfast until it has reported that many losses.
+  -- Calls holdfast until it has reported so many losses.
   local function await_losses(client, count)
     assert.truthy(process.wait_until(function()
       client:stats()
@@ -555,7 +555,7 @@ describe("a loss", function()
       assert.is_nil(lock:lost())
       world.cli("DEL", "k")
       assert.equal("deleted", process.wait_until(function() return lock:lost() end, PATIENCE))
-      client:stats() -- reports a loss that came while lost() looked
+      client:stats() -- reports a loss that came during lost()
       assert.equal(i, #losses)
     end
   end)
@@ -589,8 +589,7 @@ describe("a loss", function()
   end)
 end)
 
--- The clock of the client goes on while the host is suspended; what a system call sleeps for does
--- not.
+-- While the host is suspended, the client's clock runs, but the time of a sleep stands still.
 describe("after a suspension", function()
   local SUSPENDED = [[
     local process = require "spec.support.process"
@@ -604,7 +603,7 @@ describe("after a suspension", function()
     end
   ]]
 
-  -- → whether the code has printed "true"; it is run with suspend(seconds)
+  -- Runs the code, which may call suspend(seconds), and must print "true".
   local function run(code)
     local clock, others = process.directory() .. "/clock", os.getenv("LD_PRELOAD")
     local child = world.program { code = SUSPENDED .. code, args = { world.server:url() }, env = {
@@ -618,7 +617,7 @@ describe("after a suspension", function()
   it("a lock that is due is renewed soon", function()
     run [[
       local lock = assert(client:lock("k"):acquire())
-      process.sleep(1) -- the watchdog sleeps for long
+      process.sleep(1) -- the watchdog sleeps much longer
       suspend(15)
       process.sleep(3)
       print(client:stats().renewals > 0 and lock:is_held())

@@ -5,7 +5,7 @@ local sys = require "spec.support.sys"
 local world = require("spec.support.world").new()
 
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local LEASE = 1.5 -- seconds: a loss is known after a third, a busy machine renews in time
+local LEASE = 1.5 -- seconds; a third shows a loss, the rest is for a busy machine
 
 before_each(world.open)
 after_each(world.close)
@@ -18,7 +18,7 @@ local function count_of(all)
   return count
 end
 
--- Works without calling holdfast until `cond`, at most `seconds`.
+-- Works without a call of holdfast until cond(), but at most `seconds`.
 local function compute_until(cond, seconds)
   local deadline = process.now() + seconds
   local sum = 0
@@ -190,7 +190,7 @@ describe("an error in with_lock", function()
   it("of nil goes on", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error() end)
     assert.is_false(ok)
-    assert.equal(select(2, pcall(error)), err) -- Lua 5.5 makes a text of nil
+    assert.equal(select(2, pcall(error)), err) -- Lua 5.5 turns nil into a string
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
@@ -247,7 +247,7 @@ describe("an error in with_lock", function()
   end)
 end)
 
--- Lua 5.1 cannot yield through a protected call, which with_lock makes.
+-- Lua 5.1 cannot yield in a protected call, which with_lock makes.
 local it_yields = features.yields_in_pcall and it or pending
 
 describe("with_lock in a coroutine", function()
@@ -314,7 +314,7 @@ if coroutine.close then
       assert.equal(1, world.cli("EXISTS", "k"))
       assert.is_true(coroutine.close(thread))
       assert.is_true(world.is_free("k"))
-      assert.is_true(process.wait_until(function() -- when its reply is read
+      assert.is_true(process.wait_until(function() -- counted when the reply is read
         return client:stats().releases + client:stats().undone == 1
       end))
     end)
@@ -903,8 +903,8 @@ describe("abort_on_loss", function()
     assert.matches("^" .. refused:rep(4) .. "nil\tnil\tnil\n$", child:output())
   end)
 
-  -- The hook looks every 1000 instructions. The loss comes at each place of such a period before
-  -- the end of the function, and the hook so at each place after it.
+  -- The hook is called every 1000 instructions. The loss comes at each place of a period before the
+  -- function's end, so the hook comes at each place after it.
   local PERIOD = 1100
 
   local function spin(count)
@@ -916,7 +916,7 @@ describe("abort_on_loss", function()
     assert.is_nil((lock:check()))
   end
 
-  -- run(i) in a coroutine for each place; counts the results by their text.
+  -- Calls run(i) in a coroutine for each place. → string of the result → how often
   local function sweep(run)
     local seen = {}
     for i = 1, PERIOD do
@@ -948,7 +948,7 @@ describe("abort_on_loss", function()
     local client = world.client()
     local seen = sweep(function(i)
       return outcome(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
-        spin(i % 2 * PERIOD / 2) -- the hook may be called right after the loss, but not each time
+        spin(i % 2 * PERIOD / 2) -- in some runs, the hook is called right after the loss
         lose(lock)
         spin(i)
         error("mine", 0)
@@ -1096,7 +1096,7 @@ describe("abort_on_loss", function()
       end)
       most = math.max(most, calls)
     end
-    assert.is_true(most < 100, most .. " calls") -- one is more than 10 instructions
+    assert.is_true(most < 100, most .. " calls") -- each is more than 10 instructions
   end)
 
   it_yields("watches each of several coroutines, whichever ends first", function()
