@@ -136,7 +136,7 @@ local function run(self, key, biz_type, biz_id, opts, fn, ...)
   return templates.run_held(lock, opts, fn, ...)
 end
 
--- Calls fn(lock, ...) once nobody's function is running for this type and id. Releases the lock
+-- Calls fn(lock, ...) when no other function runs for this type and id. Releases the lock
 -- even if fn raises.
 ---@param biz_type string | number
 ---@param biz_id string | number

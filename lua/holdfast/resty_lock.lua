@@ -18,7 +18,7 @@ local EXPTIME, TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.lease, timeout = options.wait }
 -- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
-local holds = 0 -- of this process so far
+local holds = 0 -- acquired by this process so far
 
 -- Creates an object without a lock; does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
 -- lua_shared_dict.

@@ -106,7 +106,7 @@ end
 
 local begin, finish = {}, {}
 
--- Remembers the stopped process, because it may be killed and replaced meanwhile.
+-- Remembers the stopped process, because it may be killed and replaced in the meantime.
 function begin.stop_worker(world, fault)
   fault.stopped = world.workers[fault.worker]
   fault.stopped.process:kill("STOP")

@@ -6,7 +6,7 @@
 -- so that it can report a loss after another handle has acquired the key again.
 --
 -- A shared owner has a hold in each client, all in one record: `others` of a hold's count were
--- entered by other clients. A kept lock that nobody uses is `idle` in its client. The client lends
+-- entered by other clients. A kept lock without a user is `idle` in its client. The client lends
 -- it without asking the server, so it may lend one that the server no longer has.
 
 local model = {}

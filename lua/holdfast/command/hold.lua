@@ -45,7 +45,7 @@ local function print_held(locks)
   return output.flush()
 end
 
--- Releases locks that could not be printed, because nobody would know about them.
+-- Releases locks that could not be printed, because their reader would not know about them.
 local function keep(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then

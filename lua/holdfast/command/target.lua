@@ -11,7 +11,7 @@ local target = {}
 
 local FIRST_FREE = 3 -- the job uses the descriptors below this one, too
 
--- Checks a descriptor, and withholds it from the job, so that nobody else writes to it.
+-- Checks a descriptor, and withholds it from the job, so that only this command writes to it.
 local function descriptor(text)
   local fd = text:find("^[0-9]+$") and #text < 7 and locale.number(text)
   if fd and fd >= FIRST_FREE and process.withhold(fd) then return fd end

@@ -218,7 +218,7 @@ local function forget_one(lock, mark)
   if count > 1 then counts[mark] = count - 1 else forget_owner(lock, number, mark) end
 end
 
--- Notes that nobody holds the lock any more.
+-- Records that no caller holds the lock any more.
 function owner.forget(lock)
   for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
 end

@@ -29,7 +29,7 @@ function owner.living() return is_living end
 -- first result.
 function owner.settle() end
 
--- Called when nobody holds the lock any more.
+-- Called when no caller holds the lock any more.
 function owner.forget() end
 
 -- Wraps a blocking call of this kind so that it counts for its owner. `several`: the call takes a

@@ -2,7 +2,7 @@
 -- csrc/programs unchanged, at a time that the caller provides, and replies like redis-server 7.0;
 -- spec/redis_diff_spec.lua verifies that.
 --
--- One command runs at a time, and time stands still meanwhile. Expired keys are gone for every
+-- One command runs at a time, and no time passes during it. Expired keys are gone for every
 -- reader. Messages leave after the command that sent them, before its reply. A feature of the real
 -- server that is missing here raises an error; it never gets an invented reply.
 --
