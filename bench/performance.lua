@@ -173,11 +173,10 @@ add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of a
   "%.2f", crowd, "least", MORE)
 add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
-add "- Each acquire of holdfast draws a fencing token, and waiters get the lock in the order in which they asked. No other"
-add "  library here does both."
+add "- Only holdfast both draws a fencing token for each acquire and serves waiters in the order in which they asked."
 add ""
-add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in these columns; each line has"
-add "the largest lead:"
+add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in these columns; each line"
+add "has the largest lead:"
 add ""
 local renewed = {}
 for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
@@ -202,7 +201,7 @@ add_behind("server's memory for one of them, bytes", "%.0f", held, "bytes", LESS
 add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
 add_behind("server's CPU time to renew them, of a core", "%.3f", renewing, "cpu", LESS)
 add ""
-add "A median far below the 99th percentile comes from the few owners that get the lock again and again."
+add "A median far below the 99th percentile means that a few owners get the lock again and again."
 add ""
 
 add "## One owner alone"
@@ -235,7 +234,7 @@ plot("fairness", "the least share of an owner", svg.bars {
   groups = groups,
   series = series(function(one) return one.least end),
 })
-add "In brackets, the fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 starves."
+add "In brackets are the fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 is starved."
 add ""
 crowd_table("turns/s (shares)", function(text)
   return ("%s (%s–%s)"):format(text("rate", MORE, "%.0f"), text("least", MORE, "%.2f"),
@@ -295,19 +294,19 @@ end)
 
 add "## Method"
 add ""
-add("- %s, %s processors, of which **one** runs everything: the server, and every process of the library that",
+add("- %s, %s processors, of which **one** runs the server and the processes of the library that is measured.",
   machine.processor, machine.cores)
-add("  is measured. %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
+add("  %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
 add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in a different order each time,",
   results.rounds, results.seconds)
 add "  with a new, empty server. JIT-compiled code is warmed up first."
 add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and asks again at once."
 add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
-add "  goroutines or promises; each owner has its own connection, except Redisson's threads, which share their process's"
-add "  client, as is usual for it."
-add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their default is"
-add "  50 to 250 ms, which costs the server less and makes waiters slower. They use SET NX PX, and a script that compares"
-add "  and deletes. Redisson wakes waiters with a message, rueidislock through client-side caching."
+add "  goroutines or promises. Each owner has its own connection; only Redisson's threads share one client per process, as is"
+add "  usual."
+add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their defaults, 50"
+add "  to 250 ms, cost the server less and make waiters slower. Redisson wakes waiters with a message, rueidislock through"
+add "  client-side caching."
 local go = "Go " .. (machine.go or "?")
 local platforms = {
   holdfast = machine.lua, Redisson = "Java " .. (machine.java or "?"),
@@ -319,10 +318,6 @@ for i, peer in ipairs(results.peers) do
   add("  %s %s (%s)%s", peer.name, peer.version, platforms[peer.name] or "Node.js " .. (machine.node or "?"),
     i < #results.peers and "," or ".")
 end
-add ""
-
-add "The cost of [semaphores](../how-to/semaphore.md#what-it-costs) and [plain"
-add "semaphores](../how-to/plain_semaphore.md#what-it-costs) is measured without other libraries."
 add ""
 
 -- This section is measured by bench/run, and written by hand.
