@@ -320,7 +320,6 @@ end)
 
 describe("a sample of the README", function()
   local PRINTED = {
-    "^paid, with fencing token %d+\n$",
     "^paid 990 with fencing token %d+\nholdfast.lock: order:42 %(held, 29%.%d s left%)\n$",
   }
 
