@@ -1,6 +1,6 @@
 -- Where the time of a free cycle and of a hand-off among 33 processes goes, beside a bare loop in C
 -- that hands a place in a list on: commands inside the scripts, the scripts around them, the server
--- around those, the clients. On one processor; bench/hand_off.md has the table.
+-- around those, the clients. On one processor; bench/hand_off.md quotes the sums.
 
 local cost = require "bench.cost"
 local process = require "spec.support.process"
