@@ -1,5 +1,5 @@
 /* The caller's thread: runs one operation to its end, perhaps with another one beside it, or sends
- * a release and goes on. */
+ * a release without waiting for its reply. */
 #include <assert.h>
 #include <errno.h>
 #include <signal.h>
@@ -13,24 +13,24 @@ static unsigned caller_links(const hf_driver *driver) {
            (driver->running ? 0 : HF_ROLE(HF_LINK_RENEWER));
 }
 
-/* What a call runs. */
+/* The operations that one call runs. */
 typedef struct ops {
     hf_op *op;
-    const hf_op *beside; /* the call ends when this one is done, too; or NULL */
+    const hf_op *beside; /* the call also ends when this one is done; or NULL */
 } ops;
 
 static bool is_over(const ops *call) {
     return hf_op_is_done(call->op) || (call->beside && hf_op_is_done(call->beside));
 }
 
-/* When the caller's thread is needed; the watchdog does the rest. */
+/* When the caller's thread must wake up; the watchdog does the rest. */
 static hf_time call_deadline(const hf_driver *driver, const ops *call) {
     if (!driver->running) return hf_client_deadline(driver->client);
     hf_time until = hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(call->op));
     return call->beside ? hf_time_min(until, hf_op_deadline(call->beside)) : until;
 }
 
-/* Lets the signals in that are pending. False if there was one. */
+/* Lets pending signals in. Returns false if there was one. */
 static bool let_in(hf_driver *driver, const sigset_t *signals) {
     pthread_mutex_unlock(&driver->mutex);
     bool signalled = hf_poll(NULL, 0, 0, signals) < 0 && errno == EINTR;
@@ -47,8 +47,8 @@ static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *si
     return !signals || let_in(driver, signals);
 }
 
-/* Only a reply is awaited, so one recv replaces poll and recv. The events link can wait until then.
- * While signals are held, recv lets none in, so a call that goes on for long sleeps in poll. */
+/* Whether the call awaits only a reply, so that one recv can replace poll and recv; the events link
+ * is read afterwards. While signals are held, recv lets none in, so a long call sleeps in poll. */
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
                              hf_time now) {
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
@@ -61,13 +61,13 @@ static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool hold
            hf_session_output(calls).size == 0;
 }
 
-/* With `signals`, which are let in while it sleeps, none can come between two sleeps: it need not
- * wake by the clock. */
+/* With `signals`, the mask during sleeps, no signal can come between two sleeps, so the thread need
+ * not wake up every HF_SLICE. */
 static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *signals,
                            hf_time now) {
     const hf_op *op = call->op;
     hf_time until = call_deadline(driver, call), soon = now + HF_SLICE;
-    bool has_work = hf_links_have_work(driver); /* read by nobody else during a call */
+    bool has_work = hf_links_have_work(driver); /* only this thread reads during a call */
     if (hf_op_is_blocked(op) && driver->running && !has_work)
         return wait_for_change(driver, until, signals);
     if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
@@ -84,8 +84,8 @@ static void carry_on(hf_driver *driver, ops call, bool interruptible, hf_interru
                      void *context, hf_time now) {
     hf_op *op = call.op;
     sigset_t before;
-    bool holds = interruptible; /* signals: they come in while it sleeps, as one that came before
-                                   would be missed */
+    bool holds = interruptible; /* holds signals: they come in only while it sleeps; one that came
+                                   just before would be missed */
     driver->calling = true;
     if (holds) hf_hold_signals(&before);
     while (!is_over(&call)) {
@@ -103,7 +103,7 @@ static void carry_on(hf_driver *driver, ops call, bool interruptible, hf_interru
         now = hf_now();
         if (is_over(&call)) break;
         if (!holds && !hf_op_awaits_reply(op) &&
-            now >= hf_op_begun_at(op) + HF_SLICE) { /* the wait is long enough to pay for it */
+            now >= hf_op_begun_at(op) + HF_SLICE) { /* the wait is long enough to be worth it */
             hf_hold_signals(&before);
             holds = true;
         }

@@ -22,7 +22,7 @@
 #define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
-#define MOST_DIGITS 9 /* of a process id, which is at most 2^22 on Linux */
+#define MOST_DIGITS 9 /* a process id is at most 2^22 on Linux */
 #define NAME_SIZE (HF_UUID_SIZE + 8)
 #define JOB_LOCK ".job" /* follows the uuid in the name of the file that a job keeps locked */
 #define UNFINISHED ".new"
@@ -54,7 +54,8 @@ static bool has_ended(pid_t pid) {
 
 /* ---- the text of a record ---- */
 
-/* Writes where process ids mean the same: this boot and this PID namespace. */
+/* Writes the scope in which process ids are valid: this boot and this PID namespace. On failure
+ * returns false and sets errno. */
 static bool read_place(char place[RECORD_SIZE]) {
     char boot[BOOT_SIZE + 1] = "";
     struct stat namespace;
@@ -72,7 +73,7 @@ static bool read_place(char place[RECORD_SIZE]) {
 }
 
 typedef struct owner {
-    pid_t pid, group; /* the client's process, and the process group of its job; 0: no job */
+    pid_t pid, group; /* the client's process, and the process group of its job or 0 */
 } owner;
 
 /* Reads a process id and moves `text` past it. Returns 0 if there is none. */
@@ -84,7 +85,7 @@ static pid_t read_id(const char **text) {
     return id;
 }
 
-/* Returns false for a record that was made elsewhere, or that has another form. */
+/* Returns false for a record that was made elsewhere or is malformed. */
 static bool parse_record(const char *text, const char *place, owner *found) {
     size_t size = strlen(place);
     if (strncmp(text, place, size) != 0 || text[size] != ' ') return false;
@@ -112,7 +113,8 @@ static bool is_empty(pid_t group) {
     return kill(-group, 0) != 0 && errno == ESRCH;
 }
 
-/* Opens the file that the job keeps locked. Returns -1 if it is not what the holder made. */
+/* Opens the file that the job keeps locked. Returns -1 and sets errno if it is not a regular file
+ * of this user. */
 static int open_lock(int directory, const char *uuid, int mode) {
     char name[NAME_SIZE];
     struct stat file;
@@ -125,13 +127,14 @@ static int open_lock(int directory, const char *uuid, int mode) {
     return -1;
 }
 
-/* Whether no process has the job's inherited descriptor any more. The shared lock lets other
- * waiters check at the same time. */
+/* Whether no process has the inherited descriptor open any more. The shared lock lets other waiters
+ * check at the same time. */
 static bool is_unlocked(int lock) {
     return flock(lock, LOCK_SH | LOCK_NB) == 0;
 }
 
-/* A search of all environments takes long, so the record is deleted once it has found a process. */
+/* Searching all environments takes long, so once a search has found a process, it deletes the
+ * record: no client will search again. */
 static hf_life search_for_job(int directory, const char *uuid, int lock) {
     hf_job_finding found = hf_job_find(lock, uuid);
     if (found == HF_JOB_PRESENT) unlinkat(directory, uuid, 0);
@@ -139,8 +142,8 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
     return found == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
-/* The group and the lock are asked first. Both answers stay true: no process joins an empty group
- * or gets the descriptor again. */
+/* Checks the group and the lock before it searches. Both results stay true: no process can join an
+ * empty group, or get the descriptor again. */
 static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
     int lock = is_empty(group) ? open_lock(directory, uuid, O_RDONLY) : -1;
     if (lock < 0) return HF_LIFE_GOES_ON;
@@ -186,7 +189,7 @@ static int open_directory(bool makes) {
     return -1;
 }
 
-/* What belongs to a record goes after it. */
+/* Deletes a file that belongs to a record if the record is gone. */
 static void sweep_behind(int directory, const char *name) {
     char uuid[HF_UUID_SIZE + 1] = "";
     struct stat record;
@@ -226,7 +229,7 @@ static bool write_record(int directory, const char *name, const char *place, con
     return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Replaces the record of a process atomically by that of its job. */
+/* Atomically replaces the record of this process by one that names its job. */
 static bool replace_record(int directory, const char *uuid, pid_t group) {
     char place[RECORD_SIZE], fresh[NAME_SIZE], job[32];
     if (!read_place(place)) return false;
@@ -238,7 +241,7 @@ static bool replace_record(int directory, const char *uuid, pid_t group) {
 
 /* ---- the lock of a job ---- */
 
-/* Returns a descriptor, or -1 and sets errno. The file gets its name after it is locked. */
+/* Returns a descriptor, or -1 and sets errno. The file is locked before it gets its name. */
 static int make_lock(int directory, const char *uuid) {
     char fresh[NAME_SIZE], name[NAME_SIZE];
     struct stat record;
@@ -307,7 +310,7 @@ bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
     return replaced;
 }
 
-/* By its path: a process that has no descriptor left must be able to remove its record. */
+/* Uses paths, so that a process without a free descriptor can remove its record. */
 bool hf_crash_forget(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     char path[128];

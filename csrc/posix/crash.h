@@ -1,13 +1,13 @@
 /* Proves to other clients on this host that a client's process has ended:
  * docs/explanation/crash.md.
  *
- * From the creation of a client until it is closed, the memory of this host has a record of its
- * process: a symbolic link /dev/shm/holdfast-<user>/<uuid> that names the boot, the PID namespace
- * and the process. The process itself makes it, so a client whose record is here was made here, and
- * the kernel knows its process. A record that cannot be read, or is malformed, proves nothing.
+ * From its creation until it is closed, each client has a record in the memory of this host: a
+ * symbolic link /dev/shm/holdfast-<user>/<uuid> that names the boot, the PID namespace and the
+ * process. Only the client's own process creates the record, so a record found here is that of a
+ * process of this kernel. A record that cannot be read, or is malformed, proves nothing.
  *
- * A process that holds locks for a job starts it in a process group of its own and names the group
- * in its record. The job and what it starts inherit a descriptor of the file <uuid>.job, which is
+ * A process that holds locks for a job starts the job in a new process group and names the group in
+ * its record. The job and what it starts inherit a descriptor of the file <uuid>.job, which remains
  * locked with flock until the last of them has closed it. The job has ended if the group is empty,
  * the file is not locked, and no process of the job is found (job.h).
  *
@@ -19,25 +19,28 @@
 
 #include "holdfast.h"
 
-/* Makes the record of a client of this process; call it before the client acquires anything. On
+/* Creates the record of a client of this process; call it before the client acquires anything. On
  * failure returns false and sets errno. ENOSYS: no pidfd_open, or /dev/shm is not in memory;
- * ENOENT: no /dev/shm, or no boot id. */
+ * ENOENT: no /dev/shm, or no boot id; EPERM: others may use the directory. */
 bool hf_crash_record(const char *uuid);
 
-/* Makes the file that the job of this process keeps locked, for a client that has a record. Returns
- * the descriptor to be inherited, which exec closes; it is the caller's. On failure returns -1 and
- * sets errno. */
+/* Creates and locks the job's file for a client that has a record. Returns its descriptor for the
+ * job to inherit; it is close-on-exec, and the caller closes it. On failure returns -1 and sets
+ * errno. */
 int hf_crash_lock_job(const char *uuid);
 
-/* Names the job's process group in the record, for a job that has its file; call it before the job
- * can run. `group`: also the first process of the job. `hold`: for how long from now the death of
- * all of them proves nothing. On failure returns false, sets errno, and the record is as before. */
+/* Names the job's process group in the record. Call it after hf_crash_lock_job and before the job
+ * can run. `group`: the group, which is also the id of its first process; above 1. `hold`: for how
+ * long from now the death of all its processes proves nothing. On failure returns false, sets
+ * errno, and leaves the record unchanged. */
 bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold);
 
-/* Removes the record. Returns false and sets errno if it is still there. */
+/* Removes the record and the job's file. Returns false and sets errno if the record is still
+ * there. */
 bool hf_crash_forget(const char *uuid);
 
-/* For hf_client_config. `uuid`: HF_UUID_SIZE hexadecimal digits and hyphens. */
+/* Returns what this host knows about the client's process and its job; it serves as `life` of
+ * hf_client_config. `uuid`: HF_UUID_SIZE hexadecimal digits and hyphens. */
 hf_life hf_crash_life(const char *uuid);
 
 #endif

@@ -20,7 +20,8 @@ hf_time hf_driver_now(hf_driver *driver) {
 
 /* ---- life ---- */
 
-/* Printable and without spaces; "?" if the system does not know it. */
+/* Writes the host's name with ? in place of spaces and unprintable characters; "?" if the system
+ * does not know it. */
 static void read_host_name(char *name, size_t size) {
     bool known = gethostname(name, size) == 0 && name[0] != '\0';
     name[size - 1] = '\0';
@@ -143,8 +144,7 @@ static void start_over(hf_driver *driver) {
     if (!hf_client_start_over(driver->client, random ? entropy : NULL)) driver->closed = true;
 }
 
-/* The parent's memory may have been copied in the middle of a change: it is left alone, not freed.
- */
+/* The parent's memory may have been copied in the middle of a change, so it is not freed. */
 static void begin_anew_after_fork(hf_driver *driver) {
     hf_links_forget(driver);
     for (int end = 0; end < 2; end++) hf_file_close(driver->wake[end], driver->wake_file);
@@ -167,7 +167,7 @@ static bool is_forked(const hf_driver *driver) {
 
 void hf_driver_ref(hf_driver *driver) {
     assert(driver->refs > 0);
-    driver->refs++; /* handles and client belong to one Lua state */
+    driver->refs++; /* not atomic: handles and client belong to one Lua state */
 }
 
 void hf_driver_unref(hf_driver *driver) {
@@ -211,7 +211,7 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
     return hf_client_begin(driver->client, spec, hf_driver_now(driver));
 }
 
-/* An operation that has ended is due until its caller knows. */
+/* An operation that has ended is due until its caller has been notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
     hf_time until = hf_client_has_done(driver->client) ? 0 : hf_client_deadline(driver->client);
     until = hf_time_min(until, driver->rests_until);
@@ -224,7 +224,7 @@ void hf_driver_wake(hf_driver *driver) {
     hf_watchdog_wake(driver);
 }
 
-/* If not all can be watched for now, the driver comes back soon. */
+/* If some sockets cannot be watched now, the loop serves again soon. */
 static void rest(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!hf_links_watch(driver)) until = hf_time_min(until, now + 10 * HF_MS);
@@ -233,7 +233,7 @@ static void rest(hf_driver *driver, hf_time until) {
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
     assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
-    bool reads_first = reads; /* replies that have come count before deadlines that are over */
+    bool reads_first = reads; /* a reply that has arrived counts, even if its deadline has passed */
     if (reads) driver->rests_until = HF_NEVER;
     else reads_first = hf_client_deadline(driver->client) <= hf_now();
     if (reads_first) hf_links_read(driver, ALL_ROLES);

@@ -20,21 +20,21 @@
 #define NUMBER_SIZE 24
 #define MOST_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MOST_LISTS 50              /* where processes begin all the time, a quiet moment is rare */
-#define QUIET_LISTS 2              /* in a row without a new process: they are the proof */
+#define MOST_LISTS 50 /* where processes start all the time, a quiet moment is rare */
+#define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
 #define SEARCH_FOR (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
-#define PLAUSIBLE 10               /* seconds between the start of a process and its description */
-#define NO_LOGIN 4294967295        /* the audit session of what began without a login */
+#define PLAUSIBLE 10 /* the most seconds between the start of a process and its description */
+#define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
 #define SYS_PTRACE 19 /* the capability to look into all processes */
 
-/* Times are in clock ticks since the boot, as in /proc/PID/stat; 0: not known. */
+/* Times are in clock ticks since the boot, as in /proc/PID/stat; 0 if unknown. */
 typedef struct description {
-    uint64_t clock;    /* the time namespace in which the times count */
+    uint64_t clock;    /* the time namespace in which the times are valid */
     uint64_t started;  /* when the first process of the job started */
-    uint64_t held_for; /* until then the lock must stay held */
+    uint64_t held_for; /* until when the lock must remain held */
     uint64_t login;    /* the audit session, which a login sets for all that it starts */
-    pid_t session;     /* the holder's session, or 0 if it is unknown */
+    pid_t session;     /* the holder's session, or 0 if unknown */
     pid_t ancestors[MOST_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
 } description;
 
@@ -103,7 +103,7 @@ static bool read_numbered(pid_t pid, process *found) {
     return read_process(name, found);
 }
 
-/* Returns NO_LOGIN also where the kernel has none. */
+/* Returns NO_LOGIN also where the kernel has no audit sessions. */
 static uint64_t login_of(const char *pid) {
     char text[NUMBER_SIZE];
     return read_of(pid, "sessionid", text, sizeof text) ? strtoull(text, NULL, 10) : NO_LOGIN;
@@ -128,7 +128,8 @@ static uint64_t ticks_now(void) {
 
 /* ---- the description of a job ---- */
 
-/* Some sandboxes make up what /proc says. A start that does not fit the clock is not known. */
+/* Returns when the process started, or 0 if that is unknown: some sandboxes make up the contents of
+ * /proc, so a start that does not fit the clock does not count. */
 static uint64_t start_of(pid_t first, uint64_t now) {
     process found;
     if (!read_numbered(first, &found)) return 0;
@@ -136,8 +137,8 @@ static uint64_t start_of(pid_t first, uint64_t now) {
     return found.started <= now && now - found.started <= span ? found.started : 0;
 }
 
-/* Writes the ancestors of this process. What the job leaves behind can only become the child of one
- * of them, or of a process of the job. None are written if not all can be read. */
+/* Writes the ancestors of this process, or none if not all can be read. An orphan of the job can be
+ * adopted only by one of them or by a process of the job. */
 static void read_ancestors(pid_t *list) {
     process found;
     size_t count = 0;
@@ -169,7 +170,7 @@ bool hf_job_describe(int file, pid_t first, hf_time hold) {
     return written == size;
 }
 
-/* What a job of an earlier version, whose file is empty, has not described is not known. */
+/* Fields that the file does not give are unknown, as in the empty file of an earlier version. */
 static description read_description(int file) {
     char text[DESCRIPTION_SIZE];
     description job = {.login = NO_LOGIN};
@@ -207,8 +208,8 @@ static bool may_adopt(const description *job, pid_t pid) {
     return false;
 }
 
-/* Whether the process descends from one that is older than the job and cannot have adopted what the
- * job left behind. A parent outside of this namespace, 0, cannot have either. */
+/* Whether the process descends from one that is older than the job and cannot have adopted an
+ * orphan of the job. A parent outside this namespace, 0, cannot have adopted one either. */
 static bool has_other_parents(const description *job, pid_t parent) {
     process found;
     if (job->started == 0 || job->ancestors[0] == 0) return false;
@@ -220,8 +221,8 @@ static bool has_other_parents(const description *job, pid_t parent) {
     return true;
 }
 
-/* Nothing can enter a session. What the job has started is in the holder's session, or in one whose
- * leader is younger than the job. A leader outside of this namespace, 0, began neither. */
+/* No process can join an existing session, so those of the job are in the holder's session or in
+ * one whose leader is younger than the job. A leader outside this namespace, 0, is neither. */
 static bool has_other_session(const description *job, pid_t session) {
     process leader;
     if (job->session == 0 || session == job->session) return false;
@@ -234,8 +235,8 @@ static bool has_other_login(const description *job, const char *pid) {
     return job->login != NO_LOGIN && login != NO_LOGIN && login != job->login;
 }
 
-/* Reads the environment until the uuid is in it. Returns whether it is, and in `total` how many
- * bytes were read. */
+/* Reads the environment until it finds the uuid. Returns whether it did, and stores in `total` how
+ * many bytes it has read. */
 static bool is_named(int fd, const char *uuid, uint64_t *total) {
     char text[4096 + HF_UUID_SIZE];
     size_t filled = 0;
@@ -255,13 +256,13 @@ static bool is_gone(void) {
     return errno == ENOENT || errno == ESRCH;
 }
 
-/* A process whose first thread has ended goes on with the others, in the state of a zombie. */
+/* A process whose first thread has ended is a zombie in /proc while its other threads still run. */
 static bool has_ended(const process *found) {
     return (found->state == 'Z' || found->state == 'X') && found->threads <= 1;
 }
 
-/* A program that has replaced its predecessor in the middle, or has no environment yet, does not
- * have what was read: then the size differs, or the place. */
+/* If the process called exec during the reading, or has no environment yet, what was read is not
+ * its own. Then the size or the address differs, and the result is UNSURE. */
 static hf_job_finding read_environment(const char *pid, const char *uuid, const process *before) {
     process after;
     uint64_t total = 0;
@@ -277,7 +278,7 @@ static hf_job_finding read_environment(const char *pid, const char *uuid, const 
     return whole && same ? HF_JOB_ABSENT : HF_JOB_UNSURE;
 }
 
-/* Also ABSENT for a process that has ended: what it has started is in the next list. */
+/* Returns ABSENT also for a process that has ended: its children are in the next list. */
 static hf_job_finding look_into(const description *job, const char *uuid, const char *pid) {
     process found;
     if (!read_process(pid, &found)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
@@ -318,10 +319,10 @@ static bool add(list *all, pid_t pid) {
     return true;
 }
 
-/* The whole list at once: the kernel lists by number, and a child has a higher one than its parent,
- * so no process gets past the list by forking. Only where the numbers begin again at the lowest one
- * can it; that does not happen in two lists in a row, unless all numbers are used up within them.
- */
+/* Reads the whole list before any process is looked into. The kernel lists by number, and a child
+ * has a higher number than its parent, so no process escapes the list by forking, except where the
+ * numbers wrap around. That does not happen in two lists in a row, unless all numbers are used up
+ * within them. */
 static bool read_list(DIR *processes, list *all) {
     struct dirent *entry;
     all->count = 0;
@@ -335,8 +336,8 @@ static bool read_list(DIR *processes, list *all) {
     return true;
 }
 
-/* Looks into those that were not in the list before, until the time `end`. `fresh`: whether there
- * were any. */
+/* Looks into the processes that are not in the list `before`, until the time `end`. Stores in
+ * `fresh` whether there were any. */
 static hf_job_finding look_into_new(const description *job, const char *uuid, const list *before,
                                     const list *all, hf_time end, bool *fresh) {
     char name[NUMBER_SIZE];
@@ -371,7 +372,7 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
 
 /* ---- whether /proc shows all processes ---- */
 
-/* Whether this process may look into all those of its namespace. */
+/* Whether this process may look into all processes of its namespace. */
 static bool has_insight(void) {
     struct {
         uint32_t version;
@@ -399,7 +400,7 @@ static bool is_hiding(void) {
     return hiding;
 }
 
-/* Where /proc belongs to another namespace, this process has another number there. */
+/* Where /proc belongs to a different namespace, this process has a different number there. */
 static bool shows_all(void) {
     char own[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
     snprintf(wanted, sizeof wanted, "%ld", (long)getpid());

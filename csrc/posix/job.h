@@ -6,8 +6,8 @@
  * describes these for its job in the file that the job keeps locked.
  *
  * The processes of a host change during the search: one may end after it was listed, and its child
- * may have started where the search had already been. So the list is read until the search has seen
- * every process in it. */
+ * may have started where the search had already been. So the list is read again until the search
+ * has seen every process in it. */
 #ifndef HF_JOB_H
 #define HF_JOB_H
 
@@ -18,19 +18,20 @@
 
 typedef enum hf_job_finding {
     HF_JOB_ABSENT, /* no process of the job is left */
-    HF_JOB_UNSURE, /* there may be one */
-    HF_JOB_PRESENT /* there is one */
+    HF_JOB_UNSURE, /* there may be a process of the job */
+    HF_JOB_PRESENT /* there is a process of the job */
 } hf_job_finding;
 
-/* Describes a job that has not begun in its empty file, which is open for writing. `first`: its
- * first process. `hold`: for how long its lock must stay held from now, even if everything dies. On
- * failure returns false and sets errno. */
+/* Writes the description of a job that has not begun to its empty file. `file`: open for writing.
+ * `first`: the job's first process. `hold`: for how long from now its lock must remain held, even
+ * if everything dies. On failure returns false and sets errno. */
 bool hf_job_describe(int file, pid_t first, hf_time hold);
 
-/* Whether the lock of the job must stay held for now. `file`: is open for reading. */
+/* Returns whether the job's lock must still remain held. `file`: open for reading. */
 bool hf_job_holds(int file);
 
-/* Searches for what is left of the job. `uuid`: of the client that held its lock. */
+/* Searches for processes that are left of the job. `file`: open for reading. `uuid`: the client
+ * that held its lock. */
 hf_job_finding hf_job_find(int file, const char *uuid);
 
 #endif

@@ -31,8 +31,8 @@ static void unwatch(hf_driver *driver, size_t link) {
     if (driver->ready) hf_ready_unwatch(driver->ready, link);
 }
 
-/* If a command has no answer yet, the kernel must not deliver it later: a reset discards it. While
- * a call reads its links, only that call may close them. */
+/* If a command has no reply yet, the kernel must not deliver it later, so the connection is reset,
+ * which discards it. While a call reads its links, only that call may close them. */
 static void shut(hf_driver *driver, size_t link) {
     assert(!driver->calling || !hf_driver_is_watchdog(driver) ||
            link % HF_LINKS == HF_LINK_RENEWER);
@@ -52,7 +52,7 @@ static void shut(hf_driver *driver, size_t link) {
     connection->dialing = false;
 }
 
-/* reason: as hf_session_closed's */
+/* `reason`: as for hf_session_closed */
 static void lose_link(hf_driver *driver, size_t link, const char *reason) {
     shut(driver, link);
     hf_session_closed(hf_link_session(driver, link), reason, hf_now());
@@ -100,13 +100,13 @@ static void open_link(hf_driver *driver, size_t link) {
 
 static void step_dial(hf_driver *driver, size_t link) {
     char reason[160] = "";
-    unwatch(driver, link); /* it may go on with another descriptor */
+    unwatch(driver, link); /* the dial may continue with another descriptor */
     hf_dial_state state =
         hf_dial_step(&driver->connections[link].dial, hf_now(), reason, sizeof reason);
     on_dial(driver, link, state, reason);
 }
 
-/* Why recv or send failed, by errno; NULL: the server closed the connection. */
+/* Returns why recv or send failed, by errno, or NULL if the server closed the connection. */
 static const char *io_error_text(const hf_connection *connection, char *text, size_t size) {
     if (errno == ECONNRESET || errno == EPIPE) return NULL;
     if (connection->tls && errno == EPROTO)
@@ -115,7 +115,7 @@ static const char *io_error_text(const hf_connection *connection, char *text, si
     return text;
 }
 
-/* What recv returned, with its errno. True when there may be more. */
+/* Handles the result and errno of recv. Returns true when there may be more to read. */
 static bool on_received(hf_driver *driver, size_t link, const char *bytes, ssize_t size) {
     const hf_connection *connection = &driver->connections[link];
     char text[160];
@@ -153,7 +153,8 @@ static void on_write_failed(hf_driver *driver, size_t link) {
     if (driver->connections[link].fd >= 0) lose_link(driver, link, reason);
 }
 
-/* Writes what the connection takes now. False, with errno: it takes nothing any more. */
+/* Writes what the connection takes now. Returns false and sets errno if the connection has
+ * failed. */
 static bool write_output(hf_driver *driver, size_t link) {
     hf_connection *connection = &driver->connections[link];
     hf_session *session = hf_link_session(driver, link);
@@ -172,7 +173,7 @@ static void write_link(hf_driver *driver, size_t link) {
         on_write_failed(driver, link);
 }
 
-/* Whether the watchdog serves this link, or will: it can fetch no credentials. */
+/* Whether the watchdog serves this link now or next; it cannot fetch credentials. */
 static bool is_watchdogs(const hf_driver *driver, size_t link) {
     return driver->running && (!driver->calling || link % HF_LINKS == HF_LINK_RENEWER);
 }
@@ -201,7 +202,7 @@ static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf
     return has_role(link, roles) && hf_session_wants(session, now) == HF_WANT_LOGIN;
 }
 
-/* The mutex is released while they are fetched, and the client's links may grow. */
+/* Releases the mutex while it fetches the credentials; the client's links may grow meanwhile. */
 static void log_in(hf_driver *driver, size_t link, void *context) {
     assert(!hf_driver_is_watchdog(driver) && !driver->fetching); /* it may call Lua */
     hf_session *session = hf_link_session(driver, link);
@@ -297,7 +298,7 @@ static void lock_as_watchdog(hf_driver *driver) {
     pthread_mutex_unlock(&driver->gate);
 }
 
-#define POLL_MOST ((size_t)3 * 1024) /* sockets; those beyond that are read by the clock */
+#define POLL_MOST ((size_t)3 * 1024) /* sockets in one poll */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MOST + 1];
@@ -305,7 +306,8 @@ typedef struct hf_polled {
     nfds_t count;
 } hf_polled;
 
-/* Returns when the next of the dials among them tries its next address. */
+/* Chooses what to poll for these roles. Returns when the first of the dials among it tries its next
+ * address, or HF_NEVER. */
 static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
     hf_time until = HF_NEVER;
     polled->count = 0;
@@ -338,8 +340,8 @@ void hf_links_read(hf_driver *driver, unsigned roles) {
 
 #define NAP HF_SECOND
 
-/* For how long to sleep. The system does not count the time of a suspension as sleep, so a sleep is
- * at most so late after one. */
+/* Returns how long to sleep: at most NAP, as the system does not count a suspend of the host as
+ * sleep, and the thread would wake up late by as much. */
 static hf_time span_of_sleep(hf_time until) {
     hf_time now = hf_now();
     if (until == HF_NEVER) return until;
@@ -439,7 +441,7 @@ hf_time hf_links_next_dial(const hf_driver *driver) {
 void hf_links_close(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
     for (size_t link = 0; link < driver->connection_count; link++) {
-        write_link(driver, link); /* what nobody waits for */
+        write_link(driver, link); /* it may have output that no call waits for */
         lose_link(driver, link, "the client was closed");
     }
 }

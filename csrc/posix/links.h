@@ -7,58 +7,59 @@
 
 #include "driver.h"
 
-#define HF_SLICE (50 * HF_MS) /* how soon a wait notices a signal that came between two polls */
+#define HF_SLICE (50 * HF_MS) /* a signal between two polls is noticed within this time */
 
-#define HF_ROLE(link) (1u << (link)) /* a set of links: those of all nodes with this role */
+#define HF_ROLE(link) (1u << (link)) /* the links of all nodes with this role */
 
 static inline hf_session *hf_link_session(const hf_driver *driver, size_t link) {
     return hf_client_link(driver->client, link);
 }
 
-/* Makes room for the client's new links. Those that there is no memory for are not served: what
- * needs them fails by its time. */
+/* Makes room for the client's new links. When out of memory, they are not served, and operations
+ * that need them time out. */
 void hf_links_notice(hf_driver *driver);
 
-/* Do what the links want and can do without waiting; the latter two also what is due for the calls
- * or for the renewer. */
+/* Do what the links of these roles want, as far as that is possible without waiting. The latter two
+ * also do what is due for calls or for the renewer. */
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now);
 void hf_links_serve_calls(hf_driver *driver, hf_time now);
 void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 
-/* Fetches the credentials of these links that need them, in the caller's thread, and of the
- * renewer's links whose last ones were refused. Releases the mutex while it fetches. Returns
- * whether any were needed. */
+/* Fetches credentials, in the caller's thread, for the links of these roles that need them, and for
+ * the watchdog's links whose last ones were refused. Passes `context` to driver->fetch and releases
+ * the mutex meanwhile. Returns whether any were needed. */
 bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
 
-/* Reads what has come, without sleeping. */
+/* Reads what has arrived, without sleeping. */
 void hf_links_read(hf_driver *driver, unsigned roles);
 
 /* Reads an idle connection for calls before a command is sent: the server may have closed it, or
  * sent replies that nobody waited for. Returns the time after that. */
 hf_time hf_links_read_idle(hf_driver *driver);
 
-/* Waits for bytes on the first link for calls, in one recv, and reads them. Releases the mutex
- * while it waits. Returns false after a signal. */
+/* Waits for bytes on the first link for calls, in one recv of at most HF_SLICE, and reads them.
+ * Releases the mutex while it waits. Returns false after a signal. */
 bool hf_links_receive_reply(hf_driver *driver);
 
-/* Sleeps until something arrives on one of the links or on the extra descriptor, which only the
- * watchdog has (else -1), at the latest until `until`; it may wake up earlier. Releases the mutex
- * while it sleeps, and then reads only the links that `mine` still allows. `signals` is the signal
- * mask during the sleep; NULL: the mask is not changed. Returns false after a signal. */
+/* Sleeps until something arrives on a link of the roles that `mine` returns or on the descriptor
+ * `extra`, which only the watchdog passes (else -1), but not past `until`; it may wake up earlier.
+ * Releases the mutex while it sleeps, and then reads only the links that `mine` still returns.
+ * `signals`: the signal mask during the sleep, or NULL to leave it unchanged. Returns false after a
+ * signal. */
 bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals);
 
 /* Returns whether a reply to a call is still to come. */
 bool hf_links_have_work(const hf_driver *driver);
 
-/* Returns whether the caller's thread has left something on the renewer's links: a new map of a
- * cluster sends what has waited for it. A poll waits for those that are full. */
+/* Returns whether the caller's thread has left output on the renewer's links, as when a new cluster
+ * map sends what waited for it. Links that are full do not count, as a poll waits for them. */
 bool hf_links_have_unwritten(const hf_driver *driver);
 
-/* Returns when the next of the dials under way tries its next address. */
+/* Returns when the first of the dials under way tries its next address, or HF_NEVER. */
 hf_time hf_links_next_dial(const hf_driver *driver);
 
-/* Lets driver->ready wait for the sockets. Returns false when out of memory. */
+/* Makes driver->ready watch the sockets. Returns false when out of memory. */
 bool hf_links_watch(hf_driver *driver);
 
 /* Writes what can be written now and closes all connections. */

@@ -20,7 +20,7 @@
 struct hf_lookup {
     pthread_mutex_t mutex;
     bool done, abandoned;
-    int result, error; /* getaddrinfo's, and its errno */
+    int result, error; /* what getaddrinfo returned, and its errno */
     struct addrinfo *addresses;
     int notify[2];
     char host[HF_URL_HOST], port[8];
@@ -105,7 +105,7 @@ static void close_socket(hf_dial *dial) {
 
 /* ---- sockets ---- */
 
-#define SHARE_MOST (250 * HF_MS) /* of an address that is not the last */
+#define SHARE_MOST (250 * HF_MS) /* for an address that is not the last */
 
 static int open_socket(int family) {
     int fd = hf_socket(family);
@@ -147,7 +147,7 @@ static hf_dial_state shake_hands(hf_dial *dial, char *reason, size_t size) {
     return HF_DIAL_FAILED;
 }
 
-/* The socket is connected. */
+/* Called once the socket is connected: begins the TLS handshake if the server has TLS. */
 static hf_dial_state on_connected(hf_dial *dial, char *reason, size_t size) {
     dial->next_at = HF_NEVER;
     if (!dial->server->tls) return HF_DIAL_CONNECTED;
@@ -157,7 +157,7 @@ static hf_dial_state on_connected(hf_dial *dial, char *reason, size_t size) {
     return HF_DIAL_FAILED;
 }
 
-/* When the address under way has had its share of the time. */
+/* Returns when the address under way has used up its share of the time. */
 static hf_time end_of_share(const hf_dial *dial, hf_time now) {
     hf_time sharers = 1;
     for (const struct addrinfo *address = dial->next; address; address = address->ai_next)
@@ -262,8 +262,8 @@ hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size
     return finish_connect(dial, now, reason, size);
 }
 
-/* The thread frees the look-up. That may take minutes, and in the child of a fork there is no such
- * thread: the pipe is closed here. */
+/* The thread frees the look-up when it ends, perhaps minutes later. The pipe is closed here: a
+ * child of a fork would inherit it, but has no such thread. */
 static void abandon_lookup(hf_dial *dial) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);

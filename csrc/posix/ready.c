@@ -47,8 +47,8 @@ static hf_watch watch_at(const hf_watch *list, size_t count, size_t i) {
 struct hf_ready {
     int epoll, timer;
     hf_file epoll_file, timer_file;
-    hf_time set;     /* when the timer fires; HF_NEVER: not */
-    watches watched; /* what the set was given */
+    hf_time set;     /* when the timer fires, or HF_NEVER */
+    watches watched; /* what the epoll set contains */
 };
 
 static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
@@ -58,7 +58,7 @@ static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
     return epoll_ctl(ready->epoll, what, watch->fd, &event) == 0;
 }
 
-/* The descriptor's fields are as they were if it fails. */
+/* On failure returns false and leaves `watched` unchanged. */
 static bool watch_one(const hf_ready *ready, hf_watch *watched, const hf_watch *wanted) {
     int what = watched->fd < 0 ? EPOLL_CTL_ADD : EPOLL_CTL_MOD;
     bool same = wanted->fd < 0 || (watched->fd >= 0 && watched->events == wanted->events);
@@ -113,7 +113,7 @@ void hf_ready_unwatch(hf_ready *ready, size_t i) {
     old->fd = -1;
 }
 
-/* Those that are gone leave first: a new descriptor may have the number of an old one. */
+/* Removes the old descriptors first: a new one may have the same number. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     watches *watched = &ready->watched;
     if (!reserve(watched, count)) return false;
@@ -149,8 +149,8 @@ struct hf_ready {
     bool running, stopping;
     int control[2], notice[2]; /* pipes: "poll again" to the thread, "ready" from it */
     hf_file files[4];
-    uint64_t version; /* of what follows */
-    bool notified;    /* this version */
+    uint64_t version; /* grows when a field below changes */
+    bool notified;    /* of this version */
     hf_time set;
     watches watched;
 };
@@ -162,8 +162,8 @@ static int poll_timeout(hf_time until) {
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-/* Copies what will be polled, the control pipe first. Without memory that alone, and soon again.
- */
+/* Copies what will be polled, the control pipe first, and returns the count. Without memory, only
+ * the control pipe is polled, and the thread tries again soon. */
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
@@ -193,7 +193,7 @@ static void *watch_all(void *context) {
         pthread_mutex_unlock(&ready->mutex);
         int woken = poll(polled, fds ? count : 1, timeout);
         bool called =
-            woken > 0 && polled[0].revents != 0; /* to poll again; not by what is watched */
+            woken > 0 && polled[0].revents != 0; /* by poll_again, not by what is watched */
         hf_pipe_drain(ready->control[0]);
         pthread_mutex_lock(&ready->mutex);
         bool due = woken >= 0 && !(called && woken == 1) && version == ready->version &&
@@ -279,7 +279,8 @@ static bool is_same_list(const watches *watched, const hf_watch *list, size_t co
     return count == watched->count;
 }
 
-/* What was ready may have been dealt with: the thread polls again. */
+/* After a notification the thread polls again even an unchanged list: what was ready may have been
+ * dealt with. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     pthread_mutex_lock(&ready->mutex);
     bool room = reserve(&ready->watched, count);

@@ -11,7 +11,8 @@
 
 typedef struct hf_ready hf_ready;
 
-/* What to watch. `file` distinguishes two files that have had the same number. fd -1: nothing. */
+/* One descriptor to watch, or fd -1 for none. `file` tells apart two files that have had the same
+ * number. */
 typedef struct hf_watch {
     int fd;
     hf_file file;
@@ -23,8 +24,8 @@ typedef struct hf_watch {
 hf_ready *hf_ready_new(void);
 void hf_ready_free(hf_ready *ready);
 
-/* In the child of a fork: closes its copies of the descriptors, leaves the parent's memory alone.
- */
+/* In the child of a fork: closes its copies of the descriptors, and does not touch the parent's
+ * memory. */
 void hf_ready_forget(hf_ready *ready);
 
 /* Returns the descriptor, which stays the same. Wait until it is readable, never read from it. */
@@ -39,8 +40,8 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
  * one leaves the set by itself only if no other process has a copy, as a forked child may. */
 void hf_ready_unwatch(hf_ready *ready, size_t i);
 
-/* Makes it readable at `until` too. An earlier time that was set before and is not over yet stays:
- * the descriptor may be readable too early, never too late. */
+/* Makes it readable at `until` too. An earlier time that was set before and is not over yet remains
+ * set: the descriptor may be readable too early, never too late. */
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now);
 
 #endif

@@ -44,7 +44,7 @@ static const char *text_of(int error, char *text, size_t size) {
         strerror_r(error, text, size), error, text, size);
 }
 
-/* musl has one text for all numbers that it does not know. */
+/* musl has one message for all unknown numbers, which is replaced here. */
 const char *hf_error_text(int error, char *text, size_t size) {
     char other[96];
     const char *said = text_of(error, text, size), *unknown = text_of(INT_MAX, other, sizeof other);
@@ -73,8 +73,8 @@ void hf_probe_peer(int fd) {
 
 /* ---- files ---- */
 
-/* Where only seconds are known, a file that was just written may be written again within one: it
- * counts as changed for as long. */
+/* Where times have only whole seconds, a file that was just written may be written again within the
+ * same second, so it counts as changed until that is over. */
 static uint64_t part_of_second(const struct stat *info) {
 #ifdef HF_LINUX
     return (uint64_t)info->st_mtim.tv_nsec;
@@ -83,7 +83,7 @@ static uint64_t part_of_second(const struct stat *info) {
 #endif
 }
 
-/* FNV-1a, by whole numbers. */
+/* FNV-1a over whole 64-bit numbers. */
 uint64_t hf_stamp_file(const char *path) {
     struct stat info;
     if (!path || stat(path, &info) != 0) return 0;
@@ -115,7 +115,7 @@ bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
     return result == 0;
 }
 
-/* Linux, macOS and the BSDs declare dladdr, unless POSIX alone is asked for. */
+/* Linux, macOS and the BSDs declare dladdr, unless only POSIX is requested. */
 void hf_stay_loaded(const void *address) {
 #ifdef _GNU_SOURCE
     Dl_info info;
@@ -200,7 +200,7 @@ static void watch_forks(void) {
     pthread_atfork(NULL, NULL, note_fork);
 }
 
-/* Where the kernel does not report a fork. */
+/* Counts forks where the kernel does not report them. */
 static unsigned forks(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_forks);
@@ -259,14 +259,14 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
     pthread_cond_timedwait(condition, mutex, &until);
 }
 
-/* This process's number while it is not 0: the kernel gives a child a page of zeros. NULL: it does
- * not. */
+/* Points to this process's number, in a page that the kernel zeroes in a forked child; 0: it has
+ * none yet. NULL if the kernel does not do that. */
 static _Atomic unsigned *process;
 
 /* How many of this process and its ancestors have a number. */
 static _Atomic unsigned generations;
 
-/* An emulator may accept any advice, even one that does not exist. */
+/* An emulator may accept any advice, so one that does not exist is tried first. */
 __attribute__((constructor)) static void find_process(void) {
 #ifdef MADV_WIPEONFORK
     size_t size = (size_t)sysconf(_SC_PAGESIZE);
@@ -291,7 +291,7 @@ bool hf_end_with_parent(int number) {
 
 #else
 
-#define SHORT (50 * HF_MS) /* how late a signal is noticed that came just before a sleep */
+#define SHORT (50 * HF_MS) /* a signal just before a sleep is noticed within this time */
 
 bool hf_random(unsigned char *bytes, size_t size) {
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -301,7 +301,7 @@ bool hf_random(unsigned char *bytes, size_t size) {
     return got == (ssize_t)size;
 }
 
-/* Another thread may fork between the two calls: POSIX has no way around it. */
+/* Another thread may fork before this is done: POSIX has no way around it. */
 static bool prepare(int fd, bool blocking) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return false;
@@ -325,7 +325,7 @@ static bool is_pending(int number) {
     return sigpending(&pending) == 0 && sigismember(&pending, number) == 1;
 }
 
-/* Takes back the SIGPIPE that the send has raised, unless one was there before. */
+/* Consumes the SIGPIPE that the send has raised, unless one was already pending. */
 ssize_t hf_send(int fd, const void *bytes, size_t size) {
     sigset_t broken, before;
     int number;
@@ -350,7 +350,7 @@ void hf_prepare_wait(int fd, hf_time span) {
     (void)span;
 }
 
-/* 1 ms at the least, so that nobody spins through the rest of a span. */
+/* Rounds up, so that no caller spins through the last fraction of a millisecond. */
 static int milliseconds(hf_time span) {
     return (int)((hf_time_min(span, HOUR) + HF_MS - 1) / HF_MS);
 }
@@ -361,8 +361,8 @@ ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
     return recv(fd, bytes, size, 0);
 }
 
-/* A signal that comes between two of its calls does not end the sleep: it is noticed a little later
- * by its effects. */
+/* A signal between two of these system calls does not end the sleep; its effects are noticed at
+ * most SHORT later. */
 static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, signals, &before);
@@ -373,7 +373,8 @@ static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const 
     return ready;
 }
 
-/* Fills the sets for pselect. Returns the largest descriptor + 1; -1: one is too large for it. */
+/* Fills the sets for pselect. Returns the largest descriptor + 1, or -1 if one is too large for a
+ * set. */
 static int fill_sets(const struct pollfd *fds, nfds_t count, fd_set *readable, fd_set *writable) {
     int end = 0;
     FD_ZERO(readable);
@@ -397,9 +398,9 @@ static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
     }
 }
 
-#define LEAST (HF_MS / 10) /* a sleep: macOS lets no signal in when it need not sleep */
+#define LEAST (HF_MS / 10) /* of a sleep: macOS lets no signal in if it need not sleep */
 
-/* POSIX changes the mask and sleeps in one step by pselect alone. */
+/* In POSIX only pselect changes the mask and sleeps atomically. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     if (!signals) return poll(fds, count, milliseconds(span));
     fd_set readable, writable;
@@ -415,7 +416,8 @@ void hf_cond_init(pthread_cond_t *condition) {
     pthread_cond_init(condition, NULL);
 }
 
-/* On macOS conditions know only the wall clock, which may be set back during the wait. */
+/* Naps instead: on macOS conditions know only the wall clock, which may be set back during the
+ * wait. */
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
     (void)condition;
     struct timespec nap = timespec_of(hf_time_min(span, HF_MS));

@@ -21,28 +21,28 @@ typedef struct stamps {
 } stamps;
 
 struct hf_tls_settings {
-    hf_tls_options options;        /* its texts are ours */
-    char *store_file, *store_path; /* of the system's store, if that is trusted; else NULL */
+    hf_tls_options options;        /* its strings are copies */
+    char *store_file, *store_path; /* the system's store, if that is trusted; else NULL */
     SSL_CTX *context;              /* made from the last usable files, or NULL if there were none */
-    stamps read;                   /* of these files, from before they were read */
-    char stale[160];               /* why the files cannot be used as they are now; "": they can */
+    stamps read;                   /* stamps of the files from before they were read */
+    char stale[160];               /* why the current files cannot be used, or "" */
     BIO_METHOD *method;
 };
 
 struct hf_tls {
     SSL *ssl;
     int fd;
-    int error;  /* errno of the socket's last failure, 0: none */
-    bool ended; /* the server has closed */
+    int error;  /* errno of the socket's last failure, or 0 */
+    bool ended; /* the server has closed the connection */
     bool agreed, failed;
     bool recv_wants_write, send_wants_read;
-    char stale[160]; /* as the settings' when the connection began */
+    char stale[160]; /* the settings' `stale` of when the connection began */
     char reason[160];
 };
 
 /* ---- forks and the end of the process ---- */
 
-/* Read side: inside OpenSSL; write side: forking, and ending. */
+/* Held for reading inside OpenSSL, for writing during a fork and at exit. */
 static pthread_rwlock_t inside = PTHREAD_RWLOCK_INITIALIZER;
 static bool ended;
 
@@ -58,7 +58,7 @@ static void after_fork_in_child(void) {
     pthread_rwlock_init(&inside, NULL);
 }
 
-/* Does not wait for ever: exit may have been called by a thread that is inside. */
+/* Waits for about a second at most: exit may have been called by a thread that is inside. */
 static void before_exit(void) {
     struct timespec moment = {0, 1000000};
     for (int tries = 0; pthread_rwlock_trywrlock(&inside) != 0; tries++) {
@@ -69,21 +69,21 @@ static void before_exit(void) {
     pthread_rwlock_unlock(&inside);
 }
 
-/* OpenSSL cleans up at exit, while the watchdog's thread still runs: nobody may enter any more. Its
- * handler is there first, so it runs last. */
+/* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit has to keep
+ * threads out by then. Handlers run in reverse order: OpenSSL's is registered first. */
 static void watch_process(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     OPENSSL_init_ssl(0, NULL);
     atexit(before_exit);
 }
 
-/* Returns whether the caller is inside of OpenSSL, and has to leave; false: the process ends. */
+/* Enters OpenSSL until `leave`. Returns false and sets errno if the process is exiting. */
 static bool enter(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_process);
     pthread_rwlock_rdlock(&inside);
     if (!ended) {
-        ERR_clear_error(); /* others in this thread may use OpenSSL too */
+        ERR_clear_error(); /* other code in this thread may use OpenSSL, too */
         return true;
     }
     pthread_rwlock_unlock(&inside);
@@ -147,7 +147,7 @@ static char *variable_or(const char *name, const char *otherwise) {
     return strdup(value ? value : otherwise);
 }
 
-/* Asked here, where the caller is: another thread must not read the environment later. */
+/* Reads the environment now, in the caller's thread: another thread must not do so later. */
 static bool find_store(hf_tls_settings *settings) {
     const hf_tls_options *own = &settings->options;
     if (own->trusting || own->ca_file || own->ca_path) return true;
@@ -207,7 +207,7 @@ static const char *describe(unsigned long error, char *text, size_t size) {
     return reason ? reason : "unknown error";
 }
 
-/* Why the last call failed: the first of its errors is the most useful. */
+/* Returns why the last call failed: the first of its errors is the most useful. */
 static const char *error_text(char *text, size_t size) {
     return describe(ERR_get_error(), text, size);
 }
@@ -238,7 +238,7 @@ static bool load_identity(SSL_CTX *context, const hf_tls_options *options, char 
     return true;
 }
 
-/* Instead of OpenSSL's question on the terminal. */
+/* Replaces OpenSSL's prompt on the terminal. */
 static int no_passphrase(char *text, int size, int writing, void *context) {
     (void)text;
     (void)size;
@@ -252,8 +252,7 @@ static void set_up(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
     SSL_CTX_set_options(
-        context,
-        SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: it cannot be cut unseen */
+        context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: truncation is noticed */
 #endif
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(context, 1);
@@ -278,16 +277,16 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
            a->key == b->key;
 }
 
-/* Whether the context is as good as a new one. OpenSSL reads a directory of authorities when it
- * needs one of them and keeps what it has read, and a file in it may change without a change of the
- * directory: so with a ca_path each connection gets a context of its own, which costs little. */
+/* Whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
+ * directory on demand and keeps what it has read, and a file in it may change without a change of
+ * the directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *now) {
     bool lazy = settings->options.ca_path && !settings->options.trusting;
     return settings->context && !settings->stale[0] && !lazy &&
            are_same_stamps(&settings->read, now);
 }
 
-/* Returns a context of the files as they are now; NULL: `reason` says why they cannot be used. */
+/* Returns a context made from the current files, or NULL if they cannot be used, with a reason. */
 static SSL_CTX *read_files(const hf_tls_options *options, char *reason, size_t size) {
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (!context) {
@@ -310,10 +309,9 @@ static bool make_method(hf_tls_settings *settings, char *reason, size_t size) {
     return false;
 }
 
-/* Reads the files if they have changed. A rotation is seen in the middle of it, with a file that is
- * half written or a certificate without its key: then the last good ones go on, and the files are
- * read again with the next connection. Connections under way keep the context that they began with.
- */
+/* Reads the files again if they have changed. In the middle of a rotation a file may be half
+ * written, or a certificate without its key: then the last good context remains in use, and the
+ * next connection reads the files again. Open connections keep the context that they began with. */
 static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size) {
     stamps now = stamp_files(settings);
     if (!make_method(settings, reason, size)) return false;
@@ -338,7 +336,7 @@ static bool is_address(const char *host) {
     return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
 }
 
-/* Server Name Indication knows names alone. */
+/* Server Name Indication is only for names, not for addresses. */
 static bool expect_server(SSL *ssl, const char *name) {
     if (is_address(name)) return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name) == 1;
     SSL_set_hostflags(ssl, X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS);
@@ -356,7 +354,7 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     SSL_set_bio(tls->ssl, bio, bio);
     ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
-    return ERR_peek_error() == 0; /* it returns nothing, but needs memory since OpenSSL 3.2 */
+    return ERR_peek_error() == 0; /* it returns nothing, but since OpenSSL 3.2 it needs memory */
 }
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
@@ -385,7 +383,7 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
     return tls;
 }
 
-/* A file that could not be read again comes first: it is the likely cause. */
+/* Begins with a file that could not be read again: it is the likely cause. */
 static void set_reason(hf_tls *tls, const char *text, const char *more) {
     size_t size = sizeof tls->reason, at = 0;
     if (tls->stale[0])
@@ -393,22 +391,22 @@ static void set_reason(hf_tls *tls, const char *text, const char *more) {
     snprintf(tls->reason + at, size - at, "%s%s", text, more);
 }
 
-/* Whether the server's certificate was refused. The first error may be about the arithmetic of its
- * signature, if the authority has a new key and its old name. */
+/* Whether the server's certificate was refused. OpenSSL's first error may not say so: if the
+ * authority has a new key under its old name, it is about the arithmetic of the signature. */
 static bool is_refused(const hf_tls *tls) {
     return !tls->agreed && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
            SSL_get_verify_result(tls->ssl) != X509_V_OK;
 }
 
-/* Why a connection failed: the first error about TLS itself. What OpenSSL tried before may have
- * queued others, such as "Is a directory" about a file in ca_path. */
+/* Returns the first error about TLS itself. What OpenSSL tried before may have queued other errors,
+ * such as "Is a directory" about a file in ca_path. */
 static unsigned long first_error_of_tls(void) {
     unsigned long first = ERR_get_error(), error = first;
     while (error != 0 && ERR_GET_LIB(error) != ERR_LIB_SSL) error = ERR_get_error();
     return error ? error : first;
 }
 
-/* OpenSSL's reason, in words where its own are about the protocol's insides. */
+/* Stores OpenSSL's reason, reworded where it is about the protocol's internals. */
 static void set_error(hf_tls *tls) {
     char text[96];
     unsigned long error = first_error_of_tls();
@@ -448,7 +446,8 @@ static bool is_of_socket(const hf_tls *tls, unsigned long error) {
     return tls->error && ERR_GET_LIB(error) == ERR_LIB_SYS && ERR_GET_REASON(error) == tls->error;
 }
 
-/* Fatal, unless the server has merely closed: 0 then, as recv. */
+/* Handles a failure. Returns 0 if the server has merely closed the connection, as recv does, else
+ * -1 with errno. */
 static ssize_t fail(hf_tls *tls) {
     unsigned long error = ERR_peek_error();
     tls->failed = true;
@@ -462,7 +461,7 @@ static ssize_t fail(hf_tls *tls) {
     return -1;
 }
 
-/* What a call into OpenSSL returned, as recv and send would. */
+/* Turns the result of a call into OpenSSL into one of recv or send. */
 static ssize_t settle(hf_tls *tls, int result, bool *wants_other, int other) {
     if (result > 0) return result;
     int error = SSL_get_error(tls->ssl, result);

@@ -4,14 +4,14 @@
 
 #include "links.h"
 
-/* Nearly each call of a quorum ends before all of its replies have come, and so does a release that
- * is not waited for. The next call reads them, or the watchdog after LEFT_FOR. */
+/* In a quorum, nearly every call ends before all of its replies have arrived, and so does a release
+ * that is not awaited. The next call reads these replies, or the watchdog after LEFT_FOR. */
 static bool leaves_replies(const hf_driver *driver) {
     return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
 }
 
-/* The watchdog reads its own link. While no call runs, it also reads the replies that calls have
- * left, and the messages that others want a lock which the client keeps. */
+/* The watchdog reads its own links. While no call runs, it also reads the replies that calls have
+ * left, and messages from others that want a lock which the client keeps. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool left = !driver->calling && !leaves_replies(driver) && hf_links_have_work(driver);
     bool keeps = !driver->calling && hf_client_keeps(driver->client);

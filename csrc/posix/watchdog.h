@@ -9,8 +9,8 @@
  * leave. */
 void hf_watchdog_wake(hf_driver *driver);
 
-/* Ends the watchdog, if it is running; waits at most `patience` for the client to be quiet. Call it
- * between enter and leave; it releases the mutex while it waits. */
+/* Ends the watchdog if it is running, and waits at most `patience` for the client to be quiet. Call
+ * it between enter and leave; it releases the mutex while it waits. */
 void hf_watchdog_join(hf_driver *driver, hf_time patience);
 
 #endif
