@@ -1,7 +1,7 @@
-/* Runs a program for the sake of what it prints. It has no terminal, and nobody sees what it
- * prints: that may be a secret.
+/* Runs a program and captures its output, which may be a secret: the program gets no terminal, and
+ * what it writes to standard error is discarded.
  *
- * It is in a process group of its own, so that what it has started can be ended with it. */
+ * It runs in its own process group, so that whatever it starts can be killed with it. */
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,8 +13,8 @@
 #include "posix/system.h"
 #include "process.h"
 
-static pid_t captured;   /* the program that runs; 0: none */
-static int printed = -1; /* the end to read what it prints; -1: closed, or none was begun */
+static pid_t captured;   /* the pid of the program, or 0 */
+static int printed = -1; /* the pipe's reading end, or -1 */
 
 pid_t hf_process_captured(void) {
     return captured;
@@ -40,7 +40,7 @@ static pid_t fork_blocked(char *const argv[], int output) {
     pthread_sigmask(SIG_SETMASK, &all, &kept);
     pid_t pid = fork();
     if (pid == 0) start(argv, output);
-    if (pid > 0) setpgid(pid, pid); /* whoever comes first */
+    if (pid > 0) setpgid(pid, pid); /* both processes do this: either may run first */
     pthread_sigmask(SIG_SETMASK, &kept, NULL);
     return pid;
 }
@@ -51,7 +51,7 @@ static void close_output(void) {
     printed = -1;
 }
 
-/* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command. One at a time; call
+/* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command, one at a time. Call
  * captured_end until it has ended, then captured_close. */
 static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
@@ -73,8 +73,8 @@ static int l_capture(lua_State *L) {
     return 1;
 }
 
-/* captured_read(seconds: 0 to 60) -> the next bytes of its output, "" at their end; nil: there are
- * none within that time, or a signal came. After the end it only waits. */
+/* captured_read(seconds) -> the next bytes of its output, "" at the end; nil if there are none
+ * within that time (0 to 60), or after a signal. After the end it only waits. */
 static int l_read(lua_State *L) {
     char bytes[1024];
     struct pollfd one = {.fd = printed, .events = POLLIN};
@@ -89,8 +89,8 @@ static int l_read(lua_State *L) {
     return 1;
 }
 
-/* captured_end(pid, kills) -> "exit", code | "signal", number: what has become of the program that
- * runs, which has this pid; nil: it still runs. `kills`: ends it, and all of its group. */
+/* captured_end(pid, kills) -> "exit", code | "signal", number: how the program with this pid has
+ * ended; nil while it runs. `kills`: kills its whole group and waits for its end. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
@@ -107,7 +107,7 @@ static int l_end(lua_State *L) {
     return 2;
 }
 
-/* captured_close(): reads no more of its output */
+/* captured_close(): stops reading its output */
 static int l_close(lua_State *L) {
     (void)L;
     close_output();

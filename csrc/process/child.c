@@ -1,11 +1,11 @@
-/* Starts a job and sees it end.
+/* Starts a job and reports how it ends.
  *
  * Between fork and exec the child calls nothing that is unsafe in a process with threads: all it
- * needs is made before. Where the system can do that, it is killed when this program ends, however
- * that ends.
+ * needs is prepared before. Where the system can do that, the child is killed when this program
+ * ends, for any reason.
  *
  * The child waits at a gate until the record of its client names its process group (posix/crash.h).
- * If this program ends before, the job never runs. */
+ * If this program ends before that, the job never runs. */
 #include "process.h"
 
 #include <assert.h>
@@ -20,7 +20,7 @@
 #include "posix/crash.h"
 #include "posix/system.h"
 
-#define ABOVE_SCRIPTS 400 /* scripts choose descriptors below it for themselves */
+#define ABOVE_SCRIPTS 400 /* shell scripts use lower descriptors themselves */
 #define LONGEST_HOLD 1e9  /* seconds */
 
 extern char **environ;
@@ -28,15 +28,15 @@ extern char **environ;
 typedef struct plan {
     char **argv, **envp;
     pid_t parent;
-    int error[2]; /* a pipe: errno of a start that failed; closed by one that did not */
+    int error[2]; /* a pipe: errno of a failed exec; a successful exec closes it */
     int gate[2];  /* a pipe: a byte lets the child start its program */
-    int lock;     /* what the job inherits, of hf_crash_lock_job; -1: nothing */
+    int lock;     /* the descriptor of hf_crash_lock_job to inherit, or -1 */
     hf_time hold; /* for how long its locks must stay held, even if everything dies */
     bool terminal;
 } plan;
 
-/* A NULL-terminated array of what the table at `index` lists, and room for `more`. The strings stay
- * the table's. */
+/* Returns a NULL-terminated array of the strings in the table at `index`, with room for `more`. The
+ * table owns the strings. */
 static char **new_list(lua_State *L, int index, size_t *count, size_t more) {
     *count = hf_rawlen(L, index);
     char **list = hf_newuserdata(L, (*count + more + 1) * sizeof *list);
@@ -62,8 +62,8 @@ static bool is_set_anew(const char *entry, char **fresh, size_t count) {
     return false;
 }
 
-/* This program's environment with the entries "NAME=value" of the table at `index` in place of its
- * own. */
+/* Returns this program's environment, with the entries "NAME=value" of the table at `index` in
+ * place of those of the same name. */
 static char **new_environment(lua_State *L, int index) {
     size_t own = 0, count;
     while (environ[own]) own++;
@@ -89,14 +89,14 @@ static void wait_at_gate(const plan *job) {
     if (read(job->gate[0], &byte, 1) != 1) _exit(127);
 }
 
-/* Not before the fork: it takes the kernel 15 ms to make room for such a number in a process with
- * threads. */
+/* Not done before the fork: there it takes the kernel 15 ms to make room for such a high number in
+ * a process with threads. */
 static void inherit_lock(const plan *job) {
     if (job->lock < 0 || fcntl(job->lock, F_DUPFD, ABOVE_SCRIPTS) >= 0) return;
     fcntl(job->lock, F_SETFD, 0);
 }
 
-/* In the child, with all signals blocked. */
+/* Runs in the child, with all signals blocked. */
 static void start(const plan *job) {
     assert(hf_signals_are_blocked());
     setpgid(0, 0);
@@ -126,13 +126,14 @@ static pid_t fork_blocked(const plan *job) {
     sigprocmask(SIG_SETMASK, &all, &kept);
     pid_t pid = fork();
     if (pid == 0) start(job);
-    if (pid > 0) setpgid(pid, pid); /* whoever comes first */
+    if (pid > 0) setpgid(pid, pid); /* both processes do this: either may run first */
     sigprocmask(SIG_SETMASK, &kept, NULL);
     return pid;
 }
 
-/* Publishes how others can prove that the job has ended. If that fails, nothing is published about
- * the client, and its locks end with their leases. 0, or why what was published is still there. */
+/* Publishes how others can prove that the job has ended. If that fails, deletes the client's
+ * record, so that its locks end with their leases. Returns 0, or an errno if the record could not
+ * be deleted. */
 static int publish(const plan *job, const char *uuid, pid_t pid) {
     bool proved =
         job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid, job->hold);
@@ -143,7 +144,7 @@ static int open_gate(const plan *job) {
     return write(job->gate[1], "", 1) == 1 ? 0 : errno;
 }
 
-/* 0 once the job runs, else why it does not. */
+/* Returns 0 once the job runs, else the errno of its start. */
 static int start_error(int fd) {
     int error = 0;
     ssize_t size;
@@ -152,8 +153,8 @@ static int start_error(int fd) {
     return size == (ssize_t)sizeof error ? error : 0;
 }
 
-/* Forks, and lets the child start its program. 0, or why it did not; then the child has ended, or
- * ends. */
+/* Forks and lets the child start its program. Returns 0 or an errno; after an error the child ends
+ * by itself. */
 static int launch(plan *job, const char *uuid, pid_t *pid) {
     assert(job->parent == getpid() && job->argv[0]);
     *pid = fork_blocked(job);
@@ -171,11 +172,11 @@ static hf_time read_hold(lua_State *L, int index) {
     return seconds > 0 ? (hf_time)(fmin(seconds, LONGEST_HOLD) * (double)HF_SECOND) : 0;
 }
 
-/* spawn(arguments, environment, terminal [, uuid, hold]) -> pid | nil, message, errno. In a group
- * of its own, which becomes the terminal's foreground group if `terminal` is true and this
- * program's group is. `uuid`: of the client that holds locks for it; if the client has a record,
- * that becomes the record of the job, whose locks then stay held for at least `hold` seconds after
- * a crash, as far as their lease goes. */
+/* spawn(arguments, environment, terminal [, uuid, hold]) -> pid | nil, message, errno. Starts the
+ * job in its own process group, which replaces this program's in the terminal's foreground if
+ * `terminal` is true. `uuid`: the client that holds locks for the job; if the client has a record,
+ * that becomes the record of the job, whose locks then remain held for at least `hold` seconds
+ * after a crash, unless their leases end before. */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
@@ -210,8 +211,8 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
     return 3;
 }
 
-/* Process 1 of a container is the parent of whatever the job leaves behind. What ended stays in the
- * table of processes until its parent has asked; `job` is left for l_status. */
+/* Reaps the orphans of the job, of which process 1 of a container is the parent. `job` is left for
+ * l_status, a captured program for captured_end. */
 static void collect_orphans(pid_t job) {
     siginfo_t ended;
     do {
@@ -223,7 +224,7 @@ static void collect_orphans(pid_t job) {
 }
 
 /* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name
- * | "continued" | "gone": it was waited for */
+ * | "continued" | "gone": it was already reaped */
 static int l_status(lua_State *L) {
     int status;
     pid_t job = hf_check_int(L, 1);
@@ -239,8 +240,8 @@ static int l_status(lua_State *L) {
     return push_status(L, "exit", WEXITSTATUS(status), false);
 }
 
-/* life(owner) -> what this host knows about the process that has this owner's locks: "unknown",
- * "alive", "unsure" (its job may be), or "ended" */
+/* life(owner) -> what this host knows about the process that holds this owner's locks: "unknown",
+ * "alive", "unsure" (its job may be alive), or "ended" */
 static int l_life(lua_State *L) {
     static const char *const names[] = {[HF_LIFE_UNKNOWN] = "unknown",
                                         [HF_LIFE_GOES_ON] = "alive",

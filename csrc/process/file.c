@@ -25,8 +25,8 @@ static int refused(lua_State *L, const char *why) {
 }
 
 /* read_file(path, most) -> the text, its mode, whether it belongs to a user who is neither this one
- * nor root | nil, message, errno. Only a regular file of at most `most` bytes; it never waits, as
- * for the other end of a pipe. */
+ * nor root | nil, message, errno. It reads only a regular file of at most `most` bytes, and never
+ * blocks, as on a FIFO. */
 static int l_read_file(lua_State *L) {
     const char *path = luaL_checkstring(L, 1);
     size_t most = (size_t)luaL_checkinteger(L, 2);

@@ -14,7 +14,8 @@ static bool is_refused(pid_t pid) {
     return kill(pid, 0) != 0 && errno == EPERM;
 }
 
-/* Reads the state and the group of a process. Returns false when it is gone or /proc hides it. */
+/* Reads the state and the group of a process. Returns false if the process is gone or /proc hides
+ * it. */
 static bool read_process(pid_t pid, char *state, pid_t *group) {
     char path[64], text[512];
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)pid);
@@ -45,7 +46,7 @@ static void add(lua_State *L, int *count, pid_t pid) {
 }
 
 /* out_of_reach(group, even_stopped) -> a list of the processes of the group that run and may not be
- * signalled. Where /proc hides the processes of others, the group's number stands for all. */
+ * signalled. Where /proc hides the processes of others, the list has only the group's number. */
 static int l_out_of_reach(lua_State *L) {
     pid_t group = hf_check_int(L, 1), own;
     bool even_stopped = lua_toboolean(L, 2);
@@ -54,7 +55,7 @@ static int l_out_of_reach(lua_State *L) {
     lua_newtable(L);
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
-        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: no process */
+        pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: not a process */
         if (pid > 0 && is_refused(pid) && runs_in(group, pid, even_stopped)) add(L, &count, pid);
     }
     if (processes) closedir(processes);

@@ -33,8 +33,8 @@ static bool is_writable(int fd) {
     return poll(&one, 1, 0) > 0;
 }
 
-/* say(text [, fd]): writes what standard error, or that descriptor, takes now; its reader may have
- * stopped. */
+/* say(text [, fd]): writes what standard error, or that descriptor, takes without blocking; its
+ * reader may have stopped. */
 static int l_say(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
@@ -49,15 +49,14 @@ static int l_say(lua_State *L) {
     return 0;
 }
 
-/* withhold(fd): from now on no program that is started gets this descriptor. -> whether it is open
- */
+/* withhold(fd) -> whether it is open. No program that is started from now on inherits it. */
 static int l_withhold(lua_State *L) {
     lua_pushboolean(L, fcntl(hf_check_int(L, 1), F_SETFD, FD_CLOEXEC) == 0);
     return 1;
 }
 
-/* A descriptor that was closed at the start would be the next pipe or connection, and what the
- * program prints would go there. */
+/* Opens /dev/null for standard streams that were closed at the start: otherwise the next pipe or
+ * connection would get such a descriptor, and what the program prints would go there. */
 static void open_standard(void) {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;

@@ -1,8 +1,7 @@
-/* holdfast.process: what the command needs of the system to run a job in a process group of its
- * own.
+/* holdfast.process: what the command needs from the system to run a job in its own process group.
  *
- * Signals belong to the whole process, so this state is static: one Lua state of a program may use
- * the module. Failures return nil, message, errno. */
+ * Signals belong to the whole process, so this state is static: only one Lua state per process may
+ * use the module. Failures return nil, message, errno. */
 #ifndef HF_PROCESS_H
 #define HF_PROCESS_H
 
@@ -17,13 +16,13 @@
 /* Pushes nil, the error's message and its number: three results. */
 int hf_process_failed(lua_State *L, int error);
 
-/* Returns the process, group or descriptor at `index`. Raises for a number that is none: cut off,
- * it might be that of another. */
+/* Returns the argument at `index`: a process, group or descriptor. Raises an error if it does not
+ * fit an int: truncated, it might name a different one. */
 int hf_check_int(lua_State *L, int index);
 
 /* ---- signals.c ---- */
 
-/* Returns the name without SIG; NULL if it has none on this system. */
+/* Returns the name without SIG, or NULL if the module does not know the signal. */
 const char *hf_signal_name(int number);
 
 /* Restores the dispositions and the mask that this program was started with. Safe in a forked
@@ -35,23 +34,24 @@ void hf_signals_restore(void);
  * be blocked. Safe in a forked child. */
 bool hf_signals_are_blocked(void);
 
-/* In a forked child that continues without exec: restores the dispositions, and leaves the signals
- * that were caught to the parent. */
+/* In a forked child that continues without exec: restores the dispositions, and leaves caught
+ * signals to the parent. */
 void hf_signals_forget(void);
 
-/* Sets the handler of the signal that is named at `arg`, unless it was ignored when this program
- * started or has a handler of this module already. */
+/* Sets the handler of the signal named at `arg`, unless it was ignored when this program started or
+ * has a handler of this module already. */
 void hf_signal_handle(lua_State *L, int arg, void (*handler)(int));
 
 void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
-/* Makes the group `to` the terminal's foreground group if `from` is that now. Safe after a fork. */
+/* Makes the group `to` the terminal's foreground group if `from` is that now. Returns whether it
+ * did. Safe after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
-/* Whether what this program's group writes to the terminal `fd` is in its place: no other group is
- * in the foreground there. Safe in a signal handler. */
+/* Returns whether no other group is in the foreground of the terminal `fd`, so that this program's
+ * may write to it. Safe in a signal handler. */
 bool hf_terminal_is_ours(int fd);
 
 void hf_open_terminal(lua_State *L);
@@ -66,7 +66,8 @@ void hf_open_child(lua_State *L);
 
 /* ---- capture.c ---- */
 
-/* Returns the program whose output is captured, which has its own wait; 0: there is none. */
+/* Returns the pid of the program whose output is captured, which only captured_end may reap, or
+ * 0. */
 pid_t hf_process_captured(void);
 
 void hf_open_capture(lua_State *L);

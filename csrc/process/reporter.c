@@ -1,5 +1,5 @@
-/* A process beside this one that reports what this one waits for. Nothing that it reads or writes
- * delays the wait, a signal or what comes after it. It ends with this program or before it. */
+/* A separate process that reports what this one is waiting for, so that no I/O of the report delays
+ * the wait or the handling of a signal. It ends with this program or before it. */
 #include "process.h"
 
 #include <assert.h>
@@ -14,7 +14,7 @@
 
 #define WIPE "\r\33[K"
 
-static pid_t reporter;          /* 0: none runs */
+static pid_t reporter;          /* its pid, or 0 */
 static pid_t waiting;           /* in the reporter: the program that began it */
 static volatile char *is_drawn; /* shared by both: there is a line to wipe */
 
@@ -44,7 +44,7 @@ static void end_reporter(void) {
     pid_t pid = reporter;
     if (pid == 0) return;
     reporter = 0;
-    /* where orphans are collected by the system its number may be another process's by now */
+    /* if it was already reaped, its pid may be another process's by now */
     if (waitpid(pid, NULL, WNOHANG) == 0) {
         kill(pid, SIGKILL);
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
@@ -67,7 +67,7 @@ static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
     _exit(0);
 }
 
-/* begin_report(fn): a process of its own calls fn() and ends. -> true | nil, message, errno */
+/* begin_report(fn) -> true | nil, message, errno. A forked process calls fn() and exits. */
 static int l_begin(lua_State *L) {
     luaL_checktype(L, 1, LUA_TFUNCTION);
     lua_settop(L, 1);
@@ -95,8 +95,8 @@ static int l_end(lua_State *L) {
     return 0;
 }
 
-/* may_draw(): in the reporter, whether the terminal at standard error is this job's now. From then
- * on there may be a line to wipe. */
+/* may_draw() -> in the reporter, whether the terminal at standard error is this job's now. If so,
+ * there may be a line to wipe from then on. */
 static int l_may_draw(lua_State *L) {
     bool may = hf_terminal_is_ours(STDERR_FILENO);
     if (may && is_drawn) *is_drawn = 1;
@@ -104,7 +104,7 @@ static int l_may_draw(lua_State *L) {
     return 1;
 }
 
-/* is_awaited(): in the reporter, whether the program that began it still runs */
+/* is_awaited() -> in the reporter, whether the program that began it still runs */
 static int l_is_awaited(lua_State *L) {
     lua_pushboolean(L, getppid() == waiting);
     return 1;

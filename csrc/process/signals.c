@@ -1,9 +1,10 @@
-/* Signals as bytes in a pipe, to be read in turn with everything else that ends a sleep.
+/* Writes caught signals as bytes into a pipe, to be read in turn with everything else that ends a
+ * sleep.
  *
- * A signal that was ignored when the program started stays ignored: nohup and background jobs mean
- * it so. SIGCHLD does not: the system would forget how the job ended. A caught signal also ends a
- * wait of the library; one that arrives just before that wait begins comes again as SIGALRM a
- * second later, until it is read. */
+ * A signal that was ignored when the program started stays ignored, as nohup and background jobs
+ * intend. SIGCHLD does not: the system would forget how the job ended. A caught signal also ends a
+ * wait of the library. As it may arrive just before that wait begins, SIGALRM follows every second
+ * until the signal is read. */
 #include "process.h"
 
 #include <assert.h>
@@ -64,7 +65,7 @@ static int open_pipe(void) {
     return sigaction(SIGALRM, &action, &alarm_before);
 }
 
-/* A poll ends by it in any case, stdio goes on. */
+/* A signal still interrupts poll, but stdio continues. */
 static int change(size_t i, void (*handler)(int)) {
     struct sigaction action = {.sa_handler = handler, .sa_flags = SA_RESTART};
     if (is_changed[i]) return 0;
@@ -123,8 +124,8 @@ void hf_signal_handle(lua_State *L, int arg, void (*handler)(int)) {
     change(check_signal(L, arg), handler);
 }
 
-/* catch(name, ...): from now on wait returns these signals, instead of what they would do. A broken
- * pipe is an error of whoever writes. -> true | nil, message, errno */
+/* catch(name, ...) -> true | nil, message, errno. From now on `wait` returns these signals, which
+ * have no other effect. SIGPIPE is ignored, so that a write to a broken pipe fails instead. */
 static int l_catch(lua_State *L) {
     if (open_pipe() != 0) return hf_process_failed(L, errno);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
@@ -137,7 +138,8 @@ static int l_catch(lua_State *L) {
     return 1;
 }
 
-/* uncatch(name, ...): restores what they did before. Those that have come can still be read. */
+/* uncatch(name, ...): restores their earlier effect. Signals that have arrived can still be
+ * read. */
 static int l_uncatch(lua_State *L) {
     for (int arg = 1; arg <= lua_gettop(L); arg++) {
         size_t i = check_signal(L, arg);
@@ -174,7 +176,7 @@ static int poll_timeout(double until) {
     return left > 3600e3 ? 3600000 : (int)left;
 }
 
-/* The next caught signal, 0: none. */
+/* Returns the next caught signal, or 0. */
 static int next_signal(void) {
     unsigned char byte;
     if (caught[0] < 0 || read(caught[0], &byte, 1) != 1) return 0;
@@ -182,8 +184,8 @@ static int next_signal(void) {
     return byte;
 }
 
-/* wait(seconds [, input]) -> the name of the next caught signal; "input" when `input` is true and
- * standard input has something or ends; nil when the time is over */
+/* wait(seconds [, input]) -> the name of the next caught signal; "input" if `input` is true and
+ * standard input is readable or at its end; nil when the time is over */
 static int l_wait(lua_State *L) {
     double until = monotonic() + luaL_checknumber(L, 1);
     bool input = lua_toboolean(L, 2);
@@ -213,23 +215,23 @@ static int l_kill(lua_State *L) {
     return 1;
 }
 
-/* exists(pid): whether there is such a process, or a process of the group -pid */
+/* exists(pid) -> whether there is such a process, or a process of the group -pid */
 static int l_exists(lua_State *L) {
     lua_pushboolean(L, kill(hf_check_int(L, 1), 0) == 0 || errno == EPERM);
     return 1;
 }
 
 static volatile sig_atomic_t is_continued;
-static struct sigaction before_stop; /* what SIGCONT did */
+static struct sigaction before_stop; /* the disposition of SIGCONT */
 
 static void note_continue(int number) {
     is_continued = 1;
     if (before_stop.sa_handler == on_signal) on_signal(number);
 }
 
-/* stop(name, group): stops this program, or all of its group, as the signal does by default;
- * returns when continued. -> whether it was stopped: the system stops no group without a parent
- * that could continue it */
+/* stop(name, group) -> whether it was stopped. Stops this program, or its whole group, as the
+ * signal does by default, and returns when continued. The system does not stop a group that no
+ * parent could continue. */
 static int l_stop(lua_State *L) {
     int number = SIGNALS[check_signal(L, 1)].number;
     struct sigaction action = {.sa_handler = SIG_DFL}, kept;

@@ -1,6 +1,7 @@
-/* The controlling terminal: whose group is in its foreground, its size, and keys one by one.
+/* The controlling terminal: the group in its foreground, its size, and single keys.
  *
- * Whoever switches the terminal to raw switches it back before this program stops or ends. */
+ * A caller that switches the terminal to raw mode must switch it back before this program stops or
+ * ends. */
 #include "process.h"
 
 #include <errno.h>
@@ -28,23 +29,24 @@ bool hf_terminal_give(pid_t from, pid_t to) {
 
 bool hf_terminal_is_ours(int fd) {
     pid_t front = tcgetpgrp(fd);
-    return front < 0 || front == getpgrp(); /* not the controlling one: it has no foreground */
+    return front < 0 || front == getpgrp(); /* below 0: not the controlling terminal */
 }
 
-/* open_terminal() -> whether there is one */
+/* open_terminal() -> whether there is a controlling terminal */
 static int l_open(lua_State *L) {
     if (terminal < 0) terminal = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
     lua_pushboolean(L, terminal >= 0);
     return 1;
 }
 
-/* give_terminal(group): from this program's group to that one; -> whether it was ours to give */
+/* give_terminal(group) -> whether this program's group had the foreground and gave it to that
+ * group */
 static int l_give(lua_State *L) {
     lua_pushboolean(L, hf_terminal_give(getpgrp(), hf_check_int(L, 1)));
     return 1;
 }
 
-/* take_terminal(group): back from that group; -> whether it was in the foreground */
+/* take_terminal(group) -> whether that group had the foreground, which is now this program's */
 static int l_take(lua_State *L) {
     lua_pushboolean(L, hf_terminal_give(hf_check_int(L, 1), getpgrp()));
     return 1;
@@ -56,13 +58,15 @@ static int l_is_terminal(lua_State *L) {
     return 1;
 }
 
-/* leads_group(): whether this program is the first of its group, as a shell starts a job */
+/* leads_group() -> whether this program is the first of its group, as when a shell starts it as a
+ * job */
 static int l_leads_group(lua_State *L) {
     lua_pushboolean(L, getpgrp() == getpid());
     return 1;
 }
 
-/* size([fd]) -> rows, columns of the terminal, standard output by default; nil when it is none */
+/* size([fd]) -> rows, columns of the terminal at `fd`, by default standard output; nil if that is
+ * none */
 static int l_size(lua_State *L) {
     struct winsize size;
     int fd = lua_isnoneornil(L, 1) ? STDOUT_FILENO : hf_check_int(L, 1);
@@ -72,8 +76,8 @@ static int l_size(lua_State *L) {
     return 2;
 }
 
-/* raw(on): standard input gives keys as they are pressed, unechoed; -> true | nil, message, errno
- */
+/* raw(on) -> true | nil, message, errno. Standard input gives keys as they are pressed, without
+ * echo. */
 static int l_raw(lua_State *L) {
     bool on = lua_toboolean(L, 1);
     if (on == is_raw) return 0;

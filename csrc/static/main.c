@@ -1,5 +1,5 @@
-/* The command as one file: Lua, the modules of `lua` and the C modules are linked in, and nothing
- * is looked for outside. Does what bin/holdfast does beside an installation. */
+/* The command as one executable: Lua, the modules of `lua` and the C modules are linked in, and
+ * nothing is loaded from outside. It does what bin/holdfast does in an installation. */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -11,12 +11,12 @@
 int luaopen_holdfast_core(lua_State *L);
 int luaopen_holdfast_process(lua_State *L);
 
-/* Runs in a protected call: what fails in it is no answer of the command. */
+/* Runs in a protected call: an error in it must not look like a result of the command. */
 static const char run[] = "local process = require 'holdfast.process'\n"
                           "process.default 'INT'\n"
                           "return require('holdfast.command').main(arg)\n";
 
-/* → the module, as the loader of package.preload */
+/* → the module. The loader in package.preload. */
 static int load_module(lua_State *L) {
     const hf_lua_module *module = lua_touserdata(L, lua_upvalueindex(1));
     if (luaL_loadbufferx(L, (const char *)module->text, module->size, module->chunk, "t"))
@@ -40,7 +40,7 @@ static void preload(lua_State *L) {
     lua_pop(L, 1);
 }
 
-/* Neither the environment nor the current directory has modules of ours. */
+/* No module may come from the environment's paths or the current directory. */
 static void close_paths(lua_State *L) {
     lua_getglobal(L, "package");
     lua_pushliteral(L, "");
@@ -94,5 +94,5 @@ int main(int count, char **words) {
     if (lua_pcall(L, 2, 1, 1)) fprintf(stderr, "holdfast: %s\n", lua_tostring(L, -1));
     else exit_code = (int)lua_tointeger(L, -1);
     fflush(NULL);
-    exit(exit_code); /* as os.exit: without closing the state */
+    exit(exit_code); /* like os.exit, without closing the state */
 }
