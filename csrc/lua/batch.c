@@ -1,11 +1,12 @@
-/* Several locks of one client in one step: all or none are acquired, all are released. With the
+/* Acquires all or none of several locks of one client atomically, and releases them. With the
  * blocking driver a call begins, runs and ends here; with an external one Lua begins an operation,
  * as for one lock. */
 #include "op.h"
 
 #include <string.h>
 
-/* The locks in the list at stack index 1: of one client, reentrant ones, no key twice. */
+/* Reads the locks of the list at stack index 1, and returns their number. Raises unless they have
+ * one client and one kind that supports this, and no lock was collected. */
 static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_BATCH_MAX]) {
     luaL_checktype(L, 1, LUA_TTABLE);
     size_t count = 0;
@@ -25,8 +26,8 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
     return count;
 }
 
-/* Leaves out the locks whose own hold was lost: a hold that another handle acquired since is not
- * theirs. */
+/* Leaves out the locks whose own hold was lost: a hold that another handle has acquired since must
+ * not be released for them. */
 static void take_out_lost(hf_lua_op *self, lua_Number number) {
     size_t given = self->count;
     self->count = 0;
@@ -61,14 +62,15 @@ static int run(lua_State *L, hf_op_kind kind) {
     hf_lua_op self = {
         .kind = kind, .first = locks[0], .locks = locks, .names = names, .count = count};
     hf_lua_op_check_driver(L, locks[0]->driver, true);
-    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
     specify(&spec, &self, number);
     return hf_lua_op_run(L, &self, &spec);
 }
 
-/* acquire_all{ lock, … } -> true | nil, message, code: one attempt at all of them or none */
+/* acquire_all{ lock, … } -> true | nil, message, code: one attempt to acquire all of them or
+ * none */
 static int l_acquire_all(lua_State *L) {
     return run(L, HF_OP_ACQUIRE_ALL);
 }
@@ -78,8 +80,8 @@ static int l_release_all(lua_State *L) {
     return run(L, HF_OP_RELEASE_ALL);
 }
 
-/* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes it
- * when it is done; the collector abandons it. */
+/* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
+ * the operation when it is done; the garbage collector abandons it. */
 static int l_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
@@ -94,7 +96,7 @@ static int l_begin_all(lua_State *L) {
     self->first = locks[0];
     self->names = (const hf_names **)(self->locks + count);
     memcpy(self->locks, locks, count * sizeof *locks);
-    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
     specify(&spec, self, number);

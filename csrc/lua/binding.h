@@ -1,8 +1,8 @@
 /* What the files of the binding share.
  *
- * A userdata is made empty, gets its metatable, and is then filled, so an error in between leaks
- * nothing. The functions called from Lua get arguments that lua/holdfast has checked, and
- * raise for others. They fail with nil, message, code, and raise an error when out of memory. */
+ * A userdata is created empty, gets its metatable, and is then filled, so an error in between leaks
+ * nothing. The functions called from Lua expect arguments that lua/holdfast has checked, and raise
+ * for others. They fail with nil, message, code, and raise an error when out of memory. */
 #ifndef HF_BINDING_H
 #define HF_BINDING_H
 
@@ -34,13 +34,13 @@ void hf_push_field(lua_State *L, int index, const char *name);
 /* Returns a field of the table at `index` as a number; 0 if it is not a number. */
 double hf_field_number(lua_State *L, int index, const char *name);
 
-/* Returns a field as hf_to_whole. */
+/* Returns a number field, converted by hf_to_whole. */
 uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most);
 
 /* Returns whether a field is neither nil nor false. */
 bool hf_field_boolean(lua_State *L, int index, const char *name);
 
-/* Returns a field that is a string, which lives as long as the table has it, and sets `size` to its
+/* Returns a string field, which lives as long as the table has it, and sets `size` to its length in
  * bytes. Returns NULL if the field is not a string. */
 const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size);
 
@@ -59,11 +59,10 @@ int hf_push_failure(lua_State *L, const hf_failure *failure);
 /* Pushes the reply as a Lua value, and frees it. Returns the number of results. */
 int hf_push_reply(lua_State *L, hf_reply *reply);
 
-/* Returns the seconds as a time, in nanoseconds. Returns HF_NEVER for a time that is too long or
- * infinite. */
+/* Converts seconds to a time in nanoseconds; HF_NEVER if that is too long or infinite. */
 hf_time hf_to_time(double seconds);
 
-/* Returns the time in seconds. */
+/* Converts a time to seconds. */
 double hf_to_seconds(hf_time time);
 
 /* Runs the operation for the Lua state until it is done; the caller ends it with hf_op_end. A
@@ -71,32 +70,32 @@ double hf_to_seconds(hf_time time);
  * does on Ctrl-C, ends every wait. Returns NULL when out of memory. */
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible);
 
-/* Runs two operations that have begun until one of them is done; a signal or a hook ends only the
- * first. */
+/* Runs two operations that have begun until one of them is done; a signal or a hook ends the wait
+ * for the first only. */
 void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *beside,
                  bool interruptible);
 
-/* Raises if the calling function is the one that fetches the client's credentials: it would wait
- * for itself. */
+/* Raises an error if the client's credentials are being fetched by the function that calls: it
+ * would wait for itself. */
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver);
 
-/* The hf_driver.fetch of a client with such a function: calls it (hf_keep_credentials) in the Lua
- * state that runs the operation. */
+/* For hf_driver.fetch: calls the function that hf_keep_credentials has stored, in the Lua state
+ * that runs the operation. */
 hf_fetch_credentials hf_fetch_from_lua;
 
-/* The client on top of the stack gets its credentials from the function below it. The function is
- * called with the server's label and whether the last credentials were refused. It returns user,
- * password, or nil, why there are none, and whether the function is at fault. */
+/* Makes the client on top of the stack fetch its credentials from the function below it. The
+ * function is called with the server's label and whether the last credentials were refused. It
+ * returns user, password, or nil, a reason, and whether the function itself is at fault. */
 void hf_keep_credentials(lua_State *L, const hf_driver *driver);
 
-/* Calls hf_driver_log_in, for a driver that is not entered yet. */
+/* Enters the driver, calls hf_driver_log_in, and leaves it. */
 void hf_log_in(lua_State *L, hf_driver *driver);
 
 /* Calls hf_driver_send for the Lua state. */
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec);
 
 /* A program that clears package.loaded opens the module again. Each copy has its own metatables, so
- * that older objects keep their methods; all copies know all types. */
+ * that older objects keep their methods; every copy knows the types of all. */
 
 /* Begins a new copy of the module. */
 void hf_open_types(lua_State *L);
@@ -107,17 +106,17 @@ void *hf_testudata(lua_State *L, int index, const char *type);
 /* Returns the userdata at `index`. Raises if it is not of that type. */
 void *hf_checkudata(lua_State *L, int index, const char *type);
 
-/* Pushes a new userdata of `size` zero bytes of that type, and returns it. Only for functions of
- * hf_set_functions. */
+/* Pushes a new userdata of `size` zero bytes of that type, and returns it. Only functions set by
+ * hf_set_functions may call it. */
 void *hf_new_object(lua_State *L, size_t size, const char *type);
 
-/* Makes this copy's metatable of that type with these metamethods, and pushes it. */
+/* Creates this copy's metatable of that type with these metamethods, and pushes it. */
 void hf_new_type(lua_State *L, const char *type, const luaL_Reg *metamethods);
 
 /* Adds functions of this copy to the table on top of the stack. */
 void hf_set_functions(lua_State *L, const luaL_Reg *functions);
 
-/* Adds one function of this copy, which has this number as its second upvalue. */
+/* Adds one function of this copy, with this number as its second upvalue. */
 void hf_set_numbered(lua_State *L, const char *name, lua_CFunction function, int number);
 
 /* Pushes the registry's value for this address. */
@@ -126,12 +125,12 @@ void hf_push_registry(lua_State *L, const void *key);
 /* Sets the registry's value for this address to what is on top of the stack, and pops it. */
 void hf_set_registry(lua_State *L, const void *key);
 
-/* Adds these methods to the type whose metatable is on top of the stack, for objects that only
- * holdfast uses. */
+/* Adds these methods to the type whose metatable is on top of the stack. Only for objects that
+ * users never see. */
 void hf_new_methods(lua_State *L, const luaL_Reg *methods);
 
-/* Add their functions to the table on top of the stack: hf_open_observer to that of the client's
- * functions, hf_open_calls to that of the lock's functions, all others to the module. */
+/* Each adds its functions to the table on top of the stack: hf_open_observer to the client's
+ * functions, hf_open_calls to the lock's functions, all others to the module. */
 void hf_open_observer(lua_State *L);
 void hf_open_calls(lua_State *L);
 void hf_open_client(lua_State *L);

@@ -5,7 +5,7 @@
 
 #include "op.h"
 
-/* Sets what the number of the call is, as the operation's row says. */
+/* Sets the field of the spec that the call's number stands for, as the operation's row says. */
 static void set_number(hf_op_spec *spec, const hf_lua_lock *lock, double number) {
     switch (hf_op_rows[spec->kind].number) {
     case HF_NUMBER_WAIT:
@@ -43,7 +43,7 @@ static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number coroutine, dou
     spec->keep = lock->keep;
 }
 
-/* Finalizers of others may still use a lock whose own finalizer has run. */
+/* Finalizers of other objects may still use a lock whose own finalizer has run. */
 static int push_collected(lua_State *L) {
     lua_pushnil(L);
     lua_pushliteral(L, "the lock was garbage-collected, so it is no longer held");
@@ -100,7 +100,7 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
     if (!lock->driver) return push_collected(L);
     check_suits(L, lock, kind);
     hf_lua_op_check_driver(L, lock->driver, true);
-    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
     specify(&spec, &self, number, seconds, record);
@@ -125,7 +125,7 @@ static int l_acquire(lua_State *L) {
 }
 
 /* complete(lock, keep [, record]) -> true | nil, message, code: ends a guard's run and leaves the
- * record for `keep` seconds, 0: frees the key */
+ * record for `keep` seconds; 0 frees the key */
 static int l_complete(lua_State *L) {
     hf_slice record;
     record.data = luaL_optlstring(L, 3, "", &record.size);
@@ -133,8 +133,8 @@ static int l_complete(lua_State *L) {
     return run_on(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, NULL, 0);
 }
 
-/* The words of the list at this stack index, in a userdata that is left on the stack. A list of our
- * own, which keeps their bytes, takes that place: the caller may change the given one. */
+/* Returns the words of the list at `index`, in a userdata that it pushes. Replaces the list by a
+ * copy, which keeps their bytes alive even if the caller changes the list. */
 static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
     luaL_checktype(L, index, LUA_TTABLE);
     *count = hf_rawlen(L, index);
@@ -154,8 +154,8 @@ static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
 }
 
 /* fenced(lock, keys, words), once(lock, keys, words) -> the reply of the operation's program | nil,
- * message, code: runs it with these words, of which the first `keys` are keys. The lock's key is
- * the resource, or the record. */
+ * message, code: runs the program with these words, of which the first `keys` are keys. The lock's
+ * key is the resource, or the record. */
 static int l_words(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     hf_lua_lock *lock = hf_lock_check(L);
@@ -178,10 +178,10 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 }
 
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
- * done. A command is begun by begin(lock, "command", node, { name, argument, ... }) with strings;
- * "fenced" and "once" have how many of their words are keys in place of the node. The caller
- * finishes the operation when it is done; the collector abandons it. `finished`: an operation that
- * was, on one lock; it is begun again. A ping uses the lock's client only. */
+ * done. For a command, call begin(lock, "command", node, { name, argument, ... }) with strings;
+ * "fenced" and "once" take the number of their keys in place of the node. The caller finishes the
+ * operation when it is done; the garbage collector abandons it. `finished`: a finished operation on
+ * one lock, which is reused. A ping uses only the lock's client. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");
@@ -201,7 +201,7 @@ static int l_begin(lua_State *L) {
     if (words) hf_lua_op_anchor(L, 3, 6);
     self->kind = kind;
     self->first = self->locks[0] = lock;
-    lua_Number number = hf_coroutine_number(L); /* may raise: not with the mutex held */
+    lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
     specify(&spec, self, number, seconds, record);

@@ -37,8 +37,8 @@ static void copy_field(lua_State *L, const char *name, char *out, size_t size) {
     lua_pop(L, 1);
 }
 
-/* The field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify },
- * all optional. NULL: out of memory. */
+/* Reads the field `tls` of the table at index 1: { ca_file, ca_path, cert, key, server_name, verify
+ * }, all optional. Returns NULL when out of memory. */
 static hf_tls_settings *tls_settings(lua_State *L) {
     hf_tls_options options = {0};
     hf_push_field(L, 1, "tls");
@@ -62,14 +62,14 @@ static bool needs_tls(const hf_client_config *config) {
     return needs;
 }
 
-/* Hosts have no case, paths of sockets have. */
+/* Host names ignore case, socket paths do not. */
 static bool is_same_server(const hf_server *a, const hf_server *b) {
     if (a->port != b->port) return false;
     return a->port > 0 ? hf_is_same_word(a->host, b->host) : strcmp(a->host, b->host) == 0;
 }
 
-/* Reads the list `servers` of URLs at `index` into `servers`; what is wrong with one of them, NULL:
- * nothing. */
+/* Reads the list of URLs at `index` into `servers`. Returns what is wrong with one of them, or
+ * NULL. */
 static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SERVERS_MAX],
                                 size_t *count) {
     luaL_argcheck(L, lua_istable(L, index), 1, "no list of servers");
@@ -88,8 +88,8 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
     return NULL;
 }
 
-/* The lists `names` (false: none) and `weights`, as long as `servers`; the texts stay in their
- * table. */
+/* Reads the lists `names` (false: no name) and `weights`, which are as long as `servers`. The
+ * strings remain their table's. */
 static const hf_shard *read_shards(lua_State *L, size_t count) {
     hf_shard *shards = hf_newuserdata(L, count * sizeof *shards);
     hf_push_field(L, 1, "names");
@@ -137,7 +137,7 @@ static void read_cluster(hf_client_config *config, const hf_url *url,
     snprintf(server->label, sizeof server->label, "cluster %.255s", url->server.label);
 }
 
-/* The URL of one server, of Sentinels, or of some nodes of a cluster. */
+/* Reads the URL of one server, of Sentinels, or of some nodes of a cluster. */
 static const char *read_url(lua_State *L, hf_client_config *config,
                             hf_server servers[HF_SERVERS_MAX]) {
     hf_url url;
@@ -152,7 +152,7 @@ static const char *read_url(lua_State *L, hf_client_config *config,
     return NULL;
 }
 
-/* Reads the list `servers`, the first of which names the client. */
+/* Reads the list `servers`; messages name the client by the first. */
 static const char *read_list(lua_State *L, hf_client_config *config,
                              hf_server servers[HF_SERVERS_MAX]) {
     hf_push_field(L, 1, "servers");
@@ -181,8 +181,8 @@ static const char *read_ring(lua_State *L, hf_client_config *config,
     return NULL;
 }
 
-/* Reads a server's URL, or the URLs of several and their mode, from the table at 1. `servers` and
- * what is left on the stack must live until the client is made. */
+/* Reads a server's URL, or several with their mode, from the table at index 1. `servers` and what
+ * is left on the stack must live until the client is created. */
 static const char *read_where(lua_State *L, hf_client_config *config,
                               hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
@@ -192,7 +192,7 @@ static const char *read_where(lua_State *L, hf_client_config *config,
     return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
-/* The new client is on top. */
+/* Expects the new client on top of the stack. */
 static void keep_credentials(lua_State *L, hf_driver *driver) {
     driver->fetch = hf_fetch_from_lua;
     hf_push_field(L, 1, "credentials");
@@ -203,11 +203,10 @@ static void keep_credentials(lua_State *L, hf_driver *driver) {
 
 /* new{ url, sentinel_user, sentinel_password, mode, servers, names, weights, restart_guard, name,
  * connect_timeout, command_timeout, grant_lease, sync_replicas, sync_timeout, external, looped,
- * blocks, needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release,
- * credentials } -> client | nil, what is wrong with the URL. An external client is driven through
- * core.engine; with renewer_link it renews over a third link, and with blocks no call begins while
- * another one of the client waits. A looped one is served by an event loop through core.engine.
- */
+ * blocks, needs_approval, renewer_link, entropy, tls, known_as, tenant, crash_release, credentials
+ * } -> client | nil, what is wrong with the URL. Lua drives an external client through core.engine;
+ * with renewer_link it renews over a third link, and with blocks no call begins while another one
+ * of the client waits. An event loop serves a looped client through core.engine. */
 static int l_new(lua_State *L) {
     hf_client_config config;
     memset(&config, 0, sizeof config);
@@ -269,7 +268,7 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* close(client, patience): releases what is held, waiting at most `patience` seconds for the
+/* close(client, patience): releases what is held, and waits at most `patience` seconds for the
  * server. */
 static int l_close(lua_State *L) {
     hf_driver *driver = check_client(L)->driver;
@@ -278,7 +277,8 @@ static int l_close(lua_State *L) {
     return 0;
 }
 
-/* Returns the time that it took; 0, and `result` is unchanged, when out of memory. */
+/* Runs a command and returns the time that it took. When out of memory, returns 0 and leaves
+ * `result` unchanged. */
 static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *spec,
                            hf_result *result) {
     hf_time took = 0;
@@ -296,7 +296,7 @@ static hf_time run_command(lua_State *L, hf_driver *driver, const hf_op_spec *sp
 }
 
 /* needs_login(client) -> whether the server has refused the last credentials of the watchdog.
- * log_in(client): fetches others for it, without any other call */
+ * log_in(client) fetches new ones for it, without any other call. */
 static int l_needs_login(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -339,8 +339,8 @@ static void push_reply(lua_State *L, const hf_reply *reply) {
     }
 }
 
-/* Filled before the driver is entered, so that an error in between leaks nothing: the arguments
- * stay on the stack. */
+/* Collects the arguments before the driver is entered, so that an error leaks nothing. They stay on
+ * the stack. */
 static const hf_slice *check_args(lua_State *L, int index, size_t *count) {
     *count = hf_rawlen(L, index);
     luaL_argcheck(L, *count > 0, index, "no command");
@@ -367,15 +367,15 @@ int hf_push_reply(lua_State *L, hf_reply *reply) {
     return status == 0 ? 1 : lua_error(L);
 }
 
-/* One of nodes(client), or 0. */
+/* Returns the argument at `index`: one of nodes(client), or 0. */
 static size_t node_of(lua_State *L, int index) {
     return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_whole(L, index, 0, INT_MAX);
 }
 
 /* command(client, { name, arguments... }, node [, seconds]) -> the reply | nil, message, code. For
- * what is not a lock: reading keys, and setting one to a value. It may be sent twice. Strings,
- * integers, lists; nil for none. To one of nodes(client), or without `node` to that of the first
- * argument. It fails after that many seconds, or after command_timeout. */
+ * keys that are not locks: to read them, and to set one to a value; the command may be sent twice.
+ * A reply is a string, an integer, a list, or nil. `node`: one of nodes(client); by default that of
+ * the first argument. It fails after `seconds`, by default after command_timeout. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_op_spec spec = {.kind = HF_OP_COMMAND,
@@ -399,7 +399,7 @@ static void push_failures(lua_State *L, const hf_stats *stats) {
         set_count(L, hf_code_name((hf_code)code), stats->failures[code]);
 }
 
-/* stats(client) -> a table of counters since the client was made */
+/* stats(client) -> a table of counters since the client was created */
 static int l_stats(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -420,9 +420,8 @@ static int l_stats(lua_State *L) {
     return 1;
 }
 
-/* has_losses(client) -> true when a hold was lost since the last call. A weak table may still have
- * a collected client.
- */
+/* has_losses(client) -> whether a hold was lost since the last call. A weak table may still refer
+ * to a collected client. */
 static int l_has_losses(lua_State *L) {
     hf_lua_client *client = check_client(L);
     hf_driver *driver = client->driver;
@@ -440,12 +439,13 @@ static int l_has_losses(lua_State *L) {
 static int l_uuid(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    hf_driver_leave(driver); /* a fork gives a new one */
+    hf_driver_leave(driver); /* changes the uuid after a fork */
     lua_pushstring(L, hf_client_uuid(driver->client));
     return 1;
 }
 
-/* introduce(client, name): the name that it publishes beside its host and pid; "": no name */
+/* introduce(client, name): sets the name that it publishes next to its host and pid, or "" for
+ * none */
 static int l_introduce(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -455,11 +455,11 @@ static int l_introduce(lua_State *L) {
     return 0;
 }
 
-/* who(client) -> "host pid[ name]", as it publishes it */
+/* who(client) -> "host pid[ name]", as the client publishes it */
 static int l_who(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     char who[HF_WHO_SIZE];
-    hf_driver_enter(driver); /* a fork has another pid */
+    hf_driver_enter(driver); /* changes the pid after a fork */
     snprintf(who, sizeof who, "%s", hf_client_who(driver->client));
     hf_driver_leave(driver);
     lua_pushstring(L, who);
@@ -477,8 +477,8 @@ typedef struct label {
     char text[sizeof((hf_server *)0)->label];
 } label;
 
-/* Returns how messages name the server now: it changes, also in the watchdog's thread, as the
- * Sentinels name another master. */
+/* Returns how messages name the server now. The name changes, also in the watchdog's thread, when
+ * the Sentinels report a new master. */
 static label label_of(hf_driver *driver) {
     label copy;
     hf_driver_enter(driver);
@@ -494,8 +494,8 @@ static int l_server(lua_State *L) {
     return 1;
 }
 
-/* certificates_left(client) -> seconds until the first certificate of its open connections ends,
- * the servers' and its own; nil without TLS */
+/* certificates_left(client) -> seconds until the first certificate of its open connections, a
+ * server's or its own, expires; nil without TLS */
 static int l_certificates_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -506,14 +506,14 @@ static int l_certificates_left(lua_State *L) {
     return 1;
 }
 
-/* tenant(client) -> the prefix of the names in its published keys, "": none */
+/* tenant(client) -> the prefix of the names in its published keys, or "" */
 static int l_tenant(lua_State *L) {
     lua_pushstring(L, hf_client_tenant(hf_check_driver(L, 1)->client));
     return 1;
 }
 
-/* Writes "<run id>/<db>". Without a run id writes how this program reaches it, and returns false.
- */
+/* Writes "<run id>/<db>". Without a run id, writes how this program reaches the server, and returns
+ * false. */
 static bool name_process(char *text, size_t size, const hf_session *link) {
     const hf_server *server = hf_session_server(link);
     const char *run_id = hf_session_run_id(link);
@@ -522,8 +522,9 @@ static bool name_process(char *text, size_t size, const hf_session *link) {
     return run_id[0] != '\0';
 }
 
-/* processes(client, key) -> a list of texts that name the databases where the key is, the same in
- * all programs; whether it is the same: the servers are connected, and have sent their run ids */
+/* processes(client, key) -> a list of strings that name the databases which hold the key; whether
+ * all programs use the same strings, because the servers are connected and have sent their run
+ * ids */
 static int l_processes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
@@ -544,8 +545,8 @@ static int l_processes(lua_State *L) {
     return 2;
 }
 
-/* nodes(client) -> the list of those that have keys, for command; empty while those of a cluster
- * are not known */
+/* nodes(client) -> the list of the nodes that have keys, for `command`; empty while a cluster's
+ * nodes are unknown */
 static int l_nodes(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const hf_client *client = driver->client;
@@ -570,8 +571,8 @@ static int l_is_quorum(lua_State *L) {
     return 1;
 }
 
-/* node_beside(client, key) -> for command: the node of names beside the key, such as its queue;
- * nil: each is found by its own name */
+/* node_beside(client, key) -> for `command`: the node that has all names of this key's lock, such
+ * as its queue; nil if each name leads to its own node */
 static int l_node_beside(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
@@ -584,8 +585,8 @@ static int l_node_beside(lua_State *L) {
     return 1;
 }
 
-/* group(client, key) -> a number; keys with the same one can be used in one step: the key's slot in
- * a cluster, its shard, 0 with one server */
+/* group(client, key) -> a number: keys with the same one can be used atomically. It is the key's
+ * slot in a cluster, its shard, or 0 with one server. */
 static int l_group(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;

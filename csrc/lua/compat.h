@@ -1,5 +1,6 @@
 /* The parts of the Lua 5.4 API that the binding uses, for Lua 5.1 to 5.5 and LuaJIT. A module
- * compiled for Lua 5.1 or LuaJIT loads under both, because it uses only what both export. */
+ * compiled for Lua 5.1 or LuaJIT loads under both, because it uses only functions that both
+ * export. */
 #ifndef HF_COMPAT_H
 #define HF_COMPAT_H
 
@@ -12,8 +13,8 @@ _Static_assert(
     LUA_VERSION_NUM >= 501 && LUA_VERSION_NUM <= 505,
     "holdfast supports Lua 5.1 to 5.5 and LuaJIT; these are the headers of another version");
 
-/* Raises if the module was compiled with the headers of another Lua. Lua 5.1 has no function for
- * that, and loads no other modules. */
+/* Raises an error if the module was compiled with the headers of another Lua version. Lua 5.1 has
+ * no function for that, but loads no modules of later versions. */
 static inline void hf_check_version(lua_State *L) {
 #if LUA_VERSION_NUM < 502
     (void)L;
@@ -23,7 +24,7 @@ static inline void hf_check_version(lua_State *L) {
 }
 
 #if LUA_VERSION_NUM < 502
-/* LuaJIT has a luaL_setfuncs of its own, Lua 5.1 has none. */
+/* LuaJIT has its own luaL_setfuncs, Lua 5.1 has none. */
 static inline void hf_setfuncs(lua_State *L, const luaL_Reg *functions) {
     for (; functions->name; functions++) {
         lua_pushcfunction(L, functions->func);
@@ -76,9 +77,9 @@ static inline void hf_getuservalue(lua_State *L, int index) {
 #endif
 }
 
-/* Calls a function with one light userdata, and no results, so that no error gets out, not even one
- * for a lack of memory. Returns 0, or another number, and leaves the error on the stack. Needs room
- * for two values. */
+/* Calls a function with one light userdata and no results, in protected mode: not even an error for
+ * a lack of memory gets out. Returns 0, or a nonzero status and leaves the error on the stack.
+ * Needs room for two values. */
 static inline int hf_cpcall(lua_State *L, lua_CFunction function, void *argument) {
 #if LUA_VERSION_NUM < 502
     return lua_cpcall(L, function, argument);
@@ -89,7 +90,7 @@ static inline int hf_cpcall(lua_State *L, lua_CFunction function, void *argument
 #endif
 }
 
-/* Pushes a whole number. Before Lua 5.3 it is exact up to 2^53. */
+/* Pushes a whole number, which is exact only up to 2^53 before Lua 5.3. */
 static inline void hf_pushwhole(lua_State *L, uint64_t number) {
 #if LUA_VERSION_NUM < 503
     lua_pushnumber(L, (lua_Number)number);
@@ -98,8 +99,8 @@ static inline void hf_pushwhole(lua_State *L, uint64_t number) {
 #endif
 }
 
-/* The main thread, for hf_getmainthread. Lua 5.1 and LuaJIT do not keep it: there it is known if it
- * is the one that loads the module and calls hf_keepmainthread. */
+/* Remembers the main thread for hf_getmainthread. Lua 5.1 and LuaJIT do not keep it: there it is
+ * known only if it is the one that loads the module and calls hf_keepmainthread. */
 extern const char hf_main_thread; /* its address is the key in the registry */
 
 static inline void hf_keepmainthread(lua_State *L) {
@@ -112,7 +113,7 @@ static inline void hf_keepmainthread(lua_State *L) {
 #endif
 }
 
-/* Returns the main thread; NULL: it is not known. Asks for no memory. */
+/* Returns the main thread, or NULL if it is not known. Allocates no memory. */
 static inline lua_State *hf_getmainthread(lua_State *L) {
 #if LUA_VERSION_NUM < 502
     lua_pushlightuserdata(L, (void *)(uintptr_t)&hf_main_thread);

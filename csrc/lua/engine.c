@@ -1,9 +1,9 @@
-/* core.engine: drives a client from Lua. For an external client Lua owns the sockets and the clock;
- * for one in an event loop (serve, rest, wake, forget) it waits for a descriptor.
+/* core.engine: drives a client from Lua. For an external client, Lua owns the sockets and the
+ * clock; for one in an event loop (serve, rest, wake, forget), Lua waits for a descriptor.
  *
  * Links are numbers from 1 to links(client): three for each server, for its calls, its events and,
- * where the client has a renewer link of its own, its renewer. Times are seconds of whatever
- * monotonic clock the caller keeps to. */
+ * if the client has a separate renewer link, its renewer. Times are in seconds of any monotonic
+ * clock that the caller chooses. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -18,13 +18,13 @@ static hf_session *check_link(lua_State *L, hf_driver *driver) {
     return hf_client_link(driver->client, (size_t)link - 1);
 }
 
-/* set_now(client, seconds): from now on this is its time, instead of the system's. */
+/* set_now(client, seconds): from now on the client uses this time instead of the system's. */
 static int l_set_now(lua_State *L) {
     hf_check_external(L)->set_now = hf_to_time(luaL_checknumber(L, 2));
     return 0;
 }
 
-/* wants(client, link) -> "login", "open", "close" or nil: what to do for the link or its socket */
+/* wants(client, link) -> "login", "open", "close" or nil: what the caller must do for the link */
 static int l_wants(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
@@ -37,7 +37,8 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
-/* Reports to the link's session what its socket does, which must be what comes next. */
+/* Reports a change of the link's socket to its session. Raises an error if the change is not the
+ * next one possible. */
 static int report(lua_State *L, bool (*is_next)(const hf_session *),
                   void (*what)(hf_session *, hf_time)) {
     hf_driver *driver = hf_check_external(L);
@@ -54,8 +55,8 @@ static void handshaking(hf_session *session, hf_time now) {
     hf_session_handshaking(session);
 }
 
-/* opening(client, link); handshaking(client, link): connected, now the TLS handshake;
- * opened(client, link); closed(client, link [, reason]): without one the server closed it */
+/* opening(client, link); handshaking(client, link): connected, the TLS handshake begins;
+ * opened(client, link); closed(client, link [, reason]): without a reason, the server closed it */
 static int l_opening(lua_State *L) {
     return report(L, hf_session_may_open, hf_session_opening);
 }
@@ -88,8 +89,8 @@ static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
     }
 }
 
-/* output(client, link [, part]) -> the bytes to write, as a list of strings each of which is this
- * part of them, which count as written; nil when there are none */
+/* output(client, link [, part]) -> the bytes to write, as a list of strings, each this part (0 to
+ * 1) of the bytes; nil if there are none. The bytes count as written. */
 static int l_output(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
@@ -103,8 +104,8 @@ static int l_output(lua_State *L) {
     return 1;
 }
 
-/* feed(client, link, bytes) -> whether they end a reply or the connection; else there is nothing to
- * do */
+/* feed(client, link, bytes) -> whether they complete a reply or end the connection; else there is
+ * nothing to do */
 static int l_feed(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
@@ -126,7 +127,7 @@ static int l_tick(lua_State *L) {
     return 0;
 }
 
-/* deadline(client) -> when tick has something to do next; math.huge: never */
+/* deadline(client) -> when tick next has something to do; math.huge: never */
 static int l_deadline(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_driver_enter(driver);
@@ -151,11 +152,11 @@ static bool opens(hf_want want) {
 
 /* advance(client, done, actions) -> links, deadline, asked
  *
- * Does what is due, then lists what the driver must do: `actions` gets for each link "open",
- * "close", "write" or false; the number of links; when to come again, math.huge: no need; and a
- * number that grows when a hold asks for its owner's approval. The list `done` becomes the numbers
- * of the operations that have ended since the last call. A link that is merely not needed may stay
- * open. */
+ * Does what is due, then lists what the driver must do: `actions` gets "open", "close", "write" or
+ * false for each link. Returns the number of links, the time of the next call (math.huge: no need),
+ * and a number that grows when a hold asks for its owner's approval. `done` becomes the list of the
+ * numbers of the operations that have ended since the last call. A link that is only not needed may
+ * stay open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
     else if (opens(hf_session_wants(session, now))) lua_pushliteral(L, "open");
@@ -163,7 +164,7 @@ static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     else lua_pushboolean(L, false);
 }
 
-/* May raise an error, so without the mutex: a client of a loop has no thread of its own. */
+/* May raise an error, so not with the mutex held: a client of a loop has no thread of its own. */
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
     for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
@@ -204,8 +205,9 @@ static hf_driver *check_looped(lua_State *L) {
     return driver;
 }
 
-/* serve(client [, done]): does what is due and sends what can be sent. With the list `done` it also
- * reads what has come; the list becomes the numbers of the operations that have ended. */
+/* serve(client [, done]): does what is due and sends what can be sent. With the list `done` it
+ * first reads what has arrived, and the list becomes the numbers of the operations that have
+ * ended. */
 static int l_serve(lua_State *L) {
     hf_driver *driver = check_looped(L);
     bool reads = lua_istable(L, 2);
@@ -216,11 +218,12 @@ static int l_serve(lua_State *L) {
     return 0;
 }
 
-/* ended(client, done): the list becomes the numbers of the operations that have ended since */
+/* ended(client, done): the list becomes the numbers of the operations that have ended since the
+ * last call */
 static int l_ended(lua_State *L) {
     hf_driver *driver = check_looped(L);
     luaL_checktype(L, 2, LUA_TTABLE);
-    hf_driver_enter(driver); /* after a fork the client is a new one */
+    hf_driver_enter(driver); /* makes a new client after a fork */
     hf_driver_leave(driver);
     list_done(L, driver->client);
     return 0;
@@ -233,8 +236,8 @@ static hf_session *check_any_link(lua_State *L, hf_driver *driver) {
     return check_link(L, driver);
 }
 
-/* next_login(client) -> the first link that wants a log-in, or whose last one was refused; nil:
- * there is none */
+/* next_login(client) -> the first link that wants a log-in, or whose last one was refused; or
+ * nil */
 static int l_next_login(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
@@ -250,7 +253,7 @@ static int l_next_login(lua_State *L) {
 }
 
 /* ask_login(client, link) -> the server's label, whether it has refused the last log-in. The link
- * waits until log_in or login_failed, or for external clients closed. */
+ * then waits for log_in or login_failed, or `closed` for external clients. */
 static int l_ask_login(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_session *session = check_any_link(L, driver);
@@ -278,8 +281,8 @@ static int l_log_in(lua_State *L) {
     return 0;
 }
 
-/* login_failed(client, link, reason, is_final): there are none; a final failure is "denied",
- * another one "unreachable" */
+/* login_failed(client, link, reason, is_final): there are no credentials. The calls fail as
+ * "denied" if that is final, else as "unreachable". */
 static int l_login_failed(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_session *session = check_any_link(L, driver);
@@ -292,7 +295,7 @@ static int l_login_failed(lua_State *L) {
     return 0;
 }
 
-/* forget_logins(client): nobody fetches any more what ask_login has asked for */
+/* forget_logins(client): what ask_login has asked for is no longer being fetched */
 static int l_forget_logins(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
@@ -302,7 +305,7 @@ static int l_forget_logins(lua_State *L) {
     return 0;
 }
 
-/* rest(client, seconds) -> the descriptor that is readable when serve has something to do, and
+/* rest(client, seconds) -> a descriptor that becomes readable when `serve` has something to do, and
  * after that many seconds | nil, why there is none */
 static int l_rest(lua_State *L) {
     hf_driver *driver = check_looped(L);
@@ -320,7 +323,7 @@ static int l_rest(lua_State *L) {
     return 1;
 }
 
-/* wake(client): the descriptor of rest is readable now */
+/* wake(client): makes the descriptor of `rest` readable now */
 static int l_wake(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
@@ -330,20 +333,20 @@ static int l_wake(lua_State *L) {
     return 0;
 }
 
-/* forget(client): nobody waits for the descriptor of rest any more */
+/* forget(client): closes the descriptor of `rest`, which nothing may be waiting for */
 static int l_forget(lua_State *L) {
     hf_driver_forget_ready(check_looped(L));
     return 0;
 }
 
-/* close(client): releases everything; the loop is to serve it until it is quiet */
+/* close(client): begins to release everything; the loop must serve it until it is quiet */
 static int l_close(lua_State *L) {
     hf_driver_begin_close(hf_check_driver(L, 1));
     return 0;
 }
 
-/* load(client) -> operations not ended, holds that are ours or may become so, what is still to be
- * undone or reported */
+/* load(client) -> the number of operations that have not ended, of holds that are ours or may
+ * become so, and of things still to be undone or reported */
 static int l_load(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -380,7 +383,7 @@ static int l_tls(lua_State *L) {
     return 1;
 }
 
-/* timeouts(client) -> seconds for a connection, for a command */
+/* timeouts(client) -> seconds for a connection, seconds for a command */
 static int l_timeouts(lua_State *L) {
     const hf_session_config *config = &hf_check_external(L)->config.session;
     lua_pushnumber(L, hf_to_seconds(config->connect_timeout));
@@ -388,14 +391,13 @@ static int l_timeouts(lua_State *L) {
     return 2;
 }
 
-/* is_quiet(client) -> nothing is left to be undone on the server */
+/* is_quiet(client) -> whether nothing is left to be undone on the server */
 static int l_is_quiet(lua_State *L) {
     lua_pushboolean(L, hf_client_is_quiet(hf_check_driver(L, 1)->client));
     return 1;
 }
 
-/* introduce(client, text): as client.introduce, but with neither host nor pid, which are others
- * each time */
+/* introduce(client, text): like client.introduce, but without host and pid, which vary */
 static int l_introduce(lua_State *L) {
     hf_client_introduce(hf_check_external(L)->client, luaL_checkstring(L, 2));
     return 0;

@@ -1,4 +1,5 @@
-/* The lock userdata: its life, what it has taken, and what it knows without asking the server. */
+/* The lock userdata: its life, the holds that it has taken, and what it knows without asking the
+ * server. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +15,7 @@ static void move_taken(taken *to, const taken *from) {
     hf_stake_move(&to->stake, &from->stake);
 }
 
-/* The loss that a release found for which nobody waited is known from here on by `last_loss`. */
+/* A loss that a detached release has found is remembered only in `last_loss` from now on. */
 static void drop_taken(hf_lua_lock *lock, size_t i) {
     assert(i < lock->taken_count && lock->generation == lock->driver->generation);
     hf_hold_view seen = hf_view_of(lock->taken[i].stake.hold);
@@ -23,7 +24,7 @@ static void drop_taken(hf_lua_lock *lock, size_t i) {
     if (i < --lock->taken_count) move_taken(&lock->taken[i], &lock->taken[lock->taken_count]);
 }
 
-/* After a fork the holds are the parent's: their memory is not touched again. */
+/* After a fork the holds are the parent's, and their memory is not used again. */
 void hf_lock_notice_fork(hf_lua_lock *lock) {
     assert(hf_driver_is_entered(lock->driver));
     if (lock->generation == lock->driver->generation) return;
@@ -40,13 +41,14 @@ static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
     return hf_client_has_hold_like(lock->driver->client, hold);
 }
 
-/* Whether its loss was reported, and its owner has no newer hold that could be mistaken for it. */
+/* Whether the entry's loss was reported, and its owner has no newer hold that could be mistaken for
+ * the lost one. */
 static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
     return entry->count == 0 && !hf_view_of(entry->stake.hold).ending &&
            !is_replaced(lock, entry->stake.hold);
 }
 
-/* The loss of `but` is kept until it acquires: another handle may acquire before. */
+/* Keeps the loss of the caller `but` until it acquires: another handle may acquire before. */
 static void drop_settled(hf_lua_lock *lock, hf_slice but) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         const taken *entry = &lock->taken[i];
@@ -71,7 +73,7 @@ bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
     return true;
 }
 
-/* Drops holds of this owner that are over. One loss that no release has reported stays. */
+/* Drops the caller's holds that are over, but keeps one loss that no release has reported. */
 static void drop_over(hf_lua_lock *lock, hf_slice caller) {
     bool kept = false;
     for (size_t i = lock->taken_count; i-- > 0;) {
@@ -159,7 +161,7 @@ static const hf_kind *kind_field(lua_State *L) {
     return kind;
 }
 
-/* Fills the lock with the settings of the table at stack index 2. */
+/* Sets the lock's settings from the table at stack index 2. */
 static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->lease = hf_to_time(hf_field_number(L, 2, "lease"));
     lock->max_hold = hf_to_time(hf_field_number(L, 2, "max_hold"));
@@ -180,8 +182,7 @@ static void read_settings(lua_State *L, hf_lua_lock *lock) {
     lock->async_release = hf_field_boolean(L, 2, "async_release");
 }
 
-/* Keeps copies of the owner (NULL: none) and of the fingerprint. Returns false when out of memory.
- */
+/* Copies the owner, if there is one, and the fingerprint. Returns false when out of memory. */
 static bool copy_texts(hf_lua_lock *lock, hf_slice owner, hf_slice fingerprint) {
     lock->texts = malloc(owner.size + fingerprint.size + 1);
     if (!lock->texts) return false;
@@ -196,7 +197,7 @@ static bool copy_texts(hf_lua_lock *lock, hf_slice owner, hf_slice fingerprint) 
     return true;
 }
 
-/* The strings that a lock is made of, which stay on the stack. */
+/* The strings of a new lock, which stay on the stack. */
 typedef struct texts {
     hf_slice key, owner, fingerprint;
 } texts;
@@ -218,8 +219,8 @@ static texts check_texts(lua_State *L) {
 }
 
 /* new(client, { key, kind, lease, max_hold, wait, within, max_waiters, keep, renewed, owner,
- * interruptible, async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. The
- * table stays with it; it must hold the client. */
+ * interruptible, async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. It
+ * keeps the table, which must refer to the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     texts of = check_texts(L);
@@ -242,8 +243,8 @@ static int l_new(lua_State *L) {
     return 1;
 }
 
-/* copy(lock, key) -> a lock with another key and the same settings, but without an owner or a
- * fingerprint of its own */
+/* copy(lock, key) -> a lock with another key and the same settings, but without an owner or
+ * fingerprint */
 static int l_copy(lua_State *L) {
     const hf_lua_lock *from = hf_lock_check(L);
     hf_slice key;
@@ -280,7 +281,7 @@ static int l_copy(lua_State *L) {
     return 1;
 }
 
-/* Abandons at most `count` holds of the entry. Returns how many. */
+/* Abandons at most `count` holds of the entry. Returns how many it has abandoned. */
 static uint32_t abandon_entry(hf_lua_lock *lock, size_t i, uint32_t count, hf_time now) {
     taken *entry = &lock->taken[i];
     assert(entry->releasing <= entry->count);
@@ -332,20 +333,20 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* The number of the calling caller, or the one at stack index 2. */
+/* Returns the caller's number, or the one at stack index 2. */
 static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
     if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MOST_CALLERS);
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
-/* number(lock) -> the caller's number among the callers of this handle; 0: all of them are one
+/* number(lock) -> the caller's number among the callers of this handle; 0 if all of them are one
  * owner */
 static int l_number(lua_State *L) {
     lua_pushnumber(L, number_of(L, hf_lock_check(L)));
     return 1;
 }
 
-/* As abandon, at most `count` holds of this caller. Returns how many. */
+/* Abandons at most `count` holds of this caller. Returns how many it has abandoned. */
 static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, hf_time now) {
     uint32_t left = count;
     for (size_t i = lock->taken_count; i-- > 0 && left > 0;) {
@@ -357,8 +358,8 @@ static uint32_t abandon_of(hf_lua_lock *lock, hf_slice caller, uint32_t count, h
     return count - left;
 }
 
-/* abandon(lock [, number, count]): releases in the background all that was acquired through this
- * handle, or at most `count` holds of the caller with this number; does no I/O */
+/* abandon(lock [, number, count]): without I/O, releases in the background all that was acquired
+ * through this handle, or at most `count` holds of the caller with this number */
 static int l_abandon(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0; /* a weak table may still refer to it */
@@ -378,8 +379,8 @@ static int l_abandon(lua_State *L) {
     return 0;
 }
 
-/* approve(lock, number): the caller with this number is there; what it has acquired is renewed if
- * it asks for that */
+/* approve(lock, number): reports that the caller with this number is still there, so that its hold
+ * is renewed if it needs approval */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     lua_Number number = hf_check_within(L, 2, HF_MOST_CALLERS);
@@ -396,7 +397,7 @@ static int l_approve(lua_State *L) {
 
 /* ---- one of several that are being acquired ---- */
 
-/* Until then no caller knows that it is held, so none needs to know that it is lost. */
+/* Until `settle` no caller knows that the lock is held, so no caller must learn that it is lost. */
 static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
@@ -428,8 +429,8 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     return 0;
 }
 
-/* collect(lock): the calling owner's hold is renewed while others are acquired that belong to it,
- * and its loss is not reported, until settle(lock), when all of them are held, or its release */
+/* collect(lock): while more locks of a set are being acquired, renews the caller's hold and reports
+ * no loss of it, until its release or settle(lock), when all of them are held */
 static int l_collect(lua_State *L) {
     return with_own_entry(L, collect);
 }
@@ -440,7 +441,7 @@ static int l_settle(lua_State *L) {
 
 /* ---- without the server ---- */
 
-/* The calling owner's hold, NULL when it has none; a hold whose time is over is marked lost. */
+/* Returns the caller's hold, or NULL. Marks the hold as lost if its time is over. */
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     caller_text text;
     hf_client *client = lock->driver->client;
@@ -458,7 +459,7 @@ typedef struct view {
     hf_lost_reason loss;
 } view;
 
-/* What a release that was not waited for has found, or the last operation. */
+/* Returns the loss that a detached release has found, or else the last operation. */
 static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
     for (size_t i = 0; i < lock->taken_count; i++) {
         const hf_hold *hold = lock->taken[i].stake.hold;
@@ -497,7 +498,7 @@ static int l_is_held(lua_State *L) {
     return 1;
 }
 
-/* holds(lock [, number]): the calling caller's, or those of the caller with this number */
+/* holds(lock [, number]) -> the number of holds of the caller, or of the caller with this number */
 static int l_holds(lua_State *L) {
     lua_pushinteger(L, (lua_Integer)snapshot(L, hf_lock_check(L)).holds);
     return 1;
@@ -520,8 +521,8 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
-/* first_loss(lock) -> the reason of the first loss of a hold that was acquired through this handle,
- * by whichever owner, also when it was acquired again since; nil: none was lost */
+/* first_loss(lock) -> the reason of the first loss of a hold that was acquired through this handle
+ * by any owner, even if it was acquired again since; nil if none was lost */
 static int l_first_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -532,8 +533,8 @@ static int l_first_loss(lua_State *L) {
     return 1;
 }
 
-/* pending_loss(lock) -> the reason of a loss that was not reported yet, of whichever owner acquired
- * through this handle; the next call gives that of another loss */
+/* pending_loss(lock) -> the reason of a loss that was not reported yet, of any owner that acquired
+ * through this handle; the next call returns that of another loss */
 static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -544,8 +545,8 @@ static int l_pending_loss(lua_State *L) {
     return 1;
 }
 
-/* has_news(lock) -> whether a release that is not waited for is under way, or its client has events
- * that nobody took; whether a loss was not reported yet */
+/* has_news(lock) -> whether a detached release is under way or its client has events that were not
+ * taken yet; whether there is a loss that was not reported yet */
 static int l_has_news(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -560,8 +561,8 @@ static int l_has_news(lua_State *L) {
     return 2;
 }
 
-/* standing(lock) -> seconds left of what was acquired through this handle, by whichever coroutine |
- * nil, the reason of its loss, nil: it was released, or there was none */
+/* standing(lock) -> the seconds left of what any coroutine has acquired through this handle | nil,
+ * the reason of its loss, or nil if it was released or there was none */
 static int l_standing(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_lost_reason reason = HF_LOST_NOT;
@@ -582,8 +583,8 @@ static int l_standing(lua_State *L) {
     return 2;
 }
 
-/* balance(lock) -> acquires less releases of their holds through this handle, also of those that
- * have not reached the server; a fork changes nothing */
+/* balance(lock) -> acquires minus releases through this handle, including releases that have not
+ * reached the server; a fork changes nothing */
 static int l_balance(lua_State *L) {
     lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
     return 1;
@@ -596,8 +597,8 @@ static int l_is_closed(lua_State *L) {
     return 1;
 }
 
-/* overdue(lock) -> seconds since the end of the wait of the last acquire through this handle that
- * found it taken */
+/* overdue(lock) -> the seconds since the end of the last wait through this handle that found the
+ * lock taken */
 static int l_overdue(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_time now = 0;
@@ -610,8 +611,8 @@ static int l_overdue(lua_State *L) {
     return 1;
 }
 
-/* waited(lock) -> seconds that the last acquire through this handle took that got the lock; nil:
- * none did */
+/* waited(lock) -> the seconds that the last successful acquire through this handle took; nil if
+ * there was none */
 static int l_waited(lua_State *L) {
     double waited = hf_lock_check(L)->waited;
     if (waited < 0) return 0;
@@ -619,7 +620,7 @@ static int l_waited(lua_State *L) {
     return 1;
 }
 
-/* One that was collected has none. */
+/* A collected lock has no key. */
 static hf_slice key_of(const hf_lua_lock *lock) {
     return lock->names ? lock->names->key : (hf_slice){"", 0};
 }
@@ -630,7 +631,7 @@ static int l_key(lua_State *L) {
     return 1;
 }
 
-/* owner(lock) -> the owner of this caller's hold, as on the server; without a hold the caller
+/* owner(lock) -> the owner of this caller's hold, as on the server; without a hold, the caller
  * itself */
 static int l_owner(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
@@ -669,7 +670,7 @@ static int l_tostring(lua_State *L) {
     return 1;
 }
 
-/* data(lock) -> the table it was made with */
+/* data(lock) -> the table that it was created with */
 static int l_data(lua_State *L) {
     hf_lock_check(L);
     hf_getuservalue(L, 1);

@@ -9,21 +9,21 @@
 #include "lock.h"
 
 static const char NAMED_HERE = 0; /* any address of the module */
-static const char SHARED = 0;     /* in the registry: a table */
+static const char SHARED = 0;     /* its address is the registry key of a table */
 
 /* ---- how many Lua states use the module ---- */
 
 static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
-static int states; /* of the process with this number */
+static int states; /* in the process with the number `process` */
 static unsigned process;
 
-/* Returns how many there are now. */
+/* Adds `change` to the number of states, and returns it. */
 static int count_state(int change) {
     pthread_mutex_lock(&states_mutex);
     if (process != hf_process()) states = 0;
     process = hf_process();
     states += change;
-    if (states < 0) states = 0; /* the end of one that a parent had opened */
+    if (states < 0) states = 0; /* a state that the parent of a fork had opened has ended */
     int now = states;
     pthread_mutex_unlock(&states_mutex);
     return now;
@@ -35,7 +35,8 @@ static int l_state_gc(lua_State *L) {
     return 0;
 }
 
-/* Kept in the registry: it ends with the state. Pushes what all copies of the library share. */
+/* Pushes the table that all copies of the library share. The registry keeps it until the state
+ * ends. */
 static void push_shared(lua_State *L) {
     static const luaL_Reg metamethods[] = {{"__gc", l_state_gc}, {NULL, NULL}};
     hf_push_registry(L, &SHARED);
@@ -51,7 +52,7 @@ static void push_shared(lua_State *L) {
     count_state(1);
 }
 
-/* states() -> how many Lua states of this process have loaded the module since it was forked, and
+/* states() -> how many Lua states of this process have loaded the module since the last fork and
  * are still open */
 static int l_states(lua_State *L) {
     lua_pushinteger(L, count_state(0));
@@ -72,7 +73,7 @@ static int l_is_before(lua_State *L) {
     return 1;
 }
 
-/* sha1(text) -> the name of a script that has this text, as servers compute it */
+/* sha1(text) -> the name that servers give to a script with this text */
 static int l_sha1(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);
@@ -91,7 +92,7 @@ static int l_code_of(lua_State *L) {
 }
 
 /* may_pass(code, accepted) -> whether a call that failed with this code may succeed later;
- * `accepted`: the server has accepted before what it is about */
+ * `accepted`: the server has accepted such a call before */
 static int l_may_pass(lua_State *L) {
     const char *name = luaL_checkstring(L, 1);
     bool accepted = lua_toboolean(L, 2), passes = false;
@@ -117,8 +118,8 @@ static int l_parse_url(lua_State *L) {
     return 2;
 }
 
-/* login_of(url) -> user, password of a URL of any kind; "" where there is none | nil, what is wrong
- * with the URL */
+/* login_of(url) -> user, password of a URL of any kind, "" for none | nil, what is wrong with the
+ * URL */
 static int l_login_of(lua_State *L) {
     size_t size;
     const char *text = luaL_checklstring(L, 1, &size);

@@ -1,4 +1,4 @@
-/* Counters by class and events, for Lua. */
+/* Counters of each class, and events, for Lua. */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -14,7 +14,7 @@ static void set_count(lua_State *L, const char *name, uint64_t count) {
     lua_setfield(L, -2, name);
 }
 
-/* class(client, name) -> its number */
+/* class(client, name) -> the number of this class */
 static int l_class(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -25,7 +25,7 @@ static int l_class(lua_State *L) {
     return 1;
 }
 
-/* { sum = seconds, count =, [1] = …: those up to each end, counted together } */
+/* Pushes { sum = seconds, count =, [1] = … }: each bucket counts all values up to its end. */
 static void push_histogram(lua_State *L, const hf_histogram *histogram) {
     uint64_t count = 0;
     lua_createtable(L, HF_BUCKETS, 2);
@@ -80,7 +80,7 @@ static int l_classes(lua_State *L) {
     return 1;
 }
 
-/* watch(client): from now on there are events of all that happens */
+/* watch(client): from now on, everything that happens becomes an event */
 static int l_watch(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
@@ -130,7 +130,7 @@ static int l_push_events(lua_State *L) {
     return 1;
 }
 
-/* events(client) -> a list of what happened since the last call; nil: nothing */
+/* events(client) -> a list of what happened since the last call, or nil */
 static int l_events(lua_State *L) {
     hf_lua_client *client = hf_checkudata(L, 1, hf_client_type);
     hf_driver *driver = client->driver;
@@ -150,7 +150,7 @@ static int l_events(lua_State *L) {
     return status == 0 ? 1 : lua_error(L);
 }
 
-/* buckets() -> the ends of a histogram's buckets in seconds */
+/* buckets() -> the ends of a histogram's buckets, in seconds */
 static int l_buckets(lua_State *L) {
     lua_newtable(L);
     for (int i = 0; i < HF_BUCKETS; i++) {

@@ -1,5 +1,5 @@
-/* An operation's life in Lua: it begins, it is settled with the locks that it is about, and its
- * result is pushed. call.c and batch.c make its spec. */
+/* An operation's life in Lua: it begins, its result is noted in its locks, and is pushed. call.c
+ * and batch.c write its spec. */
 #include "op.h"
 
 #include <assert.h>
@@ -17,7 +17,7 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
     hf_check_not_fetching(L, driver);
 }
 
-/* The values that an operation anchors: the lock or the list of them comes first. */
+/* How many values an operation anchors: the lock or the list of locks comes first. */
 #define ANCHORS 3
 
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
@@ -84,7 +84,8 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     spec->permits_at_first = first->permits_at_first;
 }
 
-/* Room for the holds, and the watchdog. False: `failure` says why. */
+/* Makes room for the holds and starts the watchdog. On failure returns false, and `failure` says
+ * why. */
 static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *failure) {
     hf_driver *driver = self->first->driver;
     bool acquires = hf_op_kind_acquires(self->kind);
@@ -107,18 +108,18 @@ static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now)
     lock->balance++;
     lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
     hf_lock_take(lock, hold);
-    hf_client_approve(lock->driver->client, hold, now); /* the caller is there */
+    hf_client_approve(lock->driver->client, hold, now); /* its caller is waiting for the result */
     lock->last_loss = HF_LOST_NOT;
 }
 
-/* Whether a release with this result has ended this hold. One that did not reach the server has: it
- * continues in the background. Of several only some may have been lost. */
+/* Whether a release with this result has ended this hold. A release that did not reach the server
+ * has, as it continues in the background. Of several holds, perhaps only some were lost. */
 static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *seen) {
     if (code == HF_LOST) return self->names && seen->state != HF_HOLD_LOST;
     return code != HF_CONFLICT && code != HF_NOT_HELD;
 }
 
-/* Notes in the lock what the operation has done to its hold. */
+/* Notes in the lock what the operation has done to the hold. */
 static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold, hf_time now) {
     hf_code code = hf_op_code(self->op);
     hf_hold_view seen = hf_view_of(hold);
@@ -131,7 +132,7 @@ static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     hf_lock_note_release(lock, hold);
 }
 
-/* Abandons what this operation acquired and nobody has taken. */
+/* Abandons what this operation has acquired but no caller has taken. */
 static void abandon_acquired(const hf_lua_op *self) {
     hf_driver *driver = self->first->driver;
     const hf_op *op = self->op;
@@ -140,7 +141,7 @@ static void abandon_acquired(const hf_lua_op *self) {
         hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
 }
 
-/* A release that nobody comes for takes its entry off as one that somebody waits for. */
+/* An abandoned release, too, takes its holds off the handle's entries. */
 static void note_releases(const hf_lua_op *self) {
     for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
         if (hf_op_hold(self->op, i)) hf_lock_note_release(self->locks[i], hf_op_hold(self->op, i));
@@ -159,11 +160,11 @@ static void note_releasing(const hf_lua_op *self) {
 /* The operation's result, kept while the mutex is released. */
 typedef struct outcome {
     hf_call_returns returns;
-    bool counted;     /* of a semaphore */
+    bool counted;     /* the lock is a semaphore */
     hf_result result; /* the caller frees its reply and record */
 } outcome;
 
-/* A detached one ends itself. */
+/* A detached operation ends itself. */
 static void end_op(hf_lua_op *self, hf_time now) {
     if (self->op && !hf_op_is_detached(self->op)) hf_op_end(self->op, now);
     self->op = NULL;
@@ -192,13 +193,13 @@ static void set_integer(lua_State *L, const char *name, long long value) {
     lua_setfield(L, -2, name);
 }
 
-/* PTTL in seconds, math.huge without a TTL, nil without a key. */
+/* Pushes a PTTL in seconds; math.huge without a TTL, nil without a key. */
 static void push_ttl(lua_State *L, long long ttl_ms) {
     if (ttl_ms == -2) lua_pushnil(L);
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
 }
 
-/* A field of the table on top of the stack. */
+/* Sets a field of the table on top of the stack to microseconds, in seconds. */
 static void push_seconds(lua_State *L, const char *name, double us) {
     lua_pushnumber(L, us / 1e6);
     lua_setfield(L, -2, name);
@@ -224,7 +225,7 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     lua_setfield(L, -2, "token");
 }
 
-/* nil, message, "duplicate", record */
+/* Pushes nil, message, "duplicate", record. */
 static int push_record(lua_State *L, const hf_result *result) {
     int pushed = hf_push_failure(L, &result->failure);
     lua_pushlstring(L, result->record, result->record_size);
@@ -232,7 +233,7 @@ static int push_record(lua_State *L, const hf_result *result) {
     return pushed + 1;
 }
 
-/* The lock is at stack index 1. */
+/* Pushes the results of the call; the lock is at stack index 1. */
 static int push_outcome(lua_State *L, const outcome *ended) {
     const hf_result *result = &ended->result;
     if (result->record) return push_record(L, result);
@@ -253,7 +254,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
     return 1;
 }
 
-/* The texts in it are large, and few operations need them. */
+/* Sets single fields: the strings in it are large, and few operations need them. */
 static void begin_outcome(outcome *ended, const hf_lua_op *self) {
     ended->returns = hf_op_rows[self->kind].returns;
     if (ended->returns == HF_RETURNS_INFO)
@@ -336,8 +337,8 @@ static int push_forked(lua_State *L) {
     return 3;
 }
 
-/* finish(operation) -> what the blocking call returns; one that is not done is abandoned and
- * "interrupted" */
+/* finish(operation) -> what the blocking call returns. An operation that is not done is abandoned,
+ * and "interrupted". */
 static int l_finish(lua_State *L) {
     hf_lua_op *self = check_op(L);
     outcome ended;
@@ -359,7 +360,7 @@ static int l_finish(lua_State *L) {
 }
 
 /* wait(operation, beside) -> whether `operation` is done: runs both with the blocking driver until
- * one of them is; a signal ends only the first */
+ * one of them is; a signal ends only the wait for the first */
 static int l_wait(lua_State *L) {
     const hf_lua_op *self = check_op(L), *beside = hf_checkudata(L, 2, hf_op_type);
     bool done = true;
@@ -375,8 +376,8 @@ static int l_wait(lua_State *L) {
     return 1;
 }
 
-/* detach(operation) -> what finish returns: the release that was begun goes on, and nobody waits
- * for it; false: the caller must wait for it */
+/* detach(operation) -> what finish returns, while the release continues on its own | false: the
+ * caller must wait for it */
 static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool waits = false;
@@ -391,7 +392,7 @@ static int l_detach(lua_State *L) {
     return 1;
 }
 
-/* abandon(operation), which is also its finalizer: nobody comes for it, nor for what it has
+/* abandon(operation), which is also its finalizer: no caller will take its result, nor what it has
  * acquired */
 static int l_op_abandon(lua_State *L) {
     hf_lua_op *self = check_op(L);

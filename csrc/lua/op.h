@@ -1,8 +1,8 @@
-/* One operation of the core for Lua: on one lock, or on several locks of one client in one step.
+/* One operation of the core for Lua, on one lock or atomically on several locks of one client.
  *
- * With the blocking driver it begins, runs and ends within one call, on the C stack, unless another
- * one runs beside it. With an external driver it is a userdata: Lua begins it, drives the client
- * until it is done, and finishes it; the collector abandons it. */
+ * With the blocking driver it begins, runs and ends within one call, on the C stack, unless a
+ * second one runs beside it. With an external driver it is a userdata: Lua begins it, drives the
+ * client until it is done, and finishes it; the garbage collector abandons it. */
 #ifndef HF_LUA_OP_H
 #define HF_LUA_OP_H
 
@@ -10,39 +10,38 @@
 
 typedef struct hf_lua_op {
     hf_op_kind kind;
-    hf_op *op;              /* NULL: not begun, or finished */
-    uint32_t generation;    /* of the driver when it began */
+    hf_op *op;              /* NULL if it has not begun, or is finished */
+    uint32_t generation;    /* the driver's, of when it began */
     bool finished;          /* its result was returned, or it was abandoned */
-    size_t count;           /* locks that take part */
-    size_t lost;            /* locks that do not, because their holds were lost before */
-    hf_lua_lock *first;     /* of all given locks */
-    hf_lua_lock **locks;    /* those that take part */
-    const hf_names **names; /* of `locks`, for an operation on several; NULL: it is on one lock */
+    size_t count;           /* the number of locks that take part */
+    size_t lost;            /* the number of those that do not, as their holds were lost before */
+    hf_lua_lock *first;     /* the first of all given locks */
+    hf_lua_lock **locks;    /* the locks that take part */
+    const hf_names **names; /* their names; NULL for an operation on one lock */
     caller_text text;       /* the operation's caller points here */
 } hf_lua_op;
 
-/* Raises if the call does not fit the client: with an event loop only begin and finish are allowed,
- * without one only the calls that block. */
+/* Raises an error if the call does not fit the client: with an event loop only begin and finish are
+ * allowed, without one only calls that block. */
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks);
 
 /* Pushes a new operation with room for `count` locks, and returns it. */
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count);
 
-/* Pushes the operation at `index` again, to be begun anew, and returns it. Raises unless it is a
- * finished operation on one lock. */
+/* Pushes the operation at `index` to be used again, and returns it. Raises unless it is a finished
+ * operation on one lock. */
 hf_lua_op *hf_lua_op_again(lua_State *L, int index);
 
-/* The operation on top anchors the value at `index` until it is finished. `place`: 1 to 3; at 1
- * is the lock, or the list of locks. */
+/* Keeps the value at `index` alive until the operation on top of the stack is finished. `place`: 1
+ * to 3; 1 is for the lock, or the list of locks. */
 void hf_lua_op_anchor(lua_State *L, int place, int index);
 
-/* Locks the mutex for a call about the operation's locks, which are at `locks`. Returns false in
- * the child of a fork if the operation began before: it is the parent's, and its memory is not used
- * again. */
+/* Locks the mutex for a call about the locks in `locks`. Returns false in the child of a fork if
+ * the operation began before: it is the parent's, and its memory is not used again. */
 bool hf_lua_op_enter(const hf_lua_op *self);
 
-/* Sets the spec of the operation as far as the locks and the calling coroutine's number determine
- * it. Call it between enter and leave. */
+/* Sets what the locks and the calling coroutine's number determine in the spec. Call it between
+ * enter and leave. */
 void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number);
 
 /* Runs the operation, leaves the driver, and pushes the results of the call. The lock is at stack
@@ -50,7 +49,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number);
 int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec);
 
 /* Begins the operation, which is on top of the stack, leaves the driver, and pushes the operation's
- * number, 0 if it is about no lock, and whether it is done. Returns 3. */
+ * number, 0 if no lock takes part, and whether it is done. Returns 3. */
 int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec);
 
 #endif

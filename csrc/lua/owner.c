@@ -1,5 +1,5 @@
-/* The owner of a call: the one that a lock was given, or the calling coroutine. Coroutines are
- * numbered in a weak table of the registry, so that each Lua state has its own numbers. */
+/* The owner of a call: the one that the lock was given, or the calling coroutine. Coroutines get
+ * their numbers from a weak table in the registry, so that each Lua state has its own numbers. */
 #include <assert.h>
 #include <string.h>
 
@@ -25,14 +25,14 @@ static void push_coroutines(lua_State *L) {
     lua_rawset(L, LUA_REGISTRYINDEX);
 }
 
-/* The thread below the table of coroutines on top has this number from now on. */
+/* Gives this number to the thread below the table of coroutines on top of the stack. */
 static void set_number(lua_State *L, lua_Number number) {
     lua_pushvalue(L, -2);
     lua_pushnumber(L, number);
     lua_rawset(L, -3);
 }
 
-/* The next free number, for the thread below the table of coroutines on top. */
+/* Gives the next free number to the thread below the table of coroutines on top of the stack. */
 static lua_Number number_coroutine(lua_State *L) {
     lua_rawgeti(L, -1, 1);
     lua_Number number = lua_tonumber(L, -1) < MAIN ? MAIN + 1 : lua_tonumber(L, -1) + 1;
@@ -55,8 +55,8 @@ lua_Number hf_coroutine_number(lua_State *L) {
     return number;
 }
 
-/* renumber([number]) -> number: the calling coroutine is another owner from now on, a new one or
- * the one with this number. ngx_lua runs one request after the other in the same coroutine. */
+/* renumber([number]) -> number: makes the calling coroutine another owner, a new one or the one
+ * with this number. ngx_lua runs several requests, one after the other, in the same coroutine. */
 int hf_lock_renumber(lua_State *L) {
     lua_Number number = lua_isnoneornil(L, 1) ? 0 : hf_check_within(L, 1, HF_MOST_CALLERS);
     lua_pushthread(L);
@@ -73,7 +73,7 @@ hf_slice hf_lock_caller(const hf_lua_lock *lock, lua_Number number, caller_text 
     char digits[24];
     hf_slice decimal = hf_decimal(digits, lock->handle > 0 ? lock->handle : (uint64_t)number);
     memcpy(text->bytes, hf_client_uuid(lock->driver->client), HF_UUID_SIZE);
-    text->bytes[HF_UUID_SIZE] = lock->handle > 0 ? '*' : '/'; /* an owner has a colon there */
+    text->bytes[HF_UUID_SIZE] = lock->handle > 0 ? '*' : '/'; /* owners on servers have a colon */
     memcpy(text->bytes + HF_UUID_SIZE + 1, decimal.data, decimal.size);
     return (hf_slice){text->bytes, HF_UUID_SIZE + 1 + decimal.size};
 }

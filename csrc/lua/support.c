@@ -1,5 +1,5 @@
-/* What all files of the binding use: times, fields of tables, failures, userdata, and an
- * operation that blocks. */
+/* Functions for all files of the binding: times, fields of tables, failures, userdata, and blocking
+ * operations. */
 #include <assert.h>
 #include <math.h>
 #include <string.h>
@@ -83,8 +83,8 @@ const char hf_op_type[] = "holdfast.operation";
 const char hf_template_type[] = "holdfast.one_by_one";
 const char hf_watchdog_type[] = "holdfast.watchdog";
 
-static const char METATABLES = 0; /* the newest copy's, by the names of their types */
-#define TYPE_AT 1                 /* in each metatable: its type's address */
+static const char METATABLES = 0; /* registry key: the newest copy's, by type name */
+#define TYPE_AT 1 /* where each metatable has its type's address */
 
 void hf_push_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
@@ -113,11 +113,11 @@ void *hf_testudata(lua_State *L, int index, const char *type) {
 
 void *hf_checkudata(lua_State *L, int index, const char *type) {
     void *object = hf_testudata(L, index, type);
-    return object ? object : luaL_checkudata(L, index, type); /* which knows none of ours */
+    return object ? object : luaL_checkudata(L, index, type); /* raises for our types */
 }
 
 void *hf_new_object(lua_State *L, size_t size, const char *type) {
-    assert(lua_istable(L, lua_upvalueindex(1))); /* a function of hf_set_functions calls this */
+    assert(lua_istable(L, lua_upvalueindex(1))); /* the caller was set by hf_set_functions */
     void *object = hf_newuserdata(L, size);
     memset(object, 0, size);
     lua_getfield(L, lua_upvalueindex(1), type);
@@ -202,7 +202,7 @@ hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {
 
 /* ---- credentials ---- */
 
-static const char CREDENTIALS = 0; /* in the registry: driver -> client, which has the function */
+static const char CREDENTIALS = 0; /* registry key: driver -> client, which has the function */
 
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver) {
     if (driver->fetching)

@@ -32,7 +32,7 @@ static int l_gc(lua_State *L) {
     return 0;
 }
 
-/* holds(watchdog) -> how many locks it renews */
+/* holds(watchdog) -> the number of locks that it renews */
 static int l_holds(lua_State *L) {
     hf_driver *driver = check_watchdog(L);
     hf_driver_enter(driver);
@@ -42,7 +42,7 @@ static int l_holds(lua_State *L) {
     return 1;
 }
 
-/* The child of a fork has none of its parent's threads. */
+/* Enters the driver first, as the child of a fork has none of its parent's threads. */
 static bool is_running(hf_driver *driver) {
     hf_driver_enter(driver);
     bool running = driver->running;
@@ -73,7 +73,7 @@ static int l_start(lua_State *L) {
     return 1;
 }
 
-/* client(watchdog) -> the client it belongs to */
+/* client(watchdog) -> the client that it belongs to */
 static int l_client(lua_State *L) {
     check_watchdog(L);
     hf_getuservalue(L, 1);

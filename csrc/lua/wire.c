@@ -1,4 +1,4 @@
-/* What the core knows of kinds of locks, of operations and of the wire. */
+/* What the core knows about kinds of locks, operations and the wire format. */
 #include "binding.h"
 
 static void set_text(lua_State *L, const char *name, hf_slice text) {
@@ -17,8 +17,8 @@ static hf_slice check_text(lua_State *L, int index) {
     return text;
 }
 
-/* kinds: name -> the traits of a row of csrc/core/lock/kind.c that Lua asks for. `stepwise`: it
- * cannot be acquired with others in one step. */
+/* kinds: name -> the traits that Lua needs from the kind's row in csrc/core/lock/kind.c.
+ * `stepwise`: it cannot be acquired atomically with others. */
 static void push_kinds(lua_State *L) {
     lua_newtable(L);
     for (size_t i = 0; hf_kinds[i]; i++) {
@@ -36,7 +36,7 @@ static void push_kinds(lua_State *L) {
     }
 }
 
-/* prefixes: what the names of keys and channels begin with */
+/* prefixes: the prefixes of keys and channels */
 static void push_prefixes(lua_State *L) {
     lua_newtable(L);
 #define SET(name, text) set_text(L, #name, hf_slice_of(hf_prefix.name));
@@ -44,7 +44,7 @@ static void push_prefixes(lua_State *L) {
 #undef SET
 }
 
-/* names(kind, key) -> { queue, leases }: the names of the keys beside a lock */
+/* names(kind, key) -> { queue, leases }: the names of the keys that belong to a lock */
 static int l_names(lua_State *L) {
     const hf_kind *kind = hf_kind_named(luaL_checkstring(L, 1));
     luaL_argcheck(L, kind, 1, "no such kind of lock");
@@ -57,7 +57,7 @@ static int l_names(lua_State *L) {
     return 1;
 }
 
-/* key_of_queue(name) -> the key that this queue belongs to; nil: it is no queue */
+/* key_of_queue(name) -> the key that this queue belongs to, or nil if the name is not a queue's */
 static int l_key_of_queue(lua_State *L) {
     hf_slice key = hf_names_key_of_queue(check_text(L, 1));
     if (key.size == 0) return 0;
@@ -72,7 +72,7 @@ static int push_waiter(lua_State *L, const hf_waiter *waiter) {
     return 1;
 }
 
-/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter; nil: it
+/* read_waiter(text) -> { waiter = "<uuid>:<number>", kind, owner } of a queued waiter, or nil if it
  * has another format */
 static int l_read_waiter(lua_State *L) {
     hf_waiter waiter;
@@ -82,8 +82,8 @@ static int l_read_waiter(lua_State *L) {
     return 1;
 }
 
-/* wait(text) -> { waiter, kind, key, since } of a wait that a client has published; nil: it has
- * another format */
+/* wait(text) -> { waiter, kind, key, since } of a wait that a client has published, or nil if it
+ * has another format */
 static int l_wait(lua_State *L) {
     hf_waiter waiter;
     if (!hf_wire_read_wait(check_text(L, 1), &waiter)) return 0;
@@ -103,7 +103,7 @@ static int l_hide_logins(lua_State *L) {
     return 1;
 }
 
-/* hidden: the numbers of the first and the last character of each range that is not shown */
+/* hidden: the first and the last code point of each range of characters that must not be shown */
 static void push_hidden(lua_State *L) {
     int count = 0;
     lua_newtable(L);
@@ -115,7 +115,7 @@ static void push_hidden(lua_State *L) {
     }
 }
 
-/* operations: name -> what it does, for "cannot <verb> <key>" */
+/* operations: name -> the verb for "cannot <verb> <key>" */
 static void push_operations(lua_State *L) {
     lua_newtable(L);
     for (int kind = 0; kind < HF_OP_KINDS; kind++) {
@@ -125,7 +125,7 @@ static void push_operations(lua_State *L) {
     }
 }
 
-/* hold_operations: the set of those that take, need or end a hold of the caller */
+/* hold_operations: the set of the operations that take, need or end a hold of the caller */
 static void push_hold_operations(lua_State *L) {
     lua_newtable(L);
     for (hf_op_kind kind = 0; kind < HF_OP_KINDS; kind++) {

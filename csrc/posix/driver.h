@@ -81,7 +81,7 @@ typedef struct hf_driver {
     hf_time reads_left_at;       /* when the watchdog reads replies that calls have left, or 0 */
     hf_time stop_by;             /* until when a stopping watchdog waits for a quiet client */
     uint64_t wakes;              /* how often the watchdog woke up, for statistics */
-    uint64_t handles;            /* the last number of a handle that is a caller of its own */
+    uint64_t handles;            /* the last number given to a handle of permits */
     uint32_t generation;         /* counts the forks, each of which makes a new client */
     unsigned process;            /* hf_process() of when the client was made */
     uint32_t refs;               /* references of handles, and the client's own */
