@@ -1,4 +1,4 @@
-/* An acquire by "me" of the lock "k", what it sends and what it leaves. */
+/* An acquire by "me" of the lock "k": what it sends and what it leaves behind. */
 #ifndef ACQUIRE_RIG_H
 #define ACQUIRE_RIG_H
 
@@ -13,7 +13,7 @@ static struct rig rig;
 
 #define CHECK_STATE(op, want) CHECK_EQ_INT(op_state(op), HF_ACQUIRE_##want)
 
-/* Nothing of the lock is left on this side, and nothing is to be sent. */
+/* The client has nothing left of the lock, and sends nothing about it. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     do {                                                                                           \
         CHECK(!hold_of(&rig));                                                                     \
@@ -23,10 +23,10 @@ static struct rig rig;
         CHECK_STR(output_of(link_of(&rig, RENEWER)), "");                                          \
     } while (0)
 
-/* The renewer undoes it over the callers' link, behind what was sent there. */
+/* The renewer undoes the acquire over the callers' link, after what was sent there. */
 #define CHECK_LEFT_IN_ORDER(waiter, now) CHECK_LEFT_BEHIND("", waiter, now)
 
-/* The same, behind a command whose reply arrives now. */
+/* The same, after a command whose reply arrives now. */
 #define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
     do {                                                                                           \
         CHECK(hold_of(&rig));                                                                      \
@@ -52,7 +52,7 @@ static UNUSED hf_op *begin_shared(hf_time wait, hf_time now) {
     return op;
 }
 
-/* In the queue, as wait_in_queue. */
+/* Like wait_in_queue, for a shared owner. */
 static UNUSED hf_op *wait_as_shared(hf_time now) {
     hf_op *op = begin_shared(HF_NEVER, now);
     enter_queue(&rig, now);

@@ -1,4 +1,4 @@
-/* Holds to make calls on. */
+/* Holds, and calls about them. */
 #ifndef CALLS_RIG_H
 #define CALLS_RIG_H
 
@@ -21,7 +21,7 @@ static UNUSED hf_op *begin_extend(hf_time lease, hf_time now) {
     return op;
 }
 
-/* Held `count` times since `now`. */
+/* Acquires the lock `count` times at `now`. */
 static UNUSED hf_hold *hold_times(uint32_t count, hf_time now) {
     hf_hold *hold = hold_lock(&rig, now);
     for (uint32_t i = 1; i < count; i++) hold_lock(&rig, now);
@@ -29,7 +29,7 @@ static UNUSED hf_hold *hold_times(uint32_t count, hf_time now) {
     return hold;
 }
 
-/* A renewal is under way since AT(10000). */
+/* Like hold_times, with a renewal under way since AT(10000). */
 static UNUSED hf_hold *hold_while_renewed(uint32_t count) {
     hf_hold *hold = hold_times(count, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));

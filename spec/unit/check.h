@@ -46,8 +46,8 @@ __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *
     check_failed = 1;
 }
 
-/* Every CHECK leaves the function it stands in; a helper that returns a value takes check_fail
- * itself. */
+/* Every CHECK returns from its function if it fails, so a helper that returns a value calls
+ * check_fail. */
 #define CHECK_OR(good, ...)                                                                        \
     do {                                                                                           \
         if (!(good)) {                                                                             \
@@ -84,7 +84,7 @@ __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *
                  #want);                                                                           \
     } while (0)
 
-/* Of the first 256, which a test program does not use up. */
+/* Counts the open ones of the first 256 descriptors; no test program needs more. */
 static inline int check_open_descriptors(void) {
     int count = 0;
     for (int fd = 0; fd < 256; fd++) count += fcntl(fd, F_GETFD) >= 0;

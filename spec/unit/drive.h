@@ -13,7 +13,7 @@
 #include "fields.h"
 #include "memerr.h"
 
-/* Milliseconds on the test's clock. */
+/* A time on the test's clock, in milliseconds. */
 #define AT(ms) (1000 * HF_SECOND + HF_MS * (hf_time)(ms))
 
 static const hf_session_config DRIVE_CONFIG = {.server = {.host = "h", .port = 1, .label = "h:1"},
@@ -46,7 +46,7 @@ static UNUSED bool is_text_of(const hf_program *program, const char *bytes, size
            (size == program->length && memcmp(bytes, text_of(program), size) == 0);
 }
 
-/* The name of the program with this hash or this text; NULL: none of ours. */
+/* Returns the name of the program with this hash or this text, or NULL. */
 static UNUSED const char *sent_program(const char *bytes, size_t size) {
     for (size_t i = 0; hf_kinds[i]; i++) {
         for (int verb = 0; verb < HF_VERBS; verb++) {
@@ -72,7 +72,7 @@ static UNUSED size_t sent_number(const char **at, const char *end, char mark) {
     return number;
 }
 
-/* All that the session has to write, which counts as written. */
+/* Returns all that the session has to write, which counts as written. */
 static UNUSED const char *output_of(hf_session *session) {
     hf_slice output = hf_session_output(session);
     const char *at = output.data, *end = at + output.size;
@@ -97,7 +97,7 @@ static UNUSED const char *output_of(hf_session *session) {
     return sent_text;
 }
 
-/* How many of the commands in this output begin so. */
+/* Returns how many of the commands in this output begin like this. */
 static UNUSED int commands_in(const char *output, const char *beginning) {
     int count = strncmp(output, beginning, strlen(beginning)) == 0;
     for (const char *line = output; (line = strchr(line, '\n')); line++)
@@ -133,14 +133,14 @@ struct rig {
     hf_client client;
     hf_names names;
     bool refusing;                /* all connections are refused */
-    const char *down[RIG_NODES];  /* by node: why it cannot be reached; NULL: it can */
-    const char *login[RIG_NODES]; /* by node of a cluster: what it replies to the log-in; "":
-                                     nothing yet; NULL: DRIVE_LOGIN */
-    uint64_t opens;               /* connections asked for */
+    const char *down[RIG_NODES];  /* for each node, why it cannot be reached, or NULL */
+    const char *login[RIG_NODES]; /* for each node of a cluster, its reply to the log-in; "": none
+                                     yet; NULL: DRIVE_LOGIN */
+    uint64_t opens;               /* how many connections the client has asked for */
 };
 
-/* What a node of a cluster is asked at the log-in, and the replies of one with the id "id" and with
- * sharded channels. */
+/* What the client asks a node of a cluster at the log-in, and the replies of a node with the id
+ * "id" and sharded channels. */
 #define DRIVE_ASKS_NODE "CLUSTER MYID\nPUBSUB SHARDNUMSUB 0"
 #define DRIVE_LOGIN "$2\r\nid\r\n*2\r\n$1\r\n0\r\n:0\r\n"
 
@@ -174,7 +174,7 @@ static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
     return &first_node(&rig->client)->links[link];
 }
 
-/* Opens the connection, over which a node of a cluster is asked who it is. */
+/* Opens the connection, and answers what the client asks a node of a cluster. */
 static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, hf_time now) {
     const char *login = node < RIG_NODES ? rig->login[node] : NULL;
     if (session->state != HF_SESSION_OPENING) hf_session_opening(session, now);
@@ -185,7 +185,7 @@ static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, h
     if (login[0]) feed(session, login, now);
 }
 
-/* Does what the links of all nodes want of a driver. */
+/* Does what the links of all nodes want from a driver. */
 static UNUSED void rig_serve(struct rig *rig, hf_time now) {
     for (size_t i = 0; i < hf_client_link_count(&rig->client); i++) {
         hf_session *session = hf_client_link(&rig->client, i);
@@ -206,7 +206,7 @@ static UNUSED void rig_tick(struct rig *rig, hf_time now) {
     rig_serve(rig, now);
 }
 
-/* All links are cut, with this reason. */
+/* Cuts all links, with this reason. */
 static UNUSED void rig_cut(struct rig *rig, const char *reason, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_closed(link_of(rig, (hf_link)link), reason, now);
@@ -218,7 +218,7 @@ static UNUSED void rig_hush(struct rig *rig) {
         output_of(hf_client_link(&rig->client, i));
 }
 
-/* Returns what the client sends on its link for calls when this time has come. */
+/* Returns what the client sends over its link for calls once it is `now`. */
 static UNUSED const char *output_at(struct rig *rig, hf_time now) {
     rig_tick(rig, now);
     return output_of(link_of(rig, HF_LINK_CALLS));
@@ -237,8 +237,8 @@ static UNUSED int rig_sleep(struct rig *rig, hf_time now, hf_time until) {
     return wakes;
 }
 
-/* Lets time pass in steps of 10 ms, for 20 s at most, until the client sends a command over this
- * link, and not only a PING. Returns when that was. */
+/* Lets time pass in steps of 10 ms, for at most 20 s, until the client sends a command other than
+ * PING over this link. Returns the time of that. */
 static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_time now) {
     for (hf_time end = now + 20 * HF_SECOND; now < end; now += 10 * HF_MS) {
         rig_tick(rig, now);
@@ -248,10 +248,10 @@ static UNUSED hf_time rig_await_command(struct rig *rig, hf_session *link, hf_ti
     return now;
 }
 
-/* One command, sent by the client on its link. */
+/* Checks that the client has sent exactly this over the link. */
 #define CHECK_SENT(rig, link, want) CHECK_STR(output_of(link_of(rig, link)), want)
 
-/* Checks nothing was sent on any link. */
+/* Checks that nothing was sent over any link. */
 #define CHECK_SILENT(rig)                                                                          \
     do {                                                                                           \
         for (int check_link = 0; check_link < HF_LINKS; check_link++) {                            \
@@ -292,14 +292,14 @@ static UNUSED hf_hold *hold_of(struct rig *rig) {
                          hf_slice_of("me"));
 }
 
-/* The hold's state, -1: there is none. */
+/* Returns the hold's state, or -1 if there is no hold. */
 static UNUSED int state_of(struct rig *rig) {
     const hf_hold *hold = hold_of(rig);
     return hold ? (int)hold_state(hold) : -1;
 }
 
-/* What the programs are called with, for key k and owner me; the grant lease of 2 s follows, except
- * in the brief calls, which leave out all that is usual. */
+/* The arguments of the programs for key k and owner me. The grant lease of 2 s follows, except in
+ * the brief calls, which leave out the usual values. */
 #define K_AND_OWNER "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} me"
 #define KEYS_OF_K K_AND_OWNER " 2000 "
 #define BRIEF_ASK_OF_K "EVALSHA acquire " K_AND_OWNER " 30000 1000"
@@ -308,7 +308,7 @@ static UNUSED int state_of(struct rig *rig) {
     "EVALSHA acquire " KEYS_OF_K from " " shared " 30000 1000 " waiter
 #define MEMBER(wait) "1l" DRIVE_UUID ":" wait ":1000"
 
-/* A grant to a waiter whose reply named PLACE, as that of busy() does. */
+/* A grant to a waiter to which busy() gave the place PLACE. */
 #define PLACE "5"
 #define GRANT(wait, token) "1 grant l " wait " " PLACE " " token " 2000 k"
 
@@ -318,7 +318,7 @@ static UNUSED int state_of(struct rig *rig) {
 #define GONE "*1\r\n:-1\r\n"
 #define TAKEN "*1\r\n:-2\r\n"
 
-/* The answer "somebody else has it". */
+/* Returns the reply of an acquire that finds the lock held by another owner. */
 static UNUSED const char *busy(int ttl_ms, int ahead, int foreign) {
     static char text[64];
     snprintf(text, sizeof text, "*5\r\n:0\r\n:%d\r\n:%d\r\n:%d\r\n$1\r\n" PLACE "\r\n", ttl_ms,
@@ -336,8 +336,8 @@ static UNUSED void feed_renewer(struct rig *rig, const char *text, hf_time now) 
     rig_serve(rig, now);
 }
 
-/* The reply to the question who has the lock: this owner, for 20 s more. `ahead`: how many waiters
- * are before the one that asks; -1: it did not ask for one. */
+/* Feeds the reply that names the holder: this owner, for 20 s more. `ahead`: how many waiters are
+ * ahead of the one that asks; -1: none asks. */
 static UNUSED void feed_owner(struct rig *rig, const char *owner, int ahead, hf_time now) {
     char text[1024];
     snprintf(text, sizeof text, "*6\r\n$%zu\r\n%s\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:%d\r\n",
@@ -362,14 +362,15 @@ static UNUSED void feed_subscribed(struct rig *rig, hf_time now) {
     feed_event(rig, "subscribe", DRIVE_GRANTS, "1", now);
 }
 
-/* The code of an operation that is done. */
+/* Returns the operation's code, or "under way". */
 static UNUSED const char *outcome(const hf_op *op) {
     return hf_op_is_done(op) ? hf_code_name(hf_op_code(op)) : "under way";
 }
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
-/* The acquire that asked at `now` is busy, subscribes 2 ms later and is known to wait since. */
+/* Lets the acquire that was sent at `now` find the lock held, subscribe 2 ms later, and enter the
+ * queue. */
 static UNUSED void enter_queue(struct rig *rig, hf_time now) {
     feed_calls(rig, busy(20000, 0, 0), now + HF_MS);
     feed_subscribed(rig, now + 2 * HF_MS);
@@ -384,7 +385,7 @@ static UNUSED hf_op *wait_in_queue(struct rig *rig, hf_time wait, hf_time now) {
     return op;
 }
 
-/* A held lock, with its acquire ended. */
+/* Acquires the lock, and ends the acquire. */
 static UNUSED hf_hold *hold_lock(struct rig *rig, hf_time now) {
     hf_op *op = begin_acquire(rig, 0, now);
     output_of(link_of(rig, HF_LINK_CALLS));

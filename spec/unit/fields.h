@@ -1,8 +1,8 @@
 /* What tests and the simulator read and set in holds, operations and clients.
  *
- * Only this file knows the fields of hf_hold, hf_op and hf_client, so that a field can be renamed
- * or moved without a change to the tests; tools/check_private.lua looks for others. What holdfast.h
- * offers (hf_view_of, hf_op_is_done, hf_client_stats) is used as it is.
+ * Only this file uses the fields of hf_hold, hf_op and hf_client, so that a field can be renamed or
+ * moved without a change to the tests; tools/check_private.lua finds other uses. Tests use what
+ * holdfast.h offers (hf_view_of, hf_op_is_done, hf_client_stats) directly.
  *
  * A row is X(type, the function's name, the field). */
 #ifndef FIELDS_H
@@ -83,7 +83,7 @@
 
 #define HOLD_PARTS(X) X(hf_claim, claim_of, claim)
 
-/* What holdfast.h offers of a hold: X(type, the function's name, the field of its view). */
+/* The fields of a hold's view in holdfast.h: X(type, the function's name, the field). */
 #define VIEW_READS(X)                                                                              \
     X(hf_hold_state, hold_state, state)                                                            \
     X(hf_lost_reason, reason_of, reason)                                                           \

@@ -9,24 +9,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* The nth allocation from now on fails, and only that one; 0: none does. */
+/* Makes only the nth allocation from now on fail; 0: none fails. */
 void memerr_fail(unsigned long nth);
 
-/* Allocations since the last memerr_fail. */
+/* Returns the number of allocations since the last memerr_fail. */
 unsigned long memerr_count(void);
 
-/* Allocations that have not been freed. */
+/* Returns the number of allocations that have not been freed. */
 long memerr_live(void);
 
-/* Whether the chosen allocation came and failed. */
+/* Returns whether the chosen allocation was made, and failed. */
 bool memerr_failed(void);
 
-/*
- * Calls operation(context) with its 1st, 2nd, 3rd ... allocation failing until it succeeds without
- * any failure. The operation returns true for success and must free all it took either way; to
- * succeed although an allocation failed is its right. Returns how many allocations were made to
- * fail, -1 if it still needed more than `limit` or did not succeed when nothing failed.
- */
+/* Calls operation(context) with its 1st, 2nd, 3rd ... allocation failing until it succeeds without
+ * any failure. The operation returns true for success, and must free all that it allocated in any
+ * case; it may succeed although an allocation failed. Returns how many allocations failed, or -1 if
+ * the operation needed more than `limit` or did not succeed although none failed. */
 long memerr_until_success(bool (*operation)(void *context), void *context, long limit);
 
 #endif

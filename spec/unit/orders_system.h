@@ -1,9 +1,8 @@
-/*
- * The system of the threads of orders.h: what the driver's mutexes, conditions, pipes, sockets and
- * clock are there. The program is linked with -Wl,--wrap for each call that orders_system.c names.
+/* The system of the threads of orders.h: it replaces the driver's mutexes, conditions, pipes,
+ * sockets and clock. The program is linked with -Wl,--wrap for each call that orders_system.c
+ * names.
  *
- * Descriptors have numbers from ORDER_FIRST_FD on; others are the real system's.
- */
+ * Descriptors have numbers from ORDER_FIRST_FD on; lower ones are the real system's. */
 #ifndef ORDERS_SYSTEM_H
 #define ORDERS_SYSTEM_H
 
@@ -12,7 +11,7 @@
 #define ORDER_FIRST_FD 1000
 #define ORDER_ROOM 8192
 
-/* One side of a socket's two. */
+/* The bytes of one direction of a socket. */
 typedef struct order_bytes {
     size_t size;
     char bytes[ORDER_ROOM];
@@ -22,7 +21,7 @@ typedef struct order_bytes {
 typedef struct order_socket {
     bool used;
     bool closed;        /* by the client */
-    bool ended;         /* by the server: the client reads what is there, and then the end */
+    bool ended;         /* by the server: the client reads what has arrived, and then the end */
     bool of_parent;     /* in the child of a fork */
     order_bytes sent;   /* by the client, not read yet */
     order_bytes coming; /* to the client */
@@ -35,29 +34,30 @@ typedef struct order_socket {
 extern order_socket order_sockets[ORDER_SOCKETS];
 
 void order_socket_send(order_socket *to, const char *bytes, size_t size);
-void order_socket_end(order_socket *of);  /* as a server does that closes a connection */
-void order_socket_free(order_socket *of); /* the server has closed its side too */
+void order_socket_end(order_socket *of);  /* like a server that closes a connection */
+void order_socket_free(order_socket *of); /* the server has closed its side, too */
 
 typedef struct order_network {
-    hf_time connects_in; /* how long a connect takes; 0: it is done at once */
+    hf_time connects_in; /* how long a connect takes; 0: it completes at once */
     hf_time looks_up_in; /* how long a look-up of a name takes */
-    bool loses;          /* what the client sends */
+    bool loses;          /* drops what the client sends */
     hf_time tried_at;    /* when the client last sent something, or began to connect */
 } order_network;
 
 extern order_network order_net;
 
-/* For traces: how threads are called that the driver starts with this context. */
+/* Names the threads that the driver starts with this context, for traces. */
 void order_system_name(const void *context, const char *name);
 
-/* A new system: no descriptor is open, no mutex is locked. */
+/* Resets the system: no descriptor is open, no mutex is locked. */
 void order_system_begin(void);
-size_t order_descriptors(void); /* that are open here, less those that a fork has copied */
+size_t order_descriptors(void); /* the open ones, except copies that a fork has made */
 
-/* In the child of a fork: its sockets are its parent's too, who goes on to use them. */
+/* In the child of a fork: marks its sockets as copies of its parent's, which the parent still
+ * uses. */
 void order_system_fork(void);
 
-/* Whether bytes have come over the descriptor. */
+/* Returns whether bytes have arrived on the descriptor. */
 bool order_has_bytes(int fd);
 
 #endif

@@ -16,7 +16,7 @@
 
 static struct rig rig;
 static hf_server servers[COUNT];
-static int server_count = COUNT; /* that the quorum has */
+static int server_count = COUNT; /* how many servers the quorum has */
 
 /* ---- five servers ---- */
 
@@ -28,7 +28,7 @@ static UNUSED hf_session *link_at(int i, hf_link link) {
     return &first_node(member(i))->links[link];
 }
 
-/* What the links do may end a round. */
+/* Ticks twice, as what the links do may end a round. */
 static UNUSED void tick(hf_time now) {
     rig_tick(&rig, now);
     hf_client_tick(&rig.client, now);
@@ -79,13 +79,13 @@ static UNUSED hf_op *begin_quorum(hf_op_kind kind, hf_time wait, hf_time now) {
     return begin_round(&spec, now);
 }
 
-/* The server's reply, or more than one, over the callers' link. */
+/* Feeds one or more replies of this server, over the callers' link. */
 static UNUSED void answer(int i, const char *text, hf_time now) {
     feed(link_at(i, CALLS), text, now);
     tick(now);
 }
 
-/* The same from each of the servers from `first` on, before `end`. */
+/* Feeds the same replies from each server from `first` up to, but not including, `end`. */
 static UNUSED void answers(int first, int end, const char *text, hf_time now) {
     for (int i = first; i < end; i++) answer(i, text, now);
 }
@@ -109,7 +109,7 @@ static UNUSED size_t parts_held(void) {
     return held;
 }
 
-/* Held, with yeses of the first `count` servers; the others have not answered. */
+/* Acquires the lock with a yes from the first `count` servers; the others have not replied. */
 static UNUSED void hold_by(int count, hf_time now) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     answers(0, count, yes(77), now);
@@ -117,7 +117,7 @@ static UNUSED void hold_by(int count, hf_time now) {
     rig_hush(&rig);
 }
 
-/* What the member has for the key: a state, -1: nothing. */
+/* Returns the state of this member's hold of the key, or -1 if it has none. */
 static UNUSED int part_state(int i) {
     const hf_hold *part =
         hf_holds_find(holds_of(member(i)), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));

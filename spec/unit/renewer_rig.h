@@ -1,4 +1,4 @@
-/* Holds as after an acquire, and what the renewer sends about them. */
+/* Holds like those after an acquire, and what the renewer sends about them. */
 #ifndef RENEWER_RIG_H
 #define RENEWER_RIG_H
 
@@ -11,7 +11,7 @@ static struct rig rig;
 #define CALLS HF_LINK_CALLS
 #define RENEWER HF_LINK_RENEWER
 
-/* A hold as after an acquire whose command was sent at `now`. */
+/* Adds a hold like one after an acquire whose command was sent at `now`. */
 static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,
                                 hf_time now) {
     hf_holds *holds = holds_of(&rig.client);
@@ -29,7 +29,7 @@ static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time leas
     return hold;
 }
 
-/* How many locks the next renewal on the wire is about. */
+/* Returns how many locks the next renewal on the wire covers. */
 static UNUSED int batch_size(void) {
     const char *text = output_of(link_of(&rig, RENEWER));
     int count = 0;

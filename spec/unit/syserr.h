@@ -9,26 +9,26 @@
 
 typedef enum syserr_fault {
     SYSERR_NONE,
-    SYSERR_INTERRUPTED, /* EINTR; a connection that is being made goes on */
+    SYSERR_INTERRUPTED, /* EINTR; a connect continues in the background */
     SYSERR_NOT_READY,   /* EAGAIN; a poll ends early */
     SYSERR_SHORT,       /* one byte is sent or received */
-    SYSERR_BROKEN,      /* the error of a lost connection, or of a lack of what the call asks for */
+    SYSERR_BROKEN,      /* the error of a lost connection, or of a resource that has run out */
     SYSERR_ENDED,       /* the end of the stream */
     SYSERR_FAULTS
 } syserr_fault;
 
 extern const char *const syserr_names[SYSERR_FAULTS];
 
-/* The nth call from now on that can have the fault has it, and only that one. SYSERR_NONE: none. */
+/* Makes only the nth call from now on that can have the fault have it. SYSERR_NONE: none has. */
 void syserr_inject(syserr_fault fault, unsigned nth);
 
-/* The name of the call that had the fault; NULL: there were fewer calls. */
+/* Returns the name of the call that had the fault, or NULL if there were fewer calls. */
 const char *syserr_injected(void);
 
-/* For a call that a program wraps itself: whether this one fails, with errno. */
+/* For a call that a program wraps itself: returns whether this one fails, with errno. */
 bool syserr_fails(const char *call, int error);
 
-/* Calls of this thread are not the driver's, and have no faults. */
+/* Exempts the calls of this thread, which are not the driver's, from faults. */
 void syserr_exempt_thread(void);
 
 #endif

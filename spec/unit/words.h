@@ -8,8 +8,8 @@
 
 #define WORDS_MOST 64
 
-/* Cuts the first command of the bytes into words, which stay where they are. Returns how many; 0:
- * the command is not complete, and nothing was changed. `used`: its size. */
+/* Cuts the first command of the bytes into words, in place. Returns their number, and in `used` the
+ * command's size; 0, and changes nothing, if the command is not complete. */
 static inline size_t words_take(char *bytes, size_t size, char *words[WORDS_MOST], size_t *used) {
     char *at = bytes, *end = bytes + size;
     if (size == 0 || !memchr(at, '\n', size)) return 0;

@@ -10,7 +10,7 @@
 
 hf_mutant hf_mutant_on;
 
-/* Its kind, and where it is if its class may wait. */
+/* Pushes the operation's kind, and its state if operations of its class may wait. */
 static void push_op(lua_State *L, const hf_op *op) {
     static const char *const states[] = {" begun",      " blocked",     " following",
                                          " asking",     " subscribing", " waiting",
@@ -33,7 +33,8 @@ static void push_hold(lua_State *L, const hf_hold *hold) {
                     is_at_risk(hold) ? " at_risk" : "");
 }
 
-/* states(client, list) -> how many: the list gets a text for each operation and each hold */
+/* states(client, list) -> how many: `list` becomes the texts that describe each operation and each
+ * hold */
 static int l_states(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     const hf_client *client = driver->client;
@@ -53,8 +54,8 @@ static int l_states(lua_State *L) {
     return 1;
 }
 
-/* steps(legal, taken): the lists get a text "from to" for each step of a hold that is legal; that
- * was taken since the last call, by any client */
+/* steps(legal, taken): `legal` becomes the list of the legal changes of a hold's state, as "from
+ * to"; `taken` those that any client's hold has made since the last call */
 static void push_steps(lua_State *L, int list, const int *steps) {
     int count = 0;
     luaL_checktype(L, list, LUA_TTABLE);
@@ -76,7 +77,7 @@ static int l_steps(lua_State *L) {
     return 0;
 }
 
-/* mutant(name): from now on this one is on, "NONE": none */
+/* mutant(name): turns on only this mutant, or "NONE" */
 static int l_mutant(lua_State *L) {
 #define HF_MUTANT_NAME(name) #name,
     static const char *const names[] = {HF_MUTANT_LIST(HF_MUTANT_NAME) NULL};
@@ -84,7 +85,7 @@ static int l_mutant(lua_State *L) {
     return 0;
 }
 
-/* program(name, sha1, text): from now on this is the program */
+/* program(name, sha1, text): replaces the program with this name */
 static int l_program(lua_State *L) {
     size_t length;
     const char *text = luaL_checklstring(L, 3, &length);
@@ -107,14 +108,14 @@ static hf_life simulated_life(const char *uuid) {
     return HF_LIFE_UNKNOWN;
 }
 
-/* forget_lives(): from now on the host knows no process */
+/* forget_lives(): makes the host know no process */
 static int l_forget_lives(lua_State *L) {
     (void)L;
     memset(lives, 0, sizeof lives);
     return 0;
 }
 
-/* tell_life(uuid, ended, job): from now on the process of that client runs, or has ended; `job`:
+/* tell_life(uuid, ended, job): tells the host whether the process of that client has ended; `job`:
  * with its job */
 static int l_tell_life(lua_State *L) {
     const char *uuid = luaL_checkstring(L, 1);
@@ -127,7 +128,7 @@ static int l_tell_life(lua_State *L) {
     return 0;
 }
 
-/* see_lives(client): from now on its waiters free the locks of processes that have ended */
+/* see_lives(client): lets its waiters free the locks of processes that have ended */
 static int l_see_lives(lua_State *L) {
     hf_check_external(L)->client->config.life = simulated_life;
     return 0;

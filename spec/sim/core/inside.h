@@ -1,6 +1,6 @@
-/* What the simulator and the chaos runs see and change inside the core. spec/sim/sources.lua
- * copies csrc, adds these files, and puts each mutant of spec/sim/core_mutants.lua behind a switch.
- */
+/* What the simulator and the chaos runs read and change inside the core. spec/sim/sources.lua
+ * copies csrc, adds these files, and puts each mutant of spec/sim/core_mutants.lua behind a
+ * switch. */
 #ifndef HF_INSIDE_H
 #define HF_INSIDE_H
 
@@ -17,16 +17,16 @@ extern hf_mutant hf_mutant_on;
 
 #define HF_MUTANT(name) (hf_mutant_on == HF_MUTANT_##name)
 
-/* Adds to the table of the engine's functions on top. */
+/* Adds its functions to the table of the engine's functions on top of the stack. */
 struct lua_State;
 void hf_open_inside(struct lua_State *L);
 
-/* Replaces the text of the program with this name, for the life of the process. Returns false if
- * there is none. */
+/* Replaces the program with this name for the life of the process. Returns false if there is no
+ * such program. */
 bool hf_program_replace(const char *name, const char *sha1, const char *text, size_t length);
 
-/* For each state of a hold, the bits of the states that may follow, and of those that have followed
- * since the last call. */
+/* For each state of a hold, a bit set of the states that may follow, and of those that have
+ * followed since the last call. */
 typedef struct hf_hold_steps {
     int legal[HF_HOLD_STATES], taken[HF_HOLD_STATES];
 } hf_hold_steps;

@@ -1,4 +1,4 @@
-/* Part of kind.c: programs that are replaced. */
+/* Part of kind.c: replaced programs. */
 
 #include <stdlib.h>
 

@@ -1,4 +1,4 @@
-/* Part of holds.c: the steps of holds. */
+/* Part of holds.c: changes of the states of holds. */
 
 static int taken[HF_HOLD_STATES];
 
