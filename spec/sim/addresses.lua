@@ -1,22 +1,23 @@
--- Who answers at the addresses of a cluster's nodes, and with which version: a fault of a schedule.
+-- A fault of a schedule: which server answers at the address of a cluster's node, and with which
+-- version.
 --
--- An address may belong to a node of another cluster for a while: whatever a client that has used
--- its own cluster says there is a broken rule. Two nodes may change their addresses, of which the
--- others hear later. Nodes may begin as Redis 6.2 and be upgraded, one after the other.
+-- An address may belong to a node of another cluster for a while: any client that has used its own
+-- cluster breaks a rule if it sends something there. Two nodes may swap their addresses, which the
+-- others learn later. Nodes may begin as Redis 6.2 and be upgraded, one after the other.
 
 local Server = require "spec.sim.server"
 local programs = require "spec.sim.programs"
 
 local SLOTS = 16384
 local STRANGERS_ID = ("%040d"):format(77)
--- What Redis 6.2 does not know.
+-- Commands and subcommands that Redis 6.2 lacks.
 local LACKS = { SPUBLISH = true, SSUBSCRIBE = true, SUNSUBSCRIBE = true, SHARDNUMSUB = true,
   SHARDCHANNELS = true }
 
 local Addresses = {}
 Addresses.__index = Addresses
 
--- slots: see slots.lua; prng: its own
+-- slots: see slots.lua; prng: used only here
 function Addresses.new(slots, prng)
   local self = setmetatable({
     slots = slots, run = slots.run, world = slots.run.world, prng = prng, known = {}, at_home = {},
@@ -35,13 +36,13 @@ function Addresses:of(owner, node)
   return self.known[node.index][owner] or owner
 end
 
--- A command with keys has come to a node of the cluster: its client has read a map.
+-- Notes that a client has sent a command with keys to a node of the cluster: it has read a map.
 function Addresses:note(client)
   if client.process then self.at_home[client.process] = true end
 end
 
--- → whether all clients have read a map; one that has not may take the other cluster for its own,
--- unless the other addresses that it was given answer (plan.new_clients)
+-- → whether all clients have read a map. One that has not may take the other cluster for its own,
+-- unless the other addresses that it was given answer (plan.new_clients).
 local function all_at_home(self)
   for _, process in pairs(self.run.processes) do
     if not process.dead and not process.closed and not self.at_home[process] then return false end
@@ -80,7 +81,7 @@ local function goes(over)
   lead(over.self, over.address, over.node)
 end
 
--- The address belongs to a node of another cluster for so long.
+-- Lends the address to a node of another cluster for this long.
 function Addresses:lend(address, duration)
   self.stranger = self.stranger or new_stranger(self)
   local is_away = not self.run.plan.new_clients and not all_at_home(self)
@@ -98,7 +99,7 @@ local function hear(news)
   known[a], known[b] = known[b] or b, known[a] or a
 end
 
--- The nodes change their addresses, for ever; the others hear of it within `gap`.
+-- Two nodes swap their addresses for good; the others learn of it within `gap`.
 function Addresses:swap(first, second, gap)
   local a, b = self.leads[first], self.leads[second]
   if a == b or self.stranger and self.stranger.address then return end
@@ -113,7 +114,7 @@ end
 
 -- ---- versions ----
 
--- The node starts again as Redis 7.
+-- Restarts the node as Redis 7.
 function Addresses:upgrade(index, duration)
   local node = self.slots.nodes[index]
   if not node.redis.lacks then return end
@@ -121,7 +122,7 @@ function Addresses:upgrade(index, duration)
   node:restart(true, duration)
 end
 
--- A command runs there: it must be for that version.
+-- Checks that a program that runs on this server is for its version.
 function Addresses:check(name, client, server)
   local sharded = name:find "^sharded_" ~= nil
   local fits = sharded == not server.redis.lacks or not sharded and not programs["sharded_" .. name]

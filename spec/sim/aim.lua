@@ -1,8 +1,8 @@
--- Schedules that aim: each seed switches most kinds of faults and most habits of programs off and
--- draws the others often. Faults come in bursts, around what they are to hit: a fault with a
--- signal `on` begins `at` microseconds after the nth of them (0: each), for the process that it is
--- about (process 0) or for another. One with `till` ends with the next signal of that name, if that
--- comes before its time.
+-- Schedules that aim: each seed turns most kinds of faults and most habits of programs off, and
+-- draws the others often. Faults come in bursts around the moment that they are to hit. A fault
+-- with a signal `on` begins `at` microseconds after that signal comes for the nth time (0: each
+-- time), for the process that the signal is about (process 0) or for another one. A fault with
+-- `till` ends at the next signal of that name, if that comes before its time.
 
 local Prng = require "spec.sim.prng"
 
@@ -16,16 +16,16 @@ local NAMES = { { "a", "{a}" }, { "{a}", "a" }, { "a{b}", "{b}" }, { "a", "a{a}"
 local OWNER = "svc-1"
 local MOST_TASKS = 4
 
--- What programs may do; of each seed some.
+-- What programs may do; each seed picks some.
 local HABITS = {
   "needs_approval", "checks", "drops", "enters", "extends", "gather", "guarded", "guarded",
   "impatient",
   "late", "names", "neighbour", "prints", "sharing", "short", "short_lease",
 }
 
-local CALM = 15    -- in so many of 100 nothing goes wrong
-local ON_TIME = 22 -- in so many waits end at the moment of a hand-off
-local SHARING = 14 -- in so many processes share an owner, and little else
+local CALM = 15    -- % of seeds in which nothing goes wrong
+local ON_TIME = 22 -- % in which waits end at the moment of a hand-off
+local SHARING = 14 -- % in which processes share an owner, and do little else
 
 local SIGNALS = {
   "grant", "grant", "grant", "grant", "grant", "grant", "release", "release", "acquire", "failed",
@@ -80,7 +80,7 @@ local function habits_of(prng)
   end
   if habits.late or habits.gather then habits.sharing = nil end -- they are one owner to the server
   if habits.guarded then habits.sharing, habits.names = nil, nil end
-  if habits.sharing then habits.drops = nil end -- the next release lets go of what is dropped
+  if habits.sharing then habits.drops = nil end -- the next release would release what was dropped
   return habits
 end
 
@@ -149,7 +149,7 @@ function change.sharing(prng, task)
   if task.kind == "lock" and prng:chance(80) then task.owner = OWNER end
 end
 
--- One ends its holds at the moment at which others end their waits.
+-- One task ends its holds at the moment at which others end their waits.
 local function set_end(prng, task, plan)
   if plan.task_count == 1 then
     task.start, task.till, task.after = 0, "expiring", prng:range(0, 5000)
@@ -193,7 +193,7 @@ local function keys_of(prng, habits)
   return keys
 end
 
--- A request of an attended process may end without a word.
+-- A request of an attended process may end without releasing.
 local function vanish(prng, plan, task, process)
   if not plan.parts[process].needs_approval or task.owner or not prng:chance(30) then return end
   task.finish, task.noticed = "vanish", prng:range(0, prng:pick { 50000, 2 * S })
@@ -216,7 +216,7 @@ local function add_processes(prng, plan)
   end
 end
 
--- Another key that somebody has and others wait for, so that they listen all the time.
+-- Adds a key that is held and waited for, so that processes are subscribed all the time.
 local function add_neighbours(prng, plan)
   local key = plan.keys[2]
   local count = is_arranged(plan) and 4 or prng:range(2, 3)
@@ -255,9 +255,9 @@ local function fault_of(prng, plan, pair)
   return fault
 end
 
--- Where a hand-off is delicate. → signal, a list of faults
+-- Patterns around the weak moments of a hand-off. → signal, a list of faults
 local PATTERNS = {
-  -- Somebody hears nothing, and is not heard, for longer than a grant lasts; then a reply is lost.
+  -- A client can neither receive nor send for longer than a grant lasts; then a reply is lost.
   function(prng, plan)
     local events = fault_of(prng, plan, { "stall_link", "events" })
     local calls = fault_of(prng, plan, { "cut_up" })
@@ -267,7 +267,7 @@ local PATTERNS = {
     local reply = prng:chance(50) and fault_of(prng, plan, { "lose_reply", "calls" }) or nil
     return "grant", { events, calls, reply }
   end,
-  -- A wait ends at the moment of its grant, which is heard behind that.
+  -- A wait ends at the moment of its grant, which arrives after that.
   function(prng, plan)
     local events = fault_of(prng, plan, { "stall_link", "events" })
     local wait = fault_of(prng, plan, { "give_up", "events" })
@@ -276,13 +276,13 @@ local PATTERNS = {
     if prng:chance(60) then return "expiring", { events } end
     return "grant", prng:chance(50) and { events, wait } or { events }
   end,
-  -- A grant is not heard.
+  -- A grant does not arrive.
   function(prng, plan)
     local events = fault_of(prng, plan, { "stall_link", "events" })
     events.till, events.duration = nil, math.floor(plan.grant_lease * prng:range(S / 2, 3 * S))
     return "grant", { events }
   end,
-  -- A proxy has what was given up, until the next hold.
+  -- A proxy holds back what was given up until the next hold.
   function(prng, plan)
     local calls = fault_of(prng, plan, { "stall_up", prng:pick { "calls", "calls", "renewer" } })
     calls.till, calls.duration, calls.lag = "take", 4 * S, prng:range(0, 50000)
@@ -296,13 +296,13 @@ local function theme_of(prng, plan)
   return PATTERNS[prng:pick(plan.patterns)](prng, plan)
 end
 
--- Faults of the seed besides: often none where the moment is arranged.
+-- More faults of the seed: often none if the habits arrange the moment.
 local function others_of(prng, plan, has_some)
   if has_some and is_arranged(plan) and prng:chance(60) then return {} end
   return some_of(prng, plan.faults, prng:range(has_some and 0 or 1, #plan.faults))
 end
 
--- Several faults around one moment, most of them for whom it is about.
+-- Several faults around one moment, most of them for the process that it is about.
 local function burst(prng, plan)
   local on, faults = theme_of(prng, plan)
   local each = prng:chance(#faults == 0 and 10 or is_arranged(plan) and 75 or 50)
@@ -328,7 +328,7 @@ local function add_faults(prng, plan)
   end
 end
 
--- The patterns of a seed. Who shares an owner may not send what comes late.
+-- The patterns of a seed. Processes that share an owner may not send what arrives late.
 local function patterns_of(prng, habits, faults)
   if habits.on_time then return { 2 } end
   if habits.sharing or faults == GENTLE then return { 2, 3, 3, 3 } end
@@ -337,7 +337,7 @@ end
 
 local aim = {}
 
--- One more burst for a plan, which may be of another generator; changed in place.
+-- Adds one more burst to a plan, which may come from another generator.
 function aim.burst(prng, plan)
   local gentle = plan.habits and plan.habits.sharing or plan.sharing
   plan.faults = plan.faults and #plan.faults > 0 and plan.faults or gentle and GENTLE or LINKS

@@ -1,13 +1,13 @@
--- Clients as in OpenResty: a hold is renewed after its owner's word alone, and owners may go
--- without a word.
+-- Clients as in OpenResty: a hold is renewed only while its owner confirms that it is alive, and
+-- owners may vanish without releasing.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local SOME = 40 -- so many of 100 plans
-local LASTING, SHORT = 50, 1 -- so many of 100 tasks whose lease is short enough, in seconds
-local ATTENDED = 70 -- so many of 100 processes
-local VANISHING = 30 -- …and so many of their tasks
+local SOME = 40 -- % of plans
+local LASTING, SHORT = 50, 1 -- % of tasks whose lease is at most SHORT seconds
+local ATTENDED = 70 -- % of processes
+local VANISHING = 30 -- % of their tasks
 
 local attend = {}
 
@@ -31,7 +31,8 @@ function attend.all(prng, plan)
   return needs_approval
 end
 
--- It needs its owner's word more than once, also when nobody notices for long that this is gone.
+-- Makes the hold last so long that its owner must confirm it more than once, even if it takes long
+-- to notice that the owner is gone.
 local function outlast(prng, task)
   local lease_us = math.floor(task.lease * S)
   task.renewed, task.extend = true, nil
@@ -39,7 +40,7 @@ local function outlast(prng, task)
   if task.noticed then task.noticed = prng:range(5 * S, 15 * S) end
 end
 
--- …or not. Its numbers are its own.
+-- Like `all`, for some plans. It has its own random numbers.
 function attend.some(plan)
   local prng = Prng.new((plan.seed * 61 + 83) % 2147483647)
   if not prng:chance(SOME) then return end

@@ -30,7 +30,7 @@ local function is_same(one, other)
   return one.err == other.err
 end
 
--- A subscriber. received(): the texts of all messages since the last time.
+-- A subscriber. received(): the texts of all messages since the last call.
 local function listener(server, command, channel)
   local replies, texts = resp.replies(), {}
   local client = server:connect(function(bytes) replies:feed(bytes) end)
@@ -80,7 +80,7 @@ function case_runner.run(case, texts, parts)
     server.faults = { deny = {} }
     for _, name in ipairs { ... } do server.faults.deny[name] = true end
   end
-  function c.refuse_set_get() -- as a server before 6.2 does
+  function c.refuse_set_get() -- like a server before 6.2
     server.replaced.set = function(run, connection, args)
       for i = 4, #args do
         if args[i] == "GET" then return { err = "ERR syntax error" } end
@@ -98,7 +98,7 @@ function case_runner.run(case, texts, parts)
   return not ok and tostring(message) or nil
 end
 
--- first: stops at the first one that fails. parts: see run. → list of { name, what is wrong }, how
+-- first: stops at the first case that fails. parts: see run. → list of { name, what is wrong }, how
 -- many cases
 function case_runner.run_all(texts, first, parts)
   local failed, cases = {}, require "spec.sim.cases"

@@ -1,5 +1,5 @@
--- What each program does, called alone: states of the keys, arguments, replies, what is left,
--- messages. Also those that no schedule brings about, as they take a client of another make, a
+-- What each program does when it is called alone: states of the keys, arguments, replies, the keys
+-- afterwards, messages. Some cases are in no schedule, as they need a client of another version, a
 -- damaged key or a very long time.
 --
 -- Each case is { name, run }; run(c) uses
@@ -41,8 +41,8 @@ local function case(name, run) cases[#cases + 1] = { name, run } end
 
 -- ---- calls ----
 
--- more: from, shared, lease, ttl, member, print, floor, program, owner; brief: by owner, lease and
--- ttl alone
+-- more: from, shared, lease, ttl, member, print, floor, program, owner; brief: sends only owner,
+-- lease and ttl
 local function acquire(c, more)
   more = more or {}
   if more.brief then
@@ -110,12 +110,12 @@ end
 
 -- ---- tokens ----
 
--- A TTL as it is set; the least that a token leaves as it is where it looks; and when the part of
--- the TTL began in which it does not look (token.lua).
+-- The TTL that is set; the least TTL that a token leaves unchanged when it looks at the counter's;
+-- and when the part of the TTL began in which it does not look (token.lua).
 local SET_TTL, KEPT_TTL, PART = TTL + TTL / 32, TTL + TTL / 64, T0 - T0 % (TTL / 64 * 1000)
 
--- How a lock is acquired: by the head, by a brief call of it, by the text behind the head, and on a
--- server whose SET has no GET, which looks at each TTL.
+-- The ways to acquire a lock: by the head, by a brief call of it, by the text after the head, and
+-- on a server whose SET has no GET, which looks at the TTL each time.
 local WAYS = {
   [""] = function() return {} end,
   ["a brief "] = function() return { brief = true } end,
@@ -126,7 +126,7 @@ local WAYS = {
   end,
 }
 
--- In each of the programs that take a lock. before(c): makes the counter and the clock.
+-- Adds a case for each program that takes a lock. before(c): sets the counter and the clock.
 local function token_after(name, before, expected, ttl)
   local function add(program, way, options)
     case(("a token of %s%s %s"):format(way, program, name), function(c)
@@ -147,7 +147,7 @@ local function token_after(name, before, expected, ttl)
   end
 end
 
--- …with a counter that is behind the clock: the token of most acquires.
+-- The same with a counter that is behind the clock: the token of most acquires.
 local function token_behind(name, counter, ttl, expected_ttl)
   token_after(name, function(c)
     c.clock(T0 + 1)
@@ -160,7 +160,7 @@ token_after("is a multiple of eight", function(c) c.clock(T0 + 1) end, T0 + 8)
 token_after("follows the last one", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", 1000)
 end, T0 + 8)
--- The counter stays until the clock has come there.
+-- The counter remains until the clock reaches it.
 token_after("follows one that is far ahead",
   function(c) c.cmd("SET", COUNTER, "9007199254740976", "PX", 1000) end, 9007199254740984,
   math.floor((9007199254740984 - T0) / 1000))
@@ -233,7 +233,7 @@ token_after("is that of a clock that was set back", function(c)
   c.cmd("SET", COUNTER, text(T0 + 800), "PX", KEPT_TTL)
 end, T0 + 808, KEPT_TTL)
 
--- Each of them must not take the head of the program for its own (acquire.lua).
+-- None of these may be taken for the brief call of the program's head (acquire.lua).
 for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
   local kind = program == "mutex_acquire" and "m" or "l"
   local function usual(c, more, ttl)
@@ -285,7 +285,7 @@ end
 
 -- ---- the head of acquire, and its brief calls ----
 
--- All that is on the server.
+-- → everything on the server
 local function everything(c)
   local found = c.cmd("KEYS", "*")
   table.sort(found)
@@ -299,7 +299,8 @@ local function everything(c)
 end
 
 -- In each of these cases the head has drawn a token, or could not, and leaves the rest to the text
--- behind it, which must find what was there. before(c): makes the counter, and may set the clock.
+-- after it, which must find the keys as they were. before(c): sets the counter, and may set the
+-- clock.
 local function head_gives_up(name, before)
   local function after(c, more)
     c.cmd("FLUSHALL")
@@ -310,7 +311,7 @@ local function head_gives_up(name, before)
   end
   for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
     case(("%s leaves to its full text %s"):format(program, name), function(c)
-      local expected = after(c, { program = program, print = "" }) -- which the head leaves alone
+      local expected = after(c, { program = program, print = "" }) -- left alone by the head
       c.same(expected, after(c, { program = program }), "in full")
       c.same(expected, after(c, { program = program, brief = true }), "briefly")
     end)
@@ -355,7 +356,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
   local kind, taken = mutex and "m" or "l", mutex and mutex_held or held
   local function ask(c) return acquire(c, { program = prefix .. "acquire", brief = true }) end
   local function release_four(c) return c.run(prefix .. "release", FOUR, OWNER) end
-  -- Nothing is written.
+  -- Checks that the call writes nothing.
   local function unchanged(c, call, expected)
     local before = everything(c)
     c.same(expected, call(c), "reply")
@@ -476,7 +477,7 @@ case("a quorum's token is its own, and the reply gives the clock", function(c)
   c.same({ 1, 0, 0, T0 + 3 }, acquire(c, { from = 1, floor = 5 }))
 end)
 
-local KEEPS = member(A, "01") -- a client that keeps the lock when it has it
+local KEEPS = member(A, "01") -- a client that will keep the lock
 
 case("an owner that acquires a lock it will keep is notified of waiters", function(c)
   local own = grants_of(c, A)
@@ -697,7 +698,7 @@ case("a counter in its last millisecond is kept", function(c)
   c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
 end)
 
--- before: turns, unused, heard, ms from now; after: the ms from now of the new one, nil: it stays
+-- before: turns, unused, heard, ms from now; after: the new record's ms from now; nil: unchanged
 local function noted(name, before, after)
   case("a record is written again: " .. name, function(c)
     held(c, JAVA)
@@ -751,11 +752,11 @@ case("a waiter is queued last, and keeps its place and the queue", function(c)
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
--- us: on the server's clock, T0 is the last place
+-- us: the server's time; T0 is the last place
 local function placed(name, us, expected)
   case("a place is " .. name, function(c)
     for _, program in ipairs { "acquire", "mutex_acquire" } do
-      for _, owner in ipairs { OTHER, JAVA } do -- in straight lines, and with a foreign holder
+      for _, owner in ipairs { OTHER, JAVA } do -- in the fast path, and with a foreign holder
         c.cmd("DEL", LOCK, QUEUE)
         c.clock(us)
         if program == "acquire" then held(c, owner) else mutex_held(c, owner) end
@@ -800,7 +801,8 @@ case("marks and records ahead count for a newcomer behind others", function(c)
   c.same(before, queue(c))
 end)
 
--- The first waiter behind a holder that does not hand over, passed over or not.
+-- The score of the first waiter after a holder that does not hand over, if the waiter was passed
+-- over or not.
 local PASSED = string.format("%.17g", -(T0 - 1) / 2 ^ 60)
 
 local function first_behind_java(c, score, ttl_ms)
@@ -833,7 +835,8 @@ case("a first waiter that rechecks late is passed over, and is first again when 
   c.same({ 0, LEASE - OVERDUE, 1, 1, text(T0), OVERDUE }, look(B, 2))
 end)
 
--- How many come first: from 100 on a waiter asks less often, and does not watch the first one.
+-- By the number of waiters ahead: from 100 on, a waiter asks less often and does not watch the
+-- first one.
 for ahead, watches in pairs { [99] = true, [100] = false } do
   case(("the waiter behind %d others %s the first one"):format(ahead,
     watches and "watches" or "does not watch"), function(c)
@@ -1290,7 +1293,7 @@ old("longer, a waiter in front gets the lock", nil, true, 1e14)
 
 local LASTING = "1f 0 4 0 0"
 
--- T0 begins another eight seconds of the server's clock. us: the last place
+-- T0 begins a new period of eight seconds of the server's clock. us: the last place
 local function lasts(name, us, writes, more)
   case("that its queue lasts " .. name, function(c)
     more = more or {}
@@ -1359,7 +1362,7 @@ case("a grant gives the counter no TTL where the waiter's tokens have no end", f
   end
 end)
 
--- seconds: since the free lock was left to those that poll, by the place of its waiter ten more
+-- seconds: since the free lock was left to clients that poll, ten more by the place of its waiter
 local function unseen(name, seconds, granted)
   case("a lock that polling clients did not take is left to them again " .. name, function(c)
     local listener = grants_of(c, B)
@@ -1394,8 +1397,8 @@ case("a guard has no turn of foreign clients", function(c)
   c.same({ grant_text("g", 7, text(T0 - 1e7), text(T0)) }, listener.received())
 end)
 
--- before: turns, unused, run, ms since its time; after: what the release writes, nil: it leaves the
--- lock to them
+-- before: turns, unused, run, ms since its time; after: what the release writes; nil: it leaves the
+-- lock to those clients
 local function window_after(name, before, after)
   case("at a lock that Redisson waits for, " .. name, function(c)
     local listener = grants_of(c, B)
@@ -1420,7 +1423,7 @@ case("a release leaves the lock to Redisson, which has not had it yet", function
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
--- The number of an owner that keeps the lock begins with 0: it draws a range of tokens.
+-- The number of an owner that keeps the lock begins with 0; such an owner draws a range of tokens.
 case("a grant lasts for a grant lease, and has a range for an owner that keeps the lock", function(c)
   for _, number in ipairs { "7", "07" } do
     local listener = grants_of(c, B)
@@ -1566,7 +1569,8 @@ case("a release is announced, though nobody waits", function(c)
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
 
--- A waiter of ours whose host was cut off still has its patterns; monitoring may have others.
+-- A waiter of ours whose host was cut off may still be subscribed to its patterns; monitoring tools
+-- may have others.
 case("a release whose message only patterns match leaves Redisson no turn", function(c)
   for _, pattern in ipairs { "redisson_lock__channel:*", "*" } do
     local watcher = c.watch(pattern)
@@ -1976,7 +1980,7 @@ case("a run without a fingerprint has an empty one", function(c)
   c.same("P", c.cmd("HGET", LOCK, "print"), "also where others wait")
 end)
 
--- More than a lock: what begin finds where no run is. Each is left as it was.
+-- Keys that are not a run. `begin` leaves each as it was.
 local function not_a_run(name, kind, make)
   case("a run does not begin on the key of " .. name, function(c)
     make(c)
@@ -2292,7 +2296,7 @@ case("another process of a shared owner joins with a token that can be followed"
   c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
 end)
 
--- Each of them had been the first one of an empty queue, and removed the one before it.
+-- Each waiter used to become the first of an empty queue, and removed the one before it.
 case("waiters that come in the year 2262 stay in the queue", function(c)
   c.clock(9223372036000000)
   held(c, OTHER)

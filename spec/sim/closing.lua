@@ -1,9 +1,9 @@
--- A program closes its client, in some schedules, and goes on with it. Its numbers are its own.
+-- In some schedules a program closes its client and continues. It has its own random numbers.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local CLOSING = 15 -- so many of 100 plans
+local CLOSING = 15 -- % of plans
 local SIGNALS = { "acquire", "release", "grant", "grant", "take", "waits", "waits", "renewed" }
 
 -- plan: of plan.lua; changed in place

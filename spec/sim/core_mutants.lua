@@ -1,8 +1,8 @@
--- The mutants of the core by what they change in csrc. mutants.lua says what each does. The build
--- of make sim-mutants has all of them, each behind a switch: spec/sim/sources.lua, patches.lua.
--- A row whose function or text is gone is left out; make check reports it: tools/check_rows.lua.
+-- The mutants of the core, by what they change in csrc. mutants.lua says what each does. The build
+-- of make sim-mutants has all of them, each behind a switch: spec/sim/sources.lua, patches.lua. A
+-- row whose function or text is gone is left out; make check reports it: tools/check_rows.lua.
 
--- A redirected command fails, as if it had been carried out.
+-- Makes a redirected command fail as if it had been carried out.
 local function drop_redirected(verb)
   return ([[if (request->program && strstr(request->program->name, "%s")) {
     request->no_retry = true;

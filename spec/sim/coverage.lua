@@ -1,9 +1,9 @@
 -- What schedules reach: branches of the programs, states of operations and holds, messages, and
 -- pairs of them.
 --
--- The programs that the server runs get probes, on their lines and with their meaning kept: at each
--- function, each loop, both ways of each condition, and each right side of an `and` or `or`. What a
--- place is called:
+-- The programs that the server runs get probes, which keep their lines and their meaning: at each
+-- function, at each loop, both ways at each condition, and at each right side of an `and` or `or`.
+-- The names of places:
 --
 --   program <name>:<line> <what>     state <state of an operation or a hold>
 --   reply <program> <first number>   message <kind> in <state>: heard
@@ -20,8 +20,8 @@ local wire = require "spec.sim.wire"
 
 local coverage = { on = false }
 
-local seen = {}           -- of the running schedule
-local total, count = {}, 0 -- of all
+local seen = {}           -- by the running schedule
+local total, count = {}, 0 -- by all schedules
 local sites = {}          -- number → "program <name>:<line> <what>"
 
 -- ---- probes ----
@@ -100,7 +100,7 @@ local function instrument(text)
   return names[text] and probe(names[text], text) or text
 end
 
--- From now on. Before the first schedule.
+-- Turns coverage on; call it before the first schedule.
 function coverage.turn_on()
   coverage.on = true
   scripting.instrument(instrument, probes)
@@ -111,7 +111,7 @@ end
 local states_of = core.engine.states
 local list = {}
 
--- What the client's operations and holds are in now.
+-- → the states of the client's operations and holds now
 local function states(process)
   if not states_of then return list, 0 end
   return list, states_of(process.client, list)
@@ -158,8 +158,8 @@ function coverage.begin()
   seen = {}
 end
 
--- → how many places nothing had reached before the schedule that has ended, and a list of the
--- states among them
+-- → how many places the schedule that has ended was the first to reach, and a list of the states
+-- among them
 function coverage.finish()
   local new, states_of_it = 0, {}
   for name in pairs(seen) do
@@ -179,8 +179,8 @@ function coverage.knows(name)
   return total[name] or false
 end
 
--- → the steps of a hold that are legal: those that were taken, those that were not. Schedules are
--- not kept for them: those of a client that the collector ends are taken in whatever schedule runs.
+-- → the legal changes of a hold's state: those that were taken, those that were not. Schedules are
+-- not kept for them, as changes in a client that is being collected are taken in any schedule.
 function coverage.steps()
   local legal, taken, is_taken, missing = {}, {}, {}, {}
   if core.engine.steps then
@@ -198,8 +198,8 @@ function coverage.count()
   return count
 end
 
--- The programs share fragments. → how many branches were reached in some program, how many there
--- are, those that were not: a list in order; and for each program { name =, reached =, all = }
+-- As programs share fragments: → how many branches were reached in any program, how many there are,
+-- a sorted list of those that were not; and for each program { name =, reached =, all = }
 function coverage.programs()
   local reached_in_any, order, by_name, by_program = {}, {}, {}, {}
   for number, name in ipairs(sites) do

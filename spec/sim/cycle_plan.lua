@@ -1,11 +1,10 @@
--- Callers that take two locks, the second one while they have the first, in orders that form
--- cycles; they check for deadlocks, and their clients publish who waits. Its random numbers are its
--- own.
+-- Callers that acquire a second lock while they hold a first one, in orders that form cycles. They
+-- check for deadlocks, and their clients publish their waits. It has its own random numbers.
 
 local Prng = require "spec.sim.prng"
 
-local CYCLES = 20 -- one seed in so many,
-local CYCLES_AT = 5 -- those that leave this over
+local CYCLES = 20 -- one in this many seeds,
+local CYCLES_AT = 5 -- those with this remainder
 local S = 1000000
 local NAMES = { "a", "b", "c" }
 local OTHERWISE = {
@@ -26,7 +25,7 @@ local function enter_cycle(prng, task, number, count, check)
   if task.finish ~= "vanish" then task.finish = "release" end
 end
 
--- One of two dies while it waits for the other, which waits for it only after that.
+-- One task dies while it waits for another, which begins to wait for the first only after that.
 local function add_death(prng, plan, tasks)
   local dead, other = tasks[1], nil
   for _, task in ipairs(tasks) do

@@ -1,17 +1,17 @@
--- Keeps which task waits for which, and checks rule *cycle*: an acquire ends with `deadlock` only
--- if it was in a cycle of waits. In a calm schedule, if all tasks of a cycle check for deadlocks,
--- exactly one of them soon ends with `deadlock`.
+-- Records which task waits for which, and checks the rule *cycle*: an acquire ends with `deadlock`
+-- only if it was in a cycle of waits. In a calm schedule, if all tasks of a cycle check for
+-- deadlocks, exactly one of them soon ends with `deadlock`.
 --
--- A cycle exists from the moment at which the last of its tasks waits. A client knows of it later
--- than this file: the server keeps a hold that has ended if no client could release it or its
+-- A cycle exists from the moment at which the last of its tasks waits. A client can learn of an end
+-- later than this file: the server keeps a hold that has ended if no client could release it or its
 -- process is dead, and a wait for as long as it believes that the process is subscribed.
 
-local SLOTS = 8 -- of tasks
-local LATE = 1000000 -- until others learn, in a calm schedule, that a wait has ended
-local STALE = 25000000 -- …in any: a lease lasts for 10 s, and what is under way
-local UNSEEN = 3000000 -- …that a wait has ended, or that its process is gone,
-local UNSEEN_IN_QUORUM = 14000000 -- …without a queue: a published wait stays for 10 s
-local SOON = 4 -- times what a task waits before it checks; it checks again after twice as long
+local SLOTS = 8 -- number of tasks
+local LATE = 1000000 -- µs until others learn that a wait has ended, in a calm schedule
+local STALE = 25000000 -- …in any schedule: a lease of 10 s, and what is under way
+local UNSEEN = 3000000 -- …that a wait has ended or its process is gone,
+local UNSEEN_IN_QUORUM = 14000000 -- …without a queue: a published wait remains for 10 s
+local SOON = 4 -- times its first wait, a task has checked (again after twice that wait)
 local GRACE = 3000000
 
 local Cycles = {}
@@ -28,20 +28,20 @@ function Cycles.new(world, watcher, plan)
   return self
 end
 
--- Whether it has the key, or had it less than `late` ago.
+-- Whether the task has the key, or had it less than `late` ago.
 local function has(self, slot, name, late)
   local claim, now = self.claims[name][slot], self.world.now
   return claim and (claim.till > now or now - (claim.ended_at or 0) < late)
 end
 
--- …and whether it waits for the key, or waited.
+-- Whether the task waits for the key, or did so less than `late` ago.
 local function wants(self, task, name, late)
   local ended, process = task.waits[name], task.process
   if ended and process.dead then ended = math.min(ended, process.received_until or 0) end
   return ended and self.world.now - ended < math.min(late, self.unseen)
 end
 
--- → the tasks of a cycle that the last one of `path` is to close | nil
+-- → the tasks of a cycle that begins with `path`, if its last task closes it | nil
 local function close(self, path, late)
   local task = path[#path]
   for _, name in ipairs(self.keys) do
@@ -61,7 +61,7 @@ local function cycle_of(self, task, late)
   return close(self, { task, [task] = true }, late)
 end
 
--- A task that may wait within its client for a kept lock does not check.
+-- A task that may wait within its client for a kept lock does not check for deadlocks.
 local function checks(task)
   local within = task.plan.keep and #task.process.tasks > 1
   return task.plan.deadlock_check and task.process.plan.introduced and not within
@@ -108,7 +108,7 @@ local function check_soon(self, task, cycle)
   end
 end
 
--- Its wait for the key has ended; code: with that failure.
+-- The task's wait for the key has ended; code: how it failed
 function Cycles:ends(task, key, code)
   local cycle = task.cycle
   if code == "deadlock" and task.plan.deadlock_check then

@@ -6,11 +6,11 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local CALM, OTHERS = 25, 8 -- so many of 100 plans where nothing else goes wrong, and of the others
-local FAST = 8000 -- us: the latency of a network where a call has the time for two tries
+local CALM, OTHERS = 25, 8 -- % of plans where nothing else goes wrong, and of the others
+local FAST = 8000 -- µs: with such a latency a call has time for two tries
 local LEAST_TIMEOUT = 1
 local MOMENTS = { "acquire", "take", "waits", "grant", "release" }
-local CLOCKS = 0.98 -- by which a wait may end too early, by the clock of its process
+local CLOCKS = 0.98 -- how early a wait may end, by its process's clock
 
 local dead_links = {}
 
@@ -18,14 +18,14 @@ local function processes_of(plan)
   local list, calm = {}, not plan.gather
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then list[#list + 1] = part end
-    if part.what == "task" and part.alone then return nil end -- its own hold keeps it out then
+    if part.what == "task" and part.alone then return nil end -- its own hold would keep it out
     if part.what == "fault" or part.late then calm = false end
   end
   return list, calm
 end
 
--- Once for each process: a call has the time for two tries, not for three. Of several servers most
--- forget it at that moment.
+-- One fault for each process: a call has time for two tries, not for three. With several servers
+-- most are forgotten at that moment.
 local function add_one(prng, plan, process)
   local fault = {
     what = "fault", name = "forget", process = process.index, key = plan.keys[1].name, lag = 0,
@@ -45,7 +45,7 @@ local function add_one(prng, plan, process)
   end
 end
 
--- Its numbers are its own.
+-- It has its own random numbers.
 function dead_links.add(plan)
   local prng = Prng.new((plan.seed * 89 + 107) % 2147483647)
   local processes, calm = processes_of(plan)
@@ -57,7 +57,7 @@ function dead_links.add(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+-- Whether nothing else goes wrong in the plan, even after other faults were added.
 function dead_links.are_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "forget" then return false end
@@ -65,12 +65,13 @@ function dead_links.are_alone(plan)
   return plan.only_dead_links
 end
 
--- Half of a short lease is no time for two tries: the record is written in the background then.
+-- Half of a short lease is too little time for two tries: then the record is written in the
+-- background.
 local function is_hurried(plan, verb)
   return verb == "complete" and plan.lease < 2 * LEAST_TIMEOUT
 end
 
--- A call has ended. What must not be sent twice fails with its connection.
+-- A call has ended. A call that must not be sent twice fails with its connection.
 function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local world, plan = task.world, task.plan
   local fails = code == "unreachable" or code == "no_quorum"

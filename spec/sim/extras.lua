@@ -1,15 +1,15 @@
--- What a plan gets on top of what its seed has always stood for: servers that refuse, clients that
--- wait for their owners' word, several locks in one step, fingerprints. Its numbers are its own, so
--- without it a seed's plan is the same as ever.
+-- What a plan gets in addition to what its seed has always stood for: servers that refuse commands,
+-- clients whose holds need approval, several locks acquired atomically, fingerprints. It has its
+-- own random numbers, so the rest of a seed's plan never changes.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
 local refusals = require "spec.sim.refusals"
 
 local MOST_KEYS = 3
-local OUTSTAY = 8 -- one seed in so many, where several are taken
+local OUTSTAY = 8 -- one in this many seeds with several locks
 local NAMES = { "a", "b", "c" }
-local FORGING = 15 -- in so many of 100 schedules with faults grants are forged
+local FORGING = 15 -- % of schedules with faults in which grants are forged
 local PRINTS = { "", "A", "A", "B" }
 
 local function each(plan, what, run)
@@ -55,7 +55,7 @@ local function take_several(prng, plan)
   end)
 end
 
--- Several locks for longer than their lease, by replies that come late.
+-- Several locks are held for longer than their lease, as replies are late.
 local function outstay(prng, plan)
   each(plan, "task", function(task)
     if not task.several then return end
@@ -71,7 +71,7 @@ local function outstay(prng, plan)
   end
 end
 
--- Their handles are collected while the release of all is under way.
+-- The handles of several locks are collected while release_all is under way.
 local function forsake(prng, plan)
   each(plan, "task", function(task)
     if not task.together or task.finish ~= "release" then return end
@@ -79,7 +79,8 @@ local function forsake(prng, plan)
   end)
 end
 
--- Entered by two handles for each key, of which one is collected while a command is under way.
+-- Several locks are entered by two handles each; one of these is collected while a command is under
+-- way.
 local function enter_twice(prng, plan)
   each(plan, "task", function(task)
     if not task.together or task.finish ~= "release" then return end

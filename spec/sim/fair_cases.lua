@@ -1,4 +1,4 @@
--- The programs of a fair lock called alone; as cases.lua.
+-- The programs of a fair lock, called alone: see cases.lua.
 
 local LEASE, GRANT, TTL = 30000, 500, 600000
 local T0 = 1700000000000000
@@ -185,7 +185,7 @@ case("…but not before now, where the one before it has timed out", function(c)
   c.same(OURS_MS + 7000, timeout(c, JAVA2))
 end)
 
--- `count` waiters of ours, each other's timeout later.
+-- Lists `count` waiters of ours, each with a later timeout.
 local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end
@@ -230,7 +230,7 @@ case("a timeout covers three rechecks of a waiter behind many, which asks less o
   c.same(250, waits(c, OWNER, { grant = 4000 })[3])
   c.same(30000, timeout(c, OWNER))
   c.same(250, waits(c, OWNER, { grant = 20000 })[3])
-  c.same(90000, timeout(c, OWNER)) -- 30 s between two rechecks at most
+  c.same(90000, timeout(c, OWNER)) -- rechecks at most 30 s apart
 end)
 
 case("…and what a last waiter of Redisson's subtracts", function(c)

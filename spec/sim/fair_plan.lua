@@ -1,5 +1,5 @@
--- Schedules of a fair lock: tasks of ours, and threads of Java in the same list, some of which die
--- in it.
+-- Schedules of a fair lock: tasks of ours and threads of Java in the same list, where some of them
+-- die.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
@@ -20,7 +20,7 @@ local function shape(prng, task)
   task.rounds, task.start = prng:range(1, 4), prng:range(0, prng:pick { 3000, 50000, S })
 end
 
--- dies: where; "deaf": in the list, before it has subscribed
+-- dies: when; "deaf": in the list, before it has subscribed
 local function java_of(prng, plan, slot)
   local calm = plan.calm and not plan.deaths
   return {
@@ -32,7 +32,7 @@ local function java_of(prng, plan, slot)
   }
 end
 
--- A holder that takes its time: the timeouts of those that wait are put to the test.
+-- A long hold, which tests the timeouts of the waiters.
 local function long_hold(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then

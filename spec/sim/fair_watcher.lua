@@ -1,12 +1,11 @@
--- What must be true in every schedule of a fair lock: watcher.lua's part there, and Redisson's
--- list.
+-- The rules of every schedule of a fair lock: watcher.lua's, for Redisson's list.
 
 local Watcher = require "spec.sim.watcher"
 local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local UNHEARD_US = 3000000 -- that a waiter of Java's that is gone holds the list up
+local UNHEARD_US = 3000000 -- how long a dead waiter of Java's may block the list
 local LEAST_TIMEOUT_MS, LOOKS, MOST_LOOK_MS, CROWD = 5000, 3, 30000, 100
 local JAVA_WAIT_MS = 300000
 
@@ -19,7 +18,7 @@ function Fair.new(world, servers, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "java_fair" then self.java_wait_ms = max(self.java_wait_ms, part.wait * 1000) end
     if part.dies then self.foreign, self.recheck_us = true, self.recheck_us + UNHEARD_US end
-    -- It goes without a word to those behind it, also when it has just been told of a release.
+    -- It leaves without notifying the waiters after it, even if it was just notified of a release.
     if part.patience then self.foreign = true end
   end
   return self
@@ -51,7 +50,7 @@ local function is_subscribed(self, owner)
   return self.server.redis.channels[wire.channel_of(wire.client_of_owner(owner))] ~= nil
 end
 
--- The list as it is: { owner =, till =, subscribed = }, …
+-- → the current list: { owner =, till =, subscribed = }, …
 local function snapshot(self, key)
   local list = {}
   for i, owner in ipairs(waiters_of(self, key)) do
@@ -61,7 +60,7 @@ local function snapshot(self, key)
   return list
 end
 
--- Its timeout has passed, or its client is gone.
+-- Whether the waiter's timeout has passed, or its client is gone.
 local function is_dead(self, waiter)
   local past = not waiter.till or waiter.till <= self.server.redis:now_ms()
   return past or not waiter.subscribed
@@ -82,7 +81,7 @@ local function is_in(list, owner)
   return false
 end
 
--- Somebody has got it: is it the first of those that live?
+-- The lock was acquired: checks that the new holder was the first living waiter.
 local function check_first(self, key)
   if not key.passed then return end
   for _, waiter in ipairs(key.was) do
@@ -94,7 +93,7 @@ local function check_first(self, key)
   end
 end
 
--- Nobody leaves the list but by himself, or dead; in a calm schedule none of ours dies.
+-- A living waiter leaves the list only by itself; in a calm schedule none of ours dies.
 local function check_gone(self, key, args, actor)
   local list = waiters_of(self, key)
   for _, waiter in ipairs(key.was) do
@@ -109,8 +108,8 @@ local function check_gone(self, key, args, actor)
   end
 end
 
--- Those that stay keep their order, and those that come stand behind them. A thread of Java whose
--- timeout has passed takes itself out and comes again.
+-- Waiters that remain keep their order, and new ones come after them. A thread of Java whose
+-- timeout has passed removes itself and joins again.
 local function check_kept(self, key, actor)
   local list, at = waiters_of(self, key), 0
   for _, waiter in ipairs(key.was) do
@@ -128,7 +127,7 @@ local function check_kept(self, key, actor)
   end
 end
 
--- Who stands in the list has a timeout, once, and nobody else has.
+-- Each waiter in the list has exactly one timeout, and there are no other timeouts.
 local function check_in_step(self, key)
   local list, zset = waiters_of(self, key), value_at(self, key.timeouts, "zset")
   local seen, count = {}, zset and zset.count or 0
@@ -144,8 +143,8 @@ local function check_in_step(self, key)
   end
 end
 
--- A program of ours that finds the lock free, or frees it, leaves nobody dead at the head. Nothing
--- is taken from a free lock by force.
+-- A program of ours that finds the lock free, or frees it, leaves no dead waiter at the head. A
+-- force of a free lock removes no waiter.
 local function check_head(self, key, name, reply)
   if not name:find("^fair_") or name == "fair_info" or key.holder then return end
   local status = type(reply) == "table" and reply[1] or reply
@@ -158,12 +157,13 @@ local function check_head(self, key, name, reply)
   end
 end
 
--- Of the owner's client.
+-- → the grant lease of the owner's client, in ms
 local function grant_ms_of(self, owner)
   return self.uuids[wire.client_of_owner(owner)].plan.grant_lease * 1000
 end
 
--- What a waiter of ours holds up when it dies: three looks, and what waiters of Java take off.
+-- → how long a waiter of ours may block the list when it dies: three rechecks, and what waiters of
+-- Java subtract
 local function most_timeout(self, key, owner)
   local ahead, theirs, last = 0, 0, nil
   for _, other in ipairs(waiters_of(self, key)) do
@@ -190,7 +190,7 @@ local function check_timeout(self, key, owner)
   end
 end
 
--- The timeouts of Java's waiters behind one of ours rest on its own, and fall with it.
+-- The timeouts of Java's waiters after one of ours build on its timeout, and fall with it.
 local function check_behind(self, key, owner)
   local till, theirs, behind = timeout_of(self, key, owner), 0, false
   for _, other in ipairs(self.calm and waiters_of(self, key) or {}) do
@@ -226,7 +226,7 @@ function Fair:after(name, client, args, reply)
   check_behind(self, self.keys[args[4]], wire.owner_in(args))
 end
 
--- What a thread of Java does; owner: its name.
+-- Runs what a thread of Java does; owner: the thread's name
 function Fair:around(run, owner)
   self.actor = owner
   Watcher.around(self, run)

@@ -1,4 +1,4 @@
--- What the program of a fence does, called alone: see cases.lua.
+-- What the program of a fence does when it is called alone: see cases.lua.
 
 local FENCE, DATA, LOCK, TTL = "holdfast_fence:{stock}", "{stock}:count", "order:42", 60000
 local A, B = "uuid-of-a", "uuid-of-b"

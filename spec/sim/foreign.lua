@@ -1,5 +1,5 @@
--- A client that knows no queue: Redisson on a reentrant lock, a plain SET NX PX on a mutex. What it
--- does follows from the keys and channels that docs/how-to/redis.md describes; it never loses its
+-- A client that does not use the queue: Redisson on a reentrant lock, a plain SET NX PX on a mutex.
+-- What it does follows from the keys and channels in docs/how-to/redis.md; it never loses its
 -- connection.
 
 local Prng = require "spec.sim.prng"
@@ -80,7 +80,7 @@ function Foreign:receive(bytes)
   end
 end
 
--- One attempt of the wait number `turn`; a later one makes it void.
+-- One attempt of the wait number `turn`; void once a later wait has begun.
 function Foreign:try(turn)
   if self.gone or turn ~= self.turn then return end
   self.turn, self.waits = self.turn + 1, false

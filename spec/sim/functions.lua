@@ -1,6 +1,6 @@
--- Which function a place of a C or Lua file is in, by the layout that the formatters check: a C
--- function begins at the margin and ends with "}" there, one of Lua ends with "end" as far to the
--- right as it began.
+-- Finds the function at a place of a C or Lua file, by the layout that the formatters enforce: a C
+-- function begins at the margin and ends with "}" there; a Lua function ends with an "end" indented
+-- like its beginning.
 
 local functions = {}
 
@@ -8,7 +8,7 @@ local function lines_of(text)
   return (text:gsub("([^\n])$", "%1\n")):gmatch("([^\n]*)\n")
 end
 
--- → the name in a line that begins a function of C, and is no declaration | nil
+-- → the name of the C function that the line begins, if it is not a declaration | nil
 local function c_head(line)
   return not line:find(";%s*$") and line:match("^%a[^=;(]*%f[%w_]([%w_]+)%(") or nil
 end
@@ -41,12 +41,13 @@ local function names_in_lua(text)
   return names
 end
 
--- → by line, the name of the innermost function; "": none. path: ends with .lua, or it is C
+-- → for each line the name of the innermost function, or "". path: a Lua file ends with .lua,
+-- others are C
 function functions.names(path, text)
   return path:find("%.lua$") and names_in_lua(text) or names_in_c(text)
 end
 
--- → where the function begins and ends | nil. A name of "" stands for the whole text.
+-- → where the function begins and ends | nil. The name "" stands for the whole text.
 function functions.find(path, text, name)
   if name == "" then return 1, #text end
   local at, from, to = 1, nil, nil

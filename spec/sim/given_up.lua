@@ -1,9 +1,9 @@
--- What a living client has given up, in schedules of several servers: it must not stay on the
--- current master, or on the node that has the key, once the network and the servers are well.
+-- What a living client has given up in schedules of several servers must not remain on the current
+-- master, or on the node that has the key, once the network and the servers are well.
 --
 -- A hold is given up when its caller has released or dropped it, or when an acquire has failed; a
--- place in the queue when no acquire stands for it. What a failover brings back is excused: the
--- replica had not heard of its release.
+-- place in the queue when it has no acquire. What a failover brings back is excused: the replica
+-- did not know of its release.
 
 local Server = require "spec.sim.server"
 local rules = require "spec.sim.rules"
@@ -13,9 +13,9 @@ local max = math.max
 
 local PLACE = "a place in the queue"
 local CHECK_EVERY = 50000
-local PROMPT = 500000  -- while all is well
-local AGAIN = 1500000  -- behind trouble: what has failed is tried again after a second
-local QUIET = 1500000  -- without trouble until then, all is well
+local PROMPT = 500000  -- µs, while all is well
+local AGAIN = 1500000  -- after trouble: a failed command is retried after a second
+local QUIET = 1500000  -- all is well after this long without trouble
 
 local OF_ALL = { stall = true, fail_over = true, unlink = true, stranger = true, swap = true,
   upgrade = true, rotate = true }
@@ -34,7 +34,7 @@ end
 
 -- ---- trouble ----
 
--- Slots that move are looked at, moment by moment.
+-- Moving slots are checked separately, at each moment.
 function GivenUp:troubled(fault, process)
   local till = self.world.now + (fault.duration or 0)
   if fault.name == "move_slot" then return end
@@ -42,20 +42,20 @@ function GivenUp:troubled(fault, process)
   else self.till_of[process] = max(self.till_of[process] or 0, till) end
 end
 
--- Another server is the master from now on.
+-- Another server has become the master.
 function GivenUp:promoted()
   for owner in pairs(self.freed) do self.excused[owner] = true end
   self.has_failed_over = true
 end
 
--- A program has let go of what the owner had there.
+-- A program has released what the owner had on the server.
 function GivenUp:released(owner, server)
   local master = self.of.topology.master
   self.freed[owner] = true
   if master and server ~= master then self.excused[owner] = true end
 end
 
--- → until when there is, or was, trouble for the process and the key
+-- → until when there is or was trouble for the process and the key
 local function trouble_of(self, process, key)
   local now, topology = self.world.now, self.of.topology
   if topology.fails_over or topology.moving and topology:is_moving(key.name) then return now end
@@ -78,7 +78,7 @@ local function is_about(task, key)
   return not task.over and not task.dead and task.plan.key == key.name
 end
 
--- → the names of the holds that callers believe in, or may release; how many acquires are under way
+-- → the names of the holds that callers believe in or may release; how many acquires are under way
 local function wanted_in(process, key)
   local names, acquires = {}, 0
   for _, task in ipairs(process.tasks) do
@@ -93,7 +93,8 @@ local function wanted_in(process, key)
   return names, acquires
 end
 
--- → what of the process is there and is not wanted, more than acquires may have got: the oldest
+-- → the oldest hold or place of the process that is on the server but not wanted, beyond what
+-- acquires under way may have got
 local function left_of(self, process, key)
   local at, list, since = at_master(self), {}, self.looks[process][key.name].since
   local wanted, acquires = wanted_in(process, key)

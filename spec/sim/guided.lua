@@ -1,14 +1,14 @@
--- Schedules that follow what was reached: those that reached something new are kept, and half of
--- the later ones are changed copies of them. What a seed stands for then depends on the seeds
--- before it in the same run, and on nothing else.
+-- Schedules guided by coverage: those that reached something new are kept, and half of the later
+-- ones are changed copies of them. A seed's schedule then depends on the seeds before it in the
+-- same run, and on nothing else.
 
 local Prng = require "spec.sim.prng"
 local aim = require "spec.sim.aim"
 local plans = require "spec.sim.plan"
 
 local S = 1000000
-local MOST = 400    -- that are kept, the newest ones
-local CHANGED = 50 -- of 100
+local MOST = 400    -- kept schedules, the newest ones
+local CHANGED = 50 -- %
 
 local Guided = {}
 Guided.__index = Guided
@@ -24,7 +24,7 @@ local function copy_of(value)
   return copy
 end
 
--- → the parts of a plan that are that
+-- → the parts of a plan that are of this kind
 local function parts_of(plan, what)
   local list = {}
   for _, part in ipairs(plan.parts) do
@@ -57,7 +57,7 @@ function changes.target(prng, plan)
   if #faults > 0 then prng:pick(faults).process = prng:range(1, plan.process_count) end
 end
 
--- Those that may make another schedule of one server, but break what one of a quorum relies on.
+-- Functions that change a schedule of one server, but would break what one of a quorum relies on.
 local of_one = {}
 
 function of_one.burst(prng, plan)
@@ -89,7 +89,7 @@ local function change(prng, plan)
   changes[prng:pick(OF_ANY)](prng, plan)
 end
 
--- A changed schedule may keep the second waiter out for longer.
+-- Drops the time limits, as a changed schedule may keep the second waiter out for longer.
 local function forget_bounds(plan)
   for _, part in ipairs(plan.parts) do part.in_by, part.behind_first = nil, nil end
 end
@@ -104,7 +104,7 @@ function Guided:plan(seed)
   return plan
 end
 
--- The plan has been run, and has reached so many new places.
+-- Notes that the plan has run and has reached `new` new places.
 function Guided:look_at(plan, new)
   if new == 0 then return end
   self.count = self.count + 1

@@ -1,4 +1,4 @@
--- Events by (time, number): those of equal times keep the order in which they were put in.
+-- Events sorted by (time, number): those with equal times keep the order in which they were put in.
 
 local Heap = {}
 Heap.__index = Heap
@@ -11,7 +11,7 @@ local function is_before(a, b)
   return a.time < b.time or a.time == b.time and a.number < b.number
 end
 
--- event: a table; its fields time and number are the heap's.
+-- event: a table, whose fields `time` and `number` the heap sets
 function Heap:put(time, event)
   self.number = self.number + 1
   event.time, event.number = time, self.number

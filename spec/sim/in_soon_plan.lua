@@ -1,16 +1,18 @@
--- Schedules in which somebody has to be in soon: the second waiter, where the first one of ours
--- dies or is stopped for long while threads of Java, or clients that poll, contend for the lock; a
--- writer that comes when a reader has died and another one with a longer lease has come and gone;
--- and a thread of Java that waits for a hold whose lease becomes shorter than it was told.
+-- Schedules in which a caller must acquire the lock soon: the second waiter, while the first one of
+-- ours dies or is stopped for long and threads of Java, or clients that poll, contend for the lock;
+-- a writer that comes after a reader has died and another reader with a longer lease has come and
+-- gone; and a thread of Java that waits for a hold whose lease becomes shorter than the thread was
+-- told.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local EVERY, AT = 53, 17 -- one seed in so many, those that leave this over
-local EVERY_SHORTENED, SHORTENED_AT = 197, 167 -- the same, of leases that become shorter
+local EVERY, AT = 53, 17 -- one in this many seeds, with this remainder
+local EVERY_SHORTENED, SHORTENED_AT = 197, 167 -- the same for leases that become shorter
 local GRANT_LEASE, READ_LEASE = 0.5, 1
--- From the end of the first one to the turn of the second one: a first waiter's time, a grant to
--- the dead one, and some races against the others. Those that poll are looked for now and then.
+-- From the end of the first waiter to the turn of the second: the first one's timeout, a grant to
+-- the dead one, and some races against the others. Clients that poll are looked for only now and
+-- then.
 local BOUND, BOUND_OF_POLLERS = 2 * S, 4 * S
 local NAP, CONTENDERS, ROUNDS = 30000, 3, 40
 local LONG_LEASE, SHORT_LEASE = 10, 1
@@ -34,7 +36,7 @@ local function plan_of(prng, seed, kind)
   }
 end
 
--- A task of a process of its own.
+-- Adds a task in a process of its own.
 local function add_task(plan, make, prng, kind, more)
   local index = #plan.parts / 2 + 1
   local process = make.process(prng, plan)

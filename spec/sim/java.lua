@@ -1,7 +1,7 @@
--- What threads of Java that lock by Redisson have in common: a connection for calls and one for
--- messages, which they never lose, and their deaths. A subclass has `message`, a pattern of what
--- ends its waits; attempt(), which asks once; take(), which notes what it got; goes_on(), what it
--- does then; and claims(), a list of what it believes it has.
+-- What threads of Java that use Redisson have in common: a connection for calls and one for
+-- messages, which they never lose, and their deaths. A subclass has `message`, the pattern of
+-- messages that end its waits; attempt(), which tries once; take(), which notes what it got;
+-- goes_on(), what it does then; and claims(), a list of what it believes to hold.
 
 local Prng = require "spec.sim.prng"
 local resp = require "holdfast.testing.redis.resp"
@@ -20,7 +20,7 @@ function java.subclass()
   return class
 end
 
--- plan: see the plans; slot: 9 to 12; channel: where it listens while it waits
+-- plan: see the plans; slot: 9 to 12; channel: what it subscribes to while it waits
 function java.new(class, world, server, watcher, plan, slot, seed, channel)
   local self = setmetatable({
     world = world, server = server, watcher = watcher, plan = plan, slot = slot,
@@ -40,12 +40,13 @@ function java:later(run, duration, argument)
   self.world:at(self.world.now + duration, run, self, argument)
 end
 
--- By its own clock, which goes as the server's does.
+-- The time of its own clock, which runs like the server's.
 function java:now_ms()
   return math.floor(self.server.redis.clock() / 1000)
 end
 
--- Sends a script with the keys, and the values that make() returns then; `done` gets its reply.
+-- Sends a script with the keys and the values that make() returns at that time; `done` gets its
+-- reply.
 function java:call(done, script, keys, make)
   self:later(function()
     if self.gone then return end
@@ -67,8 +68,7 @@ function java:try(turn)
   self:attempt()
 end
 
--- It believes from now on in what it asked for.
--- → the claim
+-- From now on it believes to hold what it asked for. → the claim
 function java:believe(claim)
   local plan = self.plan
   claim.key, claim.who, claim.slot = plan.key, "java " .. self.slot, self.slot
@@ -107,15 +107,16 @@ function java:listen(on)
   self.listens = on and reply:sub(1, 1) ~= "-"
 end
 
--- What is heard while it does not wait ends its next wait at once: Redisson counts messages.
+-- A message that arrives while it does not wait ends its next wait at once: Redisson counts
+-- messages.
 function java:receive(bytes)
   if not bytes:find(self.message) then return end
   if self.waits then self:later(self.try, self.prng:range(200, 3000), self.turn)
   else self.notified = true end
 end
 
--- → whether it has something to do before it sleeps, and does it: to try again after an error, to
--- listen, to die, to heed what it has heard
+-- → whether it had something to do before it can sleep: to retry after an error, to subscribe, to
+-- die, to handle a message
 function java:is_busy(reply)
   if type(reply) == "table" then -- an error
     self:later(self.try, self.prng:range(1000, java.RETRY), self.turn)
@@ -132,7 +133,7 @@ function java:is_busy(reply)
   return true
 end
 
--- What it has heard before comes first.
+-- Handles messages that have arrived first.
 function java:heeds()
   if not self.notified then return false end
   self.notified = false
@@ -144,7 +145,7 @@ function java:wakes()
   self.watcher:sleeps(self.plan.key, self.slot, nil)
 end
 
--- It has got nothing by this reply. → whether it sleeps now, until it hears of so many permits, or
+-- The reply gave it nothing. → whether it now sleeps until it is notified of that many permits, or
 -- of its half of a lock
 function java:sleeps(reply, wanted)
   if self:is_busy(reply) or self:heeds() then return false end

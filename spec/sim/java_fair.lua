@@ -1,10 +1,10 @@
--- A thread of Java that locks by Redisson's RFairLock.
+-- A thread of Java that uses Redisson's RFairLock.
 
 local java = require "spec.sim.java"
 local scripts = require "spec.support.fair_scripts"
 local wire = require "spec.sim.wire"
 
-local LEAST_SLEEP, MOST_SLEEP = 100000, 60000000 -- Redisson does not sleep at all where it spins
+local LEAST_SLEEP, MOST_SLEEP = 100000, 60000000 -- Redisson does not sleep at all while it spins
 
 local Java = java.subclass()
 Java.message = "\r\n0\r\n"

@@ -14,7 +14,7 @@ function Java.new(world, server, watcher, plan, slot, seed)
   return java.new(Java, world, server, watcher, plan, slot, seed, wire.permits_channel_of(plan.key))
 end
 
--- Sends a script with the time, how many permits, and the values that make() returns.
+-- Sends a script with the time, the number of permits, and the values that make() returns.
 function Java:send(done, script, make)
   self:call(done, script, { self.plan.key, wire.leases_of(self.plan.key), self.channel }, function()
     return { self:now_ms(), self.plan.permits, unpack(make()) }

@@ -1,4 +1,4 @@
--- A thread of Java that reads or writes by Redisson's RReadWriteLock.
+-- A thread of Java that reads or writes with Redisson's RReadWriteLock.
 
 local java = require "spec.sim.java"
 local scripts = require "spec.support.read_write_scripts"

@@ -1,12 +1,12 @@
--- A thread of Java that takes permits of Redisson's RSemaphore, and gives them back; the permits of
--- one that dies are lost.
+-- A thread of Java that takes permits of Redisson's RSemaphore and gives them back; those of a
+-- thread that dies are lost.
 
 local java = require "spec.sim.java"
 local scripts = require "spec.support.count_scripts".semaphore
 local wire = require "spec.sim.wire"
 
 local Java = java.subclass()
--- So many of its waiters Redisson wakes.
+-- Redisson wakes as many of its waiters as the message says.
 Java.message = "message\r\n%$%d+\r\n[^\r]+\r\n%$%d+\r\n0*[1-9]"
 
 -- plan: see system_plan.lua

@@ -1,4 +1,4 @@
--- What the programs of a latch do, called alone: see cases.lua.
+-- What the programs of a latch do when they are called alone: see cases.lua.
 
 local KEPT = 60000
 local KEY, CHANNEL = "k", "redisson_countdownlatch__channel__{k}"

@@ -12,7 +12,7 @@ local wire = require "spec.sim.wire"
 
 local huge, max = math.huge, math.max
 
-local CLOCKS = 0.99 -- by which a process may be late with its end
+local CLOCKS = 0.99 -- how late a process may be with its end
 local CALM_GAP = 400000
 
 local Watcher = {}
@@ -40,7 +40,7 @@ end
 -- The server that has the latch.
 function Watcher:home() return self.server end
 
--- Whether the server has forgotten nothing that was done since then: system_counts.lua.
+-- Whether the server has kept all that was done since then: system_counts.lua.
 function Watcher.is_certain() return true end
 
 local function count_of(self, server)
@@ -48,7 +48,7 @@ local function count_of(self, server)
   return entry and max(0, tonumber(entry.value)) or 0
 end
 
--- Takes note of when it is open.
+-- Notes when the latch is open.
 local function note_span(self, said)
   local last = self.open_spans[#self.open_spans]
   local open, was_open = count_of(self) == 0, last.to == huge
@@ -59,12 +59,12 @@ local function note_span(self, said)
   end
 end
 
--- A thread of Java sleeps from now on, until so many permits are free; nil: it is awake.
+-- A thread of Java sleeps from now on until that many permits are free; nil: it is awake.
 function Watcher:sleeps(_, slot, permits)
   self.asleep[slot] = permits and { since = self.world.now, permits = permits }
 end
 
--- → since when one that waits has nothing to wait for, and whether that was said | nil
+-- → since when a waiter need not wait any more, and whether a message said so | nil
 function Watcher:ready_since()
   local last = self.open_spans[#self.open_spans]
   if last.to == huge then return last.from, last.said end
@@ -108,7 +108,7 @@ function Watcher:after(name, client, args, _, server)
   end
 end
 
--- What others do; without an owner, nobody is told of it.
+-- Runs what others do; without an owner, no message is sent.
 function Watcher:around(run, owner)
   run()
   note_span(self, owner ~= nil)
@@ -166,7 +166,7 @@ function Watcher:called(task, verb, result, code, asked_at, number)
   end
 end
 
--- Nobody holds a latch.
+-- A latch has no holders.
 function Watcher.claim() end
 function Watcher.may_lose() end
 

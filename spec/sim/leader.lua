@@ -1,7 +1,7 @@
--- A task that leads: holdfast.lead as it is, above the locks of a simulated client.
+-- A task that leads: the real holdfast.lead on the locks of a simulated client.
 --
--- What it asks of the driver runs in the task's coroutine and in the schedule's time. All processes
--- of a schedule are in one Lua state here: each one is told of its own losses only.
+-- Its calls of the driver run in the task's coroutine and in the schedule's time. All processes of
+-- a schedule share one Lua state here, but each one is notified only of its own losses.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -52,7 +52,7 @@ end
 
 -- ---- a term ----
 
--- Takes note of what the term says now; in the task's coroutine.
+-- Notes what the term says now; call it in the task's coroutine.
 function leader.check(task)
   local mine = task.term
   active = task.process.client
@@ -81,7 +81,8 @@ local function serve(task, term, number)
   leader.check(task)
 end
 
--- Runs wait(...), which raises when the schedule ends; what comes after that in the task does, too.
+-- Passes on the results of wait(...). Its error ends the schedule, and whatever the task does after
+-- it raises the same error.
 local function unless_stopped(task, ran, ...)
   if not ran then task.stopped = ... end
   if task.stopped then error(task.stopped, 0) end
@@ -93,7 +94,7 @@ local function wait(task, run, ...)
   return unless_stopped(task, pcall(run, task, ...))
 end
 
--- An acquire has succeeded: the task goes on later, as its plan says.
+-- An acquire has succeeded: the task continues later, as its plan says.
 local function go_on_late(task)
   local delays = task.plan.delays
   if not delays then return end

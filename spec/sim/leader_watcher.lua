@@ -23,7 +23,7 @@ function Terms:begins(mine)
   self.highest = math.max(self.highest, token or 0)
 end
 
--- It has been lost, and says so.
+-- The term was lost, and says so.
 function Terms:told(task, term, reason)
   self.world:note("%s is told: %s", task.name, reason)
   self.reasons[term] = reason
@@ -47,7 +47,7 @@ function Terms:ends(mine, result, code)
   end
 end
 
--- Whether the term goes on, and until when at least; 0: it is over.
+-- Notes whether the term continues, and until when at least; 0: it is over.
 function Terms:leads(mine, leads, till)
   local now = self.world.now
   mine.till = till
@@ -80,7 +80,7 @@ end
 
 local leader_watcher = {}
 
--- → the watcher of leaders with the rules of Locks for their locks
+-- → a watcher of leaders, with the rules of Locks for their locks
 function leader_watcher.onto(Locks)
   local Watcher = setmetatable({}, { __index = Locks })
   Watcher.__index = Watcher

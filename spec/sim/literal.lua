@@ -1,4 +1,4 @@
--- A plan as the text of a Lua table: what a seed stands for may change, this does not (see
+-- Writes a plan as a Lua table: what a seed stands for may change, a written plan does not (see
 -- schedules.lua).
 
 local function quoted(value)
@@ -30,7 +30,7 @@ local function literal(value, indent)
   return "{\n" .. inner .. table.concat(out, ",\n" .. inner) .. ",\n" .. indent .. "}"
 end
 
--- What the generator alone needs of a plan.
+-- Fields of a plan that only its generator needs.
 local GENERATOR = { "habits", "faults", "patterns", "task_count", "process_count" }
 
 return function(plan)

@@ -1,9 +1,9 @@
--- max_hold: in some schedules callers bound how long their holds are renewed, and what is true of
--- these holds. The plan's numbers are its own, so the rest of a seed's plan is the same as ever.
+-- max_hold: in some schedules callers limit how long their holds are renewed. This file adds it and
+-- checks such holds. It has its own random numbers, so the rest of a seed's plan is unchanged.
 
 local Prng = require "spec.sim.prng"
 
-local BOUNDED = 12 -- in so many of 100 plans
+local BOUNDED = 12 -- % of plans
 local BOUNDS = { 0.1, 0.3, 1, 3 } -- seconds
 local S = 1000000
 local KINDS = { lock = true, mutex = true, read = true, write = true, fair = true, permit = true }
@@ -18,7 +18,7 @@ local function may_bound(part)
     and not part.breaks and part.finish ~= "vanish"
 end
 
--- Most of them hold for about as long as they may, and some enter the lock again meanwhile.
+-- Most tasks hold for about as long as they may, and some enter the lock again meanwhile.
 local function bound(prng, part)
   local seconds = prng:pick(BOUNDS)
   part.max_hold, part.renewed = seconds, true
@@ -39,13 +39,13 @@ function max_hold.add(plan)
   end
 end
 
--- How far a lease is cut for clocks that run at different speeds: csrc/core/base/lease.h.
+-- How much a lease is shortened for clocks that run at different speeds: csrc/core/base/lease.h.
 local function drift(seconds)
   return math.min(seconds / 100 + 0.002, seconds / 4)
 end
 
--- The task has acquired this just now through the handle. By its own clock, which is all that it
--- has, that is over by a max_hold from its return on, and not before one from when it asked;
+-- The task has just acquired the lock through the handle. By the task's own clock the hold is over
+-- at the latest one max_hold after the acquire returned, and at the earliest one after it was sent;
 -- asked_at is in the world's microseconds.
 function max_hold.begin(task, claim, handle, asked_at)
   local seconds = task.plan.max_hold
@@ -58,8 +58,8 @@ function max_hold.begin(task, claim, handle, asked_at)
   handle.not_before = claim.not_before
 end
 
--- Whether the handle's last hold may be over by its max_hold. A release that is sent before that
--- may come to the server behind it.
+-- Whether the handle's last hold may be over by its max_hold. A release that was sent before may
+-- still reach the server after that.
 function max_hold.may_end(task, handle)
   return handle.not_before ~= nil and task.process:clock() >= handle.not_before
 end

@@ -1,7 +1,7 @@
 -- Brings each kind of fault together with each state of an operation or a hold.
 --
--- Of each state that schedules reach one schedule is kept; the fault is put into it at the moment
--- at which a process comes into that state, a few times with other numbers if the two do not meet.
+-- One schedule is kept for each state that schedules reach. The fault is inserted at the moment at
+-- which a process enters that state, a few times with other numbers if the two do not meet.
 
 local Prng = require "spec.sim.prng"
 local simulator = require "spec.sim.simulator"
@@ -9,8 +9,8 @@ local simulator = require "spec.sim.simulator"
 local S = 1000000
 local TRIES = 3
 
--- What there is no sense in, or no promise for, in a state or a schedule: a list of { reason,
--- faults, whether it concerns this plan and state }
+-- Faults that make no sense, or for which nothing is promised, in a state or a schedule: a list of
+-- { reason, faults, whether it concerns this plan and state }
 local function set(text)
   local names = {}
   for name in text:gmatch("%S+") do names[name] = true end
@@ -49,7 +49,7 @@ local EXCEPTIONS = {
     function(plan) return plan.quorum and plan.restart_guard == 0 end },
 }
 
--- The reply that tells the loss is read, and the hold is free before anything else happens.
+-- The reply that reports the loss is read, and the hold is free before anything else happens.
 local MOMENTS = { ["hold lost granted busy"] = true }
 
 local meet = {}
@@ -87,8 +87,8 @@ function meet.keep(kept, states, plan)
 end
 
 -- kept: see meet.keep; coverage: see coverage.lua, turned on; broken: called with the name and the
--- plan of what breaks a rule, and what was found. → met, all, reasons: reason → how many, missed: a
--- list of { fault, state }
+-- plan of a schedule that breaks a rule, and with what was found. → met, all, reasons: reason → how
+-- many, missed: a list of { fault, state }
 function meet.all(kept, coverage, broken)
   local met, all, reasons, missed = 0, 0, {}, {}
   for _, each in ipairs(kept) do

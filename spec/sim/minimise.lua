@@ -1,5 +1,5 @@
--- Makes a failing schedule small: leaves out parts, and simplifies what is left, as long as it
--- breaks the same rule.
+-- Reduces a failing schedule: leaves out parts, and simplifies the rest, as long as it breaks the
+-- same rule.
 
 local simulator = require "spec.sim.simulator"
 
@@ -59,7 +59,7 @@ local function without_step(plan, index, which)
   return with(plan, index, "steps", steps)
 end
 
--- Leaves out what a caller with several handles does.
+-- Leaves out steps of a caller with several handles.
 local function shorten(plan, fails)
   for index in ipairs(plan.parts) do
     for which = #(plan.parts[index].steps or {}), 1, -1 do

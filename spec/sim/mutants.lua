@@ -1,6 +1,6 @@
 -- Mutants, and how soon the simulator finds each.
 --
--- Those of the programs are replacements in the texts that the server runs; those of the core are
+-- Mutants of the programs are replacements in the texts that the server runs; those of the core are
 -- replacements in its sources (core_mutants.lua), in the build that make sim-mutants makes.
 
 local core_mutants = require "spec.sim.core_mutants"
@@ -15,9 +15,9 @@ local READ_WRITE = { "rw_acquire", "rw_release", "rw_leave", "rw_force" }
 local HASH_ONLY = { "acquire", "begin", "release", "leave", "force", "complete" }
 
 -- { name, what it does, where, text, replacement, only in these programs }: the text is in these
--- files, each in one of the folders of csrc/programs, in the function after ":" if one is named, or
--- in a program if it is in parts of several files; a blank stands for any blanks.
--- A row whose text is not there is left out; make check reports it: tools/check_rows.lua.
+-- files, each in a folder of csrc/programs, in the function after ":" if one is named, or in a
+-- program if the text is in parts of several files; a blank stands for any white space. A row whose
+-- text is gone is left out; make check reports it: tools/check_rows.lua.
 local IN_PROGRAMS = {
   { "blind_count", "an acquire increments the count", "acquiring.lua:take",
     "set_holds(LOCK, OWNER, FROM + 1 + others, LEASE, PRINT)",
@@ -441,8 +441,8 @@ local function of_program(...)
   return { name = name, about = about, entry = { ... } }
 end
 
--- Found by a kept schedule of schedules.lua, or in a world of spec/explore/rare.lua: few seeds draw
--- what it takes.
+-- Found by a kept schedule of schedules.lua, or in a world of spec/explore/rare.lua, because few
+-- seeds draw what is needed.
 local IN_SCHEDULES = {
   {
     name = "ENTRY_ABANDONED",
@@ -503,9 +503,9 @@ local IN_SCHEDULES = {
     "rw.lua:trim_holds", "if gone > redis.call('PTTL', key) then set_lease(key, gone) end", ""),
 }
 
--- Found in the schedules of system_plan.lua, each by those of one kind.
--- { kind, name, what it does, and of those of the programs where, text, replacement, only in these
--- programs, lead = true: of lua/holdfast/lead.lua instead }
+-- Found in the schedules of system_plan.lua, each in those of one kind. { kind, name, what it does,
+-- and for mutants of programs where, text, replacement, only in these programs; lead = true: a
+-- mutant of lua/holdfast/lead.lua }
 local IN_SYSTEM = {
   { "crash", "CRASH_UNPROVED", "a process on this host counts as dead while it runs" },
   { "crash", "CRASH_STALE", "…or once the process of an earlier owner has ended" },
@@ -609,8 +609,8 @@ local IN_SYSTEM = {
     "if not core.may_pass(code, leading.accepted) then", "if true then", lead = true },
 }
 
--- Those that only the cases find, because what they need is in no schedule, or hardly ever. All are
--- of what acquire and release do in straight lines, or of the way in which they draw a token there.
+-- Found only by the cases, because no schedule, or hardly any, has what they need. All are in the
+-- inlined fast path of acquire and release, or in the way it draws a token.
 local IN_CASES = {
   { "head_again", "an acquire of the common case does not check whether the owner has lost its hold",
     "fresh.lua acquire.lua", "ARGV[3] == '0' and ARGV[7] == ''", "ARGV[7] == ''" },
@@ -723,7 +723,7 @@ local function read(path)
   return text
 end
 
--- → a pattern for this text, in which a blank stands for any blanks
+-- → a pattern for this text, in which a blank stands for any white space
 local function pattern_of(text)
   return (text:gsub("%p", "%%%0"):gsub("%s+", "%%s+"))
 end
@@ -780,7 +780,7 @@ local function problem_of_entry(entry)
   end
 end
 
--- By name: what is wrong with the rows of the mutants of the core that have no place.
+-- → by name, what is wrong with the rows of mutants of the core that have no place
 local function problems_of_core()
   local of_file, found = {}, {}
   for _, row in ipairs(core_mutants) do
@@ -842,16 +842,16 @@ end
 local function of_cases() return of_rows(IN_CASES) end
 local function of_refused_parts() return of_rows(IN_REFUSED_PARTS) end
 
--- All of them, in order: { name =, about =, entry = of a program | nil }
+-- → all of them, in order: { name =, about =, entry = of a program | nil }
 function mutants.list() return with_place(of_list()) end
 
--- Those of system_plan.lua: { kind =, name =, about =, entry = }
+-- → those of system_plan.lua: { kind =, name =, about =, entry = }
 function mutants.of_systems() return with_place(of_systems()) end
 
--- Those that no seed needs to find.
+-- → those that no seed needs to find
 function mutants.of_schedules() return with_place(IN_SCHEDULES) end
 
--- → those that documents list and the build has switches for, also without a place
+-- → those that documents list and the build has switches for, even if they have no place
 function mutants.named() return { of_list(), of_systems(), IN_SCHEDULES } end
 
 -- → what is wrong with each row that has no place
@@ -896,10 +896,11 @@ local function with_texts(list)
   return list
 end
 
--- Those that the cases find: { name =, about =, texts = the programs, with it }
+-- → those that the cases find: { name =, about =, texts = the programs, with the mutant }
 function mutants.of_cases() return with_texts(with_place(of_cases())) end
 
--- Those that refused_parts.lua finds: { name =, texts = the programs, with it, program = }
+-- → those that refused_parts.lua finds: { name =, texts = the programs, with the mutant, program =
+-- }
 function mutants.of_refused_parts() return with_texts(with_place(of_refused_parts())) end
 
 function mutants.find(name)

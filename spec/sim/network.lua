@@ -1,15 +1,15 @@
 -- Connections between processes and servers.
 --
--- Bytes of one connection arrive in order, each way, after random times; what goes over different
--- connections may overtake. A link's next connection is made only after the end of its last one has
--- gone out. A blocked direction holds bytes back until it heals; those of a connection that its
--- process has given up by then are gone, and the server learns of it late.
+-- Bytes of one connection arrive in order, each way, after random times; those of different
+-- connections may overtake each other. A link's next connection is made only after the end of its
+-- last one was sent. A blocked direction holds bytes back until it heals; those of a connection
+-- that its process has given up by then are gone, and the server learns of that late.
 --
--- A connection may be forgotten (Connection:forget): what goes that way is lost, and nobody is
--- told.
+-- A connection may be forgotten (Connection:forget): what goes that way is lost, and neither side
+-- is notified.
 --
--- A proxy (process.late, fault stall_up) delivers what it has taken: bytes of a connection that
--- has been given up arrive behind or between those of its successors.
+-- A proxy (process.late, fault stall_up) delivers what it has accepted: bytes of a connection that
+-- was given up arrive after or between those of its successors.
 
 local max = math.max
 
@@ -28,7 +28,7 @@ function Network:server_count()
   return #self.servers
 end
 
--- Until when nothing goes that way between the process and the server of the connection.
+-- → until when nothing gets from the process to the connection's server
 local function blocked_up(connection)
   return connection.process.up_blocked[connection.server.index] or 0
 end
@@ -37,8 +37,8 @@ local function blocked_down(connection)
   return connection.process.down_blocked[connection.server.index] or 0
 end
 
--- What is under way one way over a connection; whatever arrives first is the one sent first,
--- however it was delayed.
+-- Queues what goes one way over a connection: bytes arrive in the order in which they were sent,
+-- however they are delayed.
 local function send_behind(way, run, argument)
   way.last = way.last + 1
   way[way.last] = { run = run, argument = argument }
@@ -72,7 +72,7 @@ local function finish(connection)
   if connection.peer then connection.peer:close() end
 end
 
--- Until then a server may believe that the process, if that is gone, listens.
+-- Until then a server may believe that a process that is gone is still subscribed.
 local function received_until(process, at)
   process.received_until = max(process.received_until or 0, at)
 end
@@ -140,7 +140,7 @@ local function feed(connection, bytes)
   connection.process:fed(connection, bytes)
 end
 
--- Bytes of the server, sometimes in pieces.
+-- The server sends bytes, sometimes in pieces.
 function Connection:reply(bytes)
   local prng = self.process.prng
   while #bytes > 1 and prng:chance(self.process.cuts) do
@@ -192,7 +192,7 @@ local function data(connection, segment)
   connection:reply(bytes)
 end
 
--- host: "sim", where there is one server, else a letter and the number of its address
+-- host: "sim" with one server, else a letter and the number of its address
 function Network:connect(process, link, host)
   local address = tonumber(host:match("^%a(%d+)$")) or 1
   local connection = setmetatable({
@@ -210,7 +210,8 @@ function Connection:send(bytes)
   self:up(data, { bytes = bytes, sent_at = self.world.now })
 end
 
--- It has been given up: its successor comes behind its bytes, but where a proxy has them.
+-- The connection was given up: its successor's bytes come after its own, unless a proxy holds
+-- these.
 local function pass_turn(self)
   local process, now = self.process, self.world.now
   if process.late > 0 then
@@ -247,8 +248,8 @@ local function dropped(connection)
   down_arrives(connection)
 end
 
--- Something between the two ends it: bytes under way may be lost, and the server may notice much
--- later.
+-- Something between the two sides ends the connection: bytes under way may be lost, and the server
+-- may notice much later.
 function Connection:drop(delay)
   local process = self.process
   self.down_lost, self.up_lost = true, process.prng:chance(50)
@@ -259,7 +260,7 @@ function Connection:drop(delay)
   self.world:at(at, finish, self)
 end
 
--- What happens to a connection, by which an order of events knows it (spec/explore/order.lua).
+-- Events of a connection, exported to name them in an order of events (spec/explore/order.lua).
 Network.up_arrives, Network.down_arrives = up_arrives, down_arrives
 Network.finish, Network.dropped = finish, dropped
 

@@ -1,4 +1,4 @@
--- What the program of a schedule's record does, called alone: see cases.lua.
+-- What the program of a schedule's record does when it is called alone: see cases.lua.
 
 local RECORD, HALF, TTL = "holdfast_once:job", 30000, 120000
 local T0 = 1700000000000 -- ms of the server's clock

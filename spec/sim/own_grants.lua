@@ -1,9 +1,9 @@
--- Processes that do not agree on the lease of a grant, in some schedules. Its numbers are its own.
+-- In some schedules processes use different leases for grants. It has its own random numbers.
 
 local Prng = require "spec.sim.prng"
 
-local SOME = 30 -- so many of 100 plans
-local SLOW = 2000 -- microseconds: over a network that may be slower all have the plan's
+local SOME = 30 -- % of plans
+local SLOW = 2000 -- µs: over a network that may be slower, all have the plan's lease
 
 -- plan: of plan.lua; changed in place
 return function(plan, leases)

@@ -1,16 +1,16 @@
 -- Mutants in the text of a C file, each behind a switch.
 --
--- A patch is { name, file, function, text, replacement }. Its text is in the function once, or in
--- the file if the function is ""; blanks stand for any blanks. «…» marks what is replaced if that
--- is a part of the text. An expression is replaced by an expression, statements by statements; a
--- patch may replace nothing («») by statements, or put nothing ("") in their place. Several patches
--- of one name are one mutant.
+-- A patch is { name, file, function, text, replacement }. Its text occurs once in the function, or
+-- in the file if the function is ""; a blank stands for any white space. «…» marks what is replaced
+-- if that is only a part of the text. An expression is replaced by an expression, statements by
+-- statements; a patch may also insert statements («»), or remove them (""). Several patches with
+-- one name are one mutant.
 
 local functions = require "spec.sim.functions"
 
 local patches = {}
 
--- → a pattern that captures where the marked part begins and where the rest goes on
+-- → a pattern that captures where the marked part begins and where the text continues after it
 local function pattern_of(text)
   local before, part, behind = text:match("^(.-)«(.-)»(.*)$")
   if not before then before, part, behind = "", text:match("^%s*(.-)%s*$"), "" end
@@ -18,7 +18,7 @@ local function pattern_of(text)
   return literal(before) .. "()" .. literal(part) .. "()" .. literal(behind)
 end
 
--- → where the replaced part begins, and where the text goes on behind it | nil, what is wrong
+-- → where the replaced part begins, and where the text continues after it | nil, what is wrong
 local function place_of(text, patch)
   local name, path, own, row = patch[1], patch[2], patch[3], patch[4]
   local from, to = functions.find(path, text, own)
@@ -34,7 +34,7 @@ end
 
 local function is_statement(code) return code:find "[;}]%s*$" ~= nil end
 
--- The original and those that take its place, in C.
+-- → C code that chooses between the original and its replacements
 local function switched(original, list)
   local parts = {}
   local statements = is_statement(original) or is_statement(list[1][5])
@@ -44,7 +44,7 @@ local function switched(original, list)
   return statements and ("{ %s{ %s } }"):format(chain, original) or ("(%s(%s))"):format(chain, original)
 end
 
--- The places that are replaced, in order: { from, to = behind it, patch… }
+-- → the places that are replaced, in order: { from, to = the first byte after it, patch… }
 local function places_of(text, list)
   local places, by_from = {}, {}
   for _, patch in ipairs(list) do
@@ -66,7 +66,7 @@ local function places_of(text, list)
   return places
 end
 
--- → those of the list that have a place in the text, what is wrong with each of the others
+-- → those of the list that have a place in the text; what is wrong with each of the others
 function patches.placed(text, list)
   local placed, problems = {}, {}
   for _, patch in ipairs(list) do
@@ -76,8 +76,8 @@ function patches.placed(text, list)
   return placed, problems
 end
 
--- → the text with these patches in it. place_in: what stands in a place | nil: the original and its
--- mutants, by a switch
+-- → the text with these patches in it. place_in: what is put in a place | nil: the original and its
+-- mutants, behind a switch
 function patches.apply(text, list, place_in)
   local parts, at = {}, 1
   for _, place in ipairs(places_of(text, list)) do

@@ -1,4 +1,4 @@
--- What the programs of a semaphore do, called alone: see cases.lua.
+-- What the programs of a semaphore do when they are called alone: see cases.lua.
 
 local LEASE, GRANT, TTL = 30000, 500, 600000
 local T0 = 1700000000000000 -- the server's clock in µs
@@ -55,7 +55,7 @@ local function taken(c, owner, ms)
   end
 end
 
--- Free permits, taken ones, members of the queue.
+-- Checks the number of free permits, of taken ones, and of members of the queue.
 local function stands(c, free, count, waiters)
   c.same(free and tostring(free), c.cmd("GET", KEY), "free")
   c.same(count, c.cmd("ZCARD", LEASES), "taken")
@@ -502,8 +502,8 @@ case("Redisson is notified of one free permit, and not of none", function(c)
   c.same("1", listener.received()[1])
 end)
 
--- A release of one permit hands it over in straight lines if it may; what it leaves and sends is
--- the same where it may not.
+-- A release of one permit hands it over in the inlined fast path if it may; what it leaves and
+-- sends is the same otherwise.
 for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 800 } do
   local function hands_over(ttl)
     return function(c)
@@ -961,7 +961,7 @@ case("a release of nothing that hands out what Redisson gave back leaves it the 
   local listener = grants_of(c, B)
   java(c)
   c.cmd("SET", KEY, 1)
-  queued(c, 10 - NOW, "1f 0 0 1 0") -- what was left to it is over
+  queued(c, 10 - NOW, "1f 0 0 1 0") -- Redisson's turn is over
   queued(c, T0, member(B, 7))
   queued(c, T0 + 1, member(B, 8))
   c.same(-1, release(c, A .. ":1"))

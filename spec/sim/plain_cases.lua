@@ -1,4 +1,4 @@
--- What the programs of a plain semaphore do, called alone: see cases.lua.
+-- What the programs of a plain semaphore do when they are called alone: see cases.lua.
 
 local KEPT = 3600000
 local TURN = 10 -- ms
@@ -9,7 +9,7 @@ local cases = {}
 local function case(name, run) cases[#cases + 1] = { "plain semaphores: " .. name, run } end
 
 -- Calls that differ in their number are different calls; the same number again is a command that
--- was sent twice, or an acquire that is tried again.
+-- was sent twice, or an acquire that is retried.
 local function call(c, program, number, amount, ...)
   return c.run(program, { KEY, "holdfast_call:{k}:uuid:" .. number, CHANNEL }, KEPT, amount or 0,
     ...)
@@ -145,7 +145,7 @@ end)
 case("a release leaves one permit to Redisson's waiters for a while", function(c)
   local java = c.listen(CHANNEL)
   c.cmd("SET", KEY, "1")
-  c.same({ 1, 0 }, acquire(c, 1, 1)) -- it was free before: nobody's turn
+  c.same({ 1, 0 }, acquire(c, 1, 1)) -- it was free before, so there is no turn
   c.same(1, release(c, 2, 1))
   c.same({ "01" }, java.received())
   c.same({ 0, 0, TURN }, acquire(c, 3, 1))

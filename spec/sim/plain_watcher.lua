@@ -15,9 +15,9 @@ local Latch = require "spec.sim.latch_watcher"
 local refused = require "spec.sim.refused"
 local wire = require "spec.sim.wire"
 
-local CLOCKS = 0.99 -- by which a process may be late with its end
+local CLOCKS = 0.99 -- how late a process may be with its end
 local TURN_US = 11000 -- a waiter that comes during a turn sleeps for as long as a whole one
-local MOST_OVERTAKEN = 12 -- times that ours take what a thread of Java waits for
+local MOST_OVERTAKEN = 12 -- how often ours may take what a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
 Watcher.__index = Watcher
@@ -36,9 +36,9 @@ local function free_of(self, server)
   return entry and tonumber(entry.value) or 0
 end
 
-local MOST = 4 -- permits that a task asks for
+local MOST = 4 -- most permits that a task asks for
 
--- Since when so many are free; said: whether somebody was told of that.
+-- Notes since when this many permits are free; said: whether a message said so.
 local function note_free(self, said)
   local free = free_of(self)
   for count = 1, MOST do
@@ -48,7 +48,7 @@ local function note_free(self, said)
   end
 end
 
--- Until when one permit is left to Redisson's waiters.
+-- Notes until when one permit is left to Redisson's waiters.
 local function note_turn(self, server)
   local entry = server.db.entries[wire.turn_of(self.name)]
   if entry then self.turn_till = server:moment(entry.expires + 1) end
@@ -74,7 +74,7 @@ function Watcher:before(name, client, args, server)
   self.was = free_of(self, server)
 end
 
--- What each verb may change.
+-- The verbs that may lower or raise the number.
 local TAKES = { take = true, drain = true }
 
 local function check_change(self, note, change)
@@ -109,7 +109,7 @@ function Watcher:after(name, client, args, _, server)
   note_free(self, true)
 end
 
--- Threads of Java take permits and give them back, others make some.
+-- Runs what others do: threads of Java take permits and give them back, others add some.
 function Watcher:around(run, owner)
   local was = free_of(self)
   run()
@@ -124,7 +124,7 @@ end
 
 -- ---- calls ----
 
--- Somebody has so many permits more.
+-- `count` more permits are believed in.
 function Watcher:believe(count)
   self.believed = self.believed + count
   if self.believed > self.all and self:is_certain(0) then
@@ -133,7 +133,7 @@ function Watcher:believe(count)
   end
 end
 
--- A call begins. A give that returns what was taken is no new permit.
+-- A call begins. Giving back what was taken adds no permit.
 function Watcher:calls(task, verb, amount, number)
   local note = wire.note_of(self.name, task.process.uuid, number)
   local returns = verb == "give" and task.plan.calls ~= "give"
@@ -159,7 +159,7 @@ local function check_wait(self, task, call, taken, code, asked_at)
   end
 end
 
--- How the number has changed by what a call returned.
+-- → how a call has changed the number, by its result
 local function change_of(call, result)
   if call.verb == "take" then return -call.amount end
   if call.verb == "drain" then return result > 0 and -result or nil end
@@ -197,7 +197,7 @@ end
 
 -- ---- the end ----
 
--- What a call has to have changed at the end; nil: either may be.
+-- → by how much the call must have changed the number at the end; nil: it may or may not have
 local function final_change(call)
   if call.refused then return 0 end
   if call.verb == "give" then return call.amount end

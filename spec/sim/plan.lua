@@ -1,5 +1,5 @@
 -- What a seed stands for: a list of processes with their tasks, foreign clients and faults, as
--- plain data. Parts of it can be left out without a change to the rest.
+-- plain data. Parts can be left out without changing the rest.
 --
 -- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the
 -- core takes them.
@@ -27,21 +27,21 @@ local huge = math.huge
 
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 }, { 5000, 300000 } }
 local FAST_NETWORKS = 3
-local CROWD = 25 -- one seed in so many is about a crowd
-local QUORUM = 8 -- …and one in so many about a quorum:
-local QUORUM_AT = 5 -- those that leave this over
-local POOL = 9 -- …and one in so many about a semaphore:
-local POOL_AT = 4 -- those that leave this over
-local READ_WRITE = 16 -- …and one in so many about read/write locks:
-local READ_WRITE_AT = 3 -- those that leave this over
-local FAIR = 16 -- …and one in so many about a fair lock:
-local FAIR_AT = 11 -- those that leave this over
-local DRAWN = 3 -- of the others one in so many is drawn evenly, and the rest aims:
-local DRAWN_AT = 1 -- those that leave this over
-local KEEPING = 22 -- in so many of 100 clients keep their locks
-local BREAKING = 12 -- so many of 100 of their tasks take them by force
-local MIXED = 25 -- in so many of 100 that aim Redisson takes part
-local ASYNC = 25 -- in so many of 100 releases are not waited for
+local CROWD = 25 -- one in this many seeds is about a crowd
+local QUORUM = 8 -- …one in this many about a quorum:
+local QUORUM_AT = 5 -- those with this remainder
+local POOL = 9 -- …one in this many about a semaphore:
+local POOL_AT = 4 -- those with this remainder
+local READ_WRITE = 16 -- …one in this many about read/write locks:
+local READ_WRITE_AT = 3 -- those with this remainder
+local FAIR = 16 -- …one in this many about a fair lock:
+local FAIR_AT = 11 -- those with this remainder
+local DRAWN = 3 -- of the others, one in this many is drawn evenly, and the rest aims:
+local DRAWN_AT = 1 -- those with this remainder
+local KEEPING = 22 -- % in which clients keep their locks
+local BREAKING = 12 -- % of their tasks, which take them by force
+local MIXED = 25 -- % of those that aim, with Redisson
+local ASYNC = 25 -- % in which releases are not awaited
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }
@@ -158,7 +158,7 @@ local function add_processes(prng, plan)
   end
 end
 
--- Many in one queue, short grants, and messages that come late.
+-- Many waiters in one queue, short grants, and messages that arrive late.
 local function crowd_of(prng, seed)
   local plan = {
     seed = seed, calm = false, parts = {}, keys = { { name = "a", kind = "lock" } },
@@ -221,7 +221,8 @@ function plans.is_read_write(seed)
   return seed % CROWD ~= 0 and seed % READ_WRITE == READ_WRITE_AT
 end
 
--- …with that, or of a quorum: what a seed stood for before there were schedules that aim
+-- → the plan with that, or one of a quorum: what a seed stood for before there were schedules that
+-- aim
 function plans.drawn(seed)
   if plans.is_quorum(seed) then
     return quorum_of(seed, { keys = keys_of, processes = add_processes })
@@ -248,7 +249,7 @@ local function tasks_of(plan)
   return tasks
 end
 
--- Alone, and gone before its lease can end: nobody keeps it out then.
+-- Makes one task the only one, and ends it before its lease: nothing keeps it out then.
 local function leave_alone(prng, plan, only)
   for i = #plan.parts, 1, -1 do
     local part = plan.parts[i]
@@ -266,15 +267,14 @@ local function leave_alone(prng, plan, only)
   end
 end
 
--- Releases that are not waited for. Where nothing goes wrong and nobody else is there, such a task
--- is never kept out.
+-- Makes releases detached. In a calm plan with one task, such a task is never kept out.
 local function send_releases(plan)
   local prng = Prng.new((plan.seed * 23 + 41) % 2147483647)
   if not prng:chance(ASYNC) then return end
   local tasks = tasks_of(plan)
   for _, task in ipairs(tasks) do
     task.async = task.owner == nil and prng:chance(70) or nil
-    -- gives a release up at once that cannot be sent yet
+    -- gives up a release at once if it cannot be sent yet
     task.hasty = task.async and prng:chance(20) or nil
   end
   local only = tasks[1]
@@ -284,7 +284,7 @@ local function send_releases(plan)
   end
 end
 
--- Clients that keep their locks for their callers, who come again soon.
+-- Makes clients keep their locks for their callers, which come back soon.
 local function keep_locks(plan)
   local prng = Prng.new((plan.seed * 29 + 53) % 2147483647)
   if plan.quorum or plan.pool or plan.read_write or plan.fair or plan.latch
@@ -292,7 +292,7 @@ local function keep_locks(plan)
     return
   end
   local keeping, keep = {}, prng:pick { 0.02, 0.1, 0.5, 2, 5 }
-  local rests, grant_us = prng:chance(25), math.floor(plan.grant_lease * S) -- long ones, seldom
+  local rests, grant_us = prng:chance(25), math.floor(plan.grant_lease * S) -- sometimes long rests
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then keeping[part.index] = prng:chance(70) end
     if part.what == "task" and keeping[part.process] and not part.owner
@@ -311,7 +311,8 @@ local function keep_locks(plan)
   end
 end
 
--- Idle ones become short while no replica hears of it, with less than a grant's lease left.
+-- Idle kept locks get a short lease while no replica learns of it, with less than a grant's lease
+-- left.
 local function unlink_kept(plan)
   if plan.system ~= "sync" then return end
   local prng = Prng.new((plan.seed * 59 + 71) % 2147483647)
@@ -328,7 +329,7 @@ local function unlink_kept(plan)
   end
 end
 
--- Some of their callers take them by force; not where Redisson has turns, which a force ends.
+-- Some callers take kept locks by force, except where Redisson has turns, which a force ends.
 local function break_kept(plan)
   local prng = Prng.new((plan.seed * 53 + 67) % 2147483647)
   if plan.calm or plan.rates or #tasks_of(plan) == 0 then return end
@@ -345,8 +346,8 @@ local function take_both(prng, task)
   if task.finish == "drop" then task.finish = "release" end
 end
 
--- Two programs of Redisson that go on for long among those of ours that aim, of which some give up
--- and some take two locks at once.
+-- Two programs of Redisson that run for long among ours, in plans that aim; some of ours give up
+-- and some acquire two locks atomically.
 local function mix(plan)
   local prng, key = Prng.new((plan.seed * 37 + 61) % 2147483647), plan.keys[1]
   if key.name ~= "a" or key.kind ~= "lock" or plan.keys[2] or plan.habits.sharing
@@ -415,7 +416,7 @@ function plans.of(seed)
   return plan
 end
 
--- Of more than one server that is no quorum, and of servers whose clocks jump; system: of
+-- Plans of several servers that are not a quorum, and of servers whose clocks jump; system: of
 -- system_plan.lua | nil: any
 function plans.system(seed, system)
   local plan = system_of(seed, { keys = keys_of, processes = add_processes }, system)

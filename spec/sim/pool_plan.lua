@@ -1,6 +1,6 @@
--- Schedules of a semaphore with leased permits: some take one permit, some several; it is resized
--- now and then. Half of the faults come at random, the others a moment after a grant, a release, a
--- renewal or a reconnect.
+-- Schedules of a semaphore with leased permits: some tasks take one permit, some several; it is
+-- resized now and then. Half of the faults come at random, the others a moment after a grant, a
+-- release, a renewal or a reconnect.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
@@ -45,7 +45,7 @@ end
 
 local pool_plan = {}
 
--- A task of plan.lua now takes permits of the plan's first key.
+-- Makes a task of plan.lua take permits of the plan's first key.
 function pool_plan.shape(prng, plan, task)
   local all = plan.keys[1].permits
   task.force, task.owner, task.also, task.entries, task.key, task.kind = nil, nil, nil, 0,
@@ -57,7 +57,7 @@ function pool_plan.shape(prng, plan, task)
   if plan.resizes and prng:chance(30) then task.resize = prng:range(1, all + 2) end
 end
 
--- A place in the queue that comes late: nobody is told what it is about.
+-- A command that enters the queue arrives late: no message says what it is about.
 local function late(prng, plan)
   if plan.calm or not prng:chance(15) then return end
   for _, part in ipairs(plan.parts) do

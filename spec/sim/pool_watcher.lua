@@ -1,8 +1,7 @@
 -- What must be true in every schedule of a semaphore: watcher.lua's part there.
 --
--- A claim is what the holder of permits believes. The server counts: free permits and those that
--- are taken are as many as there are in all. A permit is taken back from whoever believes in it
--- only after that has ended.
+-- A claim is what the holder of permits believes. The server's count is checked: free and taken
+-- permits add up to the total. A permit is taken back from a holder only after its claim has ended.
 
 local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
@@ -10,8 +9,8 @@ local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local CALM_GAP = 400000   -- enough free permits and somebody waiting for them
-local CLOCKS_MS = 500     -- by which the ends of a lease may differ
+local CALM_GAP = 400000   -- µs with enough free permits and a waiter for them
+local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 local SLOTS = 12
 
 local Watcher = {}
@@ -42,7 +41,7 @@ function Watcher:add_key(name, kind)
   self.names[#self.names + 1] = name
 end
 
--- A thread of Java sleeps from now on, until so many permits are free; nil: it is awake.
+-- A thread of Java sleeps from now on until that many permits are free; nil: it is awake.
 function Watcher:sleeps(name, slot, permits)
   self.keys[name].asleep[slot] = permits and { since = self.world.now, permits = permits }
 end
@@ -70,7 +69,7 @@ local function ids_of(claim)
   return claim.ids or wire.ids_of(claim.owner)
 end
 
--- → the ms at which the first of its leases ends | nil: not all of them are there
+-- → when the first of its leases ends, in ms | nil: not all of them exist
 local function end_of(self, key, claim)
   local leases, first = zset(self, key.leases), nil
   for _, id in ipairs(ids_of(claim)) do
@@ -103,7 +102,7 @@ local function check_backed(self, key, claim, what)
   end
 end
 
--- Never more permits are believed in than there are.
+-- Never are more permits believed in than there are.
 local function check_sum(self, key)
   local sum, now = 0, self.world.now
   for slot = 1, SLOTS do
@@ -163,7 +162,7 @@ local function check_renewal(self, client, args)
   end)
 end
 
--- When the lease of the last of so many ended; nil: not so many have ended
+-- → when the lease of the last of `count` permits ended | nil: fewer have ended
 local function ended_at(self, key, count)
   local leases, ends = zset(self, key.leases), {}
   for _, score in pairs(leases and leases.score_of or {}) do ends[#ends + 1] = score end
@@ -172,8 +171,8 @@ local function ended_at(self, key, count)
   return till and till <= self.world.now and till or nil
 end
 
--- Redisson's waiters learn of permits that are free, also of those whose lease has ended: they were
--- told when the first of them does. None is free before their number is set.
+-- Redisson's waiters are notified of free permits, and of permits whose lease has ended when the
+-- first such permit is found. None is free before the total is set.
 local function check_asleep(self, key)
   if not self.calm then return end
   local free = free_of(self, key) or 0
@@ -207,7 +206,7 @@ function Watcher:before(name, client, args)
   if name == "permit_renew" then check_renewal(self, client, args) end
 end
 
--- Free and taken permits are as many as there are in all.
+-- Checks that free and taken permits add up to the total.
 local function check_count(self, key, name, args)
   local free, leases = free_of(self, key), zset(self, key.leases)
   if not free then key.total = nil return end
@@ -221,8 +220,8 @@ local function check_count(self, key, name, args)
   key.total = all
 end
 
--- Whoever came before and would have heard of a grant was served before. Whose grant ran out has
--- its place in front again once its client asks.
+-- Waiters that came before and could receive a grant were served before. A waiter whose grant ran
+-- out gets its place in front again when its client asks.
 local function check_order(self, key, owner)
   if key.missed[owner] then return end
   local queue, place = zset(self, key.queue), key.place_of and key.place_of[owner]
@@ -237,8 +236,8 @@ local function check_order(self, key, owner)
   end
 end
 
--- Whose permits are new. An owner has all of its permits or none. → how many have theirs by a
--- grant, how many by their own command
+-- Notes whose permits are new. An owner has all of its permits or none. → how many owners got
+-- theirs by a grant, how many by their own command
 local function note_taken(self, key, args)
   local leases, taken = zset(self, key.leases), {}
   for _, id in ipairs(leases and leases.members or {}) do
@@ -268,7 +267,7 @@ local function note_taken(self, key, args)
   return granted, took
 end
 
--- A waiter has left the queue: was there a reason?
+-- Checks that a waiter that has left the queue had a reason.
 local function check_waiters(self, key, args)
   local queue = zset(self, key.queue)
   for owner, member in pairs(key.member_of) do
@@ -283,13 +282,13 @@ local function check_waiters(self, key, args)
   end
 end
 
--- The clients that had let a grant run out before.
+-- Notes the clients that had let a grant run out before.
 local function note_marks(key, member, marked)
   local stem = wire.ids_of(wire.owner_of(member))[1]:sub(1, 14)
   if key.lapsed[stem] or key.taken[stem] then marked[wire.client_of(member)] = true end
 end
 
-local PASSED_OVER = 2 ^ 60 -- of passing_over.lua
+local PASSED_OVER = 2 ^ 60 -- from passing_over.lua
 
 local function note_waiters(self, key, args)
   check_waiters(self, key, args)
@@ -314,7 +313,7 @@ end
 
 local SETTLES = { permit_leave = true, permit_set = true }
 
--- What serves those that wait forgets the grants that ran out before.
+-- A program that serves waiters forgets earlier grants that ran out.
 local function check_marks(self, key, name, args, reply, new)
   local queue, leases = zset(self, key.queue), zset(self, key.leases)
   local settles = SETTLES[name] and type(reply) == "number" or name == "permit_acquire"
@@ -333,7 +332,7 @@ local function check_marks(self, key, name, args, reply, new)
   end
 end
 
--- Enough are free for the first one that waits and hears: it must not take long.
+-- If enough permits are free for the first waiter that can receive a grant, it must get them soon.
 local function note_idle(self, key)
   local queue, free = zset(self, key.queue), free_of(self, key)
   local first, place
@@ -359,7 +358,7 @@ local function check_token(self, key)
   key.last_token = token
 end
 
--- Each other time a permit that comes back is left to Redisson's waiters, unless there are fewer
+-- Every second time a permit that comes back is left to Redisson's waiters, unless there are fewer
 -- permits than before.
 local function check_turn(self, key, name, granted)
   local wants = false
@@ -437,7 +436,7 @@ local function check_queue_left(self, key)
   end
 end
 
--- Nobody has permits any more, so the server is to know that: leases are for the dead.
+-- No permits are held any more, so the server must know that: leases are only for the dead.
 local function check_left(self, key)
   local leases, now = zset(self, key.leases), self.server.redis:now_ms()
   for _, id in ipairs(leases and leases.members or {}) do
@@ -460,7 +459,7 @@ function Watcher:left_by(uuid)
   end
 end
 
--- All is over; after `later` microseconds no lease runs any more.
+-- The schedule has ended; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   self.server.redis:read_clock()
   for _, name in ipairs(self.names) do

@@ -1,9 +1,9 @@
--- A process with one client of ours: the core, driven through core.engine by a clock of its own.
+-- A process with one client of ours: the core, driven through core.engine by its own clock.
 --
 -- Its links have the numbers of core.engine: three for each server, by their roles.
 --
--- While it is paused nothing runs in it: bytes wait for it, its clock goes on. A dead one stays
--- dead.
+-- While it is paused nothing runs in it: bytes wait for it, and its clock continues. A dead process
+-- stays dead.
 
 local core = require "holdfast.core"
 local Prng = require "spec.sim.prng"
@@ -17,7 +17,7 @@ local engine = core.engine
 local ceil, max = math.ceil, math.max
 
 local MOST_ROUNDS = 50
-local MOST_TICKS = 2000 -- in a second
+local MOST_TICKS = 2000 -- per second
 local ROLES = { "calls", "events", "renewer" }
 local ROLE = { calls = 1, events = 2, renewer = 3 }
 
@@ -59,7 +59,7 @@ local function name_of(self, link)
   return role .. " of s" .. Process.server_of(link)
 end
 
--- Clients of a system learn of nodes as they go.
+-- Finds new links: clients of a system discover nodes over time.
 local function find_links(self)
   local count = engine.links(self.client)
   if count == self.link_count then return end
@@ -86,8 +86,8 @@ function Process.new(world, network, plan, index, seed)
     late = plan.late or 0,
     up_blocked = {}, down_blocked = {}, paused_until = 0, paused_us = 0, lost_at = 0, dead = false,
     connections = {}, up_at = {}, tasks = {}, common = {}, released = {}, vanished = {}, done = {},
-    asked_at = {}, granted_at = {}, -- wait -> when
-    placed = {}, -- key -> when the server last gave it a place there
+    asked_at = {}, granted_at = {}, -- wait -> time
+    placed = {}, -- key -> when the server last gave it a place in the queue
     actions = {}, states = {},
     answered = 0, ticks = 0, ticks_since = 0, commands = 0, commands_since = 0, calls = 0,
     links = links_to(network:server_count(), plan.renewer_link),
@@ -117,12 +117,12 @@ function Process:latency()
   return self.prng:range(self.near, self.far)
 end
 
--- Its clock, in seconds.
+-- → the time on its clock, in seconds
 function Process:clock(at)
   return self.base + (at or self.world.now) * 1e-6 * self.rate
 end
 
--- The moment at which its clock shows so many seconds.
+-- → the moment at which its clock shows this many seconds
 function Process:moment(seconds)
   return (seconds - self.base) / self.rate * 1e6
 end
@@ -185,7 +185,7 @@ local function run_later(self, run, argument)
   self:pump()
 end
 
--- Runs it in the process: later if that is paused then, never if it is dead.
+-- Runs it in the process: later if the process is paused then, never if it is dead.
 function Process:at(time, run, argument)
   self.world:at(time, run_later, self, run, argument)
 end
@@ -228,7 +228,7 @@ local function answer(self)
   for _, task in ipairs(self.tasks) do task:speak_up() end
 end
 
--- Of an attended client. → whether a hold has begun to ask
+-- → whether a hold of an attended client has begun to ask for approval
 local function is_asked(self)
   if not self.plan.needs_approval then return false end
   local _, _, asked = engine.advance(self.client, self.done, self.actions)
@@ -246,8 +246,7 @@ end
 
 local list = {}
 
--- Tells those that wait for it in which states the client's operations and holds are now, of the
--- build of make sim-mutants alone.
+-- Signals the states of the client's operations and holds; only in the build of make sim-mutants.
 local function tell_states(self)
   local count = assert(engine.states, "make sim-mutants has not been run")(self.client, list)
   local now = {}
@@ -260,7 +259,7 @@ local function tell_states(self)
   self.states = now
 end
 
--- Does all that is to be done at this moment.
+-- Does all that is due at this moment.
 function Process:pump()
   for _ = 1, MOST_ROUNDS do
     local busy = is_asked(self)
@@ -306,13 +305,13 @@ function Process:lost(connection, reason)
   self:pump()
 end
 
--- Whether nothing is left to be undone on the server.
+-- → whether nothing is left to be undone on the server
 function Process:is_quiet()
   self:enter()
   return engine.is_quiet(self.client)
 end
 
--- Nothing is left to do, so nothing may be left.
+-- Checks that nothing is left at the end.
 function Process:check_end()
   if self.dead then return end
   self:enter()
@@ -330,7 +329,7 @@ end
 
 -- ---- what may happen to it ----
 
--- plan.commands: the client whose locks the runs inside this one enter, too
+-- plan.commands: the client whose locks are also entered by the runs inside this one
 function Process:tell_life(ended)
   engine.tell_life(self.uuid, ended)
   if self.plan.commands then engine.tell_life(self.plan.commands, ended, true) end
@@ -338,7 +337,7 @@ end
 
 local function prove(self) self:tell_life(true) end
 
--- proved_after: us until other processes on the host can prove it, with plan.crash_release
+-- proved_after: µs until other processes on the host can prove it, with plan.crash_release
 function Process:crash(noticed_after, proved_after)
   self.dead = true
   if self.plan.crash_release then
@@ -361,7 +360,7 @@ local function end_waits(ended)
   for _, task in ipairs(ended.process.tasks) do task:give_up(ended.key) end
 end
 
--- Whoever waits for the key there waits no longer.
+-- Ends the process's waits for the key.
 function Process:give_up(key)
   self:at(self.world.now, end_waits, { process = self, key = key })
 end
@@ -375,7 +374,7 @@ local function close_client(closing)
   rules.closes(closing.watcher, self)
 end
 
--- The program closes its client, and goes on.
+-- The program closes its client, and continues.
 function Process:close(watcher)
   self:at(self.world.now, close_client, { process = self, watcher = watcher })
 end
@@ -385,7 +384,7 @@ function Process:drop(link, delay)
   if connection then connection:drop(delay) end
 end
 
--- All connections to the address with that number.
+-- Drops all connections to the address with that number.
 function Process:drop_all(address, delay)
   for _, link in ipairs(self.links) do
     local connection = self.connections[link]
@@ -393,7 +392,7 @@ function Process:drop_all(address, delay)
   end
 end
 
--- What happens in a process, by which an order of events knows it (spec/explore/order.lua).
+-- Events in a process, exported to name them in an order of events (spec/explore/order.lua).
 Process.tick, Process.run_later = tick, run_later
 
 return Process

@@ -1,4 +1,4 @@
--- The Redis-side programs by name, to the byte as the core sends them: the texts of embedded.h.
+-- The Redis-side programs by name, byte for byte as the core sends them: the texts of embedded.h.
 
 local HEADER = "csrc/programs/embedded.h"
 local ESCAPES = { ["\\n"] = "\n", ["\\\\"] = "\\", ['\\"'] = '"', ["\\?"] = "?" }

@@ -1,4 +1,4 @@
--- The mutants that fall within a few seeds: make test looks for these, make check for all.
+-- Mutants that are found within a few seeds: make test looks for these, make check for all.
 
 local quick = {}
 
@@ -13,7 +13,7 @@ quick.single = {
   "NO_LOGOUT", "QUORUM_LESS_ONE", "MINORITY_KEPT", "REPLICA_FINAL",
 }
 
--- With their kind of system.
+-- The same for systems: each with its kind of system.
 quick.systems = {
   "crash CRASH_UNPROVED", "crash CRASH_UNHEEDED", "crash CRASH_NESTED",
   "sync UNCONFIRMED", "sync permit_renew_silent", "sentinel MINORITY_MOVES",
@@ -27,7 +27,7 @@ quick.systems = {
   "leader term_unnumbered", "leader lead_once", "leader lead_unresigned",
 }
 
--- → those of the list of mutants that these names stand for
+-- → the mutants of the list that have these names
 function quick.choose(list, names)
   local wanted, chosen = {}, {}
   for _, name in ipairs(names) do wanted[name] = true end

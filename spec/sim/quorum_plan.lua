@@ -5,15 +5,15 @@
 --   majority   any server may go wrong at any time: nobody is promised the lock then, but no two
 --              owners get it
 --
--- A server that forgets everything has no vote for as long as the longest lease (restart_guard),
--- where one does.
+-- A server that forgets everything does not vote for as long as the longest lease (restart_guard),
+-- in plans in which a server may forget.
 
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 }, { 500, 60000 } }
 local FAST_NETWORKS = 3
-local BUSY = 30 -- so many of 100 processes
+local BUSY = 30 -- % of processes
 local LEASES = { 0.3, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 1, 3, math.huge, math.huge }
 local KINDS = { "calm", "minority", "minority", "majority" }
@@ -75,7 +75,7 @@ local function plan_of(prng, seed)
   return plan
 end
 
--- Clients as in OpenResty, whose owners may go without a word.
+-- Clients as in OpenResty, whose owners may vanish without releasing.
 local function attend(prng, plan)
   local needs_approval = {}
   for _, part in ipairs(plan.parts) do
@@ -90,7 +90,7 @@ local function attend(prng, plan)
   end
 end
 
--- Programs that do not look at their holds whenever something is heard, but by their clock alone.
+-- Programs that check their holds only by their clock, not whenever bytes arrive.
 local function check_seldom(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.busy = prng:chance(BUSY) or nil end
@@ -110,7 +110,7 @@ end
 
 local focus = {}
 
--- Long holds, and others who want the lock meanwhile.
+-- Long holds, and other processes that want the lock meanwhile.
 function focus.hold(prng, plan)
   each_task(plan, function(task)
     task.naps, task.patience = { prng:range(0, 2 * S) }, nil
@@ -118,7 +118,7 @@ function focus.hold(prng, plan)
   end)
 end
 
--- …and a majority that forgets the lock.
+-- Like `hold`, and a majority forgets the lock.
 function focus.forget(prng, plan)
   focus.hold(prng, plan)
   if plan.kind ~= "majority" then return end
@@ -145,7 +145,7 @@ function focus.hurry(prng, plan)
   end)
 end
 
--- Runs that are to happen once; of the servers one misses the beginning, another the end.
+-- Runs that must happen once; one server misses the beginning, another one the end.
 function focus.once(prng, plan)
   each_task(plan, function(task)
     if task.kind ~= "guard" then return end

@@ -1,10 +1,9 @@
 -- What must be true in every schedule of a quorum: watcher.lua's part there.
 --
 -- A claim is what one owner believes. It must be backed: at its end a majority of the servers must
--- still have the lock for that owner, as the servers' own clocks say. What a server forgot in a
--- restart counts until it would have ended, since that is what restart_guard is for, also when the
--- server then takes the lock for others and forgets that too. Nobody waits in a queue, and nobody
--- is served in order.
+-- still have the lock for that owner, by the servers' own clocks. What a server forgot in a restart
+-- counts until it would have ended, because that is what restart_guard ensures, even if the server
+-- then gives the lock to others and forgets that, too. There is no queue, and no order of service.
 
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"
@@ -12,12 +11,12 @@ local wire = require "spec.sim.wire"
 local floor, max = math.floor, math.max
 local live = rules.live
 
-local MOST_COMMANDS = 600 -- of one process for one server in a second
+local MOST_COMMANDS = 600 -- of one process to one server, per second
 local SLACK = 300000
-local CLOCKS_MS = 500     -- by which the ends of a lease may differ
-local MOST_GAP = 5000000  -- in a calm schedule: somebody wants it, and nobody gets it
+local CLOCKS_MS = 500     -- how much the ends of a lease may differ
+local MOST_GAP = 5000000  -- in a calm schedule: the lock is wanted, but not acquired
 local LEAST_GRACE = 90000 -- a server that takes longer may count as away
-local AWAKE = 1000000     -- since a pause, for timeouts that it made
+local AWAKE = 1000000     -- after a pause, for the timeouts that it caused
 local SLOTS = 12
 
 local Watcher = {}
@@ -77,7 +76,7 @@ local function count_in(entry, owner)
   return entry.kind == "string" and 1 or tonumber(entry.value.values[holder])
 end
 
--- → the moment until which the server has, or had until it forgot it, the lock for the owner
+-- → the moment until which the server has the lock for the owner, or had until it forgot it
 local function backed_until(key, server, owner)
   local entry = live(server, key.name)
   local till = count_in(entry, owner) and entry.expires and floor(server:moment(entry.expires + 1))
@@ -85,7 +84,7 @@ local function backed_until(key, server, owner)
   return max(till, key.ghosts[server.index][wire.origin_of(owner)] or 0)
 end
 
--- → the moment that the owner's lock reaches on a majority
+-- → the moment until which a majority has the lock for the owner
 local function majority_until(self, key, owner)
   local ends = {}
   for i, server in ipairs(self.servers) do ends[i] = backed_until(key, server, owner) end
@@ -109,7 +108,8 @@ end
 
 -- ---- claims ----
 
--- Taken before the lock was forced. The processes of a shared owner cannot tell what was whose.
+-- Whether the claim began before the lock was forced. The processes of a shared owner cannot tell
+-- which hold was whose.
 local function is_excused(key, claim)
   if key.loss_at < 0 then return false end
   if claim.shared then return true end
@@ -171,8 +171,8 @@ function Watcher:granted(claim)
   rules.check_token(self.world, key, claim)
 end
 
--- A write to something that checks tokens. Who counts a part that was taken away by force has a
--- majority for as long as it does not look, and a newer token. → whether it was accepted
+-- A write to a store that checks tokens. A holder that counts a part which was taken away by force
+-- believes in its majority until it checks, and has a newer token. → whether the write was accepted
 function Watcher:write(claim)
   local key, stray = self.keys[claim.key], is_excused(self.keys[claim.key], claim)
   local refused = claim.token and key.stray_token and claim.token < key.stray_token
@@ -183,20 +183,20 @@ end
 
 -- ---- what is to be done once ----
 
--- → the record that this run is to leave
+-- → the record that this run must leave
 function Watcher:record(name, task, print)
   local text = ("D %s %d"):format(task.name, self.world.now)
   self.keys[name].records[text] = print
   return text
 end
 
--- A run has ended well: until then nobody is to run it again.
+-- A run has succeeded: until `until_time` it must not run again.
 function Watcher:completed(name, _, until_time)
   local key = self.keys[name]
   if not key.forgotten_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
 end
 
--- How an attempt to run ended; record: what it was given of a run before.
+-- How an attempt to begin a run ended; record: of an earlier run, if it was given one
 function Watcher:begun(name, task, print, _, code, record)
   local key = self.keys[name]
   if not code and key.done_for_sure > self.world.now then
@@ -214,8 +214,9 @@ end
 
 local AWAY = { no_quorum = true, unreachable = true, denied = true, server = true }
 
--- Somebody may have it: what says yes, says busy or has not been heard would be a majority. Without
--- the words for that the caller is behind another call of its own.
+-- Checks a busy reply: the servers that said busy or did not reply, with those that said yes, could
+-- be a majority of another owner. Without such a message the caller waits for another call of its
+-- own process.
 local function check_busy(self, task, key, message)
   local yes, count, others = message:match("(%d+) of (%d+) granted(.*)")
   if not yes then return end
@@ -226,8 +227,8 @@ local function check_busy(self, task, key, message)
   end
 end
 
--- How an acquire ended. With a minority of faults nobody is told that servers are away, unless it
--- took a while to find out.
+-- How an acquire ended. If only a minority is faulty, no caller is told that servers are away,
+-- unless it took a while to find that out.
 function Watcher:answered(task, key, code, asked_at, paused_us, message)
   if code == "busy" then check_busy(self, task, key, message) end
   if not AWAY[code] or not self.fast or self.kind == "majority" then return end
@@ -240,8 +241,8 @@ function Watcher:answered(task, key, code, asked_at, paused_us, message)
   self.world:fail("unnoticed", "%s: %s is told %s", key, task.name, code)
 end
 
--- How long an operation may take, in simulated time; nil: for ever. An acquire asks, writes its
--- token back, and may begin both just before its end.
+-- → how long an operation may take, in simulated time; nil: for ever. An acquire asks, then writes
+-- its token back, and may begin both just before its end.
 function Watcher.bound(process, verb, wait)
   local timeout = process.plan.command_timeout
   if verb ~= "acquire" then return (2 * timeout + 0.1) * 1.01e6 + SLACK end
@@ -249,7 +250,7 @@ function Watcher.bound(process, verb, wait)
   return (wait > 0 and wait + 1 or 3 * timeout + 0.2) * 1.01e6 + SLACK
 end
 
--- One of the owner's processes may have lost a hold, has let go of one or has one more.
+-- One of the owner's processes may have lost a hold, has released one, or has one more.
 function Watcher.may_lose() end
 function Watcher.share_changed() end
 
@@ -262,7 +263,7 @@ function Watcher:lost(plan, handle)
 end
 
 -- A server may count fewer holds than the owner has, or for a while more: what the owner believes
--- in must be backed, and nothing left.
+-- in must be backed, and nothing may be left.
 function Watcher.count() end
 
 -- ---- commands ----
@@ -281,9 +282,8 @@ local function count_command(self, process, server)
   end
 end
 
--- A server that is behind the others may get a renewal that was to go out before the release, and
--- the release behind it; but nothing after that. A guard is renewed until its client knows that the
--- record is there.
+-- A server that lags may get a renewal that was sent before the release, and the release after it,
+-- but nothing after that. A guard is renewed until its client knows that the record exists.
 function Watcher:check_late(client, what, owner, name, server)
   local process = client.process
   local hold = wire.origin_of(owner) .. " " .. name
@@ -335,8 +335,8 @@ end
 local LEAVES = { release = true, leave = true, mutex_release = true, mutex_leave = true,
   complete = true }
 
--- When the server was told last that the owner lets go. Of a shared owner each process tells for
--- itself.
+-- Notes when the server last got a release of the owner. Each process of a shared owner releases
+-- for itself.
 local function note_release(self, name, args, server)
   if not (LEAVES[name] or wire.ACQUIRES[name]) then return end
   local owner, key = wire.owner_in(args), self.keys[args[4]]
@@ -357,9 +357,9 @@ end
 
 -- ---- the end ----
 
--- Nobody has it any more, so a server that could be told knows that: leases are for the dead. A
--- lease that has ended by our clock may have a moment left by the server's; a run whose record
--- could not be left keeps its key.
+-- No caller holds it any more, so a server that could be reached knows that: leases are only for
+-- the dead. A lease that has ended by our clock may have a moment left by the server's; a run whose
+-- record could not be left keeps its key.
 local function check_lock_left(self, key, server)
   local entry = live(server, key.name)
   local holder = holder_in(entry)
@@ -390,7 +390,7 @@ local function check_queue(self, key, server)
   end
 end
 
--- All is over; after `later` microseconds no lease runs any more.
+-- The schedule has ended; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   each_key(self, check_lock_left)
   each_key(self, check_queue)
@@ -398,8 +398,8 @@ function Watcher:finish(later)
   each_key(self, check_expired)
 end
 
--- What a shared owner leaves behind is not judged here: a lost hold of it may stand on any of the
--- servers.
+-- What a shared owner leaves behind is not checked here: a lost hold of it may remain on any
+-- server.
 function Watcher:may_lose() end
 
 return Watcher

@@ -1,4 +1,4 @@
--- The programs of read/write locks called alone; as cases.lua.
+-- The programs of read/write locks, called alone: see cases.lua.
 
 local LEASE, GRANT, TTL = 30000, 500, 600000
 local T0 = 1700000000000000

@@ -1,5 +1,5 @@
--- Schedules of read/write locks: readers and writers of several processes on one key or two, and
--- faults as elsewhere.
+-- Schedules of read/write locks: readers and writers of several processes on one or two keys, and
+-- the same faults as elsewhere.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
@@ -22,8 +22,8 @@ end
 
 local read_write_plan = {}
 
--- A task of plan.lua now reads or writes. What a writer does with its own read lock: takes it, too,
--- and goes on as a reader, or lets go of it first. A reader may ask to write, which is refused.
+-- Makes a task of plan.lua read or write. A writer may also take the read lock, and then either
+-- continue as a reader or release the read lock first. A reader may ask to write, which is refused.
 function read_write_plan.shape(prng, task)
   task.kind = prng:chance(60) and "read" or "write"
   task.also, task.entries = nil, prng:chance(20) and prng:range(1, 2) or 0
@@ -34,7 +34,7 @@ function read_write_plan.shape(prng, task)
   if task.reads or task.upgrades then task.finish, task.force = "release", nil end
 end
 
--- A hurried crowd: short turns of many, who come again.
+-- A hurried crowd: many tasks with short holds, which come back.
 local function crowd(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "task" then

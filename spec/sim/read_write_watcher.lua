@@ -1,7 +1,7 @@
 -- What must be true in every schedule of read/write locks: watcher.lua's part there.
 --
 -- A claim is what one owner believes: that it reads or writes until a moment. The server must have
--- it for at least as long, unless data was lost there since it was taken.
+-- the hold for at least as long, unless data was lost there since it was acquired.
 
 local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
@@ -12,8 +12,8 @@ local floor, max = math.floor, math.max
 
 local CALM_GAP = 400000
 local CLOCKS_MS = 500
-local PAUSE_MS = 250 -- for which readers of ours may join again beside a writer of Redisson
-local CLOCKS_US = 1500 -- a time of the server is in whole milliseconds
+local PAUSE_MS = 250 -- for how long readers of ours may join again next to a writer of Redisson
+local CLOCKS_US = 1500 -- the server's times are in whole milliseconds
 
 local ReadWrite = setmetatable({}, { __index = Watcher })
 ReadWrite.__index = ReadWrite
@@ -37,7 +37,7 @@ function ReadWrite:add_key(name, kind)
   key.freed_at, key.readable_since = math.huge, math.huge
 end
 
--- A thread of Java sleeps from now on, until it has the lock to read or write; nil: it is awake.
+-- A thread of Java sleeps from now on until it has the lock to read or write; nil: it is awake.
 function ReadWrite:sleeps(name, slot, kind)
   self.keys[name].asleep[slot] = kind and { since = self.world.now, kind = kind }
 end
@@ -46,7 +46,7 @@ end
 
 local function live(self, name) return rules.live(self.server, name) end
 
--- The moment at which the server forgets the owner's last hold; nil: it does not have it.
+-- → the moment at which the server forgets the owner's last hold | nil: it has none
 local function end_of(self, key, owner)
   local entry = live(self, key.name)
   local count = entry and tonumber(entry.value.values[owner])
@@ -70,7 +70,7 @@ local function holders_of(self, key)
   return holders
 end
 
--- A grant that nobody has confirmed yet may be given again after a loss.
+-- A grant that was not confirmed yet may be given again after a loss.
 function ReadWrite:count(name, owner)
   local key = self.keys[name]
   return not key.lost[owner] and holders_of(self, key)[owner] or nil
@@ -87,7 +87,7 @@ end
 
 -- ---- claims ----
 
--- Taken before data was lost, and not confirmed since.
+-- Whether the claim began before data was lost, and was not confirmed since.
 local function is_excused(key, claim)
   return claim.till <= key.loss_at + claim.lease_us and claim.asked_at <= key.loss_at
 end
@@ -139,7 +139,8 @@ function ReadWrite:granted(claim)
   claim.take = take and take.number
 end
 
--- A reader writes nothing; what it has read is not older than what it was let in behind.
+-- A reader writes nothing, but what it reads must not be older than the writes before its own
+-- acquire.
 function ReadWrite:write(claim)
   if claim.kind == "write" then return Watcher.write(self, claim) end
   local store = self.keys[claim.key].store
@@ -158,7 +159,7 @@ end
 
 -- ---- programs ----
 
--- What time alone has changed: nobody may believe in a hold that the server has forgotten.
+-- Checks what only time has changed: no owner may believe in a hold that the server has forgotten.
 local function check_forgotten(self, key, owner, what)
   for _, claim in ipairs(key.claims) do
     if claim.owner == owner and claim.till > self.world.now + CLOCKS_US
@@ -170,8 +171,8 @@ local function check_forgotten(self, key, owner, what)
   end
 end
 
--- Since when a thread of Java could have the lock, which it is told. Nobody tells it that a lease
--- has ended, nor does Redisson that a writer goes on as a reader.
+-- → since when a thread of Java could have had the lock and was notified of that. It is not
+-- notified of the end of a lease, nor by Redisson that a writer continues as a reader.
 local function open_since(self, key, kind)
   local entry = live(self, key.name)
   if not entry then return key.freed_at end
@@ -221,7 +222,7 @@ local function has_writer(holders)
   end
 end
 
--- Of two that hold it neither writes; but a writer may read, too.
+-- If there are two holders, neither writes; but a writer may read, too.
 local function check_holders(self, key, holders)
   local writer = has_writer(holders)
   if not writer then return end
@@ -235,8 +236,8 @@ local function check_holders(self, key, holders)
   end
 end
 
--- Who waited before the new holder, would have heard of a grant, and was not let in? A reader
--- passes no waiter at all that writes, but beneath its own writer.
+-- Checks that no waiter that could receive a grant was passed over by the new holder. A reader
+-- never passes a waiting writer, except under its own write lock.
 local function check_order(self, key, owner, args)
   if not key.was or self.beneath or not wire.is_ours(owner) then return end
   local own_score, queue = math.huge, queue_of(self, key)
@@ -269,7 +270,7 @@ local function check_gap(self, key)
   end
 end
 
--- A writer's tokens grow; the last one is what readers are told.
+-- A writer's tokens grow; readers get the last one.
 local function check_token(self, key)
   local entry = live(self, key.counter)
   local token = entry and tonumber(entry.value)
@@ -284,7 +285,7 @@ local function check_token(self, key)
   key.take_of[token] = { owner = has_writer(key.holders), number = key.takes }
 end
 
--- A waiter has left the queue: was there a reason?
+-- Checks that a waiter that has left the queue had a reason.
 local function check_left(self, key, args)
   local queue = queue_of(self, key)
   for i, member in ipairs(key.was and key.was.members or {}) do
@@ -298,7 +299,7 @@ local function check_left(self, key, args)
   end
 end
 
--- Clients that let a grant run out.
+-- Notes the clients that let a grant run out.
 local function note_missed(self, key)
   for i, member in ipairs(key.was and key.was.members or {}) do
     if key.was.scores[i] == 0 and not key.holders[wire.owner_of(member)] then
@@ -307,7 +308,7 @@ local function note_missed(self, key)
   end
 end
 
--- The queue's mark of a grant that nobody has any more: its waiter would be let in again.
+-- The queue must not keep the mark of a grant whose hold is gone: its waiter would be let in again.
 local function check_marks(self, key, holders)
   local queue = queue_of(self, key)
   for i, member in ipairs(self.calm and queue and queue.members or {}) do
@@ -317,8 +318,8 @@ local function check_marks(self, key, holders)
   end
 end
 
--- Who waits first, and hears or asks, if it could come in: what holds the lock is dead, or reads as
--- it would.
+-- If the first waiter, which can receive a grant or asks, could be let in, the holder must be dead
+-- or read as the waiter would.
 local function check_waiting(self, key, holders, args)
   if self.server.redis.channels[key.releases] then return end
   local queue, live_holders, writer = queue_of(self, key), 0, has_writer(holders)
@@ -335,7 +336,8 @@ local function check_waiting(self, key, holders, args)
   end
 end
 
--- Redisson's readers are kept out only for a writer that waits first, and hears or asks.
+-- Redisson's readers are kept out only for a writer that waits first and can receive a grant or
+-- asks.
 local function check_drain(self, key, args)
   local entry, queue = live(self, key.name), queue_of(self, key)
   local mode = entry and entry.value.values.mode
@@ -356,8 +358,8 @@ local function only_ours_read(holders)
   return next(holders) ~= nil
 end
 
--- Readers of ours that stand back for a writer of Redisson do not do so again at once. What was
--- noted before they came in is the turn of another one.
+-- Readers of ours that let a writer of Redisson go first do not do so again at once. What was noted
+-- before they came in is the turn of another writer.
 local function check_pause(self, key, holders)
   local queue, now = queue_of(self, key), self.server.redis:now_ms()
   local first = queue and queue.members[1]
@@ -376,7 +378,7 @@ local function check_pause(self, key, holders)
   end
 end
 
--- A program may not leave an owner less time than it believes in.
+-- A program must not leave an owner less time than the owner believes in.
 local function check_believed(self, key, holders)
   for _, claim in ipairs(key.claims) do
     if holders[claim.owner] and claim.till > self.world.now then check_backed(self, key, claim) end
@@ -390,8 +392,8 @@ local function first_waiter(self, key)
   end
 end
 
--- No message says that a lease has ended. The first waiter finds that by its own look, and who has
--- the lock since.
+-- No message announces the end of a lease. The first waiter notices it, and the new holder, when it
+-- asks.
 local function note_first(self, key, args)
   local member = first_waiter(self, key)
   key.unheard = key.unheard and member ~= nil and not wire.names(args, member)
@@ -409,7 +411,7 @@ local function note_mode(self, key, name)
   end
 end
 
--- Who lets go of the lock leaves it to Redisson's waiters first.
+-- A release leaves the lock to Redisson's waiters first.
 local function check_turn(self, key, name, before, holders, new)
   if name ~= "rw_release" and name ~= "rw_leave" or not next(before) then return end
   for owner in pairs(before) do
@@ -450,8 +452,8 @@ local function look_at(self, key, name, client, args, reply)
   check_token(self, key)
   check_marks(self, key, holders)
   local status = type(reply) == "table" and reply[1] or reply
-  -- Else nothing has changed for others. Nor has it when a reader goes and others stay, or enters
-  -- again: that a writer before them is dead is found by whoever looks next.
+  -- Otherwise nothing has changed for others. Nor has it when one of several readers releases, or
+  -- enters again: the next client that asks finds that a writer before them is dead.
   local reader_goes = name == "rw_release" or name == "rw_leave" and status == 1
   local stay = reader_goes and next(holders) and not has_writer(before)
   local enters = name == "rw_acquire" and status == 1 and before[wire.owner_in(args)]

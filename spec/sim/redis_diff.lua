@@ -1,11 +1,11 @@
 -- Runs the same steps on the small Redis and on a real redis-server, and compares all that comes
 -- back.
 --
--- Both sides see the same bytes. The small one's clock is set to the real one's before each step,
--- so times differ by no more than the longest step of the run took: integers of loose replies are
--- compared with that in mind, and long numbers in texts not at all. A turn of some ms may end
--- between the two: a difference counts if the same steps show one each time they are run. Texts of
--- Lua's own errors differ between Luas: only their lines count.
+-- Both sides get the same bytes. The small one's clock is set to the real one's before each step,
+-- so times differ by at most the longest step of the run: integers of loose replies are compared
+-- with that tolerance, and long numbers in strings not at all. A turn of some ms may end between
+-- the two, so a difference counts only if the same steps show one each time they are run. Messages
+-- of Lua's own errors differ between Lua versions: only their lines count.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "holdfast.testing.redis"
@@ -14,7 +14,7 @@ local steps = require "spec.sim.redis_steps"
 local sys = require "spec.support.sys"
 
 local TIMEOUT = 10
-local MOST_RUNS = 10 -- of steps that differed
+local MOST_RUNS = 10 -- of steps that showed a difference
 local MARK = "-- all is told --"
 
 local diff = {}
@@ -55,7 +55,7 @@ local function small_end(server)
   return self
 end
 
--- In two cuts, for the sake of the request parser.
+-- Sends the bytes in two parts, to test the request parser.
 function SmallEnd:send(bytes)
   local cut = self.cuts:range(0, #bytes)
   self.parser:feed(self.client:feed(bytes:sub(1, cut)))
@@ -76,7 +76,7 @@ local function is_mark(item)
   return item == MARK or type(item) == "table" and item[1] == "pong" and item[2] == MARK
 end
 
--- All that has come to this end since it was last asked.
+-- → everything that has arrived at this end since the last call
 local function told(an_end)
   an_end:send(resp.command { "PING", MARK })
   local list = {}
@@ -90,8 +90,7 @@ end
 local Pair = {}
 Pair.__index = Pair
 
--- path: the real server's socket. replaced: commands of the small one, see
--- holdfast.testing.redis.
+-- path: the real server's socket; replaced: commands of the small one, see holdfast.testing.redis
 function diff.pair(path, replaced)
   local self = setmetatable({ control = real_end(path), reals = {}, smalls = {} }, Pair)
   self:set_clock()
@@ -141,7 +140,7 @@ function Pair:set_fault(step)
   end
 end
 
--- Everything back to the start, connections kept.
+-- Resets everything except the connections.
 function Pair:reset()
   expect_ok(self:ask("ACL", "SETUSER", "default", "+@all"))
   for _, setting in pairs(SETTINGS) do expect_ok(self:ask("CONFIG", "SET", setting, "0")) end
@@ -165,7 +164,7 @@ function Pair:reset()
   end
 end
 
--- slack: by how many seconds two times may differ | nil: these are no times
+-- slack: by how many seconds two times may differ | nil: the numbers are not times
 local function same_number(a, b, slack)
   if a == b then return true end
   if not slack then return false end
@@ -178,7 +177,7 @@ local function comparable(text)
   return (text:gsub("(user_script:%d+: )[^\r\n]*( script: %x+, on @user_script:)", "%1%2")
     :gsub("(user_script:%d+: )[^\r\n]*$", "%1")
     :gsub("on @user_script:%d+%.", "on @user_script.")
-    :gsub("NOPERM [^\r\n]*", "NOPERM") -- since 7.2 in other words, in scripts too
+    :gsub("NOPERM [^\r\n]*", "NOPERM") -- worded differently since 7.2, also in scripts
     :gsub("The user executing the script [^\r\n]-( script: %x+,)", "ACL failure in script%1")
     :gsub("(ACL failure in script)[^\r\n]-( script: %x+,)", "%1%2")
     :gsub("%d%d%d%d%d%d%d%d%d%d%d%d%d+", "<time>"))
@@ -186,13 +185,13 @@ end
 
 local same
 
--- What is left of a hold or of a turn, in ms: the second one of a reply that begins with 0.
+-- The rest of a hold or of a turn, in ms: the second element of a reply that begins with 0.
 local function same_ttl(a, b, slack)
   return a[1] == 0 and b[1] == 0 and math.min(a[2], b[2]) >= 0
     and math.abs(a[2] - b[2]) <= slack * 1e3 + 1
 end
 
--- Both are numbers, after a time of the server's clock in microseconds.
+-- Whether both are numbers that follow a time of the server's clock in microseconds.
 local function are_spans(a, b, i)
   local clock = a[i - 1]
   return type(clock) == "number" and clock >= 1e15 and type(a[i]) == "number"
@@ -244,8 +243,7 @@ local function sort_lists(value)
   table.sort(value, before)
 end
 
--- The order of a set of names is the real server's own; so is the order of the patterns that a
--- message fits.
+-- The real server returns sets of names, and the patterns that match a message, in its own order.
 local function arranged(list, sorted)
   local plain, loose_ends = {}, {}
   for _, item in ipairs(list) do
@@ -268,7 +266,7 @@ end
 
 local PUBLISHING = { PUBLISH = true, EVAL = true, EVALSHA = true }
 
--- One command on both sides. → nil, or how they differ
+-- Runs one command on both sides. → nil, or how they differ
 function Pair:compare(step)
   self:set_clock()
   local bytes = resp.command(step.args)
@@ -310,7 +308,8 @@ local function without(list, at, last)
   return rest
 end
 
--- Frees a list that differs at its end of all steps that it differs without. → list, how it differs
+-- Removes from a list of steps, whose last step differs, all steps that are not needed for that. →
+-- list, how it differs
 function Pair:shorten(list, difference)
   for at = #list - 1, 1, -1 do
     local rest = without(list, at, #list)

@@ -1,5 +1,5 @@
--- What the small Redis promises its callers beyond equal replies: time, faults, restarts, cuts,
--- whose fault it is.
+-- What the small Redis promises its callers in addition to equal replies: time, faults, restarts,
+-- cuts, and where errors are reported.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "holdfast.testing.redis"

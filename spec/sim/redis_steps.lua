@@ -1,6 +1,6 @@
 -- Random command sequences for Redis, from a seed. They use few names, so that keys of all types
--- meet, and many odd arguments. Integers stay inside 2^53, and no key lives so short that the time
--- of day could matter.
+-- clash, and many odd arguments. Integers stay within 2^53, and no key has so short a TTL that the
+-- time of day could matter.
 --
 -- A step is one of
 --   { client =, args =, loose =, sorted = }   loose: integers in the reply are times; sorted: its
@@ -28,8 +28,8 @@ local PATTERNS = { "n*", "ne?s", "n[a-f]ws", "n[^x]w", "*", "n\\[a\\]ws", "[", "
 local NUMBERS = { "0", "1", "-1.5", "1e15", "123456789012345", "0.1", "1e20", "-2.9", "inf", "0x1F",
   " 7 ", "x", "" }
 
--- A template is a list of words, of pools to pick from, and of functions(prng, args) that append by
--- themselves.
+-- A template is a list of words, of pools to pick from, and of functions(prng, args) that append
+-- words.
 
 local function some(low, high, ...)
   local pools = { ... }
@@ -47,7 +47,7 @@ local function one_of(...)
   end
 end
 
--- No two are alike, for GT and LT compare moments.
+-- No two are equal, as GT and LT compare moments.
 local function distinct_ttl(prng, args)
   args[#args + 1] = tostring(prng:range(1, 1000000) * 1000 + 20000)
 end
@@ -192,7 +192,7 @@ local function step_of(client, args)
   return { client = client, args = args, loose = has(args, LOOSE), sorted = has(args, SORTED) }
 end
 
--- Wrong counts of arguments, other spellings of the name.
+-- Changes the number of arguments, or the spelling of the name.
 local function spoil(prng, args)
   if prng:chance(3) then args[#args + 1] = "more" end
   if prng:chance(3) and #args > 1 then args[#args] = nil end
@@ -224,7 +224,7 @@ end
 function kinds.wrapped(prng)
   local inner = build(prng, prng:pick(prng:pick { STRINGS, HASHES, ZSETS, SERVER, MESSAGES,
     LISTENING }))
-  if inner[1] == "WAIT" then inner = { "PING" } end -- since Redis 7.2 a script may send it
+  if inner[1] == "WAIT" then inner = { "PING" } end -- a script may send it since Redis 7.2
   local args = { "EVAL", prng:pick(WRAPPERS), "0" }
   for _, word in ipairs(spoil(prng, inner)) do args[#args + 1] = word end
   return step_of(talker(prng), args)
@@ -245,8 +245,8 @@ function kinds.fault(prng)
   return { fault = "deny", name = name, on = prng:chance(30) }
 end
 
--- The real programs, on two locks. Their short pauses are stretched or past, so that no reply hangs
--- on a millisecond.
+-- The real programs, on two locks. Their short pauses are made long, or skipped, so that no reply
+-- depends on a millisecond.
 
 local UUIDS = { "0a0a0a0a-1111-8222-8333-444444444444", "1b1b1b1b-1111-8222-8333-444444444444",
   "2c2c2c2c-1111-8222-8333-444444444444" }
@@ -360,7 +360,7 @@ local OFTEN = { "acquire", "acquire", "acquire", "acquire", "release", "release"
   "info", "renew" }
 local SELDOM = { "acquire_all", "release_all", "begin", "begin", "complete" }
 
--- Seldom on a mutex, which has keys of its own.
+-- Rarely a program of a mutex, which has its own keys.
 local function choose_program(prng)
   local name = prng:pick(prng:chance(75) and OFTEN or SELDOM)
   if prng:chance(20) and programs["mutex_" .. name] then return name, "mutex_" .. name, "mutex" end
@@ -381,7 +381,7 @@ local function program_step(prng, turn_ms)
   return step
 end
 
--- What else may happen to the keys of a lock: expiry first of all.
+-- What else may happen to the keys of a lock, above all expiry.
 local function fault(prng)
   local keys = keys_of(LOCKS[prng:pick(OFTEN_FIRST)])
   local owner = owner_of(prng)

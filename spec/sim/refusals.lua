@@ -3,9 +3,9 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local SOME = 30 -- so many of 100 plans in which things go wrong
+local SOME = 30 -- % of plans with faults
 local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
-local PASSING = { "readonly", "noperm", "noauth" } -- for what was accepted before
+local PASSING = { "readonly", "noperm", "noauth" } -- refusals of what was accepted before
 
 local refusals = {}
 
@@ -21,7 +21,7 @@ function refusals.add(prng, plan)
   end
 end
 
--- …or not. Its numbers are its own.
+-- Like `add`, for some plans. It has its own random numbers.
 function refusals.add_some(plan)
   local prng = Prng.new((plan.seed * 71 + 97) % 2147483647)
   if not plan.calm and prng:chance(SOME) then refusals.add(prng, plan) end
@@ -33,12 +33,12 @@ local OF_WRITES = { "noreplicas", "noreplicas", "misconf", "oom" }
 local IS_ALONE = { noreplicas = true, misconf = true, oom = true, readonly = true, noperm = true,
   noauth = true }
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete", "freed", "failed" }
-local CALM, OTHERS = 25, 10 -- so many of 100 plans where nothing else goes wrong, and of the others
+local CALM, OTHERS = 25, 10 -- % of plans where nothing else goes wrong, and of the others
 
 local function other_faults(plan)
   local calm = not plan.gather
   for _, part in ipairs(plan.parts) do
-    if part.what == "task" and part.alone then return nil end -- it is kept out by its own hold then
+    if part.what == "task" and part.alone then return nil end -- its own hold would keep it out
     if part.what == "fault" or part.late then calm = false end
   end
   return calm and "none" or "some"
@@ -66,7 +66,7 @@ local function refuse_record(prng, plan, names)
   window.duration = math.floor(plan.timeout * S) + prng:range(0, 2 * S)
 end
 
--- For windows of time the server refuses writes; in some plans nothing else goes wrong.
+-- The server refuses writes for some time; in some plans nothing else goes wrong.
 function refusals.add_writes(plan)
   local prng, others = Prng.new((plan.seed * 83 + 101) % 2147483647), other_faults(plan)
   if plan.quorum or not others or not prng:chance(others == "none" and CALM or OTHERS) then return end
@@ -79,13 +79,13 @@ function refusals.add_writes(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- The server is a replica for a while, or lacks the user or its rights; in plans in which nothing
--- else goes wrong, and in those of plain permits, which no lease gives back.
+-- The server is a replica for a while, or lacks the user or its rights: in plans where nothing else
+-- goes wrong, except plans of plain permits, which no lease gives back.
 function refusals.add_passing(plan)
   local prng, others = Prng.new((plan.seed * 89 + 103) % 2147483647), other_faults(plan)
   if plan.quorum or others ~= "none" and not plan.plain or not prng:chance(CALM) then return end
   plan.only_refusals = others == "none" and not plan.rates
-  local names = plan.leader and { "readonly" } or PASSING -- what is denied ends a leader
+  local names = plan.leader and { "readonly" } or PASSING -- a denial ends a leader
   if plan.only_refusals and plan.keys[1].kind == "guard" and prng:chance(50) then
     refuse_record(prng, plan, names)
   else
@@ -94,7 +94,7 @@ function refusals.add_passing(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+-- Whether nothing else goes wrong in the plan, even after other faults were added.
 function refusals.are_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and not IS_ALONE[part.name] then return false end

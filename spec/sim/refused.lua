@@ -7,10 +7,10 @@
 local WORDS = { "NOREPLICAS ", "MISCONF ", "OOM ", "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
   "MASTERDOWN ", "READONLY " }
 local OF_USER = { "NOAUTH ", "NOPERM ", "ERR The user executing the script " } -- a right is missing
-local CLOCKS = 0.98  -- by which a wait may end too early, by the clock of its process
-local SOON = 3000000 -- a release is tried again each second, and the network may be slow;
-local RECORDED = 1500000 -- a record twice in a second
-local SLACK = 300000 -- by which a lease may end too early
+local CLOCKS = 0.98  -- how early a wait may end, by its process's clock
+local SOON = 3000000 -- a release is retried each second, and the network may be slow;
+local RECORDED = 1500000 -- a record, twice a second
+local SLACK = 300000 -- how early a lease may end
 
 local refused = {}
 
@@ -21,20 +21,20 @@ local function says_one(message, words)
   return false
 end
 
--- Whether a message tells of such a refusal; accepted: of what the server has accepted before.
+-- Whether a message is such a refusal; accepted: of what the server has accepted before
 function refused.says(message, accepted)
   return says_one(message, WORDS) or accepted and says_one(message, OF_USER) or false
 end
 
 local ENDS = { unreachable = true, server = true, denied = true }
 
--- Where nothing else goes wrong, the client has the reply that gave it the place.
+-- In a plan without other faults, the client has received the reply that gave it the place.
 local function has_place(task, key, asked_at)
   local placed_at = task.process.placed[key]
   return task.world.refusing and #task.process.tasks == 1 and placed_at and placed_at >= asked_at
 end
 
--- entered: its caller has the lock already, and does not wait.
+-- entered: its caller already holds the lock, and does not wait
 function refused.check_wait(task, key, wait, entered, asked_at, code, message)
   if not ENDS[code] or entered or task.process.closed then return end
   if not refused.says(message, has_place(task, key, asked_at)) then return end
@@ -45,7 +45,7 @@ function refused.check_wait(task, key, wait, entered, asked_at, code, message)
   end
 end
 
--- Fails by the end of a lease in `left` seconds unless is_done(), soon after the last refusal.
+-- Fails unless is_done() soon after the last refusal, or at the end of a lease with `left` seconds.
 local function expect(task, left, soon, is_done, text)
   local world, process = task.world, task.process
   local server, till = world.refusing, world.now + left * 1e6 - SLACK
@@ -62,7 +62,7 @@ local function expect(task, left, soon, is_done, text)
   if server then check() end
 end
 
--- A release failed: of a lock that is a hash or a string.
+-- A release failed, of a lock stored as a hash or a string.
 function refused.expect_release(task, handle, left, message)
   if not refused.says(message, true) or handle.shared or not handle.owner then return end
   local owner, world = handle.owner, task.world

@@ -1,6 +1,6 @@
--- Calls a program as a user who lacks the right to one of its commands, on a copy of the keys: once
--- for each command that comes behind the first write. Nothing may be lost for good: see RULES. The
--- spec refused_parts_spec does so on a real server.
+-- Calls a program as a user without the right to one of its commands, on a copy of the keys: once
+-- for each command after the first write. Nothing may be lost for good: see RULES.
+-- refused_parts_spec does the same on a real server.
 
 local NO_PLACE = 2 ^ 53 - 1
 local WRITES = {}
@@ -8,7 +8,8 @@ for name in ("set del hset hdel pexpire persist zadd zrem zremrangebyscore incrb
   :gmatch "%S+" do
   WRITES[name] = true
 end
--- A client that cannot be asked for counts as gone, and its waiters lose their places.
+-- If a program cannot ask whether a client is subscribed, the client counts as gone, and its
+-- waiters lose their places.
 local LEFT_OUT = { "eval", "evalsha", "pubsub|numsub" }
 
 local refused_parts = {}
@@ -39,7 +40,7 @@ local function value_of(entries, key)
   return entry and (entry.kind == "string" and entry.value or entry.kind)
 end
 
--- 0: there is none that counts
+-- 0: there is no number that counts
 local function number_at(entries, key)
   local text = value_of(entries, key) or ""
   return text:find "^%d+$" and #text <= 16 and tonumber(text) or 0
@@ -50,7 +51,7 @@ local function field(entries, key, name)
   return entry and entry.kind == "hash" and entry.value.values[name]
 end
 
--- All permits, free or taken; nil: nobody has set how many there are.
+-- → the number of permits, free or taken | nil: the total was not set
 local function permits_in(entries, keys)
   local free, leases = entries[keys[1]], entries[keys[5]]
   if not free or free.kind ~= "string" or leases and leases.kind ~= "zset" then return nil end
@@ -72,7 +73,7 @@ local function is_queued(entries, key, member)
 end
 
 -- rule(call, before, now, whole) → whether it is broken. call: name, keys, args; the entries before
--- it, after it, and after it where nothing is refused.
+-- it, after it, and after it without a refusal.
 local RULES = {
   ["a lock never ends"] = function(call, before, now)
     if call.name == "fence" then return false end
@@ -126,14 +127,15 @@ end
 
 -- ---- trying ----
 
--- A message is counted, and sent to nobody.
+-- Counts a message without sending it.
 local function publish(run, client, args)
   local receivers = run(client, args)
   client.server.outbox = {}
   return receivers
 end
 
--- Calls the program on a copy of the keys. denied: command → whether it is. → the keys then
+-- Calls the program on a copy of the keys. denied: command → whether it is refused. → the keys
+-- after that
 local function attempt(server, before, run, denied)
   local faults, replaced = server.faults, server.replaced
   setmetatable(denied, { __index = faults.deny })

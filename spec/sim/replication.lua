@@ -1,8 +1,8 @@
--- Asynchronous replication of one server by another, with WAIT as Redis 7.2 and Valkey count it: by
--- what the client has written itself.
+-- Asynchronous replication of one server to another. WAIT counts like in Redis 7.2 and Valkey: by
+-- what the client itself has written.
 --
--- What the replica gets for each command that wrote is the state behind it. It arrives in order,
--- late, and not while the link is cut; what had not arrived when the link ends is lost.
+-- For each command that wrote, the replica gets the state after it. States arrive in order, late,
+-- and not while the link is cut; what had not arrived when the link ends is lost.
 
 local Redis = require "holdfast.testing.redis"
 
@@ -82,7 +82,7 @@ local function wrote(self, client)
   self.world:at(self.at, arrive, self)
 end
 
--- The replica gets all that the master has, and follows it. latency: a function, in microseconds
+-- The replica copies all that the master has, and follows it. latency: a function, in microseconds
 function Replication.new(world, master, replica, latency)
   local self = setmetatable({
     world = world, master = master, replica = replica, latency = latency, offset = 0,
@@ -96,12 +96,12 @@ function Replication.new(world, master, replica, latency)
   return self
 end
 
--- Nothing gets through for so long.
+-- Nothing gets through for this long.
 function Replication:cut(duration)
   self.cut_until = math.max(self.cut_until, self.world.now + duration)
 end
 
--- The link ends; `kept` of what is under way still arrives.
+-- The link ends; the first `kept` states under way still arrive.
 function Replication:stop(kept)
   for i = 1, math.min(kept, #self.under_way) do
     self.replica.db.entries = self.under_way[i].entries

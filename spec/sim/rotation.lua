@@ -10,30 +10,30 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
--- So many of 100 plans where nothing else goes wrong, of the others, and of systems.
+-- % of plans where nothing else goes wrong, of the others, and of systems.
 local CALM, OTHERS, OF_SYSTEMS = 60, 6, 12
-local HOLDS = 25 -- so many of 100 calm ones
+local HOLDS = 25 -- % of calm plans
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete" }
 -- both: the old password is valid for a while longer; at_once: it is not, and connections end;
 -- user: nobody can log in for a while
 local WAYS = { "both", "at_once", "user" }
 local SETTLED = 2000000 -- by then links that were refused have been opened again
-local CONFIRMED = S -- a hold that began with a grant has its whole lease by then
+local CONFIRMED = S -- by then, a hold that began with a grant has its whole lease
 local LEFT_AT_RENEWAL = 0.6
 local ENDS = { unreachable = true, server = true, denied = true }
 
--- Systems whose servers have passwords, and the servers: not the Sentinels.
+-- Systems whose servers have passwords, and how many servers have one: not the Sentinels.
 local SERVERS = { leader = 1, cluster = 3, sentinel = 2, sync = 2 }
-local OURS = { process = true, task = true, fault = true } -- those of Redisson have another user
+local OURS = { process = true, task = true, fault = true } -- Redisson has another user
 
 local rotation = {}
 
--- What goes wrong besides: "none", "some", or what a "system" draws; nil: the plan is for clients
--- without a password, or its own hold keeps a task out.
+-- → what else goes wrong: "none", "some", or what a "system" draws; nil: the plan needs clients
+-- without a password, or a task's own hold would keep it out
 local function others_of(plan)
   if plan.system and not SERVERS[plan.system] then return nil end
   for _, part in ipairs(plan.parts) do
-    if part.name == "swap" then return nil end -- who takes over an address has a password of its own
+    if part.name == "swap" then return nil end -- the other server has another password
   end
   if plan.system then return "system" end
   local others = (plan.gather or plan.quorum) and "some" or "none"
@@ -67,13 +67,13 @@ function rotation.has_password(plan, index)
   return plan.rotates and index <= count_servers(plan)
 end
 
--- Where only a minority of a quorum fails, no further server refuses.
+-- If only a minority of a quorum may fail, no other server may refuse.
 local function pick_server(prng, plan)
   if plan.kind == "minority" then return prng:pick(plan.faulty) end
   return plan.rates and prng:range(1, count_servers(plan)) or nil
 end
 
--- Its numbers are its own.
+-- It has its own random numbers.
 function rotation.add(plan)
   local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
   local others = others_of(plan)
@@ -94,7 +94,7 @@ function rotation.add(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in a plan, also after other faults were added to it.
+-- Whether nothing else goes wrong in the plan, even after other faults were added.
 function rotation.is_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "rotate" then return false end
@@ -114,15 +114,15 @@ local function agree(server, number)
   server.redis.password, server.redis.old_password = server.known, nil
 end
 
--- The first password, of a server that nobody has connected to. how: plan.rotates
+-- Sets the first password of a server without connections. how: plan.rotates
 function rotation.begin(server, how)
   server.rotations, server.agrees_at, server.away = 0, 0, 0
   server.was_calm = how == "alone"
   agree(server, 0)
 end
 
--- way, duration: of a fault. The processes know the new password at once where the old one is valid
--- for that long, and else from then on.
+-- way, duration: of a fault. The processes know the new password at once if the old one remains
+-- valid for that long, otherwise after that time.
 function rotation.rotate(server, way, duration)
   if not server.rotations then return end
   local world, redis = server.world, server.redis
@@ -139,21 +139,21 @@ function rotation.rotate(server, way, duration)
   world:at(world.now + duration, agree, server, server.rotations)
 end
 
--- These connections are of a user whose password stays.
+-- These connections are of a user whose password is not replaced.
 function rotation.admit(...)
   for _, client in ipairs { ... } do
     client.authenticated, client.requests.stranger = true, false
   end
 end
 
--- The process is asked for a log-in.
+-- Answers a link's request for a log-in.
 function rotation.log_in(process, engine, link)
   local index = tonumber(engine.server(process.client, link):match("^%a(%d+)")) or 1
   engine.ask_login(process.client, link)
   engine.log_in(process.client, link, "default", process.network.servers[index].known)
 end
 
--- A call has ended that began at this moment.
+-- A call that began at `asked_at` has ended.
 function rotation.check(task, key, asked_at, code, message)
   local server = task.world.rotating
   if not server or not ENDS[code] or task.process.closed then return end
@@ -165,15 +165,15 @@ local function calm_server(world)
   return world.rotating and world.rotating.was_calm and world.rotating
 end
 
--- When every link has been opened again after the last rotation, in a plan that was calm before it.
--- → in simulated time | nil: in another plan
+-- → when every link has been opened again after the last rotation, in simulated time | nil: the
+-- plan was not calm before
 function rotation.settled_at(world)
   local server = calm_server(world)
   return server and server.agrees_at + SETTLED
 end
 
--- A hold was lost, as its release says. It had its whole lease, not a grant's, before log-ins were
--- first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
+-- A hold was lost, as its release reports. It had its whole lease, not a grant's, before log-ins
+-- were first refused. When a renewal fails then, LEFT_AT_RENEWAL of the lease is left.
 function rotation.lost(task, handle)
   local server, plan = calm_server(task.world), task.plan
   if not server or task.process.closed or not plan.renewed or plan.extend then return end

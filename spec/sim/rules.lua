@@ -1,21 +1,22 @@
--- What several watchers look at in the same way.
+-- Rules that several watchers share.
 
 local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local MOST_COMMANDS = 150 -- of one process in a second, besides those that its tasks ask for
-local MOST_BRISK = 200    -- the same where a lease is 20 ms, which is renewed 150 times
-local SLACK = 300000      -- of an operation's bound
-local SOON = 50000        -- within which a grant is good without asking again
-local CLOSING_US = 400000 -- where nothing goes wrong
-local LEASES_MS = 125000  -- after which a queue that nobody uses is gone, too
+local MOST_COMMANDS = 150 -- of one process per second, in addition to those that its tasks ask for
+local MOST_BRISK = 200    -- the same if a lease is 20 ms, which is renewed 150 times a second
+local SLACK = 300000      -- for an operation's time limit
+local SOON = 50000        -- for how long a grant is good without asking again
+local CLOSING_US = 400000 -- in a calm schedule
+local LEASES_MS = 125000  -- after this time an unused queue is gone, too
 
 local rules = {}
 
 local GENTLE = { give_up = true, stall_link = true }
 
--- Whether nothing in it makes anybody lose what he has, or the server keep what nobody has.
+-- Whether nothing in the plan makes an owner lose its hold, or the server keep a hold without an
+-- owner.
 function rules.is_gentle(plan)
   for _, part in ipairs(plan.parts) do
     local gentle = part.name == "close" or GENTLE[part.name] and part.link == "events"
@@ -33,8 +34,8 @@ function rules.longest_grant(plan)
   return longest * 1000000
 end
 
--- Whether a command may arrive after whoever sent it has given it up: it may take a place or a lock
--- for nobody, and say again what the count was.
+-- Whether a command may arrive after its sender has given it up: then it may take a place or a lock
+-- without an owner, and report an older count.
 function rules.is_late(plan)
   if plan.gather then return true end
   for _, part in ipairs(plan.parts) do
@@ -43,20 +44,20 @@ function rules.is_late(plan)
   return false
 end
 
--- → entry | nil; a name may be nil: that of a queue that no program has named yet
+-- → entry | nil. `name` may be nil: that of a queue that no program has named yet.
 function rules.live(server, name)
   local entry = name and server.db.entries[name]
   if entry and entry.expires and server.redis:now_ms() > entry.expires then return nil end
   return entry
 end
 
--- → the queue of this name | nil: there is none
+-- → the queue of this name | nil
 function rules.queue_at(server, name)
   local entry = rules.live(server, name)
   return entry and entry.kind == "zset" and entry.value or nil
 end
 
--- A process sends one more command.
+-- Counts one more command of a process.
 function rules.count_command(world, process)
   local now = world.now
   if now - process.commands_since > 1000000 then
@@ -69,8 +70,8 @@ function rules.count_command(world, process)
   end
 end
 
--- A client renews a hold: not after its release, and for an owner that has gone no longer than that
--- may take to show.
+-- Checks that a client does not renew a hold after its release, or after its owner has been gone
+-- for longer than it may take to notice.
 function rules.check_renewal(world, client, key, owner)
   local process, hold = client.process, owner .. " " .. key
   local released, vanished = process.released[hold], process.vanished[hold]
@@ -82,8 +83,8 @@ function rules.check_renewal(world, client, key, owner)
   end
 end
 
--- A waiter in the queue asks for its lock: not when it has received its grant soon after it asked
--- last.
+-- Checks that a waiter in the queue does not ask for its lock if it received the grant soon after
+-- it last asked.
 function rules.check_asking(world, client, wait)
   local process = client.process
   local asked_at, granted_at = process.asked_at[wait], process.granted_at[wait]
@@ -95,10 +96,10 @@ function rules.check_asking(world, client, wait)
   end
 end
 
--- The key of grants that nobody has made.
+-- The key of forged grants.
 rules.FORGED = "forged"
 
--- What is done about such a grant writes nothing.
+-- Checks that a forged grant makes no client write anything.
 function rules.check_forged(world, server)
   for name in pairs(server.db.entries) do
     if name:find(rules.FORGED, 1, true) then
@@ -115,21 +116,21 @@ function rules.place_of(queue, uuid)
   end
 end
 
--- The server's clock as places have it: in the far future it runs on between 2112 and 2184.
+-- → the server's clock as places have it: in the far future it continues between 2112 and 2184
 local function clock_of_places(server)
   local us = server.redis.now_us
   return us < 4.5e15 and us or 4.5e15 + us % 2.25e15
 end
 
--- The scores in a queue that are not before the server's clock: a set.
+-- → the set of the scores in a queue that are not before the server's clock
 local function late_scores(queue, now)
   local set = {}
   for _, score in ipairs(queue and queue.scores or {}) do set[score] = score >= now end
   return set
 end
 
--- What check_place needs to know before an acquire runs that is about to enter a waiter into its
--- queue: the member, and the late scores there | nil: it is another command.
+-- → what check_place needs to know before an acquire runs that will enter a waiter into its queue:
+-- the member, and the late scores there | nil: it is another command
 function rules.newcomer(server, name, args)
   local member = wire.ACQUIRES[name] and wire.member_in(args) or ""
   local queue = rules.queue_at(server, args[6])
@@ -137,8 +138,8 @@ function rules.newcomer(server, name, args)
   return { member = member, late = late_scores(queue, clock_of_places(server)) }
 end
 
--- A place tells when its waiter came, by the server's clock; or it is the one behind a place that
--- is not before that.
+-- A place is the time by the server's clock at which its waiter came, or follows a place that is
+-- not before that time.
 function rules.check_place(server, args, newcomer)
   local queue, now = rules.queue_at(server, args[6]), clock_of_places(server)
   local place = queue and queue.score_of[newcomer.member]
@@ -163,7 +164,7 @@ local function check_closed(watcher, process)
     process.name, CLOSING_US / 1e6)
 end
 
--- A client was closed: what it has or waits for is given up at once.
+-- A client was closed: it gives up at once what it has or waits for.
 function rules.closes(watcher, process)
   if not (watcher.calm and watcher.left_by) then return end
   watcher.world:at(watcher.world.now + CLOSING_US, check_closed, watcher, process)
@@ -177,7 +178,7 @@ function rules.bound(process, verb, wait)
   return (wait > 0 and wait + 1 or 2 * timeout + 1.2) * 1.01e6 + SLACK
 end
 
--- Tokens of one key grow. excused: this one need not.
+-- Checks that the tokens of one key grow. excused: this one need not
 function rules.check_token(world, key, claim, excused)
   if not claim.token then
     world:fail("token", "%s: %s has no token", key.name, claim.who)
@@ -188,8 +189,8 @@ function rules.check_token(world, key, claim, excused)
   key.last_token = max(key.last_token, claim.token or 0)
 end
 
--- A write to something that checks tokens; excused: it may be refused though its lock is held.
--- → whether it was accepted
+-- A write to a store that checks tokens; excused: it may be refused although its lock is held. →
+-- whether it was accepted
 function rules.write(world, key, claim, excused)
   local store = key.store
   if not claim.token then return false end
@@ -203,7 +204,8 @@ function rules.write(world, key, claim, excused)
   return false
 end
 
--- At the end nobody who lives listens. where: how messages name the server, if there are several.
+-- Checks that at the end no living process is subscribed. where: how messages name the server, if
+-- there are several
 function rules.check_channels(world, processes, redis, where)
   for _, process in pairs(processes) do
     if not process.dead and redis.channels[wire.channel_of(process.uuid)] then
@@ -213,7 +215,7 @@ function rules.check_channels(world, processes, redis, where)
   if next(redis.patterns) then world:fail("orphan", "a pattern is still subscribed to") end
 end
 
--- Long after the end: no queue is there.
+-- Checks that long after the end there is no queue.
 function rules.check_queues_gone(self)
   self.world.now = self.world.now + LEASES_MS * 1000
   self.server.redis:read_clock()

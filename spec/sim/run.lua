@@ -46,7 +46,7 @@ local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
 local flavour = jit and "luajit" or "lua5.4"
 
--- One process runs many short schedules through the same code, of which little is worth a trace.
+-- One process runs many short schedules, little of which is worth a trace.
 if jit then require("jit.opt").start("hotloop=500", "hotexit=200") end
 collectgarbage("setpause", 400)
 
@@ -119,10 +119,10 @@ local function trace(plan, write)
   })
 end
 
-local MOST_LINES = 50 -- of a trace that nobody has asked for
+local MOST_LINES = 50 -- of a trace that was not requested
 local FAILED = build .. "/sim-failed.txt"
 
--- Prints the end of a long text; all of it is in the file.
+-- Prints the end of a long trace; the file has all of it.
 local function say_end(lines)
   if #lines > MOST_LINES then
     local file = assert(io.open(FAILED, "w"))
@@ -138,7 +138,7 @@ local function name_of(what)
   return type(what) == "number" and "seed " .. what or what
 end
 
--- A schedule that no seed stands for is shown as what schedules.lua can keep, too.
+-- A schedule without a seed is also shown in the form that schedules.lua can keep.
 local function show(what, plan, found)
   local name = name_of(what)
   say("%s breaks %s at %.6f s: %s", name, found.rule, found.time / 1e6, found.text)
@@ -172,10 +172,10 @@ local function summary(count, events, hash, failed, started)
     count / math.max(took, 0.001), hash)
 end
 
-local MOST_NAMED = 8 -- of those that fail; the first one is shown
+local MOST_NAMED = 8 -- of failing schedules; the first one is shown
 local DELAYS = 10 -- for each kept schedule
 
--- schedules: a list of { name, plan or what makes it }
+-- schedules: a list of { name, plan or a function that makes it }
 local function run_all(schedules)
   local events, hash, failed, started = 0, 0, 0, os.clock()
   for _, schedule in ipairs(schedules) do
@@ -196,7 +196,7 @@ local function run_all(schedules)
   return failed == 0
 end
 
--- plan_of: what the seeds stand for
+-- plan_of: seed → plan
 local function of_seeds(seeds, plan_of)
   local schedules = {}
   for i, seed in ipairs(seeds) do schedules[i] = { seed, plan_of } end
@@ -240,14 +240,14 @@ local function chosen_mutants()
   return quick.choose(list, options.system and quick.systems or quick.single)
 end
 
--- The seed in a mutant's row of the table (spec/sim/mutant_seeds.txt): "name  seed  rule  …", behind
--- the kind of system if it has one.
+-- → the seed in a mutant's row of the table (spec/sim/mutant_seeds.txt): "name seed rule …", after
+-- the kind of system if it has one
 local function seed_in(rows, entry)
   local row = entry.kind and entry.kind .. " +" .. entry.name or entry.name
   return tonumber(rows:match("\n" .. row .. " +(%d+) "))
 end
 
--- `rows`: the seeds in this table come first, or nil. A mutant whose seed no longer shows it is
+-- rows: a table whose seeds are tried first | nil. A mutant whose seed no longer shows it is
 -- searched for from `from` on.
 local function find_mutant(entry, rows, from, count)
   local known = rows and seed_in(rows, entry)
@@ -287,7 +287,7 @@ local function find_only(from, count)
   return not seed
 end
 
--- The branches that the schedules have left to the cases.
+-- Adds the branches that only the cases reach.
 local function cases_add()
   local before, names = select(3, coverage.programs()), {}
   coverage.begin()
@@ -303,7 +303,7 @@ local function cases_add()
   return #failed == 0
 end
 
--- → whether every legal step of a hold was taken
+-- → whether every legal change of a hold's state was taken
 local function report_steps()
   local reached, missing = coverage.steps()
   say("legal steps of a hold: %d of %d", #reached, #reached + #missing)
@@ -311,8 +311,8 @@ local function report_steps()
   return #missing == 0
 end
 
--- Brings faults and states together. → whether each pair met, or is told why not, and no rule was
--- broken
+-- Brings faults and states together. → whether each pair met or has a reason not to, and no rule
+-- was broken
 local function report_meetings()
   local broken = 0
   local met, all, reasons, missed = meet.all(kept, coverage, function(name, plan, found)
@@ -328,7 +328,8 @@ local function report_meetings()
   return #missed == 0 and broken == 0
 end
 
--- What was reached, and what was not. → whether every branch and step was, and every pair
+-- Reports what was reached and what was not. → whether every branch, every change of state and
+-- every pair was
 local function report()
   local reached, all, missing, programs = coverage.programs()
   local others = coverage.others()
@@ -351,7 +352,7 @@ local function report()
   return good and #left == 0 and steps_good and meetings_good
 end
 
--- A plan with other random delays than those that its seed gives: it shall not hang on them.
+-- → a copy of the plan with other random delays, as a kept schedule must not depend on them
 local function with_delays(plan, which)
   local copy = {}
   for name, value in pairs(plan) do copy[name] = value end
@@ -395,7 +396,7 @@ local function show_kept()
   return all
 end
 
--- Those that tools/embed.lua --sent wrote.
+-- → the texts that tools/embed.lua --sent wrote
 local function texts_in(directory)
   local texts = {}
   for name in pairs(require "spec.sim.programs") do

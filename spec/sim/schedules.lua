@@ -1,5 +1,5 @@
--- Schedules that are kept as they are, whatever a seed stands for: each shows a mutant that was
--- there once.
+-- Schedules that are kept unchanged, whatever a seed stands for: each shows a mutant that once was
+-- found.
 
 local S = 1000000
 local huge = math.huge
@@ -43,8 +43,8 @@ end
 local LOCK = { { name = "a", kind = "lock" } }
 local GUARD = { { name = "a", kind = "guard" }, { name = "b", kind = "lock" } }
 
--- A grant is late: its waiter is stopped until it has run out and another client has the lock, and
--- asks for its place again just before the grant comes.
+-- A late grant: its waiter is stopped until it has run out and another client has the lock, and
+-- asks for its place again just before the grant arrives.
 local stale_grant = plan(LOCK, {
   process(1), process(2), process(3),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { S } },
@@ -54,8 +54,8 @@ local stale_grant = plan(LOCK, {
   fault { name = "pause", at = 900000, process = 2, link = "calls", duration = 2400000 },
 })
 
--- A guard's wait ends at the moment of its grant, which is heard behind that; the next run begins
--- at once. first: changes of the first process; last: one more part
+-- A guard's wait ends at the moment of its grant, which arrives after that; the next run begins at
+-- once. first: changes of the first process; last: one more part
 local function stray_guard(first, last)
   return plan(GUARD, {
     process(1, first), process(2), process(3), process(4),
@@ -74,7 +74,7 @@ local function stray_guard(first, last)
   })
 end
 
--- A proxy has a release that was given up, and delivers it while the same owner holds the lock
+-- A proxy holds a release that was given up, and delivers it while the same owner holds the lock
 -- again.
 local function late_release(kind)
   return plan({ { name = "a", kind = kind } }, {
@@ -90,7 +90,7 @@ local function late_release(kind)
   })
 end
 
--- A proxy has an acquire that was sent again, and delivers it when its hold has a longer lease.
+-- A proxy holds an acquire that was sent again, and delivers it when its hold has a longer lease.
 local function late_acquire(kind, half)
   return plan({ { name = "a", kind = kind } }, {
     process(1), process(2),
@@ -117,14 +117,14 @@ local braces = plan({ { name = "a", kind = "lock" }, { name = "{a}", kind = "loc
   task { key = "{a}", process = 3, slot = 6, start = 100000, wait = 5 },
 })
 
--- One check after the other, from the grant on.
+-- One check after another, from the grant on.
 local checks = plan(LOCK, {
   process(1, { near = 1000, far = 8000, grant_lease = 0.2 }), process(2, { grant_lease = 0.2 }),
   task { process = 2, slot = 8, start = 0, wait = 0, naps = { 100000 } },
   task { process = 1, slot = 7, start = 20000, wait = huge, checks = 60 },
 }, { calm = true, grant_lease = 0.2, network = { 1000, 8000 } })
 
--- A process joins a shared owner while another one of it has not heard of its grant.
+-- A process joins a shared owner while another process of that owner has not received its grant.
 local shared_mark = plan(LOCK, {
   process(1, { grant_lease = 0.5 }), process(2, { grant_lease = 0.5 }),
   process(3, { grant_lease = 0.5 }),
@@ -150,8 +150,8 @@ local shared_join = plan({ { name = "b", kind = "lock" } }, {
   task { key = "b", process = 2, slot = 3, start = 32123, wait = huge, owner = "svc-1", lease = 3 },
 }, { seed = 2, grant_lease = 0.5, network = { 1000, 8000 }, timeout = 0.4, rate = 1.0027 })
 
--- A server of a quorum is out of reach and forgets its part. What undoes the attempts to put it
--- back arrives with the attempt that succeeds.
+-- A server of a quorum is out of reach and forgets its part. The undo of the attempts to restore it
+-- arrives with the attempt that succeeds.
 local late_leave_of_a_part = plan({ GUARD[1] }, {
   process(1, { servers = 5, restart_guard = 0, renewer_link = false, command_timeout = 0.4,
     base = 73837, near = 100 }),
@@ -176,8 +176,8 @@ local late_leave_of_a_part = plan({ GUARD[1] }, {
     seed = 3158581,
 })
 
--- The waiter of a shared owner is granted the lock, and loses it before it could confirm that. The
--- client lives on, so the server grants it the lock again and again.
+-- The waiter of a shared owner is granted the lock, and loses it before it could confirm the grant.
+-- The client is alive, so the server grants it the lock again and again.
 local shared_grant_lost = plan({ LOCK[1] }, {
   process(1, { renewer_link = false, far = 2000, base = 86371, command_timeout = 1,
     grant_lease = 0.5 }),
@@ -249,8 +249,8 @@ local function forgotten(renewer_link)
   })
 end
 
--- A shared owner's hold is let go of while the server is busy, and its lease ends meanwhile:
--- another process has the lock as that owner by the time the server answers.
+-- A shared owner's hold is released while the server is busy, and its lease ends meanwhile: another
+-- process has the lock as that owner when the server replies.
 local shared_leave = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   process(2),
@@ -292,7 +292,7 @@ local lost_entry = plan({ { name = "a", kind = "lock" } }, {
   fault { name = "cut_down", at = 50000, process = 1, link = "calls", duration = 3400000 },
 })
 
--- …and the reply to the first comes when the lease is over.
+-- The same, and the reply to the first release arrives after the end of the lease.
 local late_entry = plan({ { name = "a", kind = "lock" } }, {
   process(1, { renewer_link = false, near = 20000, far = 20000 }),
   task {
@@ -301,7 +301,7 @@ local late_entry = plan({ { name = "a", kind = "lock" } }, {
   },
 })
 
--- An acquire of two locks is given up before its answer: what it may have taken is undone.
+-- An acquire of two locks is given up before its reply: what it may have acquired is undone.
 local lost_answer = plan({ { name = "a", kind = "lock" }, { name = "b", kind = "lock" } }, {
   process(1),
   task {
@@ -345,7 +345,7 @@ local function collected(at)
   }, CALM)
 end
 
--- Two locks whose releases are on their way while both are acquired again in one step.
+-- Two locks whose releases are under way while both are acquired again atomically.
 local released_both = plan(TWO, {
   process(1),
   task {
@@ -414,8 +414,8 @@ local fair_dead = fair {
   fault { name = "crash", at = 500000, process = 2 },
 }
 
--- A holder takes its time. Then a thread of Java gets the lock and takes its timeout off that of
--- the waiter behind it, before that looks again.
+-- A long hold. Then a thread of Java gets the lock and subtracts its timeout from that of the
+-- waiter after it, before that waiter asks again.
 local fair_long_hold = fair({
   { what = "java_fair", start = 50000, wait = 120 },
   { what = "java_fair", start = 200000, wait = 120 },
@@ -424,7 +424,7 @@ local fair_long_hold = fair({
   task { process = 2, slot = 7, start = 100000, wait = huge },
 }, { calm = true })
 
--- A thread of Java stands behind one of ours, which stands behind another one with a short timeout.
+-- A thread of Java waits after one of ours, which waits after another one with a short timeout.
 local fair_behind = fair({
   { what = "java_fair", start = 50000, wait = 5, nap = 3 * S },
   { what = "java_fair", start = 200000, wait = 120 },
@@ -433,8 +433,8 @@ local fair_behind = fair({
   task { process = 2, slot = 7, start = 100000, wait = huge },
 }, { calm = true })
 
--- A request vanishes with the lock that it was granted, while another one of the same client waits.
--- The client has to take the mark of that grant out of the queue.
+-- A request vanishes with the lock that it was granted, while another request of the same client
+-- waits. The client must remove the mark of that grant from the queue.
 local WORKER = { needs_approval = true, grant_lease = 0.5, command_timeout = 0.4 }
 local vanished = plan(LOCK, {
   process(1, WORKER), process(2, WORKER),
@@ -445,8 +445,8 @@ local vanished = plan(LOCK, {
   task { process = 1, slot = 6, start = 43000, renewed = false, wait = 3 },
 }, { calm = true, grant_lease = 0.5, timeout = 0.4 })
 
--- The server does not answer when a kept lock is returned, three times; before that is tried again,
--- the client has the lock once more.
+-- Three times the server does not reply when a kept lock is returned; before the next attempt, the
+-- client holds the lock again.
 local returned_late = plan(LOCK, {
   process(1),
   task { process = 1, slot = 8, start = 1000, lease = 1, keep = 0.1, wait = 3 },
@@ -465,8 +465,8 @@ local strays = plan(LOCK, {
   },
 }, CALM)
 
--- A handle is dropped while some servers of a quorum have not answered the release through another
--- one.
+-- A handle is dropped while some servers of a quorum have not replied to the release through
+-- another one.
 local FIVE = { servers = 5, restart_guard = 0, near = 100, far = 400, command_timeout = 0.4 }
 local dropped_meanwhile = plan(LOCK, {
   process(1, FIVE),
@@ -481,9 +481,9 @@ local dropped_meanwhile = plan(LOCK, {
   rates = { 1, 1, 1, 1, 1 },
 })
 
--- Two servers of three say yes, and one of them hears no renewals. The question to the third one is
--- on its way for so long that another owner comes and goes; its yes is read by a process that stood
--- still when its majority ended.
+-- Two of three servers say yes, and one of them gets no renewals. The question to the third one is
+-- under way for so long that another owner comes and goes; its yes is read by a process that was
+-- stopped when its majority ended.
 local yes_over_a_gap = plan(LOCK, {
   process(1, { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 8,
     busy = true }),
@@ -502,7 +502,7 @@ local yes_over_a_gap = plan(LOCK, {
   timeout = 8, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
 })
 
--- A server hears of waiters before it hears of the hold, and later another one hangs.
+-- A server learns of waiters before it learns of the hold, and later another server hangs.
 local QUORUM_OF_3 = { servers = 3, restart_guard = 0, near = 100, far = 400, command_timeout = 1 }
 local repair_beside_waiters = plan(LOCK, {
   process(1, QUORUM_OF_3), process(2, QUORUM_OF_3), process(3, QUORUM_OF_3),
@@ -520,8 +520,8 @@ local repair_beside_waiters = plan(LOCK, {
   restart_guard = 0, timeout = 1, skew = 0, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 5,
 })
 
--- A caller enters by two handles, nobody comes for its release through a third one, and the first
--- one is dropped.
+-- A caller enters by two handles, abandons its release through a third one, and drops the first
+-- one.
 local abandoned_release = plan(LOCK, {
   process(1),
   task {
@@ -557,7 +557,7 @@ local longest_lease = plan({ { name = "a", kind = "read" } }, {
 local READ = { { name = "a", kind = "read" } }
 local CALM_READ = { calm = true, read_write = true }
 
--- A reader outlives its lease, behind another one that had a longer lease and is gone.
+-- A reader's lease ends after another reader, which had a longer lease, is gone.
 local dead_reader = plan(READ, {
   process(1, { needs_approval = true, near = 1000, far = 8000, renewer_link = false }),
   process(2, { near = 1000, far = 8000, renewer_link = false, half_open = 8 * S }),
@@ -578,7 +578,7 @@ local function java_reads(start, nap, rounds)
   }
 end
 
--- A thread of Java waits to read while a writer goes on as a reader.
+-- A thread of Java waits to read while a writer continues as a reader.
 local java_reads_along = plan(READ, {
   process(1), java_reads(100000, 1000, 1),
   task {
@@ -587,7 +587,7 @@ local java_reads_along = plan(READ, {
   },
 }, CALM_READ)
 
--- …or reads, and may not come again while a writer waits behind it, which gives up.
+-- The same thread reads, and may not enter again while a writer waits after it, which gives up.
 local java_kept_out = plan(READ, {
   process(1), process(2), java_reads(20000, 60000, 2),
   task { process = 1, slot = 8, kind = "read", start = 0, wait = 0, naps = { 6 * S } },
@@ -596,7 +596,7 @@ local java_kept_out = plan(READ, {
   },
 }, CALM_READ)
 
--- …which dies, before a reader of ours that waits behind it.
+-- The same, but the writer dies, and a reader of ours waits after it.
 local java_kept_out_by_dead = plan(READ, {
   process(1), process(2), java_reads(0, 4 * S, 1),
   task { process = 2, slot = 7, kind = "write", start = 50000, wait = huge },
@@ -635,7 +635,7 @@ local java_goes_last = permits(2, {
   permit { total = 2, process = 3, slot = 6, start = 100000, wait = huge },
 })
 
--- A caller takes by force what its client keeps and has lent to another one, which has no watchdog.
+-- A caller takes by force what its client keeps and has lent to another caller without a watchdog.
 local taken_by_force = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   task {
@@ -645,7 +645,7 @@ local taken_by_force = plan({ { name = "a", kind = "lock" } }, {
   task { process = 1, slot = 7, start = 10000, wait = 0, keep = 5, breaks = true },
 })
 
--- …or that no caller has, while its lease is being shortened.
+-- The same, but no caller holds it, and its lease is being shortened.
 local taken_while_idle = plan({ { name = "a", kind = "lock" } }, {
   process(1),
   task { process = 1, slot = 8, start = 0, wait = 0, naps = { 1000 }, keep = 5 },
@@ -654,7 +654,8 @@ local taken_while_idle = plan({ { name = "a", kind = "lock" } }, {
   fault { name = "stall_link", at = 671200, process = 1, link = "renewer", duration = 100000 },
 })
 
--- A client keeps a lock before it listens, and another one, which listens, wants it before that.
+-- A client keeps a lock before it is subscribed, and a subscribed client has wanted it since before
+-- that.
 local kept_deaf = plan({ { name = "a", kind = "mutex" }, { name = "b", kind = "mutex" } }, {
   process(1), process(2), process(3),
   task { kind = "mutex", key = "b", process = 3, slot = 8, start = 0, wait = 0, naps = { S } },
@@ -666,7 +667,7 @@ local kept_deaf = plan({ { name = "a", kind = "mutex" }, { name = "b", kind = "m
   fault { name = "stall_link", at = 500000, process = 1, link = "events", duration = 100000 },
 }, { calm = true })
 
--- Two processes stop, and are granted permits together. A third one waits behind them.
+-- Two processes stop, and are granted permits together. A third one waits after them.
 local stopped_together = permits(2, {
   process(1), process(2), process(3),
   permit { total = 2, process = 1, slot = 8, start = 0, wait = 0, naps = { S } },

@@ -1,5 +1,5 @@
--- Seeds that once broke a rule, kept for ever: of plans without what extras.lua adds, and of whole
--- plans.
+-- Seeds that once broke a rule, kept for ever: first for plans without what extras.lua adds, then
+-- for whole plans.
 
 return {
   base = { 2631, 4342, 75741, 100613, 108176, 111129, 119708, 175590, 316915 },

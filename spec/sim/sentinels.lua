@@ -1,15 +1,15 @@
--- A master with its replica and three Sentinels, of a schedule.
+-- A master, its replica and three Sentinels, in a schedule.
 --
 -- A failover: the master dies, or is cut off from all but the clients and one Sentinel. Some time
--- later the replica is promoted; the Sentinels learn of it one after the other, the one that was
--- cut off when that ends. The old master goes on to serve whoever still asks it until then. It
--- comes back as the replica.
+-- later the replica is promoted. The Sentinels learn of it one after the other; the one that was
+-- cut off does when the cut ends. Until then the old master continues to serve clients that still
+-- use it. It comes back as the replica.
 
 local Replication = require "spec.sim.replication"
 local Prng = require "spec.sim.prng"
 
 local SENTINELS = 3
-local TELLS = 300000 -- until all Sentinels but one that is cut off know
+local TELLS = 300000 -- until all Sentinels know, except one that is cut off
 
 local Sentinels = {}
 Sentinels.__index = Sentinels
@@ -45,7 +45,7 @@ local function add_sentinel(self, index)
   }
 end
 
--- The URL that clients get.
+-- → the URL for clients
 function Sentinels.url()
   return "redis+sentinel://s3,s4,s5/m"
 end
@@ -102,9 +102,9 @@ local function promote(failover)
   world:at(world.now + failover.rest, come_back, self)
 end
 
--- how: "crash" or "cut_off"; the replica is promoted after `detect`, and the old master is back
--- `rest` behind that. Until then the Sentinel `stale` hears nothing, of a master that is cut off;
--- nil: any.
+-- how: "crash" or "cut_off". The replica is promoted after `detect`, and the old master is back
+-- `rest` after that. Until then the Sentinel `stale` learns nothing, if the master is cut off; nil:
+-- any Sentinel.
 function Sentinels:fail_over(how, detect, rest, stale)
   if self.fails_over then return end
   local world = self.run.world
@@ -118,7 +118,7 @@ function Sentinels:fail_over(how, detect, rest, stale)
   world:at(world.now + detect, promote, { self = self, how = how, rest = rest, stale = stale })
 end
 
--- The link between the two is cut for a while.
+-- Cuts the link between the two for a while.
 function Sentinels:unlink(duration)
   if not self.replication.over then self.replication:cut(duration) end
 end

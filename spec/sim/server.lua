@@ -1,4 +1,4 @@
--- A server of a schedule: the small Redis with a clock of its own, and what may happen to it.
+-- A server of a schedule: the small Redis with its own clock, and what may happen to it.
 
 local Prng = require "spec.sim.prng"
 local Redis = require "holdfast.testing.redis"
@@ -8,7 +8,7 @@ local rules = require "spec.sim.rules"
 local sha1 = require("holdfast.core").sha1
 
 local EPOCH_US = 1700000000000000
--- its own clock says that it has been up for a day, also when it has just begun
+-- by its own clock it has been up for a day, even if it has just started
 local AGE_US = 86400000000
 
 local Server = {}
@@ -25,7 +25,8 @@ local function load(server, text)
   return server.admin:call { "SCRIPT", "LOAD", text }
 end
 
--- The server must have compiled a script once; all servers of the process share that.
+-- Compiles all programs, as the server must have compiled each script once; all servers of this
+-- process share that.
 local function compile_all(server)
   local sorted = {}
   for name in pairs(programs) do sorted[#sorted + 1] = name end
@@ -68,17 +69,17 @@ function Server.new(world, index, options)
   return self
 end
 
--- As if all programs had been sent before.
+-- Makes the server know all programs, as if they had been sent before.
 function Server:load_programs()
   for _, sha in pairs(shas) do self.redis.scripts[sha] = true end
 end
 
--- In simulated time: the moment of a time of the server's clock in ms.
+-- → the moment in simulated time of a time of the server's clock in ms
 function Server:moment(ms)
   return (ms * 1000 - self.epoch) / self.rate
 end
 
--- The program's arguments, with the patched text in its place.
+-- → the program's arguments, with the patched text in place of its own
 local function patch_in(self, name, sha, args)
   local patch, scripts = self.patched[name], self.redis.scripts
   if not patch then return end
@@ -106,7 +107,7 @@ end
 
 -- ---- io-threads ----
 
--- What came over one connection stays in order, the connections do not.
+-- Runs what was gathered: commands of one connection stay in order, the connections do not.
 local function run_gathered(self)
   local gathered = self.gathered
   self.gathered = {}
@@ -128,7 +129,7 @@ function Server:gather_in(connection, item)
   gathered[#gathered + 1] = { connection = connection, item }
 end
 
--- A command by an administrator, who is never refused.
+-- Runs a command of an administrator, which is never refused.
 function Server:command(...)
   local faults = self.redis.faults
   self.redis.faults = { deny = {} }
@@ -153,7 +154,7 @@ local function stop_refusing(self)
   self.redis.faults = { deny = {} }
 end
 
--- It answers with an error of this kind; the last one said counts.
+-- The server replies with an error of this kind; the last call counts.
 function Server:refuse(kind, duration)
   local faults = { deny = {} }
   for name, value in pairs(REFUSALS[kind]) do faults[name] = value end
@@ -161,7 +162,7 @@ function Server:refuse(kind, duration)
   self.world:at(self.refuses_until, stop_refusing, self)
 end
 
--- Its clock was set after it had begun.
+-- Makes it look as if its clock was set after it had started.
 function Server:look_old()
   self.redis.started_us = self.redis.now_us - AGE_US
 end

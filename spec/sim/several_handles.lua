@@ -1,10 +1,9 @@
--- A caller that has several handles of one lock: it enters through any of them, releases through
--- any of them, and drops some without a word. Now and then it does not come for the end of a
--- release.
+-- A caller with several handles of one lock: it enters and releases through any of them, and drops
+-- some without releasing. Now and then it abandons a release.
 --
--- What it has is what it acquired, less what it released, less what dropped handles had acquired
--- and nobody had released. A release through a handle that has acquired nothing is one of what
--- another handle has acquired: a stray.
+-- It has what it acquired, less what it released, less what dropped handles had acquired and not
+-- released. A release through a handle that has acquired nothing releases what another handle has
+-- acquired: a stray.
 
 local core = require "holdfast.core"
 
@@ -50,19 +49,19 @@ local function handle_at(round, place)
   return handle
 end
 
--- Whether nothing can have taken the hold from the caller.
+-- Whether nothing can have taken the hold away from the caller.
 local function is_certain(round)
   return round.certain and round.task.watcher.calm and not round.task.process.closed
 end
 
--- What each handle has acquired is not known any more.
+-- From now on it is unknown what each handle has acquired.
 local function lose_count(round)
   forget(round.book)
   round.book.has, round.certain = raw.holds(round.witness.lock), false
   round.over = round.book.has > 0
 end
 
--- A release that is not waited for counts before the client knows that it was done.
+-- A detached release counts before the client knows its result.
 local function check(round)
   local task, book = round.task, round.book
   if task.plan.async then return end
@@ -91,13 +90,13 @@ function steps.acquire(round, place)
   end
 end
 
--- Whether the next release is that of the last hold. The client may have fewer than the book: that
--- the hold was lost is not heard of a release that is not waited for.
+-- Whether the next release is that of the last hold. The client may count fewer holds than the
+-- book, as a detached release does not report that the hold was lost.
 local function is_last(round)
   return min(round.book.has, raw.holds(round.witness.lock)) <= 1
 end
 
--- A handle whose own hold was lost releases nothing: it tells that.
+-- A handle whose own hold was lost releases nothing, and reports the loss.
 local function release(round, handle)
   local book = round.book
   local had = book.has
@@ -125,7 +124,7 @@ function steps.drop(round, place)
   collect(handle.lock)
 end
 
--- A release that nobody comes for goes on.
+-- An abandoned release continues.
 function steps.abandon(round, place, duration)
   local book, handle = round.book, handle_at(round, place)
   if book.has == 0 or raw.lost(handle.lock) then return end
@@ -140,7 +139,7 @@ function steps.nap(round, duration)
   round.tools.sleep(round.task, duration)
 end
 
--- Nothing is left behind: what the caller has is released through handles that acquired nothing.
+-- Releases all that the caller still has, through handles that have acquired nothing.
 local function end_round(round)
   for _ = 1, 20 do
     local has = round.task.plan.async and round.book.has or raw.holds(round.witness.lock)
@@ -149,11 +148,11 @@ local function end_round(round)
   end
 end
 
--- One round of a task with a plan that has `steps`, a list of { step, place | duration, and for how
--- long an abandoned release was waited for }.
+-- One round of a task whose plan has `steps`, a list of { step, place | duration, how long an
+-- abandoned release was awaited }.
 --
--- witness: a handle by which nothing is acquired; tools: { new_handle, acquire, release,
--- begin_release, unclaim, sleep } of task.lua
+-- witness: a handle that acquires nothing; tools: { new_handle, acquire, release, begin_release,
+-- unclaim, sleep } of task.lua
 function several_handles.round(task, witness, tools)
   local plan = task.plan
   local round = { task = task, witness = witness, tools = tools, handles = {}, book = {},

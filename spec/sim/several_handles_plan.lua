@@ -1,20 +1,20 @@
--- Callers with several handles of one lock, and callers that share one handle. Its numbers are its
--- own, so the rest of a seed's plan is the same as ever.
+-- Callers with several handles of one lock, and callers that share one handle. It has its own
+-- random numbers, so the rest of a seed's plan is unchanged.
 
 local Prng = require "spec.sim.prng"
 
-local MANY = 15   -- in so many of 100 plans callers have several handles
+local MANY = 15   -- % of plans in which callers have several handles
 local MANY_READERS = 40 -- …of those with read/write locks
-local COMMON = 10 -- …and in so many one handle is for all callers of a process
+local COMMON = 10 -- % in which all callers of a process share one handle
 local COMMON_READERS = 40 -- …of those in which several callers may hold at a time
-local VANISHING = 25 -- in so many of 100 of these a caller goes without a word
-local DIFFERING = 60 -- …and in so many of 100 handles have leases of their own
+local VANISHING = 25 -- % of these in which a caller vanishes without releasing
+local DIFFERING = 60 -- % in which handles have different leases
 local PLACES = 3
 local MOST_HOLDS = 5
 local ENTERED = { lock = true, read = true, write = true, fair = true }
 local SHARED = { lock = true, mutex = true, read = true, write = true, fair = true }
 
--- Whether it is a plain user of a lock that it may enter as often as it likes.
+-- Whether the part is a plain user of a lock that it may enter any number of times.
 local function is_plain(part, kinds)
   return part.what == "task" and kinds[part.kind] and not part.owner and not part.several
     and not part.calls and not part.leads and not part.also and not part.force and not part.reads
@@ -44,7 +44,7 @@ local function steps_of(prng)
   return steps
 end
 
--- A server that forgets everything has no vote for as long as the longest lease.
+-- A server that forgets everything does not vote for as long as the longest lease.
 local function longest_lease(plan)
   local guard = plan.restart_guard or 0
   return guard > 0 and guard or 10
@@ -60,7 +60,8 @@ local function give_several(prng, plan)
   end
 end
 
--- The longest lease is that of the plan. What it stands for is dropped more often than elsewhere.
+-- Gives handles different leases, the longest of which is the plan's. Handles with it are dropped
+-- more often than others.
 local function differ(prng, plan)
   for _, part in ipairs(plan.parts) do
     if part.steps and not part.renewed and prng:chance(DIFFERING) then
@@ -76,7 +77,8 @@ local function differ(prng, plan)
   end
 end
 
--- The tasks of a process that want the same lock, as it is set for the first of them.
+-- Makes the tasks of a process that want the same lock share a handle, with the settings of the
+-- first of them.
 local function share_one(prng, plan)
   local first = {}
   for _, part in ipairs(plan.parts) do

@@ -1,11 +1,11 @@
--- Schedules in which callers take several locks in one step and release them the same way, while
--- others wait for one of them or for all. Holds and grant leases are long: without a hand-off a
--- lock stays free until a waiter rechecks.
+-- Schedules in which callers acquire several locks atomically and release them the same way, while
+-- others wait for one or all of them. Holds and grant leases are long: without a hand-off a lock
+-- stays free until a waiter rechecks.
 
 local Prng = require "spec.sim.prng"
 
 local MS = 1000
-local EVERY, AT = 29, 27 -- one seed in so many, those that leave this over
+local EVERY, AT = 29, 27 -- one in this many seeds, with this remainder
 local NAMES = { "a", "b", "c" }
 local GRANT_LEASE, LEASE = 2, 10
 
@@ -13,7 +13,7 @@ local several_plan = {}
 
 function several_plan.is_of(seed) return seed % EVERY == AT end
 
--- At least two of the keys.
+-- → at least two of the keys
 local function some_of(prng, keys)
   local names, left_out = {}, #keys > 2 and prng:range(0, #keys) or 0
   for i, key in ipairs(keys) do

@@ -1,9 +1,9 @@
 -- Threads of Java among ours, in some schedules.
 
-local SHARED = 40 -- of 100
+local SHARED = 40 -- %
 local FIRST_SLOT = 9
 
--- prng: for nothing else; make(prng, plan, slot): one of them
+-- prng: used only here; make(prng, plan, slot): makes one thread
 return function(prng, plan, make)
   if not prng:chance(SHARED) then return end
   for i = 0, prng:pick { 1, 1, 2, 3 } - 1 do

@@ -41,7 +41,7 @@ local simulator = {}
 
 local faults = {}
 
--- What happens to a server happens to the one with the number fault.server, the first unless said.
+-- A server's fault happens to the server with the number fault.server, by default the first.
 local function server_of(run, fault)
   return run.servers[fault.server or 1]
 end
@@ -74,13 +74,13 @@ function faults.cut(run, fault, process)
   faults.cut_down(run, fault, process)
 end
 
--- What comes back over one connection comes late.
+-- What one connection delivers to the client is late.
 function faults.stall_link(run, fault, process)
   local connection = process.connections[link_of(fault)]
   if connection then connection.stalled_until = run.world.now + fault.duration end
 end
 
--- Connections die without a word: dead_links.lua.
+-- Connections die silently: dead_links.lua.
 function faults.forget(_, fault, process)
   for _, link in ipairs(fault.link == "all" and { "calls", "events", "renewer" } or { fault.link }) do
     local connection = process.connections[Process.link_to(fault.server or 1, link)]
@@ -88,7 +88,8 @@ function faults.forget(_, fault, process)
   end
 end
 
--- What goes out over one connection comes late, whatever becomes of that: a proxy has it.
+-- What the client sends over one connection arrives late, even if the connection ends: a proxy
+-- holds it.
 function faults.stall_up(run, fault, process)
   local connection = process.connections[link_of(fault)]
   if connection then connection.up_stalled_until = run.world.now + fault.duration end
@@ -132,19 +133,19 @@ function faults.delete(run, fault)
   server_of(run, fault):command("DEL", fault.key)
 end
 
--- Its clock is set; what ends early by that is lost.
+-- Sets the server's clock; what ends early because of that is lost.
 function faults.clock(run, fault)
   local server = server_of(run, fault)
   if fault.jump > 0 then run.watcher:hasten() end
   if fault.jump > CENTURY then run.watcher.keeps_leases = true end
-  -- what has ended is gone, also if the clock goes back
+  -- what has ended is removed, even if the clock is set back later
   run.watcher:around(function() server.db:keys() end)
   server.epoch = server.epoch + fault.jump
 end
 
 local LETTERS = "lmgrwpfcs"
 
--- Somebody publishes grants of a key for which nobody waits, of each kind.
+-- Another user publishes grants of each kind, of a key that no client waits for.
 function faults.forge(run, fault, process)
   local number = fault.lag % 40
   for letter in LETTERS:gmatch(".") do
@@ -157,18 +158,18 @@ for name in pairs(Server.refusals) do
   faults[name] = function(run, fault) server_of(run, fault):refuse(name, fault.duration) end
 end
 
--- Those of more than one server: see system_plan.lua.
+-- Faults of several servers: see system_plan.lua.
 local of_systems = {}
 
 function of_systems.fail_over(run, fault)
   run.topology:fail_over(fault.how, fault.detect, fault.rest, fault.stale)
 end
 function of_systems.unlink(run, fault) run.topology:unlink(fault.duration) end
--- Nobody says so.
+-- Opens the latch without a message.
 function of_systems.open_latch(run, fault)
   run.watcher:around(function() run.watcher:home():command("DEL", fault.key) end)
 end
--- As silently.
+-- Adds permits, also without a message.
 function of_systems.fill_semaphore(run, fault)
   run.watcher:around(function() run.watcher:home():command("INCRBY", fault.key, "1000") end)
 end
@@ -187,7 +188,7 @@ function of_systems.upgrade(run, fault)
   run.topology.addresses:upgrade(fault.server, fault.duration)
 end
 
--- What a stall or a cut holds back goes on before its time.
+-- What a stall or a cut holds back continues early.
 local function go_on(stopped)
   local process, server = stopped.process, stopped.fault.server or 1
   process.up_blocked[server], process.down_blocked[server] = nil, nil
@@ -209,7 +210,7 @@ local function happen(run, fault)
       connection = process.connections[link_of(fault)] })
 end
 
--- On a signal: fault.process 0 is the process that it is about.
+-- The fault happens at a signal: fault.process 0 is the process that the signal is about.
 local function happen_there(waiting, process, key)
   local fault = setmetatable({ key = key }, { __index = waiting.fault })
   if fault.process == 0 then fault.process = process.index end
@@ -225,7 +226,7 @@ function add.process(run, part)
   run.watcher:add_process(run.processes[part.index])
 end
 
--- It is in by now; unless the first one, behind which it waits, has been.
+-- Checks that the task has been in by now, unless the first task, which it waits for, has been.
 local function check_in(run, task)
   if task.was_in or task.plan.behind_first and run.tasks[1].was_in then return end
   run.world:fail("late", "%s is not in by %.3f s", task.name, run.world.now / S)
@@ -325,10 +326,10 @@ function simulator.faults()
   return list
 end
 
--- options: trace = function(time, text), patched = program texts, lead = the text
--- of lua/holdfast/lead.lua, coverage = what takes note of what
--- is reached, order = what chooses the next event (spec/explore/order.lua).
--- → result { found = { rule, text, time } | nil, hash, events }
+-- options: trace = function(time, text), patched = program texts, lead = the text of
+-- lua/holdfast/lead.lua, coverage = what records the places that are reached, order = what chooses
+-- the next event (spec/explore/order.lua). → result { found = { rule, text, time } | nil, hash,
+-- events }
 function simulator.run(plan, options)
   local run = set_up(plan, options or {})
   run.world:run()

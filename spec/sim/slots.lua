@@ -1,9 +1,9 @@
--- A cluster of three nodes, of a schedule: who serves which slot, and slots that move, as
--- redis-server 7.0 has it.
+-- A cluster of three nodes, in a schedule: which node serves which slot, and slots that move, as in
+-- redis-server 7.0.
 --
--- A slot moves in steps: both nodes are told, its keys go over one by one, the new node is told
--- that it has it, then the others. A message to a channel goes to all nodes; who listens is known
--- to its own node alone.
+-- A slot moves in steps: both nodes are told, its keys are moved one by one, the new node is told
+-- that it owns the slot, then the others. A message to a channel goes to all nodes; only its own
+-- node knows that a client is subscribed.
 
 local Addresses = require "spec.sim.addresses"
 local Prng = require "spec.sim.prng"
@@ -36,7 +36,7 @@ end
 
 local known = {}
 
--- CRC16 (XMODEM) of the hash tag, or of all.
+-- → the CRC16 (XMODEM) of the hash tag, or of the whole key
 local function slot_of(key)
   local slot = known[key]
   if slot then return slot end
@@ -55,12 +55,12 @@ local function first_owner(self, slot)
   return math.min(#self.nodes, math.floor(slot * #self.nodes / SLOTS) + 1)
 end
 
--- As that node sees it. → its index
+-- → the index of the slot's owner, as this node sees it
 local function owner_of(self, node, slot)
   return self.views[node.index][slot] or first_owner(self, slot)
 end
 
--- As that node knows it.
+-- → a node's address, as this node knows it
 local function address(self, index, node)
   return ("s%d:6379"):format(self.addresses:of(index, node))
 end
@@ -140,7 +140,7 @@ local function redirect(self, node, client, command, args)
   return ("MOVED %d %s"):format(slot, address(self, owner, node))
 end
 
--- A message goes to all nodes.
+-- Sends a message to all nodes.
 local function spread(self, node)
   local inner = node.redis.replaced.publish
   node.redis.replaced.publish = function(run, client, args)
@@ -159,7 +159,7 @@ local function spread(self, node)
   end
 end
 
--- The URL that clients get.
+-- → the URL for clients
 function Slots.url()
   return "redis+cluster://s1,s2,s3"
 end
@@ -199,7 +199,7 @@ local function take_over(move)
   end
 end
 
--- → for how long, at the most, keys of the key's slot were on two nodes
+-- → the longest time for which keys of the key's slot were on two nodes
 function Slots:longest_apart(key)
   local slot = slot_of(key)
   local move = self.moving[slot]
@@ -207,7 +207,7 @@ function Slots:longest_apart(key)
   return math.max(self.apart[slot] or 0, now_apart)
 end
 
--- All keys are there: the new node is told, then the old one, then the rest.
+-- All keys have arrived: the new node is told, then the old one, then the rest.
 local function finish(self, move, gap)
   local world, at = self.run.world, self.run.world.now
   if move.since then
@@ -244,7 +244,7 @@ local function move_key(move)
   finish(self, move, move.gap)
 end
 
--- The slot of the key goes to another node; `gap`: the longest time between two steps.
+-- Moves the key's slot to another node; gap: the longest time between two steps
 function Slots:move(key, gap)
   local slot = slot_of(key)
   if self.moving[slot] then return end
@@ -261,13 +261,13 @@ function Slots:is_moving(key)
   return self.moving[slot_of(key)] ~= nil
 end
 
--- Whether it is, or has been within so many µs.
+-- Whether it is moving, or was within the last `us` microseconds.
 function Slots:has_just_moved(key, us)
   local at = self.moved_at[slot_of(key)]
   return self:is_moving(key) or at ~= nil and self.run.world.now - at <= us
 end
 
--- → the node that has the key, or would
+-- → the node that has the key, or would have it
 function Slots:node_of(key)
   for _, node in ipairs(self.nodes) do
     if node.db:find(key) then return node end

@@ -1,11 +1,11 @@
 -- The sources that make sim-mutants builds for the simulator and the chaos runs: csrc with the
 -- mutants of spec/sim/core_mutants.lua, each behind a switch, and with spec/sim/core, which lets
--- Lua see and change what is inside.
+-- Lua read and change the core's internals.
 --
 --   lua spec/sim/sources.lua DIR     into DIR/csrc; a file that is as it was is not written again
 --
--- One build has all mutants: with a build for each a file would be compiled and two modules linked
--- ninety times.
+-- One build has all mutants: separate builds would compile a file and link two modules ninety
+-- times.
 
 package.path = "./?.lua;" .. package.path
 local core_mutants = require "spec.sim.core_mutants"
@@ -15,7 +15,7 @@ local patches = require "spec.sim.patches"
 local INSIDE = "spec/sim/core"
 local FIELDS = "spec/unit/fields.h"
 
--- Where spec/sim/core gets in: { what for, file, function, text, replacement }
+-- The places where spec/sim/core is inserted: { purpose, file, function, text, replacement }
 local DOORS = {
   { "steps", "core/lock/holds.c", "", "«void hf_hold_become(hf_hold *hold, hf_hold_state state) {» assert(",
     '#include "lua/steps.h"\n\nvoid hf_hold_become(hf_hold *hold, hf_hold_state state) {\n'
@@ -47,7 +47,8 @@ local function lines_of(command)
   return lines
 end
 
--- Each mutant of the core changes something, and each change is of a mutant that is looked for.
+-- Checks that each mutant of the core changes something, and that each change belongs to a listed
+-- mutant.
 local function check_names()
   local changed, listed = {}, {}
   for _, patch in ipairs(core_mutants) do changed[patch[1]] = true end

@@ -1,11 +1,11 @@
--- What must be true of a latch and of a plain semaphore with several servers: the rules of
--- latch_watcher.lua and plain_watcher.lua, where the latch is. In a cluster all of them hold. A
--- failover may forget what was done before it was over, with sync, too: then only what was begun
--- behind it is judged, and that each call ends in its time.
+-- The rules of a latch and of a plain semaphore with several servers: those of latch_watcher.lua
+-- and plain_watcher.lua, on the server that has it. In a cluster all of them hold. A failover, even
+-- with sync, may forget what was done before it was over: then only what began after it is checked,
+-- and that each call ends in time.
 
 local huge = math.huge
 
-local LATE_US = 1000000 -- by which a slot that moves holds a message up
+local LATE_US = 1000000 -- how long a moving slot may delay a message
 
 local system_counts = {}
 
@@ -15,7 +15,7 @@ function Part:home()
   return self.topology.master or self.topology:node_of(self.name)
 end
 
--- Whether no failover has been under way since then.
+-- Whether no failover has been under way since `at`.
 function Part:is_certain(at)
   for _, failover in ipairs(self.failovers) do
     if failover.to >= at then return false end
@@ -34,7 +34,7 @@ function Part:healed()
   self:around(function() end)
 end
 
--- → the watcher of latches or plain semaphores for several servers
+-- → a watcher of latches or plain semaphores for several servers
 function system_counts.onto(Counts)
   local Watcher = setmetatable({}, { __index = Counts })
   Watcher.__index = Watcher

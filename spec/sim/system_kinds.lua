@@ -1,6 +1,6 @@
--- What system_watcher.lua needs to know of a kind of lock: until when a server has a claim, which
--- claims do not go together, and what stays on the server. Several servers have locks, mutexes and
--- guards, fair locks, read/write locks, and semaphores with leased permits.
+-- What system_watcher.lua needs to know about a kind of lock: until when a server has a claim,
+-- which claims exclude each other, and what remains on the server. With several servers there are
+-- locks, mutexes and guards, fair locks, read/write locks, and semaphores with leased permits.
 --
 -- holders(at, key, uuid) → what the server has for the client with that uuid, as named by
 -- name_of(owner); places(at, key, uuid) → how many places in the queue.
@@ -15,14 +15,14 @@ local floor, huge, max, min = math.floor, math.huge, math.max, math.min
 
 local kinds = {}
 
--- → the moment at which the entry ends, 0 without one
+-- → the moment at which the entry ends; 0 without a TTL
 local function end_of(server, entry)
   return entry and entry.expires and floor(server:moment(entry.expires + 1)) or 0
 end
 
 -- ---- locks, mutexes, guards ----
 
-local lock = { one_key = true } -- that its renewals name
+local lock = { one_key = true } -- that each renewal names
 
 function lock.add_key() end
 
@@ -56,7 +56,7 @@ function lock.holders(at, key, uuid)
   return owners
 end
 
--- Those of the queue that is a sorted set.
+-- Counts the places in a queue that is a sorted set.
 function lock.places(at, key, uuid)
   local entry, count = at(key.queue or wire.queue_of(key.name)), 0
   for _, member in ipairs(entry and entry.kind == "zset" and entry.value.members or {}) do
@@ -85,7 +85,7 @@ function fair.places(at, key, uuid)
   return count
 end
 
--- The list has no TTL, as Redisson has it: the next waiter removes who is dead by then.
+-- The list has no TTL, like Redisson's: the next waiter removes the dead ones.
 function fair.left(server, key)
   local timeouts, now = rules.live(server, key.timeouts), server.redis:now_ms()
   for _, owner in ipairs(timeouts and timeouts.value.members or {}) do
@@ -102,7 +102,7 @@ function read_write.add_key(key)
   key.queue = wire.queue_of(key.name)
 end
 
--- A reader has a lease of its own for each entry.
+-- A reader has a separate lease for each entry.
 function read_write.has_until(at, key, claim)
   local entry, server = at(key.name)
   local count = entry and tonumber(entry.value.values[claim.owner])
@@ -154,7 +154,7 @@ function permit.has_until(at, key, claim)
   return floor(server:moment(first + 1))
 end
 
--- All permits of an owner have one stem.
+-- The ids of all permits of an owner have one stem.
 local function stem_of(id) return id:sub(1, -3) end
 
 function permit.name_of(owner) return stem_of(wire.ids_of(owner)[1]) end

@@ -31,7 +31,7 @@ local NETWORKS = { { 100, 400 }, { 200, 2000 }, { 1000, 8000 } }
 local LEASES = { 0.5, 1, 3 }
 local WAITS = { 0, 0.05, 0.3, 1, 3, 3, math.huge, math.huge }
 local OF_LINKS = { "drop", "lose_reply", "kill", "cut", "cut_up", "cut_down", "stall_link" }
--- What is denied ends a leader: docs/how-to/lead.md. A node of a cluster that is read-only denies.
+-- Denials end a leader: docs/how-to/lead.md. A node of a cluster that is read-only also denies.
 local REFUSALS = { "oom", "loading", "busy", "misconf" }
 local DENIALS = { "noperm", "nochannel", "readonly" }
 local OF_PROCESSES = { "pause", "pause", "crash" }
@@ -45,7 +45,7 @@ local function fault(plan, changes)
   return part
 end
 
--- At some time, or around a moment that matters.
+-- → some time, or a moment that matters
 local function moment(prng, last)
   if prng:chance(50) then return { at = prng:range(0, last) } end
   return { on = prng:pick(SIGNALS), nth = prng:range(1, 6),
@@ -76,7 +76,7 @@ end
 
 local add = {}
 
--- While one Sentinel tells the old master, the others do not answer.
+-- While one Sentinel still names the old master, the others do not reply.
 local function hush(prng, plan)
   local at, detect, stale = prng:range(0, S), prng:range(100000, 500000), prng:range(3, 5)
   local from = at + detect + prng:range(400000, 2 * S)
@@ -97,8 +97,8 @@ local function hush(prng, plan)
   end)
 end
 
--- One Sentinel is nearer than the others, and may be the one that hears of nothing. It has draws of
--- its own.
+-- One Sentinel is nearer than the others, and may be the one that learns nothing. It has its own
+-- random numbers.
 local function spread(plan)
   local prng = Prng.new((plan.seed * 31 + 5) % 2147483647)
   if not prng:chance(30) then return end
@@ -132,7 +132,7 @@ function add.sentinel(prng, plan)
   spread(plan)
 end
 
--- Longer leases that no replica confirms, and holds that go on after that.
+-- Longer leases that no replica confirms, and holds that last beyond that.
 function add.sync(prng, plan)
   add.sentinel(prng, plan)
   each_task(plan, function(task)
@@ -154,10 +154,11 @@ function add.cluster(prng, plan)
   if plan.faults then others(prng, plan, 3) end
 end
 
-local FAR_OFF = 25 -- in so many of 100 schedules of a clock that jumps, it visits the far future
+local FAR_OFF = 25 -- % of schedules with a jumping clock, in which it visits the far future
 
--- It goes beyond 2^53 us, in 2255, and back: counters are lost by that, and what is locked there
--- and left by its owner would stay for centuries, so nothing else goes wrong. → whether it does
+-- Sets the clock beyond 2^53 µs, to 2255, and back. Counters are lost by that, and a lock that is
+-- taken there and not released would remain for centuries, so nothing else goes wrong. → whether it
+-- does so
 local function visit_the_end_of_time(plan)
   local prng = Prng.new((plan.seed * 67 + 79) % 2147483647)
   if plan.faults or not prng:chance(FAR_OFF) then return false end
@@ -174,14 +175,14 @@ local function strangers(prng, plan, count)
   end
 end
 
--- Clients get names of nodes that no map has.
+-- Gives clients names of nodes that are in no map.
 local function use_names(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "process" then part.url = "redis+cluster://n1,n2,n3" end
   end
 end
 
--- Addresses belong to another cluster for a while, or nodes change them; or all nodes are upgraded.
+-- Addresses belong to another cluster for a while, or nodes swap them; or all nodes are upgraded.
 function add.addresses(prng, plan)
   plan.new_clients = prng:chance(25) -- nothing else goes wrong
   if plan.new_clients then return strangers(prng, plan, prng:range(1, 3)) end
@@ -225,10 +226,10 @@ function add.threads(prng, plan)
   if plan.faults then others(prng, plan, 4) end
 end
 
-local IN_AFTER = 1600000 -- us from the proof: a second until it asks again, some round trips
+local IN_AFTER = 1600000 -- µs: the waiter asks again after a second, and some round trips
 
--- The first tasks of so many processes are alone, and each holds once. The first one, in the first
--- process, is still in when that crashes. → the tasks
+-- Leaves only the first task of each of `count` processes, and each holds once. The first one, in
+-- the first process, is still in when that process crashes. → the tasks
 local function alone(prng, plan, count)
   local parts, tasks = {}, {}
   for _, part in ipairs(plan.parts) do
@@ -250,7 +251,8 @@ local function alone(prng, plan, count)
   return tasks
 end
 
--- The holder crashes, another process waits, and nothing else happens: the waiter is served soon.
+-- The holder crashes while another process waits, and nothing else happens: the waiter is served
+-- soon.
 local function succeed(prng, plan)
   local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
   local tasks = alone(prng, plan, 2)
@@ -263,8 +265,8 @@ end
 
 local COMMANDS = "0b000000-0000-8000-8000-000000000000" -- a client
 
--- The holder is a command. A run inside it enters its lock, and goes on after its crash. A third
--- process is served soon once both are out.
+-- The holder is a command. A run inside it enters its lock, and continues after its crash. A third
+-- process is served soon after both have ended.
 local function nest(prng, plan)
   local at, proved_after = prng:range(S, 2 * S), prng:pick { 0, 1000, 200000, 2 * S }
   plan.keys[1].kind = "lock"
@@ -277,7 +279,7 @@ local function nest(prng, plan)
     proved_after = proved_after })
 end
 
--- A paused process is alive. A process without crash_release is as one on another host.
+-- A paused process is alive. A process without crash_release is like one on another host.
 function add.crash(prng, plan)
   each_task(plan, function(task)
     task.owner, task.renewed = nil, true
@@ -303,13 +305,13 @@ local SERVERS = { sentinel = 5, sync = 5, cluster = 3, clock = 1, threads = 1, c
   plain_semaphore = 1, leader = 1 }
 -- The servers that have the keys, at first or later.
 local KEYS_AT = { sentinel = { 1, 1, 2 }, sync = { 1, 1, 2 }, cluster = { 3, 3, 1, 2 } }
-local LAST = 30 * S -- when nobody sets a latch any more, and everybody gets permits
+local LAST = 30 * S -- by then the latch is not set any more, and all callers get permits
 
 local function key_of(prng, kind)
   return { { name = prng:pick { "a", "a", "x{a}" }, kind = kind } }
 end
 
--- What a task does; the first one sets.
+-- → what a task does with a latch; the first task sets it
 local function calls_of(prng, first)
   if first then return "set_count", prng:range(1, 5) end
   if prng:chance(45) then return "await" end
@@ -317,7 +319,7 @@ local function calls_of(prng, first)
   return "count_down", prng:chance(80) and 1 or 2
 end
 
--- A thread of Java, and what it does.
+-- Adds a thread of Java that does this.
 local function java_of(what, prng, plan, slot, does)
   does.what, does.slot, does.key, does.lease = what, slot, plan.keys[1].name, 10
   does.start, does.rounds = prng:range(0, prng:pick { 3000, 50000, 300000 }), prng:range(1, 4)
@@ -334,7 +336,7 @@ local function java_latch(prng, plan, slot)
   })
 end
 
--- More than once where there are several servers: a failover may bring back what was before.
+-- Does this more than once with several servers, as a failover may undo it.
 local function at_last(plan, name)
   fault(plan, { name = name, at = LAST })
   if SERVERS[plan.system] == 1 then return end
@@ -362,7 +364,7 @@ function add.latch(prng, plan)
   if plan.faults then others(prng, plan, 4) end
 end
 
--- What a task does with permits; the first one says how many there are.
+-- → what a task does with permits; the first task sets their number
 local function permit_calls_of(prng, first)
   if first then return "set_count", prng:range(1, 4) end
   if prng:chance(80) then return "take", prng:chance(70) and 1 or prng:range(2, 4) end
@@ -370,7 +372,7 @@ local function permit_calls_of(prng, first)
   return "give", prng:range(1, 2)
 end
 
--- What is sent comes late, behind what is sent again; or is run, and no reply comes until its
+-- A command arrives late, after it was sent again; or it runs, and no reply arrives until its
 -- caller has given up.
 local function doubts(prng, plan, server)
   local about = { on = prng:pick { "acquire", "release" }, nth = prng:range(1, 4), process = 0,
@@ -410,7 +412,7 @@ local function shape_permits(prng, plan)
   end)
 end
 
-local GREEDY = 25 -- in so many of 100 calm schedules all want one permit, again and again
+local GREEDY = 25 -- % of calm schedules, in which all want one permit, again and again
 
 local function take_again_and_again(prng, plan)
   local first = true
@@ -437,7 +439,7 @@ function add.plain_semaphore(prng, plan)
   for _ = 1, prng:range(0, 3) do doubts(prng, plan) end
 end
 
--- The server, or the way to it, is gone for longer than most leases.
+-- The server, or the path to it, is down for longer than most leases.
 local function outage(prng, plan)
   fault(plan, at_some(prng, 2 * S, {
     name = prng:pick { "stall", "refuse", "cut", "cut_up", "cut_down", "pause" },
@@ -445,7 +447,7 @@ local function outage(prng, plan)
   }))
 end
 
--- What others of its process compute between the reply to an acquire and a leader that goes on.
+-- How long other work in the process delays a leader after the reply to its acquire.
 local function delays_of(prng, task)
   local delays = {}
   if prng:chance(60) then return nil end
@@ -479,17 +481,17 @@ function add.leader(prng, plan)
 end
 
 local TIMEOUTS = { cluster = { 0.4, 0.4, 1 } }
-local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- all there is
+local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- the only kind
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
--- What the seeds of several servers are about that leave this over; the others are about locks.
+-- What seeds of several servers with these remainders are about; the others are about locks.
 local SEEDS_IN = 32
 local ABOUT = { [2] = "fair", [18] = "fair", [10] = "latch", [26] = "plain_semaphore" }
 for at = 1, SEEDS_IN, 8 do
   ABOUT[at], ABOUT[at + 2], ABOUT[at + 4], ABOUT[at + 6] = "permit", "read", "permit", "lead"
 end
 
--- Seeds that have several servers only.
+-- seeds that only several servers have
 local keys_about = {}
 
 function keys_about.permit(prng)
@@ -555,7 +557,7 @@ local function clocks_of(prng, plan, about)
   if count == 1 then return end
   plan.rates, plan.offsets = {}, {}
   local rate = 1 + prng:range(-400, 400) / 100000
-  -- A replica's clock that is ahead ends leases early, and so does that of a node that gets
+  -- If a replica's clock is ahead, leases end early, and the same goes for a node that gets
   -- permits: docs/how-to/servers.md.
   local alike = plan.system ~= "cluster" or about == "permit"
   for i = 1, count do
@@ -564,9 +566,9 @@ local function clocks_of(prng, plan, about)
   end
 end
 
-local REFUSING = 40 -- in so many of 100 schedules with faults, servers refuse commands
+local REFUSING = 40 -- % of schedules with faults, in which servers refuse commands
 
--- For a while a server that has the keys answers with an error, and a connection to it may fail.
+-- For a while a server that has the keys replies with an error, and a connection to it may fail.
 local function refuse(plan)
   local prng, servers = Prng.new((plan.seed * 61 + 73) % 2147483647), KEYS_AT[plan.system]
   local calm = not plan.faults or plan.new_clients

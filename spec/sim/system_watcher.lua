@@ -22,18 +22,18 @@ local wire = require "spec.sim.wire"
 local max, huge = math.max, math.huge
 
 local SLOTS = 12
-local CLOCKS_US = 5000 -- by which a lease may end earlier there than the owner's rounding says
-local LOOKS = 1500000  -- a look at the Sentinels each second, and its answers
-local IDLE = 350000     -- nobody looks while nothing is held or wanted
+local CLOCKS_US = 5000 -- how much earlier than by the owner's rounding a lease may end there
+local LOOKS = 1500000  -- the Sentinels are asked each second, and need time to reply
+local IDLE = 350000     -- they are not asked while nothing is held or wanted
 local MOST_GAP = 4000000
 local FIRST_SENTINEL = 3
-local MOST_MOVE = 0.5  -- seconds that a slot takes to move
-local MOST_PAUSE = 320000 -- µs between a refusal and the next try
+local MOST_MOVE = 0.5  -- seconds that a slot may take to move
+local MOST_PAUSE = 320000 -- µs between a refusal and the retry
 
 local Watcher = setmetatable({}, { __index = Quorum })
 Watcher.__index = Watcher
 
--- → the server whose word counts in the end
+-- → the server that decides in the end
 local function renewer_of(self, name)
   if self.system == "cluster" then return self.topology:node_of(name) end
   local replication = self.topology.replication
@@ -42,14 +42,14 @@ local function renewer_of(self, name)
     or replication.replica
 end
 
--- → the entry of that name where it counts in the end | nil, its server
+-- → the entry of that name on the server that decides | nil, that server
 local function entry_at(self, name)
   local server = renewer_of(self, name)
   server.redis:read_clock()
   return rules.live(server, name), server
 end
 
--- Tells those who wait for it that a program grants a lock.
+-- Signals that a program grants a lock.
 local function hear_grants(self, server)
   local function publish(run, client, args)
     local process = self.uuids[args[2]:match("^holdfast_grant:(.*)")]
@@ -64,11 +64,11 @@ function Watcher.new(world, servers, plan)
   local self = setmetatable(Quorum.new(world, servers, plan), Watcher)
   self.system, self.failovers, self.on_old = plan.system, {}, {}
   self.given_up = GivenUp.new(self)
-  -- a slot takes longer to move than somebody wants to wait
+  -- a slot takes longer to move than a caller waits
   self.faults, self.slow = plan.faults, plan.slow
   self.permits, self.key_of_leases, self.farthest = {}, {}, 0
-  self.excused = {} -- the owners whose token may be below others
-  for _, distance in pairs(plan.distances or {}) do -- four messages for an answer over a new link
+  self.excused = {} -- the owners whose token may be lower than others
+  for _, distance in pairs(plan.distances or {}) do -- four messages for a reply over a new link
     self.farthest = max(self.farthest, 4 * distance)
   end
   for _, key in ipairs(plan.keys) do self.permits[key.name] = key.permits end
@@ -87,8 +87,8 @@ end
 
 -- ---- failovers ----
 
--- The master is gone, or cut off; another is promoted, which most Sentinels tell from `known_at`
--- on; the old one is its replica.
+-- The master is gone, or cut off; another server is promoted, which most Sentinels report from
+-- `known_at` on; the old master becomes its replica.
 function Watcher:failing()
   self.failovers[#self.failovers + 1] = { from = self.world.now, to = huge }
 end
@@ -105,7 +105,7 @@ end
 
 function Watcher:troubled(fault, process) self.given_up:troubled(fault, process) end
 
--- A claim, or a leader's term, that began before the old master was gone.
+-- Excuses a claim, or a leader's term, that began before the old master was gone.
 function Watcher:excuses(claim)
   if self.system ~= "sentinel" then return false end
   for _, failover in ipairs(self.failovers) do
@@ -116,8 +116,8 @@ function Watcher:excuses(claim)
   return false
 end
 
--- A failover was under way when it began: another may have had it on the other master, with a
--- higher token.
+-- Whether a failover was under way when the claim began: another owner may have acquired the lock
+-- on the other master, with a higher token.
 function Watcher:may_be_one_of_two(claim)
   if self.system ~= "sentinel" then return false end
   for _, failover in ipairs(self.failovers) do
@@ -128,8 +128,8 @@ end
 
 -- ---- claims ----
 
--- What is believed in is where it cannot be lost. A lock that nobody can have had meanwhile may be
--- gone by its own end.
+-- Checks that what is believed in is where it cannot be lost. A lock that no one else can have
+-- acquired meanwhile may have ended by itself.
 local function check_backed(self, key, claim)
   if self.system == "sentinel" or claim.till <= claim.backed then return end
   local till = key.ops.has_until(self.at, key, claim)
@@ -140,8 +140,8 @@ local function check_backed(self, key, claim)
   end
 end
 
--- Slots that move, however slowly, take no lock of one key from anybody. What is renewed in several
--- keys cannot be renewed while these are on two nodes.
+-- Moving slots, however slow, must not cost an owner a lock of one key. A lock of several keys
+-- cannot be renewed while these are on two nodes.
 local function check_kept(self, key, claim)
   if self.system ~= "cluster" or self.faults or not claim.kept or claim.over then return end
   if not key.ops.one_key and self.topology:longest_apart(claim.key) > claim.lease_us / 4 then
@@ -162,7 +162,7 @@ local function check_pairs(self, key, claim)
   end
 end
 
--- Never more permits are believed in than there are.
+-- Never are more permits believed in than there are.
 local function check_sum(self, key)
   local sum = 0
   for _, claim in ipairs(key.claims) do
@@ -210,7 +210,7 @@ local function check_gap(self, key)
   end
 end
 
--- Of permits each acquire has a token of its own.
+-- Each acquire of permits has its own token.
 local function check_own_token(self, key, claim, excused)
   if not claim.token then
     self.world:fail("token", "%s: %s has no token", key.name, claim.who)
@@ -220,7 +220,7 @@ local function check_own_token(self, key, claim, excused)
   if claim.token and not excused then key.tokens[claim.token] = true end
 end
 
--- Of a reader it is that of the last writer before it, unless a failover has lost that.
+-- A reader's token is that of the last writer before it, unless a failover has lost that.
 local function check_readers_token(self, key, claim)
   if claim.token and claim.token < key.last_token and self.system ~= "sentinel" then
     self.world:fail("token", "%s: %s reads with token %.0f after %.0f", key.name, claim.who,
@@ -233,7 +233,7 @@ function Watcher:granted(claim)
   local key = self.keys[claim.key]
   check_gap(self, key)
   if not claim.fenced or claim.shared then return end
-  -- who is lent a kept lock has a token that was drawn with the lock
+  -- a caller that is lent a kept lock has a token that was drawn with the lock
   local excused = self:may_be_one_of_two(claim) or self.excused[claim.owner]
   self.excused[claim.owner] = excused
   if claim.kind == "permit" then
@@ -245,8 +245,8 @@ function Watcher:granted(claim)
   end
 end
 
--- A write to something that checks tokens; readers and holders of permits do not write.
--- → whether it was accepted
+-- A write to a store that checks tokens; readers and holders of permits do not write. → whether it
+-- was accepted
 function Watcher:write(claim)
   if claim.kind == "read" or claim.kind == "permit" then return true end
   return rules.write(self.world, self.keys[claim.key], claim, self:may_be_one_of_two(claim))
@@ -254,7 +254,7 @@ end
 
 -- ---- what is to be done once ----
 
--- Records are not confirmed by a replica.
+-- A replica does not confirm records.
 function Watcher:begun(name, task, print, asked_at, code, record)
   if self.system == "cluster" then Quorum.begun(self, name, task, print, asked_at, code, record) end
 end
@@ -266,12 +266,11 @@ function Watcher:not_completed(owner) self.given_up.unfinished[owner] = true end
 
 local AWAY = { unreachable = true, server = true, conflict = true, no_quorum = true, denied = true }
 
--- Slots that move are nobody's trouble, except of a wait that ends meanwhile: its reason is the
--- last refusal.
+-- Moving slots affect only a wait that ends meanwhile: its reason is the last refusal.
 function Watcher:answered(task, key, code)
   local wait = task.plan.wait
   if code then self.given_up:watch(task.process, self.keys[key]) end
-  local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in all
+  local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in total
   if too_many then return end
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] then return end
   local ends_in_move = wait < MOST_MOVE or self.topology:has_just_moved(key, MOST_PAUSE)
@@ -290,8 +289,8 @@ local function are_silent(self)
   return false
 end
 
--- Nobody goes on with a master that was replaced: who finds it by what it knew asks the Sentinels
--- at once. And nobody goes back to it.
+-- No client continues with a master that was replaced: one that notices asks the Sentinels at once.
+-- And no client goes back to it.
 local function check_moved(self, client)
   local process = client.process
   if process.paused_us > 0 or self.faults or client.sent_at < self.known_at then return end
@@ -308,7 +307,7 @@ local function check_moved(self, client)
   end
 end
 
--- With so many keys for each hold; Quorum.before looks at those of locks.
+-- How many keys each hold has; Quorum.before checks renewals of locks.
 local RENEWALS = { permit_renew = 1, rw_renew = 2 }
 
 function Watcher:before(name, client, args, server)
@@ -374,7 +373,7 @@ local function check_left(self, what)
   end
 end
 
--- All is over; after `later` microseconds no lease runs any more, and no queue stands.
+-- The schedule has ended; after `later` microseconds no lease runs any more, and no queue exists.
 function Watcher:finish(later)
   self.world.now = self.world.now + later + 125000000
   check_left(self, "after all leases")

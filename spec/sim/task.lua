@@ -1,7 +1,7 @@
--- What a program does with a lock: one coroutine of a process, and so one owner.
+-- What a program does with a lock: one coroutine of a process, which is one owner.
 --
--- The coroutines are made once, in a fixed order, since owners are numbered by them; a task that is
--- not over when its schedule ends is told to stop.
+-- The coroutines are created once, in a fixed order, because owners are numbered by them; a task
+-- that is not over when its schedule ends is told to stop.
 
 local core = require "holdfast.core"
 local dead_links = require "spec.sim.dead_links"
@@ -18,8 +18,8 @@ local yield, resume = coroutine.yield, coroutine.resume
 local floor, huge = math.floor, math.huge
 
 local WORKERS = 8
-local CLOCKS_US = 1500 -- between what a process reads and what the world has
-local EXPIRING = 3000 -- before the end of a wait
+local CLOCKS_US = 1500 -- between a process's clock and the world's
+local EXPIRING = 3000 -- µs before the end of a wait
 local EVERY = 1000 -- holds: more than any caller has
 local STOP = {}
 local OTHER_HALF = { read = "write", write = "read", permit = "permit" }
@@ -76,7 +76,7 @@ local function set_end(self, claim, till)
   self.watcher:claim(claim, till)
 end
 
--- Ends a task that is not over: its process is gone, or the schedule ends.
+-- Ends a task: its process is gone, or the schedule ends.
 function Task:die()
   self.dead = true
   for _, claim in ipairs(self.claims) do set_end(self, claim, 0) end
@@ -89,7 +89,7 @@ function Task:stop()
   if self.started and not self.over then self:go_on(STOP) end
 end
 
--- Its holds may be renewed.
+-- Confirms that its holds may be renewed.
 function Task:speak_up()
   if self.over or self.dead or self.vanished then return end
   for _, handle in ipairs(self.handles) do
@@ -97,7 +97,7 @@ function Task:speak_up()
   end
 end
 
--- Gives the process the turn. → when somebody has gone on with this task
+-- Yields to the process. → when the task was resumed
 local function pause(self)
   while true do
     local what = yield()
@@ -119,7 +119,7 @@ local function wake(sleeper)
   sleeper.task:go_on()
 end
 
--- …until that, if there is such a signal before: no longer than `plan.after` behind it.
+-- Sleeps until that signal, and `plan.after` longer, if it comes in time.
 local function sleep_till(self, signal, duration)
   local sleeper = { task = self }
   self.process:at(self.world.now + duration, wake, sleeper)
@@ -152,7 +152,7 @@ local function check_bound(check)
   task.world:fail("hang", "%s: %s of %s is not done in time", task.name, check.verb, check.key)
 end
 
--- Its client was just closed, which lets go of what the task has.
+-- Its client was just closed, which releases what the task has.
 function Task:on_closed()
   for _, claim in ipairs(self.claims) do claim.kept = false end
   if self.op and not self.over and not operation.is_done(self.op) then
@@ -218,7 +218,7 @@ local function begin_release(self, handle)
   return raw.begin(handle.lock, "release")
 end
 
--- A release that is not waited for, unless another command is in its way.
+-- Sends a detached release, unless another command is in its way.
 local function send_release(self, handle)
   local op = begin_release(self, handle)
   local sent, message, code = operation.detach(op)
@@ -238,8 +238,8 @@ end
 
 -- ---- what is believed ----
 
--- A hold of a quorum that has ended does not come again once another owner has had the lock. Alone
--- that it seemed to have ended says nothing: an answer that came in time may be read late.
+-- A quorum's hold that has ended must not come back after another owner had the lock. It may only
+-- seem to have ended, as a reply that arrived in time may be read late.
 local function check_revived(self, claim, till)
   local last, now = self.world.last_granted[claim.key], self.world.now
   local ended = claim.till > 0 and claim.till + CLOCKS_US < now and till > now
@@ -249,7 +249,7 @@ local function check_revived(self, claim, till)
   end
 end
 
--- Takes note of what the handles say now.
+-- Notes what the handles say now.
 function Task:check_now()
   if self.term then leader.check(self) end
   for _, claim in ipairs(self.claims) do
@@ -272,7 +272,7 @@ function Task:wake_to_check()
   self:go_on("check")
 end
 
--- → how many holds the task has as the owner | nil: it cannot tell now
+-- → how many holds the task has as this owner | nil: unknown now
 function Task:share_of(owner, key)
   if self.plan.owner ~= owner or self.plan.key ~= key and not self.plan.also
       and not self.plan.several then
@@ -298,8 +298,8 @@ local function check_count(self, handle)
   end
 end
 
--- → the lock that tells what the caller believes: that of the handle, or of one that is there for
--- as long as its caller uses several (several_handles.lua)
+-- → the lock that shows what the caller believes: the handle's own, or one that stays alive while
+-- its caller uses several (several_handles.lua)
 local function witness_of(handle)
   return (handle.witness or handle).lock
 end
@@ -338,7 +338,7 @@ local function known_claim(self, handle)
   end
 end
 
--- A hold that was lost and acquired anew has left two claims.
+-- A hold that was lost and acquired again has left two claims.
 local function unclaim(self, handle)
   for i = #self.claims, 1, -1 do
     local claim = self.claims[i]
@@ -352,12 +352,12 @@ end
 
 -- ---- steps ----
 
--- What the handle holds, or held last.
+-- → the name of what the handle holds, or held last
 local function hold_name(handle)
   return (handle.owner or raw.owner(handle.lock)) .. " " .. handle.key
 end
 
--- A little before a wait ends others are told, so that they can end something at that moment.
+-- Signals the end of a wait a little before it, so that something else can end at that moment.
 local function announce_end(self, wait)
   if wait == 0 or wait == huge then return end
   local at = floor(self.world.now + wait * 1e6 / self.process.rate) - EXPIRING
@@ -365,15 +365,15 @@ local function announce_end(self, wait)
     self.process)
 end
 
--- What this task has of a shared owner's holds.
+-- Changes this task's share of a shared owner's holds.
 local function add_share(self, handle, change)
   if not handle.shared then return end
   handle.share = handle.share + change
   self.watcher:share_changed(self.plan.owner, handle.key)
 end
 
--- Whether its process has another task with its owner. Behind that one an acquire may enter a lock
--- that was free when it began.
+-- Whether its process has another task with the same owner. An acquire that waits for that task may
+-- enter a lock that was free when it began.
 local function shares_owner(self)
   for _, other in ipairs(self.process.tasks) do
     local same = other.plan.owner == self.plan.owner
@@ -419,7 +419,7 @@ local function acquire(self, handle, wait, patience)
   return true, claim
 end
 
--- One of them was lost: that is the watcher's matter, unless its max_hold may have been over.
+-- One of the handles lost its hold: tells the watcher, unless its max_hold may have been over.
 local function lost(self, handles)
   for _, handle in ipairs(handles) do
     if max_hold.may_end(self, handle) then return end
@@ -497,7 +497,7 @@ local function new_lock(self, key, kind, lease)
   })
 end
 
--- One for all tasks of the process that have it in common.
+-- → the handle that tasks of the process share
 local function common_lock(self, key, kind)
   local name, common = kind .. " " .. key, self.process.common
   common[name] = common[name] or new_lock(self, key, kind)
@@ -513,8 +513,7 @@ local function new_handle(self, key, kind, lease)
   return handle
 end
 
--- A request that ends without a word: nobody answers for its holds any more, until somebody
--- notices.
+-- A request ends without releasing: it does not confirm its holds any more, until that is noticed.
 local function vanish(self, handles)
   self.vanished = true
   if self.plan.owner then self.watcher:may_lose(self.plan.owner) end
@@ -536,7 +535,7 @@ local function vanish_or_drop(self, handle, count)
   if plan.finish == "drop" then
     unclaim(self, handle)
     handle.gone = true
-    if plan.owner then self.watcher:may_lose(plan.owner) end -- the next release lets go of it, too
+    if plan.owner then self.watcher:may_lose(plan.owner) end -- the next release releases it, too
     collect(handle.lock)
     return new_handle(self, handle.key, handle.kind)
   end
@@ -546,7 +545,7 @@ local function vanish_or_drop(self, handle, count)
   return handle
 end
 
--- A reader may not write: it would wait for itself.
+-- A reader must not write: it would wait for itself.
 local function upgrade(self)
   local other = new_handle(self, self.plan.key, "write")
   local ok, code = acquire(self, other, self.plan.wait)
@@ -556,7 +555,7 @@ local function upgrade(self)
   end
 end
 
--- A writer that reads, too: "after": it goes on as a reader; "within": it lets go of that first.
+-- A writer also reads; "after": it continues as a reader; "within": it releases the read lock first
 local function read_too(self, handle, count)
   local other = new_handle(self, self.plan.key, "read")
   local ok, claim = acquire(self, other, 0)
@@ -611,7 +610,7 @@ local function lock_round(self, handle)
   return vanish_or_drop(self, handle, count)
 end
 
--- Takes it by force from whoever has it.
+-- Takes the lock by force from its holder.
 local function force_round(self, handle)
   sleep(self, self.plan.naps[1])
   local taken = perform(self, handle, "force_release", 0)
@@ -661,7 +660,7 @@ local function check_none(self, handles, entered)
   end
 end
 
--- In a single step. → claims | nil, code
+-- Acquires the locks atomically. → claims | nil, code
 local function acquire_together(self, handles)
   local asked_at, entered, claims = self.world.now, {}, {}
   for i, handle in ipairs(handles) do
@@ -688,12 +687,12 @@ local function acquire_together(self, handles)
   return claims
 end
 
--- all: none is held behind this, though releases may be under way
+-- all: none is held after this, though releases may be under way
 local function release_taken(self, handles, last, all)
   for i = last, 1, -1 do release(self, handles[i], all or raw.holds(handles[i].lock) <= 1) end
 end
 
--- In a calm schedule what is collected lasts until all is there, whatever its lease is.
+-- In a calm schedule a lock of a set remains held until the whole set is, whatever its lease is.
 local function start_lease(self, handle)
   local held, code = raw.is_held(handle.lock), nil
   if not (held and self.plan.renewed) then
@@ -708,7 +707,8 @@ local function start_lease(self, handle)
   return held
 end
 
--- One after the other, each through its queue, as multi_lock does it. → claims | nil
+-- Acquires the locks one after the other, each through its queue, as multi_lock does. → claims |
+-- nil
 local function acquire_in_order(self, handles, by)
   local claims = {}
   for i, handle in ipairs(handles) do
@@ -733,7 +733,7 @@ local function acquire_several(self, handles)
   return acquire_in_order(self, handles, by)
 end
 
--- They are collected one after the other.
+-- The handles are collected one after the other.
 local function forsake(self, handles)
   for i, handle in ipairs(handles) do
     self.process:at(self.world.now + i * self.plan.forsaken, function()
@@ -743,7 +743,7 @@ local function forsake(self, handles)
   end
 end
 
--- all: as in release_taken
+-- all: see release_taken
 local function release_together(self, handles, all)
   local plan, last = self.plan, {}
   for i, handle in ipairs(handles) do
@@ -761,8 +761,8 @@ local function release_together(self, handles, all)
   if plan.forsaken and not plan.twice then sleep(self, #handles * plan.forsaken) end
 end
 
--- Entered once more by handles of their own. Either those are collected while the first ones are
--- released, or the first ones while those enter.
+-- Enters the locks again by other handles. Either these are collected while the first ones are
+-- released, or the first ones while these enter.
 local function enter_twice(self, handles)
   local others = {}
   for i, handle in ipairs(handles) do others[i] = new_handle(self, handle.key, "lock") end

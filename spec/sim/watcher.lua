@@ -1,8 +1,8 @@
--- What must be true in every schedule.
+-- The rules of every schedule.
 --
--- It looks at the server before and after each program, and is told what the processes believe. A
--- claim is what one owner believes: held until a moment, unless data was lost on the server since
--- the lock was taken.
+-- The watcher checks the server before and after each program, and is told what the processes
+-- believe. A claim is what one owner believes: that the lock is held until a moment. Data that the
+-- server has lost since the lock was acquired is an excuse.
 
 local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
@@ -10,15 +10,14 @@ local wire = require "spec.sim.wire"
 
 local floor, max = math.floor, math.max
 
-local RECEIVED_WITHIN = 5000     -- a message, where nothing goes wrong
-local CALM_GAP = 400000   -- a released lock and somebody waiting for it
-local CLOCKS_MS = 500     -- by which the ends of a lease may differ
+local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
+local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
+local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 
 local Watcher = {}
 Watcher.__index = Watcher
 
--- In a calm schedule nothing goes wrong, so nobody needs to wait for a clock but for that of a
--- lease.
+-- In a calm schedule nothing goes wrong, so a process needs to wait only for the end of a lease.
 function Watcher.new(world, servers, plan)
   local server = servers[1]
   local self = setmetatable({
@@ -58,8 +57,8 @@ end
 
 -- ---- claims ----
 
--- Taken before data was lost, and not confirmed since. The processes of a shared owner cannot tell
--- what was whose.
+-- Whether the claim began before data was lost, and was not confirmed since. The processes of a
+-- shared owner cannot tell which hold was whose.
 local function is_excused(key, claim)
   if claim.shared then return key.loss_at >= 0 end
   if claim.till > key.loss_at + claim.lease_us then return false end
@@ -88,7 +87,7 @@ function Watcher:claim(claim, till)
   local tenure, ended = key.tenures[claim.owner], till <= now
   local lapsed = ended and claim.till and claim.till <= now
   claim.till = till
-  -- whose lease is over before its release may stand at the server for a grant lease more
+  -- if its lease is over before its release, it may remain on the server for a grant lease more
   if tenure then tenure.idle = ended and now + (lapsed and self.recheck_us or 0) or nil end
   if ended then
     key.claims[claim.slot] = nil
@@ -107,12 +106,12 @@ local function is_subscribed(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
-local MOST_IN_RETURN, ROUNDED = 2000000, 2000 -- of the turns of ours behind Redisson's
-local MOST_AHEAD = 300000 -- by which its tokens may be ahead of the server's clock
+local MOST_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of our turns after Redisson's
+local MOST_AHEAD = 300000 -- how far its tokens may be ahead of the server's clock
 local KEEP_SLACK = 20000
 
--- Each caller has its own token, of those that the server has given to the owner. → whether it had
--- the hold already, by another handle
+-- Each caller has its own token, from the range that the server has given to the owner. → whether
+-- it had the hold already, by another handle
 local function check_kept_token(self, key, claim)
   local found
   for _, range in ipairs(key.ranges) do
@@ -131,7 +130,7 @@ local function check_kept_token(self, key, claim)
   return entered
 end
 
--- It is not kept for longer than it may be, nor for those who ask after others want it.
+-- A lock is not kept for longer than allowed, nor lent to callers that ask after others want it.
 local function check_tenure(self, key, claim)
   local now, tenures = self.world.now, key.tenures
   local tenure = tenures[claim.owner] or {}
@@ -146,14 +145,14 @@ local function check_tenure(self, key, claim)
   end
 end
 
--- Nobody answers for the hold any more, but its client learns that only then.
+-- The hold's caller has vanished, but its client notices that only at `noticed_at`.
 function Watcher:vanishes(name, owner, noticed_at)
   self.vanished[owner] = true
   local tenure = self.keys[name].tenures[owner]
   if tenure then tenure.idle = noticed_at end
 end
 
--- What no caller has goes to those who wait for it elsewhere.
+-- A kept lock that no caller holds goes to waiters of other clients.
 local function check_idle(self, key)
   local tenure, first = key.tenures[key.holder or ""], key.waiters[1]
   local idle = self.calm and tenure and tenure.idle and first
@@ -169,7 +168,7 @@ local function check_idle(self, key)
   end
 end
 
--- A client hears that others want what it keeps, by then.
+-- Notes by when a client learns that others want what it keeps.
 local function note_wish(self, channel, number)
   for uuid, process in pairs(self.uuids) do
     for _, name in ipairs(self.names) do
@@ -183,7 +182,7 @@ local function note_wish(self, channel, number)
   end
 end
 
--- The process knows from now on that what it took by force is nobody's.
+-- From now on the process knows that what it took by force has no owner.
 function Watcher:took_by_force(process, name)
   local key = self.keys[name]
   for owner in pairs(key.taken) do
@@ -226,7 +225,7 @@ end
 function Watcher.excuses() return false end
 function Watcher.may_be_one_of_two() return false end
 
--- A write to something that checks tokens. → whether it was accepted
+-- A write to a store that checks tokens. → whether it was accepted
 function Watcher:write(claim)
   local key = self.keys[claim.key]
   local store = key.store
@@ -245,7 +244,7 @@ local function note_loss(self, key)
   key.lost_token = max(key.lost_token, key.reserved or 0, key.last_token)
 end
 
--- Data of a key is lost, or a lock was taken away: who had it may go on to believe in it.
+-- Data of a key is lost, or a lock was taken away: its owner may continue to believe in it.
 function Watcher:lose(name)
   local key = self.keys[name]
   note_loss(self, key)
@@ -263,7 +262,7 @@ function Watcher:forget()
   end
 end
 
--- The server's clock is about to be set forward: what was taken by then may end early.
+-- The server's clock is about to be set forward: holds acquired before may end early.
 function Watcher:hasten()
   for _, name in ipairs(self.names) do
     local key = self.keys[name]
@@ -274,7 +273,7 @@ end
 
 -- ---- what is to be done once ----
 
--- → the record that this run is to leave
+-- → the record that this run must leave
 function Watcher:record(name, task, print)
   local records = self.keys[name].records
   local text = ("D %s %d"):format(task.name, self.world.now)
@@ -282,13 +281,13 @@ function Watcher:record(name, task, print)
   return text
 end
 
--- A record that was to be left then has been: until then nobody is to run it again.
+-- The record of a run was left at `asked_at` or later: until `until_time` it must not run again.
 function Watcher:completed(name, asked_at, until_time)
   local key = self.keys[name]
   if key.loss_at < asked_at then key.done_for_sure = max(key.done_for_sure, floor(until_time)) end
 end
 
--- How an attempt to run ended; record: what it was given of a run before.
+-- How an attempt to begin a run ended; record: of an earlier run, if it was given one
 function Watcher:begun(name, task, print, asked_at, code, record)
   local key = self.keys[name]
   if not code and key.done_for_sure > self.world.now and key.loss_at < asked_at then
@@ -315,7 +314,7 @@ end
 
 local function live(self, name) return rules.live(self.server, name) end
 
--- → holder | nil, its count, whether it is the record of what was done, another holder | nil
+-- → holder | nil, its count, whether it is the record of a run, another holder | nil
 local function holder_in(entry)
   if not entry then return nil end
   if entry.kind == "string" then return entry.value, 1 end
@@ -337,21 +336,21 @@ function Watcher:count(name, owner)
   return holder == owner and count or nil
 end
 
--- The key's queue as it stands | nil
+-- → the key's queue | nil
 local function queue_of(self, key)
   local entry = live(self, key.queue)
   return entry and entry.kind == "zset" and entry.value or nil
 end
 
--- The member that has the lock by a grant | nil
+-- → the member that has the lock by a grant | nil
 local function granted_in(queue)
-  -- behind the record, and those that were passed over
+  -- after the record, and waiters that were passed over
   for i, score in ipairs(queue and queue.scores or {}) do
     if score >= 0 then return score == 0 and queue.members[i] or nil end
   end
 end
 
--- The server has taken it from an owner, who is to know that before.
+-- The server has taken the lock from an owner, which must have known that before.
 local function check_backed(self, key, owner, what)
   for slot = 1, 12 do
     local claim = key.claims[slot]
@@ -364,15 +363,15 @@ local function check_backed(self, key, owner, what)
   end
 end
 
--- A grant that ran out: did nobody hear it? One that is repeated for a caller that has vanished
--- runs out if its client stopped to listen at that moment.
+-- A grant ran out: its waiter must not have received it. A grant that is repeated for a vanished
+-- caller runs out if its client unsubscribed at that moment.
 local function check_taken(self, key)
   if self.calm and key.granted_to == key.holder and key.missed_by ~= key.holder then
     self.world:fail("grant", "%s: granted to %s, which did not take it", key.name, key.holder)
   end
 end
 
--- What time alone has changed.
+-- Notes what only time has changed.
 local function catch_up(self, key)
   local now_ms = self.server.redis:now_ms()
   if key.holder and key.expires and now_ms > key.expires then
@@ -412,7 +411,7 @@ local function note_waits(self, key)
   end
 end
 
--- Something is published. A grant is told to the wait that it belongs to.
+-- A message was published. A grant names the wait that it belongs to.
 function Watcher:published(channel, message)
   local wait, name = wire.grant_in(message)
   local wished = wire.wish_in(message)
@@ -428,8 +427,8 @@ function Watcher:published(channel, message)
   end
 end
 
--- A guard asks for the record of its run, too, and whoever joins the hold of a shared owner asks
--- again with the count of holds that it was told.
+-- Checks repeated acquires. A guard also asks for the record of its run, and a process that joins a
+-- shared owner's hold asks again with the count of holds that it was told.
 local function check_asking(self, name, client, args)
   local wait = self.calm and client.process and wire.ACQUIRES[name] and name ~= "begin"
     and wire.wait_in(args)
@@ -472,7 +471,7 @@ function Watcher:check_renewal(client, args, keys_each)
   end, keys_each)
 end
 
--- A waiter has left the queue: was there a reason?
+-- Checks that a waiter that has left the queue had a reason.
 local function check_left(self, key, waiter, name, args)
   local member = waiter.member
   local legit = wire.owner_of(member) == key.holder or member == self.granted_member[key.name]
@@ -509,8 +508,8 @@ local function update_waiters(self, key, name, args)
   end
 end
 
--- Who came before the new holder, still waits and would have heard of a grant? One that was passed
--- over does not come before those that came meanwhile.
+-- Checks that no earlier waiter that could receive a grant was passed over by the new holder. One
+-- that was passed over before does not precede waiters that came meanwhile.
 local function check_order(self, key)
   local queue = queue_of(self, key)
   if not queue or not wire.is_ours(key.holder) then return end
@@ -557,7 +556,7 @@ local function check_claims(self, key)
   end
 end
 
--- Whether the call may be for this key: foreign commands do not say.
+-- Whether the call may be for this key: foreign commands do not say so.
 local function may_concern(args, key)
   if not args[4] then return true end
   for _, arg in ipairs(args) do
@@ -566,8 +565,8 @@ local function may_concern(args, key)
   return false
 end
 
--- Every token that the server gives is above all before it. One hold may get several: only the last
--- counts. Keys whose names differ in braces have one counter.
+-- Every token that the server gives is higher than all before it. One hold may get several, of
+-- which only the last counts. Keys whose names differ only in braces share a counter.
 local function check_token(self, key, args)
   local entry = live(self, key.counter)
   local token = entry and tonumber(entry.value)
@@ -576,7 +575,7 @@ local function check_token(self, key, args)
   local kept = holder and wire.keeps(holder)
   local before = max(not key.counter_lost and key.reserved or 0, key.last_token)
   local from = before < token and not key.counter_lost and before or 0
-  key.fell = key.fell or key.counter_lost and key.ahead -- also a range begins below the last one
+  key.fell = key.fell or key.counter_lost and key.ahead -- a range begins below the last one, too
   if key.counter_lost then key.reserved = nil end
   key.token, key.counter_lost = token, nil
   if token <= before and not (key.ahead and before - token <= MOST_AHEAD) then
@@ -592,14 +591,14 @@ local function check_token(self, key, args)
   else
     key.reserved = token
   end
-  key.ahead = key.ahead or kept or not holder -- who has the counter too may keep
-  if key.holder and not kept then key.take_of[token] = take end -- for who joins a shared owner, too
+  key.ahead = key.ahead or kept or not holder -- an owner with the counter, too, may keep
+  if key.holder and not kept then key.take_of[token] = take end -- also by joining a shared owner
 end
 
--- Redisson's waiters have the lock in turns with ours: theirs begins when they get it or when it is
--- left to them, and ours may then have it for as long. The programs count a shared owner as one of
--- ours when it takes the lock, and as one of theirs when somebody looks: both are right. A hold of
--- theirs that was deleted may not have been seen.
+-- Redisson's waiters have the lock in turns with ours: their turn begins when they get it or it is
+-- left to them, and then ours may have it for as long. The programs count a shared owner as one of
+-- ours when it acquires the lock, and as one of theirs when they look at the holder: both are
+-- right. A hold of theirs that was deleted may not have been seen.
 local function note_turn(turns, is_theirs, is_taken, now)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now
@@ -622,7 +621,7 @@ local function is_in_return(self, turns)
   return turns.their_run and self.world.now - turns.ours_since <= turns.their_run + ROUNDED
 end
 
--- A grant needs somebody who hears it, and is no way to keep a lock from Redisson's waiters.
+-- A grant needs a client that can receive it, and must not keep a lock from Redisson's waiters.
 local function check_grant(self, key, before)
   local owner = key.granted_to
   local client = wire.client_of_owner(owner)
@@ -643,7 +642,7 @@ local function check_grant(self, key, before)
   end
 end
 
--- A client that is given what it keeps is told in the same step that others want it.
+-- A client that gets a lock which it keeps learns in the same reply that others want it.
 local function check_told(self, key)
   local tenure, silent = key.tenures[key.holder], self.server.redis.faults.deny_channels
   if silent or not wire.keeps(key.holder) or tenure and tenure.wished_at then return end
@@ -672,7 +671,8 @@ local function is_granted(self, key)
   return member and wire.owner_of(member) == key.holder
 end
 
--- All or none, but for what an earlier wait of the same owner is granted meanwhile.
+-- All locks are acquired or none, except those that an earlier wait of the same owner is granted
+-- meanwhile.
 local function check_several(self, args, reply)
   local took = reply[1] == 1
   wire.each_lock("acquire_all", args, function(_, lock, _, owner)
@@ -695,7 +695,7 @@ local function check_completed(self, key, before, args)
   end
 end
 
--- Tells those who wait for it what the program did: see aim.lua.
+-- Signals what the program did: see aim.lua.
 local SIGNAL_OF = { renew = "renewed", mutex_renew = "renewed" }
 for _, name in ipairs { "release", "leave", "complete" } do
   SIGNAL_OF[name], SIGNAL_OF["mutex_" .. name] = "freed", "freed"
@@ -717,7 +717,7 @@ local function tell_pass(self, key, client)
   if process then self.world:signal(key.granted_to and "grant" or "take", process, key.name) end
 end
 
--- A wait has ended. A copy of its acquire that comes behind that stands until it is served.
+-- A wait has ended. A copy of its acquire that arrives later remains queued until it is served.
 local function note_ended(self, args)
   for _, name in ipairs(self.names) do
     local queue = queue_of(self, self.keys[name])
@@ -773,22 +773,22 @@ function Watcher:after(name, client, args, reply)
   tell_program(self, name, client, args, reply)
 end
 
--- Foreign commands go by other names.
+-- Foreign commands have other names.
 function Watcher:around(run)
   self:before(nil, {}, {})
   run()
   self:after("foreign", {}, {})
 end
 
--- One of the owner's processes may have lost a hold. Another may keep that alive.
+-- One of the owner's processes may have lost a hold. Another one may keep it alive.
 function Watcher:may_lose(owner)
   if self.shared[owner] then self.shared[owner] = false end
 end
 
 local SETTLES = { 5000, 30000, 100000 }
 
--- Nobody waits for an answer, nothing is left to be undone, and no process has a hold: then the
--- server has none. While one has, it may let go later of what else was taken.
+-- If no process waits for a reply, has anything left to undo, or has a hold, the server has no hold
+-- either. While a process has one, it may still release what else was acquired.
 local function check_shares(self, owner, name)
   local count, share = self:count(name, owner), 0
   if not self.shared[owner] or not count then return end
@@ -805,7 +805,8 @@ local function check_shares(self, owner, name)
   end
 end
 
--- A process has let go of a hold of a shared owner, has one more, or has waited for none.
+-- A process has released a hold of a shared owner, has one more, or has waited for one without
+-- success.
 function Watcher:share_changed(owner, name)
   if not self.gentle then return end
   for _, later in ipairs(SETTLES) do
@@ -842,8 +843,8 @@ local function check_queue_left(self, key)
   end
 end
 
--- Nobody has it any more, so the server is to know that: leases are for the dead. A lease that has
--- ended by our clock may have a moment left by the server's.
+-- No caller holds it any more, so the server must know that: leases are only for the dead. A lease
+-- that has ended by our clock may have a moment left by the server's.
 local function check_lock_left(self, key)
   local entry = live(self, key.name)
   local holder = holder_in(entry)
@@ -854,7 +855,7 @@ local function check_lock_left(self, key)
   end
 end
 
--- Only Redisson makes a counter stay for ever.
+-- Only Redisson creates a counter without a TTL.
 local function check_counter(self, key)
   local counter = live(self, key.counter)
   if counter and not counter.expires and not self.foreign then
@@ -875,7 +876,7 @@ function Watcher:left_by(uuid)
   end
 end
 
--- All is over; after `later` microseconds no lease runs any more.
+-- The schedule has ended; after `later` microseconds no lease runs any more.
 function Watcher:finish(later)
   local world = self.world
   self.server.redis:read_clock()
@@ -887,7 +888,7 @@ function Watcher:finish(later)
   rules.check_channels(world, self.uuids, self.server.redis)
   world.now = world.now + later
   self.server.redis:read_clock()
-  if self.keeps_leases then return end -- from a far future
+  if self.keeps_leases then return end -- they are from a far future
   for _, name in ipairs(self.names) do
     if live(self, name) then world:fail("orphan", "%s is still there", name) end
   end

@@ -1,16 +1,16 @@
--- What the simulator knows of the protocol: names, arguments of programs, members of queues,
--- messages. Nothing else in spec/sim takes them apart.
+-- What the simulator knows about the protocol: names, arguments of programs, members of queues,
+-- messages. No other file in spec/sim parses them.
 
 local wire = {}
 
--- The member of a queue that is no waiter: the record of clients that know no queue.
+-- Whether the member of a queue is the record of clients that do not use the queue.
 function wire.is_record(member)
   return member:find("^1f ") ~= nil
 end
 
 -- ---- names ----
 
--- Redisson's way: a key with a hash tag is used as it is.
+-- Like Redisson, uses a key with a hash tag as it is.
 local function derived(prefix, key)
   return prefix .. (key:find("{", 1, true) and key or "{" .. key .. "}")
 end
@@ -31,7 +31,7 @@ function wire.queue_of(key)
   return derived(key:find("{", 1, true) and "holdfast_queue::" or "holdfast_queue:", key)
 end
 
--- Redisson's list of those that wait for a fair lock, and their timeouts.
+-- The name of Redisson's list of the waiters for a fair lock; the names of their timeouts follow.
 function wire.list_of(key)
   return derived("redisson_lock_queue:", key)
 end
@@ -40,17 +40,17 @@ function wire.timeouts_of(key)
   return derived("redisson_lock_timeout:", key)
 end
 
--- Of a call of a latch.
+-- The name of the note of a call of a latch.
 function wire.note_of(key, uuid, number)
   return ("%s:%s:%d"):format(derived("holdfast_call:", key), uuid, number)
 end
 
--- Of a plain semaphore, while it is Redisson's turn.
+-- The name of the key that marks Redisson's turn at a plain semaphore.
 function wire.turn_of(key)
   return wire.permits_channel_of(key) .. ":turn"
 end
 
--- Of the permits of a semaphore; the channel is that of a plain one, too.
+-- The name of the leases of a semaphore's permits; the channel is that of a plain semaphore, too.
 function wire.leases_of(key)
   return derived("", key) .. ":timeout"
 end
@@ -64,7 +64,7 @@ function wire.latch_channel_of(key)
   return ("redisson_countdownlatch__channel__{%s}"):format(key)
 end
 
--- The channel on which a client hears its grants.
+-- The channel on which a client receives its grants.
 function wire.channel_of(client)
   return "holdfast_grant:" .. client
 end
@@ -98,7 +98,7 @@ function wire.origin_of(owner)
   return owner:find("^%x+%-%x+%-8") and owner:match("^[^.]+") or owner
 end
 
--- Of permits: "<uuid>:<number>", or "<uuid>:<number>*<count>".
+-- Whether this is an owner of permits: "<uuid>:<number>", or "<uuid>:<number>*<count>".
 function wire.is_permit_owner(text)
   return text:find("^%x+%-%x+%-8[%x-]+:%d+%*?%d*$") ~= nil
 end
@@ -137,17 +137,17 @@ function wire.owner_of(member)
   return shared ~= "" and shared or owner
 end
 
--- Whether the owner, or the waiter, is one that writes under a read/write lock.
+-- Whether the owner, or the waiter, is a writer of a read/write lock.
 function wire.writes(text)
   return text:find(":write$") ~= nil or text:find("^1w") ~= nil
 end
 
--- The key as it begins the names of what belongs to it.
+-- The key in the form in which other names contain it.
 function wire.tag_of(key)
   return derived("", key)
 end
 
--- Where the lease of a read hold stands.
+-- The name of the key with the lease of a read hold.
 function wire.hold_key(key, owner, number)
   return ("%s:%s:rwlock_timeout:%d"):format(wire.tag_of(key), owner, number)
 end
@@ -168,15 +168,15 @@ function wire.grant_in(message)
   return message:match("^1 grant %l (%d+) %S+ [%d-]+ %d+ (.*)$")
 end
 
--- → the numbers of the waits that these bytes of a server grant a lock to; what is not whole yet
--- tells the client nothing
+-- → the numbers of the waits to which these bytes of a server grant a lock; an incomplete message
+-- does not count
 function wire.grants_in(text)
   local waits = {}
   for wait in text:gmatch("\r\n1 grant %l (%d+) [^\r\n]*\r\n") do waits[#waits + 1] = wait end
   return waits
 end
 
--- → the number of the owner of a wish | nil
+-- → the number of the owner in a wish | nil
 function wire.wish_in(message)
   return message:match("^1 wish (%d+)$")
 end
@@ -197,35 +197,35 @@ function wire.owner_in(args)
   return args[4 + tonumber(args[3])]
 end
 
--- What an acquire that leaves out the rest does not say is "".
+-- → the member in an acquire's arguments; "" if a brief call leaves it out
 function wire.member_in(args)
   return args[10 + tonumber(args[3])] or ""
 end
 
--- Whether an acquire stands in the queue. A first one, which may be late, has no place to keep.
+-- Whether an acquire is queued. A first one, which may be late, has no place to keep.
 function wire.waits(args)
   return wire.member_in(args) ~= ""
 end
 
--- → the number of the wait that stands in the queue | nil
+-- → the number of the wait that is queued | nil
 function wire.wait_in(args)
   local member = wire.member_in(args)
   return member ~= "" and wire.wait_of(member) or nil
 end
 
--- → the count of holds that an acquire of a lock says its owner has
+-- → how many holds the owner has according to an acquire of a lock
 function wire.from_in(args)
   local at = 4 + tonumber(args[3])
   return args[at + 3] and args[at + 2] or "0"
 end
 
--- Of several locks the owner of each.
+-- Programs for several locks: where the owner of each is.
 local OWNER_AT = {
   acquire_all = function(i) return 2 * i + 3 end,
   release_all = function(i) return 3 * i end,
 }
 
--- Calls each(context, lock, queue, owner) for the locks of a program that works on queues.
+-- Calls each(context, lock, queue, owner) for each lock of a program that works on queues.
 function wire.each_lock(name, args, each, context)
   if not WITH_QUEUE[name] then return end
   local count, at = tonumber(args[3]), OWNER_AT[name]

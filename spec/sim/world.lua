@@ -1,14 +1,14 @@
--- One run of a schedule: simulated time in whole microseconds, and what happens when.
+-- One run of a schedule: simulated time in whole microseconds, and the events in it.
 --
--- Everything that happens goes into `hash`, so equal hashes mean equal runs. The first broken rule
--- ends the run.
+-- Every event goes into `hash`, so equal hashes mean equal runs. The first broken rule ends the
+-- run.
 
 local Heap = require "spec.sim.heap"
 
 local MAX_EVENTS = 200000
-local MAX_TIME = 1200 * 1000000 -- the dead in a fair lock's list may stand there for 15 minutes
+local MAX_TIME = 1200 * 1000000 -- the dead may remain in a fair lock's list for 15 minutes
 
-local EACH = 6 -- what is to happen each time happens so often
+local EACH = 6 -- what must happen each time happens this often
 
 local World = {}
 World.__index = World
@@ -23,8 +23,8 @@ function World:at(time, run, a, b, c)
   self.heap:put(time, { run = run, a = a, b = b, c = c })
 end
 
--- Calls run(argument, process, key) `after` microseconds behind the signal number `nth` of that
--- name; 0: each of the first EACH.
+-- Calls run(argument, process, key) `after` microseconds after the signal number `nth` of that
+-- name; 0: after each of the first EACH.
 function World:on(name, nth, after, run, argument)
   if name:find("^state ") then self.watches_states = true end
   local awaited = self.awaited[name] or {}
@@ -33,7 +33,7 @@ function World:on(name, nth, after, run, argument)
   table.insert(awaited[nth], { after = after, run = run, argument = argument })
 end
 
--- Calls run(argument) `after` microseconds behind the next signal of that name, of the process;
+-- Calls run(argument) `after` microseconds after the next signal of that name, of this process;
 -- nil: of any.
 function World:on_next(name, process, after, run, argument)
   self.next_awaited[name] = self.next_awaited[name] or {}
@@ -53,7 +53,7 @@ local function wake_next(self, name, process)
   self.next_awaited[name] = rest
 end
 
--- Something has happened, to a process, about a key if any.
+-- Something has happened to a process, and perhaps to a key.
 function World:signal(name, process, key)
   if self.next_awaited[name] then wake_next(self, name, process) end
   local awaited = self.awaited[name]
