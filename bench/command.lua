@@ -1,5 +1,5 @@
--- What `holdfast run KEY -- true` costs over `true`, beside flock, with a server on a local socket;
--- in alternating rounds.
+-- What `holdfast run KEY -- true` costs compared to `true`, and to flock, with a server on a local
+-- socket; in alternating rounds.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -8,7 +8,7 @@ local sys = require "spec.support.sys"
 
 local ROUNDS, BAR = 40, 15
 
--- Seconds from the start of the process to its end.
+-- → the seconds from the start of the process to its end
 local function time(words)
   local before = sys.now()
   local child = process.start(words)

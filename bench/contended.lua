@@ -1,10 +1,9 @@
--- Many processes on one key: how much of the rate of one process alone they reach together, how
--- that compares to a bare loop in C that hands a place in a list on (bench/handoff_baseline.c), and
--- whether each gets its share.
+-- Many processes on one key: what share of the rate of a single process they reach together, how
+-- that compares to a bare loop in C that hands on a place in a list (bench/handoff_baseline.c), and
+-- whether each process gets its share.
 --
--- With everything on one processor, which is the ratio that counts: on two the baseline of one
--- process alone pays for wake-ups of an idle processor, which a crowd hides.
--- HOLDFAST_BENCH_SECONDS=5
+-- The ratio that counts has everything on one processor: on two, the baseline of a single process
+-- pays for wake-ups of an idle processor, which a crowd hides. HOLDFAST_BENCH_SECONDS=5
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -42,7 +41,7 @@ local function baseline(server, count)
   return tonumber(child:output())
 end
 
--- bar: on one processor
+-- bar: applies to one processor
 local function compare(server, where, name, section, bar)
   local alone = run(server, 1, section)
   local together, share = run(server, WORKERS, section)

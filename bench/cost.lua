@@ -1,4 +1,4 @@
--- What the server spends, from INFO commandstats and INFO cpu.
+-- The server's costs, from INFO commandstats and INFO cpu.
 
 local cost = {}
 
@@ -14,16 +14,15 @@ function cost.stats(server)
   return calls, usec
 end
 
--- → seconds of the server's processor, since it began
+-- → the server's processor time in seconds, since it started
 function cost.processor(server)
   local sum = 0
   for seconds in server:cli("INFO", "cpu"):gmatch("used_cpu_%l+:([%d.]+)") do sum = sum + seconds end
   return sum
 end
 
--- Runs fn. → { time = microseconds of what clients sent, inside = commands inside scripts }, for
--- each of `count`, which sends commands outside of scripts as often as `direct` says, by their
--- names.
+-- Runs fn. → { time = microseconds of the clients' commands, inside = commands inside scripts },
+-- each divided by `count`. `direct`: how often fn sends each command outside of scripts, by name.
 function cost.of(server, count, fn, direct)
   local calls, usec = cost.stats(server)
   fn()

@@ -1,4 +1,4 @@
--- A free cycle, acquire and release, and the two commands that it sends.
+-- A free cycle (acquire and release), and its two commands.
 
 local cycle = {}
 

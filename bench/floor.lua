@@ -1,6 +1,7 @@
--- The least that a hand-off costs the server: scripts that run the commands of holdfast's programs,
--- all of which its guarantees need, and check nothing. One client plays an owner and 32 waiters
--- (bench/queue.lua). Beside it, in alternating rounds, holdfast's programs, for a lock and a mutex.
+-- The minimum cost of a hand-off for the server: scripts with those commands of holdfast's programs
+-- that its guarantees need, without any checks. One client plays an owner and 32 waiters
+-- (bench/queue.lua). Holdfast's programs for a lock and a mutex run in alternating rounds with
+-- them.
 
 local cost = require "bench.cost"
 local crowd = require "spec.support.crowd"

@@ -22,7 +22,7 @@ local CYCLES, ASYNC_BAR, REDISSON_BAR, SET_NX_BAR = 1000, 1.4, 1.15, 1.3
 local OWN_BAR = rawget(_G, "jit") and 1.12 or 1.08
 local ROUNDS = tonumber(os.getenv("HOLDFAST_BENCH_ROUNDS") or 75)
 local CONNECTIONS, SERVER_ROUNDS = 32, math.ceil(ROUNDS / 5)
-local SECONDS, IN_A_REQUEST = 2, 10 -- of wrk; cycles, so that the request itself costs little
+local SECONDS, IN_A_REQUEST = 2, 10 -- seconds of wrk; cycles in one request
 
 local COMPARE_AND_DELETE = [[
 if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
@@ -69,7 +69,7 @@ local function write_commands(path, commands)
   return path
 end
 
--- The file with the commands of a loop for the n-th connection.
+-- → the file with the commands of a loop for the n-th connection
 local function commands_of(server, name, n)
   local key = ("bench:%s:%d"):format(name:gsub(" ", "_"), n)
   local path = ("%s/%s"):format(server.directory, key:gsub(":", "-"))
@@ -92,7 +92,7 @@ local left = redis.call('keys', 'redisson_unlock_latch:*')
 for i = 1, #left, 1000 do redis.call('del', unpack(left, i, math.min(i + 999, #left))) end
 return #left]]
 
--- Every unlock has really unlocked, and leaves no latch behind for the next round.
+-- Checks that every unlock has released the lock, and deletes its latches before the next round.
 local function check_unlocked(server, name, loops)
   local latches = server:cli("EVAL", DELETE_LATCHES, 0)
   assert(latches == 0 or latches > CYCLES * loops, "a latch was used twice")
@@ -136,8 +136,8 @@ local function compare_alone(server, where, url, target)
   end
 end
 
--- The same with releases that are not waited for, and beside it what the bare loop wins by sending
--- both commands in one write: on one processor the server's time is all that is left then.
+-- The same with releases that are not awaited, compared to what the bare loop gains by sending both
+-- commands in one write: on one processor only the server's time is left then.
 local function compare_async(server, where, url, target)
   local client = holdfast.new(url)
   local plain, async = client:lock("bench:ours"), client:lock("bench:async", { async_release = true })
@@ -160,9 +160,9 @@ local OURS = [[
   for _ = 1, tonumber(arg[3]) do assert(lock:acquire(0)) assert(lock:release()) end
   client:close()]]
 
-local WARM_UP = 200 -- of build/bench/baseline
+local WARM_UP = 200 -- cycles of build/bench/baseline
 
--- → seconds of the server's processor for each cycle
+-- → the server's processor time for each cycle, in seconds
 local function used_in(server, start)
   local before, runs = cost.processor(server), {}
   for n = 1, CONNECTIONS do runs[n] = start(n) end

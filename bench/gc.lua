@@ -1,5 +1,5 @@
--- How long the collector is held up by a lock that is dropped while held: its finalizer, called as
--- the collector does.
+-- How long a lock that is dropped while held delays the garbage collector: its finalizer is called
+-- as the collector does.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -1,6 +1,6 @@
--- What one hand-off costs the server in commands and messages, and what the wait for it costs: the
--- same for 2, 32 and 256 waiting processes. On one processor beside a bare loop in C that hands a
--- place in a list on, then on two.
+-- What one hand-off costs the server in commands and messages, and what the wait costs: the same
+-- for 2, 32 and 256 waiting processes. First on one processor, next to a bare loop in C that hands
+-- on a place in a list, then on two.
 
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -10,7 +10,7 @@ local sys = require "spec.support.sys"
 local CROWDS = { 2, 32, 256 }
 local SECONDS, SPREAD = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 4), 0.1
 
--- Calls by command name, those inside scripts counted.
+-- → calls by command name, including those inside scripts
 local function calls(server)
   local counts = {}
   for name, count in server:cli("INFO", "commandstats"):gmatch("cmdstat_(%S-):calls=(%d+)") do
@@ -32,8 +32,8 @@ local function start_crowd(server, waiters)
   return workers
 end
 
--- For each release: scripts sent by clients, messages published, and all commands with those inside
--- scripts.
+-- → for each release: scripts sent by clients, messages published, and all commands including those
+-- inside scripts
 local function measure(waiters)
   local server = redis.start()
   local workers = start_crowd(server, waiters)

@@ -1,5 +1,5 @@
--- Many held locks with a short lease, renewed in the background for longer than the lease, while
--- the program sleeps. HOLDFAST_BENCH_SECONDS=30: for so long.
+-- Many held locks with a short lease, which are renewed in the background for longer than the lease
+-- while the program sleeps. HOLDFAST_BENCH_SECONDS=30: for how long.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -10,7 +10,7 @@ local sys = require "spec.support.sys"
 local HOLDS, LEASE, SECONDS = 10000, 3, tonumber(os.getenv "HOLDFAST_BENCH_SECONDS") or 30
 local CPU_BAR, BYTES_BAR, ALL_BYTES_BAR = 0.25, 512, 1300
 
--- → the memory of C, that of C and Lua; in bytes
+-- → the memory of C, and of C and Lua, in bytes
 local function memory_now()
   collectgarbage()
   collectgarbage()

@@ -1,8 +1,9 @@
--- Locks that their client keeps: the own key again and again against a bare hiredis loop that asks
--- the server each time, two processes of eight owners on one key, and a waiter elsewhere: while the
--- lock is unused, and while a holder of the keeping client has it.
+-- Locks that their client keeps: one caller that uses the same key again and again, against a bare
+-- hiredis loop that asks the server each time; two processes of eight owners each on one key; and a
+-- waiter in another process, while the lock is unused, and while a caller of the keeping client
+-- holds it.
 --
--- HOLDFAST_BENCH_SECONDS=0.5: of each round of two processes, with and without keep
+-- HOLDFAST_BENCH_SECONDS=0.5: the length of each round of two processes, with and without keep
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -63,7 +64,7 @@ local function measure_own(server)
   report.row("rate to bare hiredis's, kept", report.median(ratios), "%.1f", ">=", OWN_BAR)
 end
 
--- → of each round the cycles of each process
+-- → for each round, the cycles of each process
 local function cycles_of(worker, name)
   local list = {}
   for count in worker:output():gmatch(name .. " (%d+)") do list[#list + 1] = tonumber(count) end
@@ -102,7 +103,7 @@ local function measure_two(server)
   report.row("least to fair share, kept", report.median(shares), "%.3f", ">=", SHARE_BAR)
 end
 
--- A waiter elsewhere, while the lock is kept and unused.
+-- A waiter in another client, while the lock is kept and unused.
 local function measure_wait(server)
   local keeper = holdfast.new(server:url())
   local kept = keeper:lock("bench:wait", { keep = 30 })
@@ -121,8 +122,8 @@ local function measure_wait(server)
   report.row("a waiter elsewhere, of an unused lock, ms", report.median(waits) * 1e3, "%.2f", "<=", WAIT_BAR * 1e3)
 end
 
--- URL HOLD SECONDS: holds the lock again and again, at once after each release. Prints when each
--- hold began and ended.
+-- URL HOLD SECONDS: holds the lock again and again, immediately after each release. Prints when
+-- each hold began and ended.
 local HOLDER = [[
 local holdfast, process = require "holdfast", require "spec.support.process"
 local client = holdfast.new(arg[1])
@@ -142,14 +143,14 @@ client:close()
 print(table.concat(lines, "\n"))
 ]]
 
--- When the hold under way at this time ended; nil: there was none.
+-- → when the hold under way at this time ended | nil
 local function end_of_hold(holds, time)
   for _, hold in ipairs(holds) do
     if hold.from <= time and time < hold.to then return hold.to end
   end
 end
 
--- A waiter elsewhere that comes during a hold, now early in it, now late.
+-- A waiter in another client that comes during a hold, sometimes early in it, sometimes late.
 local function measure_wait_of_hold(server)
   local seconds = WAITS * HOLD * 4
   local holder = process.lua { code = HOLDER, args = { server:url(), HOLD, seconds } }

@@ -1,6 +1,6 @@
 -- One of the processes of bench/keep.lua: URL START SECONDS PAUSE ROUNDS KEEP. Eight owners in an
--- event loop take one lock in turns, in each round for so many seconds without `keep` and then with
--- it, and a pause after each. Prints how many cycles they made each time.
+-- event loop take turns with one lock: in each round SECONDS without `keep`, then SECONDS with it,
+-- with a pause after each. Prints how many cycles they made each time.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -1,5 +1,5 @@
 -- One of the processes of bench/kinds.lua: URL START STOP KIND KEY [SECTION]. Prints how many turns
--- it had. A turn of a semaphore is counted at the server, too, in bench:turns.
+-- it had. It also counts turns of a semaphore on the server, in bench:turns.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -1,8 +1,8 @@
 -- The kinds of lock under load, with everything on one processor.
 --
--- Readers in a closed loop on one key, beside as many processes with a lock of their own each; a
--- writer among readers that are always there; a crowd on a semaphore, by the server's microseconds
--- for each turn, beside one process alone; and the same scripts beside the barest ones.
+-- Readers in a closed loop on one key, compared to as many processes with a lock of their own; a
+-- writer among readers that are always in; a crowd on a semaphore, by the server's microseconds for
+-- each turn, compared to one process alone; and the same scripts compared to minimal ones.
 
 local cost = require "bench.cost"
 local holdfast = require "holdfast"
@@ -18,8 +18,8 @@ local PERMITS, CROWD, CYCLES, PERMIT_BAR, SHARE_BAR = 8, 64, 1000, 0.7, 0.9
 local BARE_BAR = 1.4
 local SECONDS = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 3)
 
--- Starts processes that begin together. key: of the number of a process → the workers, when they
--- begin
+-- Starts processes that begin together. key: the number of a process → its key. → the workers, when
+-- they begin
 local function start_crowd(server, count, seconds, kind, key, section)
   local start = process.now() + 1 + count / 32
   local workers = {}
@@ -35,7 +35,7 @@ local function start_crowd(server, count, seconds, kind, key, section)
   return workers, start
 end
 
--- → all turns, the least to the mean
+-- → all turns, the ratio of the fewest to the mean
 local function turns_of(workers)
   local all, least = 0, math.huge
   for _, worker in ipairs(workers) do
@@ -62,7 +62,7 @@ local function readers(server)
   report.row("readers to locks", report.median(ratios), "%.2f", ">=", READ_BAR)
 end
 
--- Each of the readers is inside for SECTION, and asks again at once.
+-- Each reader is in for SECTION, and asks again immediately.
 local function writer(server)
   local seconds = WRITES * 3 * SECTION
   local workers, start = start_crowd(server, READERS, seconds, "read",

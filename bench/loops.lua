@@ -1,6 +1,6 @@
--- Free cycles, acquire and release, in one coroutine of each event loop, against that loop's own
--- bare client sending the same two EVALSHA over its own socket, in alternating rounds on one
--- processor. LuaJIT, which has all loops.
+-- Free cycles (acquire and release) in one coroutine of each event loop, against that loop's own
+-- bare client, which sends the same two EVALSHA over its own socket; in alternating rounds on one
+-- processor. Runs under LuaJIT, which has all loops.
 
 local cycle = require "bench.cycle"
 local holdfast = require "holdfast"

@@ -1,5 +1,5 @@
 -- What counters, histograms and names cost: the calls that they add to an acquire and a release,
--- measured by themselves in turns with free cycles over a unix socket. All share one processor.
+-- measured separately, alternating with free cycles over a unix socket. All share one processor.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

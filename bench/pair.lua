@@ -1,5 +1,5 @@
--- Two builds of holdfast in one run: how many turns the second one has for each of the first one,
--- and how much of the server's processor a turn takes.
+-- Compares two builds of holdfast in one run: how many turns the second one has for each turn of
+-- the first one, and how much of the server's processor a turn takes.
 --
 --   lua5.4 bench/pair.lua OLD NEW     trees of the sources in which `make CHECKED=` has run
 --
@@ -17,12 +17,12 @@ local sys = require "spec.support.sys"
 local ROUNDS = tonumber(os.getenv("HOLDFAST_BENCH_ROUNDS") or 41)
 local SECONDS = tonumber(os.getenv("HOLDFAST_BENCH_SECONDS") or 0.5)
 local unpack = table.unpack or unpack
-local START, START_EACH = 0.3, 0.02 -- seconds until all workers of a round are connected
+local START, START_EACH = 0.3, 0.02 -- seconds until all workers are connected, and per worker
 local INTERPRETER = sys.interpreter()
 local LUA = INTERPRETER:match("[^/]+$")
 
--- Name, kind of bench/kind_worker.lua, workers, whether each has a lock of its own. tcp: not over a
--- unix socket. nginx: one nginx in place of the workers.
+-- Name, kind of bench/kind_worker.lua, workers, whether each has its own lock. tcp: over TCP
+-- instead of a unix socket. nginx: one nginx instead of the workers.
 local PARTS = {
   { "free", "lock", 1 },
   { "tcp", "lock", 1, tcp = true },
@@ -43,7 +43,7 @@ if #trees ~= 2 then
   os.exit(2)
 end
 
--- → turns of all workers of one build, the server's processor for each while they took turns
+-- → the turns of all workers of one build, and the server's processor time for each turn
 local function round(server, tree, part)
   local _, kind, workers, apart = unpack(part)
   local start, started, turns = process.now() + START + START_EACH * workers, {}, 0
@@ -69,7 +69,7 @@ local function round(server, tree, part)
   return { turns = turns, cost = used / turns }
 end
 
--- The same for one request of nginx that takes free locks.
+-- The same for one nginx, whose requests take free locks.
 local function nginx_round(server, tree)
   local front = nginx.start {
     package_path = ("%s/lua/?.lua;%s/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;"):format(tree, tree),
@@ -93,7 +93,7 @@ end
 
 local function at(sorted, share) return sorted[math.max(1, math.ceil(#sorted * share))] end
 
--- What a figure is in the new rounds for each of the old ones, from the lowest to the highest.
+-- → the ratios of a figure in the new rounds to the old ones, in ascending order
 local function ratios(old, new, figure)
   local list = {}
   for i = 1, ROUNDS do list[i] = new[i][figure] / old[i][figure] end

@@ -24,13 +24,13 @@ for owners in (os.getenv("HOLDFAST_PEERS_CROWDS") or "2 8 32 128"):gmatch("%d+")
   CROWDS[#CROWDS + 1] = tonumber(owners)
 end
 local SECTION = 0.001
-local PROCESSES = 4 -- of a library whose processes have several owners
+local PROCESSES = 4 -- processes of a library that can have several owners in one
 local PATIENCE = 180
 
 local OUT = "build/peers/"
 
 -- command: the words before a mode and its arguments; alone: a process has one owner; start:
--- seconds that a process takes until it is ready, when it shares the core with others
+-- seconds until a process is ready when it shares the core with others
 local PEERS = {
   { name = "holdfast", command = { sys.interpreter(), "bench/peers/holdfast.lua" }, alone = true,
     start = 0.05 },
@@ -63,7 +63,7 @@ local function installed()
   return versions
 end
 
--- → the peers that can be run, and are named in `wanted` if that names any
+-- → the peers that can be run, or those of them in `wanted` if that names any
 local function choose(versions, wanted)
   local list, named = {}, {}
   for _, name in ipairs(wanted) do named[name] = true end
@@ -100,7 +100,7 @@ local function finish(peer, child)
   return output
 end
 
--- → commands so far, those inside scripts too, and seconds of the server's processor
+-- → the commands so far, including those inside scripts, and the seconds of the server's processor
 local function usage(server)
   local commands = 0
   for name, calls in server:cli("INFO", "commandstats"):gmatch("cmdstat_(%S-):calls=(%d+)") do
@@ -115,8 +115,8 @@ local function by_owner(peer, owners)
   return processes, owners / processes
 end
 
--- → { rate, least, most (shares to the fair one), waits, cpu (µs of the server's processor for each
--- cycle), commands }
+-- → { rate, least, most (relative to the fair share), waits, cpu (µs of the server's processor for
+-- each cycle), commands }
 local function crowd(server, peer, owners, section, round)
   local processes, each = by_owner(peer, owners)
   local key = ("bench:%s:%d:%d"):format(peer.name, owners, round)
@@ -148,7 +148,7 @@ local function crowd(server, peer, owners, section, round)
     commands = (after.commands - before.commands) / (rate * took) }
 end
 
--- → { renewed, taken (µs for each), bytes (of the server for each), commands (a second, to keep
+-- → { renewed, taken (µs for each), bytes (on the server for each), commands (per second, to keep
 -- them), cpu, lost }
 local function held(server, peer)
   server:cli("FLUSHALL")
@@ -204,9 +204,8 @@ local function shuffled(list)
   return copy
 end
 
--- One library after the other, each round in another order. What one cannot do is told and left
--- out.
--- → results by name
+-- Runs one library after the other, in a different order each round. What a library cannot do is
+-- reported and left out. → results by name
 local function interleaved(peers, owners, section)
   local rounds = {}
   for round = 1, ROUNDS do
@@ -275,7 +274,7 @@ for i, peer in ipairs(peers) do names[i] = { name = peer.name, version = peer.ve
 for _, peer in ipairs(PEERS) do
   if not versions[peer.name] then report.note(peer.name .. " is missing") end
 end
-assert(sys.pin(0, 0)) -- what is started from here on inherits it
+assert(sys.pin(0, 0)) -- processes started from here on inherit it
 math.randomseed(os.time())
 
 local results = {

@@ -1,4 +1,4 @@
--- docs/explanation/performance.md and its plots, from build/peers/results.lua: lua5.4
+-- Writes docs/explanation/performance.md and its plots from build/peers/results.lua: lua5.4
 -- bench/performance.lua [DIRECTORY of the documents]
 
 local svg = require "bench.svg"
@@ -38,7 +38,7 @@ local function plot(file, caption, picture)
   add ""
 end
 
--- the next 1, 2 or 5 times a power of ten
+-- → the next higher 1, 2 or 5 times a power of ten
 local function round_up(value)
   local power = 10 ^ math.floor(math.log(math.max(value, 1e-9), 10))
   for _, factor in ipairs { 1, 2, 5, 10 } do
@@ -69,13 +69,13 @@ end
 
 local MORE, LESS = 1, -1
 
--- Whether this figure is better than holdfast's by more than a twentieth. better: MORE or LESS
+-- Whether this figure is better than holdfast's by more than 5 %. better: MORE or LESS
 local function beats(results_of, one, figure, better)
   local own = results_of.holdfast and results_of.holdfast[figure]
   return own and (one[figure] - own) * better > own / 20
 end
 
--- The figure as text, in bold if it beats holdfast's.
+-- → the figure as text, in bold if it beats holdfast's
 local function cell(results_of, one, figure, better, format, scale)
   local value = one[figure] * (scale or 1)
   if format == "%.3g" and value >= 1000 then format = "%.0f" end -- not 1.25e+03
@@ -83,7 +83,7 @@ local function cell(results_of, one, figure, better, format, scale)
   return beats(results_of, one, figure, better) and "**" .. text .. "**" or text
 end
 
--- The library other than holdfast with the best figure, and that figure; nil: there is none.
+-- → the library other than holdfast with the best figure, and that figure | nil
 local function best_other(results_of, figure, better)
   local best
   for _, name in ipairs(names()) do
@@ -94,15 +94,15 @@ local function best_other(results_of, figure, better)
   return best, best and results_of[best][figure]
 end
 
--- By how much the one is larger than the other, as "1.1 times".
+-- → the ratio of the larger to the smaller, as "1.1 times"
 local function times(larger, smaller)
   if smaller == 0 then return "many times" end
   local factor = larger / smaller
   return (factor < 10 and "%.2g times" or "%.0f times"):format(factor)
 end
 
--- A line of the summary, if holdfast is ahead of all others. text: its figure, by how much it is
--- ahead, the next best library and the figure of that, each figure by `shown`.
+-- Adds a line to the summary if holdfast is ahead of all others. text: its figure, by how much it
+-- is ahead, the next best library and its figure; `shown` formats each figure.
 local function add_ahead(text, shown, results_of, figure, better)
   local own, name, other = results_of.holdfast, best_other(results_of, figure, better)
   if not own or not name or (own[figure] - other) * better <= 0 then return end
@@ -111,8 +111,8 @@ local function add_ahead(text, shown, results_of, figure, better)
     shown:format(other))
 end
 
--- A line of the summary if another library is ahead, with the one that is ahead most.
--- places: { { results of it, its name } ... }
+-- Adds a line to the summary if other libraries are ahead, about the one that is furthest ahead.
+-- places: { { results, its name } ... }
 local function add_behind(what, shown, places, figure, better)
   local most, line = 0, nil
   for _, place in ipairs(places) do
@@ -131,8 +131,8 @@ local function add_behind(what, shown, places, figure, better)
   if line then add(line) end
 end
 
--- A row for each library, with a cell by text_of for each crowd. text_of is called with a function
--- (figure, better, format) → text.
+-- Adds a row for each library, with a cell by text_of for each crowd. text_of is called with a
+-- function (figure, better, format) → text.
 local function crowd_table(title, text_of)
   local head = { title }
   for i, owners in ipairs(results.crowds) do head[i + 1] = ("%d owners"):format(owners) end
@@ -320,7 +320,7 @@ for i, peer in ipairs(results.peers) do
 end
 add ""
 
--- This section is measured by bench/run, and written by hand.
+-- This section is measured by bench/run, and is not generated.
 local by_hand = assert(io.open("bench/hand_off.md"))
 add((by_hand:read("*a"):gsub("\n$", "")))
 by_hand:close()

@@ -1,9 +1,9 @@
--- Turns of a semaphore as the server sees them, without 64 processes beside it: one connection
+-- Turns of a semaphore as the server sees them, without 64 processes next to it: one connection
 -- sends what holders and waiters send, another one has their subscriptions.
 --
--- BARE is the least that does it: a free permit, a wait at the end of the queue, and a hand-over to
--- its head, which listens, with leases and a token. It knows no Redisson, no request for several
--- permits, no lost counter, no command that comes twice.
+-- BARE is the minimum: a free permit, a wait at the end of the queue, and a hand-over to its head,
+-- which is subscribed, with leases and a token. It does not support Redisson, requests for several
+-- permits, a lost counter, or a command that arrives twice.
 
 local cost = require "bench.cost"
 local resp = require "spec.support.resp"
@@ -149,7 +149,7 @@ end
 
 local permit_turns = {}
 
--- → a function that is one cycle of a free permit, and one that is a turn among the crowd
+-- → a function that makes one cycle with a free permit, and one that makes a turn in the crowd
 local function subjects(server, name, texts, first)
   local alone, crowd = new_crowd(server, texts, name .. ":free"), new_crowd(server, texts, name)
   local owner = "00000001-0000-8000-8000-000000000001:1"
@@ -160,7 +160,7 @@ local function subjects(server, name, texts, first)
   end, function() crowd:turn() end
 end
 
--- → { ours = { free, turn }, bare = { free, turn } }, each { time, inside } of the quickest round
+-- → { ours = { free, turn }, bare = { free, turn } }, each { time, inside } of the fastest round
 function permit_turns.measure(server, rounds, cycles)
   local least = { ours = {}, bare = {} }
   local own = { subjects(server, "turns:ours", OURS, 1) }

@@ -1,13 +1,13 @@
--- A lock with an owner and waiters, all of them played by one client, which calls the programs
--- itself: no other process runs in between, and all caches are warm. `queue.of_kind` makes one of a
--- fair lock, of the permit of a semaphore, and of one half of a read/write lock.
+-- A lock with an owner and waiters, all played by one client, which calls the programs itself: no
+-- other process runs in between, and all caches are warm. `queue.of_kind` creates the same for a
+-- fair lock, a semaphore's permit, or one half of a read/write lock.
 
 local crowd = require "spec.support.crowd"
 local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
-local GRANT, LEASE, TTL = 60000, 60000, 604800000 -- ms; a line may stand still while another runs
-local MOST_CHANNELS = 1000 -- of one SUBSCRIBE
+local GRANT, LEASE, TTL = 60000, 60000, 604800000 -- ms; a queue may stand still while another runs
+local MOST_CHANNELS = 1000 -- for one SUBSCRIBE
 
 local Queue = {}
 Queue.__index = Queue
@@ -25,7 +25,7 @@ local function subscribe(events, channels)
   end
 end
 
--- letter: of the kind; acquire, release: texts of the programs
+-- letter: the kind's; acquire, release: texts of the programs
 function queue.new(server, key, owners, letter, acquire, release)
   queues = queues + 1
   local self = setmetatable({
@@ -83,7 +83,7 @@ function Queue:member(i)
   return ("1%s%s:%d:%d"):format(self.letter, self:client(i), self.numbers[i], TTL)
 end
 
--- → 1 it has the lock, 0 it has not
+-- → 1 if the owner has acquired it, else 0
 function Queue:acquire(i, waits)
   local reply = self:call(self.acquiring, i, 0, LEASE, TTL, waits and self:member(i) or "",
     self.permits)
@@ -95,7 +95,7 @@ function Queue:release(i)
   self.numbers[i] = self.numbers[i] + 1
 end
 
--- One owner alone.
+-- Makes `count` cycles of one owner alone.
 function Queue:cycles(count)
   for _ = 1, count do
     assert(self:acquire(1) == 1)
@@ -103,7 +103,7 @@ function Queue:cycles(count)
   end
 end
 
--- The first owner has the lock, the others wait in their order.
+-- The first owner acquires the lock, and the others queue in order.
 function Queue:line_up()
   assert(self:acquire(1) == 1)
   for i = 2, self.owners do self:wait(i) end
@@ -112,8 +112,8 @@ end
 
 function Queue:wait(i) assert(self:acquire(i, true) == 0) end
 
--- The holder releases. Now and then a mutex is left free for clients that poll; then the next one
--- asks until it has it. → who had it
+-- The holder releases. Now and then a mutex is left free for clients that poll; then the next owner
+-- asks until it has acquired it. → who held it
 function Queue:pass_on()
   local i = self.holder
   self.holder = i % self.owners + 1

@@ -1,12 +1,12 @@
--- A quorum of five servers against one of them: the latency of an acquire and release, in pairs,
--- one of each by turns, with a pause before each in which late answers are settled; with one server
--- stopped; and the rate with two dead.
+-- A quorum of five servers against one of them: the latency of an acquire and release, alternating
+-- between the two, with a pause before each for late replies; with one server stopped; and the rate
+-- with two dead.
 --
 -- On loopback a command takes a server less time than the client needs to send it, and all five
--- servers share the processors of this machine with the client: that measures the work of six
--- processes, not the waiting for an answer. So the bars stand on the figures behind proxies that
--- model a network, each a millisecond each way; a real network adds no work to the client's
--- processor, these proxies do.
+-- servers share this machine's processors with the client, so that measures the work of six
+-- processes, not the wait for a reply. The bars therefore apply to the figures behind proxies that
+-- model a network with 1 ms each way; a real network adds no work to the client's processor, as
+-- these proxies do.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -40,8 +40,8 @@ redis.call(ARGV[4], KEYS[2], ARGV[1])
 redis.call('set', KEYS[3], 1, 'px', ARGV[5])
 return 1]]
 
--- The same without a latch, as Redisson had it before it could repeat an unlock. KEYS: lock,
--- channel, ARGV: message, lease, owner, PUBLISH
+-- The same without a latch, as in Redisson before it could repeat an unlock. KEYS: lock, channel,
+-- ARGV: message, lease, owner, PUBLISH
 redisson.UNLOCK_LITE = [[
 if redis.call('hexists', KEYS[1], ARGV[3]) == 0 then return nil end
 local left = redis.call('hincrby', KEYS[1], ARGV[3], -1)
@@ -53,17 +53,17 @@ redis.call('del', KEYS[1])
 redis.call(ARGV[4], KEYS[2], ARGV[1])
 return 1]]
 
--- An unlock whose latch is there already returns at once: `id`, 32 characters, is another one for
--- each unlock.
+-- The name of an unlock's latch. An unlock that finds its latch returns at once, so `id`, 32
+-- characters, differs for each unlock.
 function redisson.latch(key, id) return ("redisson_unlock_latch:{%s}:%s"):format(key, id) end
 
--- The words of a lock; with the counter those of a fenced lock. sha: of its script
+-- → the words of a lock, or with a counter of a fenced lock. sha: its script's
 function redisson.lock_words(sha, key, counter)
   if counter then return { "EVALSHA", sha, 2, key, counter, LEASE, OWNER } end
   return { "EVALSHA", sha, 1, key, LEASE, OWNER }
 end
 
--- Without a latch those of UNLOCK_LITE.
+-- → the words of an unlock; without a latch of UNLOCK_LITE
 function redisson.unlock_words(sha, key, latch, latch_ms)
   local channel = ("redisson_lock__channel:{%s}"):format(key)
   if not latch then return { "EVALSHA", sha, 2, key, channel, 0, LEASE, OWNER, "publish" } end

@@ -1,4 +1,4 @@
--- What the benches share: medians, and one row for each figure, with its bar.
+-- What the benches share: medians, and a row for each figure with its bar.
 
 local report = {}
 

@@ -19,7 +19,7 @@ local sys = require "spec.support.sys"
 
 local ROUNDS, SECONDS, RATIO_BAR = tonumber(os.getenv("HOLDFAST_ROUNDS") or 7), 2, 1
 local P99_BAR, KEEP_BAR, FEW_BAR, LARGE_BAR = 3, 10, 0.8, 0.8
-local CYCLES = 10 -- of each request that makes several, so that the request itself costs little
+local CYCLES = 10 -- cycles in a request that makes several, so that the request itself costs little
 local PLACE = ("k"):rep(32) -- as long as a request id
 
 local HTTP = [[
@@ -99,7 +99,7 @@ local SERVER = [[
   } }
 ]]
 
--- The parts between the places of the key in a command's bytes, as Lua.
+-- → the parts between the occurrences of the key in a command's bytes, as Lua
 local function parts_of(args)
   local text = { ("*%d\r\n"):format(#args) }
   for _, arg in ipairs(args) do text[#text + 1] = ("$%d\r\n%s\r\n"):format(#arg, arg) end
@@ -157,7 +157,7 @@ local function compare_rates(front)
   report.row("ratio", report.median(ratios), "%.2f", ">=", RATIO_BAR)
 end
 
--- The p99 of the plain location while another wrk keeps 500 requests on `beside`.
+-- → the p99 of the plain location while another wrk keeps 500 requests on `beside`
 local function p99_beside(front, beside)
   local load = beside and wrk(front, beside, 500, SECONDS + 1)
   if load then process.sleep(0.5) end

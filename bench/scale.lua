@@ -29,7 +29,7 @@ local HOLDS = tonumber(os.getenv("HOLDFAST_SCALE_HOLDS") or 100000)
 local MANY, FEW, TURNS, TURN_ROUNDS = 10000, 32, 250, 15
 local PLACES, GRANT = 10000, 0.2
 local KEYS, CYCLES, KEY_ROUNDS = 1000000, 1000, 25
-local SCRIPT_BAR, LINE_BAR = 100, 1.25 -- the first one of a lock
+local SCRIPT_BAR, LINE_BAR = 100, 1.25 -- the first one for a lock
 local LONGEST_BAR, HOLDS_BAR, KEYS_BAR = 5, 0.9, 0.95
 
 local function rate(lock, count)
@@ -43,7 +43,7 @@ end
 
 -- ---- waiters ----
 
--- Microseconds of an acquire that queues, behind all others.
+-- → microseconds of an acquire that queues behind all others
 local function queueing(server, line)
   local gone = {}
   for i = 1, TURNS do gone[i] = line:pass_on() end
@@ -56,7 +56,7 @@ local function hand_off(server, line)
   return cost.of(server, TURNS, function() line:hand_offs(TURNS) end).time
 end
 
--- of: what the line is for, in the title; new: of the server, a key and a number of owners → a line
+-- of: what the queue is for, in the title; new: a server, a key and a number of owners → a queue
 local function measure_line(of, new)
   local relation = of == "" and "<=" or nil
   local server = redis.start()
@@ -92,7 +92,8 @@ local function measure_waiters()
   end
 end
 
--- Readers that are in, and a writer that waits. → microseconds of a reader that comes, that goes
+-- With readers that are in, and a writer that waits: → microseconds of a reader that comes, of one
+-- that goes
 local function readers_of(server, count)
   local key = "bench:readers" .. count
   local readers = queue.of_kind("read", server, key, count + TURNS)
@@ -133,7 +134,7 @@ local function add_places(server, key, uuid)
   end
 end
 
--- Milliseconds of the longest script since the log was emptied.
+-- → milliseconds of the longest script since the log was cleared
 local function longest_script(server)
   local longest = 0
   for _, entry in ipairs(server:cli("SLOWLOG", "GET", -1)) do
@@ -142,7 +143,7 @@ local function longest_script(server)
   return longest
 end
 
--- A holder releases the lock to a client with all those places; then a waiter of another client
+-- A holder releases the lock to a client that has all those places; then a waiter of another client
 -- gets it.
 local function remove_client(is_stopped)
   local server = redis.start {
@@ -179,7 +180,7 @@ end
 
 -- ---- holds ----
 
--- Cycles/s over so many seconds.
+-- → cycles per second, measured for this many seconds
 local function rate_for(lock, seconds)
   local start, count = process.now(), 0
   repeat

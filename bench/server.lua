@@ -1,7 +1,7 @@
--- What a cycle costs the server: commands with those inside the scripts, and microseconds of its
--- one thread, from INFO commandstats. Beside it, in alternating rounds on one processor: Redisson's
--- scripts of a lock and of a fenced lock, written from its wire contract, and SET NX PX with a
--- compare-and-delete; these queue nothing, and only the fenced lock draws a token.
+-- What a cycle costs the server: commands including those inside scripts, and microseconds of its
+-- one thread, from INFO commandstats. In alternating rounds on one processor: Redisson's scripts of
+-- a lock and of a fenced lock, written from its wire contract, and SET NX PX with a
+-- compare-and-delete; these have no queue, and only the fenced lock draws a token.
 
 local cost = require "bench.cost"
 local holdfast = require "holdfast"
@@ -57,7 +57,7 @@ local function latch_rounds(server)
   end
 end
 
--- One half of a read/write lock that `others` read meanwhile.
+-- One half of a read/write lock, which `others` read meanwhile.
 local function half(server, name, others)
   local key = "bench:pages" .. others
   local client, readers = new(server), new(server)
@@ -70,7 +70,7 @@ end
 
 local function sha(connection, text) return connection:call("SCRIPT", "LOAD", text) end
 
--- Redisson's cycle: it deletes the latch that its unlock has left.
+-- Redisson's cycle, which deletes the latch that its unlock has left.
 local function java(server, text, counter)
   local connection = assert(resp.connect { path = server.path })
   local key = "bench:java"
@@ -99,7 +99,7 @@ local function plain(server)
   end
 end
 
--- A hand-off among many: everything that the server does between two releases.
+-- A hand-off in a crowd: everything that the server does between two releases.
 local function hand_off(server)
   local start = process.now() + 1.5
   local workers = {}

@@ -1,9 +1,9 @@
--- Who gets how many turns of a plain semaphore that processes of ours and of Java use together,
--- each in a loop without a pause: bench/shares.lua [SECONDS [ROW [cluster]]]. Needs
--- spec/interop/build_java.
--- One row for each number of permits, length of a section and crowd: turns a second, Java's share
--- of them, and the longest wait of either side. Java's share, and ours, should be 0.35 or more, and
--- no wait 3 s. ROW: only "PERMITS MS OURS+JAVA", a pattern. cluster: on three nodes.
+-- How the turns of a plain semaphore are shared between processes of ours and of Java, each in a
+-- loop without a pause: bench/shares.lua [SECONDS [ROW [cluster]]]. Needs spec/interop/build_java.
+-- One row for each number of permits, length of a section and crowd: turns per second, Java's share
+-- of them, and the longest wait of either side. Java's share, and ours, should be at least 0.35,
+-- and no wait should reach 3 s. ROW: a pattern; only rows "PERMITS MS OURS+JAVA" that match.
+-- cluster: on three nodes.
 
 local cluster = require "spec.support.cluster"
 local java = require "spec.support.java"
@@ -39,7 +39,7 @@ end
 print(("done %d %.0f"):format(turns, longest * 1000))
 ]]
 
--- → turns and the longest wait of these processes
+-- → the turns and the longest wait of these processes
 local function sum(workers)
   local turns, longest = 0, 0
   for _, worker in ipairs(workers) do
@@ -51,7 +51,7 @@ local function sum(workers)
   return turns, longest
 end
 
--- → the server of a key, a URL of ours, the port of a server for Java, a function that stops all
+-- → key → its server, our URL, the server's port for Java, a function that stops all
 local function start_servers()
   if CLUSTER then
     local nodes = cluster.start { masters = 3, replicas = 0 }

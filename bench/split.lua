@@ -1,6 +1,6 @@
--- Where the time of a free cycle and of a hand-off among 33 processes goes, beside a bare loop in C
--- that hands a place in a list on: commands inside the scripts, the scripts around them, the server
--- around those, the clients. On one processor; bench/hand_off.md quotes the sums.
+-- Where the time of a free cycle, and of a hand-off among 33 processes, is spent, compared to a
+-- bare loop in C that hands on a place in a list: commands inside the scripts, the scripts around
+-- them, the server around those, the clients. On one processor; bench/hand_off.md quotes the sums.
 
 local cost = require "bench.cost"
 local process = require "spec.support.process"
@@ -16,7 +16,7 @@ local function snapshot(server)
   return { calls = calls, usec = usec, processor = cost.processor(server), at = process.now() }
 end
 
--- Between the two, for each call of the command `per`, in µs.
+-- → the differences of the two for each call of the command `per`, in µs
 local function parts(before, after, per)
   local count = after.calls[per] - (before.calls[per] or 0)
   local commands, inside = 0, 0

@@ -1,5 +1,5 @@
 -- What the status page costs while it is open, with 20,000 locks and three workers: the processor
--- time of the nginx worker that looks, and of Redis.
+-- time of the nginx worker that serves it, and of Redis.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -30,7 +30,7 @@ local front = nginx.start {
   server = 'location = /status { content_by_lua_block { require("holdfast").status { client = CLIENT } } }',
 }
 
--- Seconds of processor time.
+-- → the process's processor time in seconds
 local function time_of(pid)
   local file = assert(io.open(("/proc/%d/stat"):format(pid)))
   local user, system = file:read("*a"):match("%) " .. ("%S+ "):rep(11) .. "(%d+) (%d+)")

@@ -20,7 +20,7 @@ local function short(value)
   return ("%g"):format(value)
 end
 
--- 1, 2 and 5 times powers of ten that make about five steps
+-- → 1, 2 or 5 times a power of ten, so that there are about five steps
 local function step_of(range)
   local step = 10 ^ math.floor(math.log(range / 5, 10))
   for _, factor in ipairs { 1, 2, 5, 10 } do
@@ -28,7 +28,7 @@ local function step_of(range)
   end
 end
 
--- → the place of a value, the values to be marked
+-- → a function: value → place; the values to be marked
 local function axis(from, to, logarithmic, low, high)
   local marks = {}
   if logarithmic then
