@@ -1,16 +1,16 @@
 -- Which files call which, read from the sources: lua5.4 tools/check_calls.lua [--print]
 --
--- A folder must not have a circle of calls with more files than its limit, and must not call or
+-- A folder must not have a cycle of calls with more files than its limit, and must not call or
 -- include anything of a folder that is not below it. Calls through a pointer (interface, callback)
--- are no arrows: that is what these are for. Outside of the core no file includes a header of the
--- core except holdfast.h.
+-- do not count: that is what these are for. Outside the core no file includes a header of the core
+-- except holdfast.h.
 
 local tools = dofile "tools/files.lua"
 local lines_of, read = tools.lines_of, tools.read
 
--- The folders from the bottom up: name, the most files of a circle, further folders below it. Each
--- folder of CORE is below all that follow it. The headers of csrc/core itself are what its folders
--- see of each other through interfaces.
+-- The folders from the bottom up: name, the most files in a cycle, further folders below it. Each
+-- folder of CORE is below all that follow it. Through the headers of csrc/core itself its folders
+-- see each other as interfaces.
 local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op",
   "csrc/core/quorum", "csrc/core" }
 local FOLDERS = {
@@ -27,7 +27,7 @@ local FOLDERS = {
 
 local DOOR = "holdfast.h"
 
--- Without comments, strings and the lines of the preprocessor.
+-- → the code without comments, strings and preprocessor lines
 local function code_of(text)
   text = text:gsub("/%*.-%*/", " "):gsub("//[^\n]*", ""):gsub("\\\"", "")
   return (text:gsub("\"[^\"\n]*\"", "\"\""):gsub("\n%s*#[^\n]*", "\n"))

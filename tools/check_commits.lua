@@ -1,12 +1,11 @@
--- Whether each commit says what it changes: lua5.4 tools/check_commits.lua [SINCE]
+-- Checks that each commit says what it changes: lua5.4 tools/check_commits.lua [SINCE]
 --
--- SINCE: a commit, whose successors are looked at; without it, the one that added this file. A
--- subject has at most 72 characters, names its scope and stands in the history once. Many changed
--- lines need a body that says why. A merge says what it brings. Outside a repository there is
--- nothing to look at.
+-- SINCE: a commit whose successors are checked; by default the one that added this file. A subject
+-- has at most 72 characters, names its scope and is unique in the history. Many changed lines need
+-- a body that says why. A merge says what it brings. Outside a repository nothing is checked.
 
 local MOST_LETTERS = 72
-local MOST_LINES = 200 -- changed without a body
+local MOST_LINES = 200 -- the most changed lines without a body
 
 local function lines_of(command)
   local pipe = assert(io.popen(command .. " 2>/dev/null"))

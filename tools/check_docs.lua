@@ -2,9 +2,9 @@
 -- language and something that runs it, nginx takes each piece of nginx.conf, the README shows
 -- examples/hello.lua, a translation has the code, links, headings and words in backticks of its
 -- original, each mutant of the simulator has a seed in spec/sim/mutant_seeds.txt, links and names
--- lead to a file and a heading, and names of tests and of things in the sources are there.
--- tools/check_reference.lua compares the reference pages with the code.
--- Where nginx has no Lua module, only the Lua in those pieces is compiled.
+-- lead to a file and a heading, and named tests and identifiers exist in the sources.
+-- tools/check_reference.lua compares the reference pages with the code. Where nginx has no Lua
+-- module, only the Lua in those pieces is compiled.
 --
 --   lua5.4 tools/check_docs.lua [DOCUMENT...]   exit 1 and a line for each thing that is missing
 
@@ -21,7 +21,7 @@ local read, list = pages.read, dofile("tools/files.lua").lines_of
 
 -- ---- pieces of nginx.conf ----
 
-local directory -- of what nginx reads and writes
+local directory -- for what nginx reads and writes
 
 local function run(command)
   local pipe = assert(io.popen(command .. " 2>&1"))
@@ -57,11 +57,11 @@ events {}
 %(piece)
 ]]
 local HTTP = "http {\n%s\n}\n"
--- those that a location may proxy to
+-- upstreams that a location may proxy to
 local SERVER = "upstream payments { server 127.0.0.1:9; }\nserver {\n%s\n}"
 local TEMPORARY = { "client_body", "proxy", "fastcgi", "uwsgi", "scgi" }
 
--- …and no file that only root may write to.
+-- → settings for paths that need no root
 local function temporary_paths()
   local lines = { "access_log off;" }
   for i, name in ipairs(TEMPORARY) do
@@ -70,7 +70,7 @@ local function temporary_paths()
   return table.concat(lines, "\n")
 end
 
--- The piece in what its outermost directive belongs to, with files that are there.
+-- → the piece inside the directives that it needs, with files that exist
 local function whole(piece)
   if piece:find("^location ") then piece = SERVER:format(piece) end
   if not piece:find("^http {") then piece = HTTP:format(piece) end
@@ -88,7 +88,7 @@ local function check_with_nginx(name, piece)
   if not fine then report("%s: %s", name, output) end
 end
 
--- nginx compiles the Lua in it only when it runs.
+-- Also compiles the Lua in the piece, which nginx does only when it runs.
 local function check_piece(path, number, piece)
   local name = ("%s, nginx.conf %d"):format(path, number)
   if has_ngx_lua() then check_with_nginx(name, piece) end
@@ -102,8 +102,8 @@ end
 
 local check_language = { nginx = check_piece }
 
--- Run by spec/docs_spec.lua, or by what pages.runner_of names; sql by spec/fencing; text and
--- diagrams run nowhere.
+-- Languages of blocks that spec/docs_spec.lua or what pages.runner_of names runs; spec/fencing runs
+-- sql; text and diagrams do not run.
 for _, language in ipairs { "lua", "sh", "console", "cron", "ini", "yaml", "text", "mermaid", "sql" } do
   check_language[language] = check_language[language] or function() end
 end
@@ -123,7 +123,7 @@ local function is_command(line)
   return false
 end
 
--- What stands in a page as text alone, though it begins as a command does.
+-- Whether a line is only a synopsis, though it begins like a command.
 local function is_synopsis(line) return line:find("…", 1, true) or line:find("%[options%]") end
 
 function check_language.text(path, line, text)
@@ -137,7 +137,7 @@ function check_language.text(path, line, text)
   end
 end
 
--- The image is built by the lines of docs/how-to/install.md, so each package is named there.
+-- Checks that install.md names each package of an image, which is built by the lines of that page.
 function check_language.dockerfile(path, line, text)
   local install = read("docs/how-to/install.md")
   for arguments in text:gmatch("apt%-get install ([^\n&]+)") do
@@ -153,7 +153,7 @@ function check_language.dockerfile(path, line, text)
   end
 end
 
--- A block is run as a whole, by one thing; make knows each target.
+-- Checks that a block is run as a whole, by one runner, and that make has each target.
 function check_language.sh(path, line, text)
   local runner = pages.runner_of(text)
   for each in text:gsub("\\\n%s*", ""):gmatch("[^\n]+") do
@@ -179,7 +179,7 @@ end
 
 -- ---- links ----
 
--- As forges name the anchor of a heading.
+-- → the anchor of a heading, as forges name it
 local function anchor_of(heading)
   local text = heading:gsub("%[(.-)%]%b()", "%1"):gsub("`", ""):lower()
   text = text:gsub("[%z\1-\127]", function(char) return char:find("[%w%-_ ]") and char or "" end)
@@ -220,7 +220,7 @@ local TOP = { bench = true, bin = true, completions = true, csrc = true, docs = 
   examples = true, lua = true,
   packaging = true, spec = true, tools = true }
 
--- What a page names as a file of the sources is there.
+-- Checks that the files which a page names exist in the sources.
 local function check_files(path)
   for name in read(path):gsub("\n```.-\n```", "\n"):gmatch("`([%w_]+/[%w_./-]+)`") do
     if TOP[name:match("^[^/]+")] and not io.open(name) then
@@ -229,7 +229,7 @@ local function check_files(path)
   end
 end
 
--- What a merge has left open.
+-- Checks for markers of an unfinished merge.
 local function check_merged(path)
   for line in ("\n" .. read(path)):gmatch("\n([<>]+ [^\n]*)") do
     if line:find("^<<<<<<< ") or line:find("^>>>>>>> ") then report("%s: %s", path, line) end
@@ -251,7 +251,7 @@ end
 
 -- ---- translations ----
 
--- Comments are translated. "#" begins none in Lua, and "--" none in a shell.
+-- Comments are translated. "#" does not begin a comment in Lua, nor "--" in a shell.
 local COMMENTS = { lua = { "%-%-" }, sh = { "#" }, nginx = { "#", "%-%-" } }
 
 local function without_comments(language, text)
@@ -259,7 +259,7 @@ local function without_comments(language, text)
   for _, mark in ipairs(COMMENTS[language] or {}) do
     text = text:gsub("%f[^%s]" .. mark .. " [^\n]*", "")
   end
-  if language == "sh" then -- that writes Lua into a file
+  if language == "sh" then -- a shell block that writes Lua into a file
     text = text:gsub("%f[^\n]cat >%S+%.lua <<'END'\n.-\nEND\n", function(lua)
       return without_comments("lua", lua)
     end)
@@ -286,7 +286,7 @@ local function outline_of(path)
   return table.concat(marks, " ")
 end
 
--- → what stands between backticks, as keys
+-- → the set of the words in backticks
 local function names_of(path)
   local set = {}
   for name in prose_of(path):gmatch("`([^`]+)`") do set[name:gsub("%s+", " ")] = true end
@@ -302,7 +302,7 @@ local function join(base, target)
   return table.concat(parts, "/")
 end
 
--- → the files that the page links to, as keys
+-- → the set of the files that the page links to
 local function linked(path)
   local set, base = {}, path:match("^(.*)/") or ""
   for target in prose_of(path):gmatch("%]%(([^%s)]+)%)") do
@@ -311,7 +311,7 @@ local function linked(path)
   return set
 end
 
--- A reader of a translation stays in its language, where there is a page in it.
+-- Checks that links of a translation lead to pages in its language, where these exist.
 local function check_translated_links(path, original)
   local here, there = linked(path), linked(original)
   for target in pairs(there) do
@@ -357,7 +357,7 @@ local function check_hello()
   end
 end
 
--- Each page is in the menu of the site.
+-- Checks that each page is in the menu of the site.
 local function check_menu()
   local menu = read("packaging/site/mkdocs.yml")
   for _, path in ipairs(pages.all()) do
@@ -368,8 +368,8 @@ local function check_menu()
   end
 end
 
--- A row begins with the mutant's name, behind the kind of system, and its seed, as --mutants prints
--- it. Each mutant that random seeds find has a row, and each row is for such a mutant.
+-- Checks that each mutant which random seeds find has a row, and each row such a mutant. A row has
+-- the kind of system, if any, the mutant's name and its seed, as --mutants prints it.
 local function check_mutants()
   local rows, mutants = {}, require "spec.sim.mutants"
   for line in read("spec/sim/mutant_seeds.txt"):gmatch("[^\n]+") do
@@ -393,7 +393,8 @@ local function check_mutants()
   end
 end
 
--- A document that names tests names those that are there: a file, then names in quotation marks.
+-- Checks that the tests which a document names exist: it names a file, then tests in quotation
+-- marks.
 local function check_tests_of(document, least)
   local file, count = nil, 0
   for word, name in read(document):gsub("\n *", " "):gmatch '([%w_]*),? "([^"]+)"' do
@@ -411,8 +412,8 @@ local function check_tests_of(document, least)
   if count < least then report("%s names %d tests", document, count) end
 end
 
--- Each item of SECURITY.md begins with words in bold, which begin a row of its table of tests; each
--- row names a test, or says that there is none.
+-- Checks SECURITY.md: each item begins with words in bold, which begin a row of its table of tests;
+-- each row names a test, or says that there is none.
 local function check_promises()
   local text, rows, items = read("SECURITY.md"), {}, {}
   for name, tests in text:gmatch("\n| ([^|]+) | ([^|\n]+) |") do
@@ -436,7 +437,7 @@ end
 local SOURCES = "find Makefile bench bin completions csrc examples lua packaging spec tools -type f"
   .. " -not -name '*.md'"
 
--- Each name with an underscore between backticks stands somewhere in the sources.
+-- Checks that each name with an underscore in backticks exists in the sources.
 local function check_identifiers(documents)
   local known = {}
   for _, path in ipairs(list(SOURCES)) do

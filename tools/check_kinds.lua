@@ -1,15 +1,15 @@
--- Which places ask for a kind of lock, of operation or of topology by name: lua5.4
+-- Finds places that ask for a kind of lock, of operation or of topology by name: lua5.4
 -- tools/check_kinds.lua
 --
--- A kind of lock is a row, operations and topologies are interfaces. What asks by name has to
--- be changed for each new one, so it stands only in the file that is about it. In Lua the API's
--- functions make locks of their kinds; what counts there is a comparison with the name of a kind, a
--- table by such names, and a name of the wire that the core exports.
+-- A kind of lock is a row, operations and topologies are interfaces. Code that asks by name must be
+-- changed for each new one, so it is allowed only in the file about it. In Lua the API's functions
+-- create locks of their kinds; there, a comparison with the name of a kind, a table by such names,
+-- and a name of the wire that the core exports count.
 
 local tools = dofile "tools/files.lua"
 local lines_of, read = tools.lines_of, tools.read
 
--- What counts, as patterns, and the files that are about it.
+-- What counts, as patterns, and the files where it is allowed.
 local QUESTIONS = {
   {
     "kind of lock", { "[=!]=%s*&?hf_kind_%l", "&hf_kind_%l", "letter%s*[=!]=" },
@@ -17,7 +17,7 @@ local QUESTIONS = {
   },
   {
     "operation", { "[=!]=%s*HF_OP_%u", "case%s+HF_OP_%u" },
-    -- what a call of Lua is given, and returns
+    -- what a Lua call takes and returns
     { "csrc/core/registry.c", "csrc/lua/call.c", "csrc/lua/op.c" },
   },
   {
@@ -31,18 +31,18 @@ local QUESTIONS = {
 
 local function blank(piece) return (piece:gsub("[^\n]", " ")) end
 
--- Comments and texts become blanks; the lines stay.
+-- → the code, with comments and strings blank; the lines are unchanged
 local function c_code_of(path)
   return (read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
 end
 
--- Comments become blanks.
+-- → the code, with comments blank
 local function lua_code_of(path)
   return (read(path):gsub("%-%-[^\n]*", blank))
 end
 
 local ROWS = "lua/holdfast/command/kinds.lua"
--- A row of something else: a type of Lua, or of a key.
+-- Rows of other things: types of Lua, or of keys.
 local NO_KIND = { number = true, string = true }
 -- Fields of other tables have these names, too.
 local FIELDS = {

@@ -1,18 +1,17 @@
 -- The lines of the Lua files: lua5.4 tools/check_lines.lua
 --
--- No line has more than 100 columns, unless a text in it or an annotation makes it longer. What
--- fits holdfast to an event loop has at most 150 lines.
+-- No line has more than 100 columns, unless a string in it or an annotation makes it longer. An
+-- adapter for an event loop has at most 150 lines.
 
 local lines_of = dofile("tools/files.lua").lines_of
 
 local MOST = 100
 local MOST_OF_A_LOOP = 150
 
--- What all loops share, and nginx, which has sockets of its own instead of descriptors.
+-- Files that all loops share, and nginx, which has its own sockets instead of descriptors.
 local NO_LOOP = { init = true, pump = true, descriptors = true, ngx = true, cosockets = true }
 
--- Where a text of several lines begins and ends is not looked for: such a line has no quotes that
--- match.
+-- A line at which a string of several lines begins or ends has unpaired quotes, which are ignored.
 local function without_texts(line)
   local short = line:gsub('\\.', ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]",
     "[[]]")
@@ -24,7 +23,7 @@ local function is_too_long(line)
   return #without_texts(line) > MOST
 end
 
--- The end of a text in long brackets that begins behind `at` and does not end on this line.
+-- → the end of a long string that begins after `at` and does not end on this line
 local function open_text(line, at)
   while true do
     local _, last, level = line:find("%[(=*)%[", at)
@@ -36,7 +35,7 @@ local function open_text(line, at)
   end
 end
 
--- The lines of such a text are its own.
+-- Lines inside a long string are not checked.
 local function check(path)
   local failures, close, number = 0, nil, 0
   for line in io.lines(path) do

@@ -1,17 +1,18 @@
--- Which places use what follows the locale that a program has set: lua5.4 tools/check_locale.lua
+-- Finds uses of functions that depend on the program's locale: lua5.4 tools/check_locale.lua
 --
--- What must be equal in all programs, or what a parser reads, must not depend on it: ids, orders,
--- records, metrics, JSON, messages, options. lua/holdfast/locale.lua and csrc/core/base/types.h
--- have what to use instead. A line that may stay ends in `-- any locale: ` and the reason.
+-- What must be equal in all programs, or what a parser reads, must not depend on the locale: ids,
+-- orders, records, metrics, JSON, messages, options. lua/holdfast/locale.lua and
+-- csrc/core/base/types.h have replacements. A line that may remain ends in `-- any locale: ` and
+-- the reason.
 
 local lines_of = dofile("tools/files.lua").lines_of
 
 local ABOUT_IT = {
   ["lua/holdfast/locale.lua"] = true,
-  ["lua/holdfast/status_page.lua"] = true, -- another language, as one text
+  ["lua/holdfast/status_page.lua"] = true, -- another language, as one string
 }
 
--- Numbers have < and the like between them: by the last word of the name of one of them. Texts are
+-- Numbers may be compared with < and its relatives: known by the last word of a name. Strings are
 -- compared by locale.is_before.
 local NUMBERS = {}
 for name in ([[
@@ -21,7 +22,7 @@ for name in ([[
 
 local FLOAT = "%%[-+ #0]*%d*%.?%d*[aAeEfgG]"
 
--- A pattern, or a function that finds the place, and what to use.
+-- A pattern, or a function that finds the place, and what to use instead.
 local LUA = {
   { "[.:]lower%s*%(", "locale.lower" },
   { "[.:]upper%s*%(", "a table of words" },
@@ -48,7 +49,7 @@ local function fail(path, number, what, instead)
   print(("%s:%d: %s follows the program's locale; use %s"):format(path, number, what, instead))
 end
 
--- Texts become "", so that what remains is code.
+-- → the code, with strings as ""
 local function code_of(line)
   line = line:gsub("\\.", ""):gsub('"[^"]*"', '""'):gsub("'[^']*'", "''"):gsub("%[%[.-%]%]", '""')
   return (line:gsub("%-%-.*", ""):gsub("%f[%w_]locale%.[%a_]+", ""))

@@ -1,8 +1,8 @@
 -- The paths of an acquire, a release and a grant through the files of the core, read from a run of
 -- spec/unit/path.c: lua5.4 tools/check_path.lua [--print]
 --
--- At no moment a file is on a path more than twice: where it is called back while a call of its own
--- goes on. The operation's own file is called twice in all: at the beginning, and with the reply.
+-- A file is never on a path more than twice at a time: the second time is a callback during its own
+-- call. The operation's own file is called twice in all: at the beginning, and with the reply.
 
 local lines_of = dofile("tools/files.lua").lines_of
 
@@ -15,7 +15,7 @@ local CALLED = { -- path → file → the most calls from other files
   grant = {},
 }
 
--- { address → file } of the functions in the program, and the address of hf_client_begin
+-- → { address → file } of the functions in the program, and the address of hf_client_begin
 local function files_by_address()
   local files, anchor = {}, nil
   for _, line in ipairs(lines_of("nm -l --defined-only " .. PROGRAM)) do
@@ -28,7 +28,7 @@ local function files_by_address()
   return files, assert(anchor, "the program has no debug information")
 end
 
--- How often the file is on the stack, by runs of its functions.
+-- → how often the file is on the stack, counting runs of its functions
 local function times_on(stack, file)
   local times = 0
   for i = 1, #stack do
@@ -47,7 +47,7 @@ local function enter(path, stack, file)
   seen.deepest = math.max(seen.deepest, times_on(stack, file))
 end
 
--- { name → file → { calls, deepest } }
+-- → { name → file → { calls, deepest } }
 local function read_paths(lines)
   local files, anchor = files_by_address()
   local paths, path, stack, base = {}, nil, {}, 0

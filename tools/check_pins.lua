@@ -1,5 +1,5 @@
--- What is fetched for a check and then run is the same each time: an action of the workflows by the
--- hash of its commit, a package of pip in tools by its SHA-256.
+-- Checks that what is fetched and run for a check is always the same: an action of the workflows by
+-- its commit's hash, a package of pip in tools by its SHA-256.
 
 local failed = false
 

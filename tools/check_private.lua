@@ -1,19 +1,19 @@
--- Which unit programs name a field of a claim, hold, operation or client:
--- lua5.4 tools/check_private.lua
+-- Finds unit programs that name a field of a claim, hold, operation or client: lua5.4
+-- tools/check_private.lua
 --
 -- Only spec/unit/fields.h may, so that a field can be renamed or moved without a change to tests.
--- The compiler decides: in a copy of the headers these fields are deprecated, and it warns of each
--- use. Designators of initializers are found by their text.
+-- The compiler finds them: in a copy of the headers these fields are deprecated, and it warns of
+-- each use. Designators in initializers are found by their text.
 
--- Patterns of what stands before the fields of a struct, and of the fields.
+-- Patterns of the text before the fields of a struct, and of the fields.
 local STRUCTS = {
   ["lock/claims.h"] = { "(#define HF_CLAIM_FIELDS)(.-\n\n)" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
   ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
 }
 local KNOWS = "spec/unit/fields.h"
--- How many fields KNOWS may read, by its list. A test shows what the server or the caller sees
--- (drive.h, hf_hold_view), so these numbers only ever get smaller.
+-- How many fields each list of KNOWS may read. Tests check what the server or the caller sees
+-- (drive.h, hf_hold_view), so these numbers may only fall.
 local MOST = { HOLD_READS = 18, OP_READS = 22, CLIENT_READS = 14 }
 local DEPRECATED = "__attribute__((deprecated)) "
 

@@ -1,6 +1,6 @@
 -- The reference pages keep up with the code: each function, option, error code, reason of a loss,
--- exit code, metric and name on the server stands in exactly one of them, and they define nothing
--- else. Each public function is called in a spec. What there is, is read from the sources.
+-- exit code, metric and name on the server is in exactly one of them, and they define nothing else.
+-- Each public function is called in a spec. The lists are read from the sources.
 --
 --   lua5.4 tools/check_reference.lua   exit 1 and a line for each thing that is missing
 
@@ -31,8 +31,8 @@ local function sorted(set)
   return names
 end
 
--- Where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
--- that names one twice is one place.
+-- → where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
+-- that names one twice is one place
 local function places_in(tables, pattern)
   local places = {}
   for _, found in ipairs(tables) do
@@ -48,7 +48,7 @@ local function places_in(tables, pattern)
   return places
 end
 
--- `what` is what the names in the set are.
+-- what: what the names in the set are
 local function check_once(what, names, places)
   for _, name in ipairs(sorted(names)) do
     local here = places[name] or {}
@@ -62,8 +62,8 @@ end
 
 -- ---- functions ----
 
--- Every public function, as "client:lock": those of the module, and the methods of each class,
--- which is named like it in capitals.
+-- → every public function, as "client:lock": those of the module, and the methods of each class,
+-- whose variable is its name in capitals
 local function public()
   local names = {}
   for _, path in ipairs(list("ls lua/holdfast/*.lua")) do
@@ -97,12 +97,12 @@ local function annotated()
   return found
 end
 
--- The headings that do not name the function of the options below them.
+-- Headings that do not name the function whose options follow.
 local HEADINGS = {
   ["client:lock"] = "Lock options", ["holdfast.new"] = "Client options", ["holdfast.new: tls"] = "TLS",
   ["holdfast.idempotent_request"] = "Idempotent requests",
 }
--- Described in prose: spec/pages_spec.lua compares it with the code.
+-- Described in prose, which spec/pages_spec.lua compares with the code.
 local IN_PROSE = { ["holdfast.execute_options"] = true, ["holdfast.with_lock_options"] = true }
 -- Their options are not annotated.
 local NO_CLASS = { ["The status page"] = true }
@@ -132,7 +132,7 @@ end
 
 -- ---- the command ----
 
--- What is built in C. The lists of options can be read without it.
+-- Replaces what is built in C: the lists of options can be read without it.
 local function no_core()
   local stub
   stub = setmetatable({}, {
@@ -200,7 +200,7 @@ local function exit_codes()
   return codes
 end
 
--- Without those of the job: 0 to 255, and 128 + n.
+-- Leaves out those of the job: 0 to 255, and 128 + n.
 local function exits_in_tables()
   local places = places_in(reference.tables_headed("exit code"), "%f[%w](%d+)%f[^%w]")
   places["0"], places["128"], places["255"] = nil, nil, nil
@@ -229,7 +229,7 @@ end
 
 -- ---- names on the server ----
 
--- The prefixes of keys and channels, and the keys whose names are whole.
+-- → the prefixes of keys and channels, and the keys with complete names
 local function names_on_server()
   local names = set_of(read("csrc/core/holdfast.h"), 'X%(%l+, "([%l_]+:)"%)')
   for name in read("csrc/core/lock/kind.c"):gmatch('%.channel = "([%l_:]+)"') do names[name] = true end
@@ -240,7 +240,7 @@ local function names_on_server()
 end
 
 -- → { [path] = true } of the pages with a table whose first column has a name with this prefix, or
--- with a list of which an item begins with one
+-- a list with an item that begins with one
 local function pages_with(prefix)
   local found = {}
   for _, path in ipairs(pages.all()) do
@@ -274,13 +274,13 @@ local function check_names_on_server()
   end
 end
 
--- What a page calls a kind whose name in csrc/core/lock/kind.c is another one.
+-- What pages call kinds that have another name in csrc/core/lock/kind.c.
 local CALLED = {
   read = "read/write lock", write = "read/write lock", permit = "semaphore",
   plain_semaphore = "plain semaphore", fair = "fair lock",
 }
 
--- Each kind of lock has a row that says what its key holds.
+-- Checks that each kind of lock has a row that says what its key holds.
 local function check_kinds()
   local rows = {}
   for _, found in ipairs(reference.tables("docs/reference/keys.md")) do

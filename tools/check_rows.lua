@@ -1,9 +1,9 @@
--- Rows of mutants whose place is gone, and names of mutants that are no more: lua5.4
+-- Finds rows of mutants whose place is gone, and names of mutants that no longer exist: lua5.4
 -- tools/check_rows.lua
 --
--- Rows stand in spec/sim/mutants.lua, spec/sim/core_mutants.lua and spec/mutants/equal.lua. make
--- test leaves out a row without a place; make check runs this, which prints the row's function as
--- it is.
+-- Rows are in spec/sim/mutants.lua, spec/sim/core_mutants.lua and spec/mutants/equal.lua. make test
+-- leaves out a row without a place; make check runs this tool, which prints the row's function as
+-- it is now.
 
 package.path = "./?.lua;" .. package.path
 local mutants = require "spec.sim.mutants"
@@ -28,7 +28,7 @@ local function check_names(file, list, name_of)
   end
 end
 
--- What no seed needs to find.
+-- Mutants that no seed needs to find.
 local shown = {}
 for _, schedule in ipairs(require "spec.sim.schedules") do shown[schedule[3] or ""] = true end
 for _, entry in ipairs(require "spec.explore.rare") do shown[entry[1]] = true end

@@ -1,8 +1,8 @@
--- Which places of the C sources ask for a system or use what is one system's own: lua5.4
+-- Finds places in the C sources that ask for a system or use what only one system has: lua5.4
 -- tools/check_systems.lua
 --
--- csrc/posix/system.h asks once; system.c, ready.c, crash.c and job.c have both ways. All else is
--- POSIX.
+-- csrc/posix/system.h asks once; system.c, ready.c, crash.c and job.c have both variants. All other
+-- code is POSIX.
 
 local files = dofile "tools/files.lua"
 
@@ -30,7 +30,7 @@ for _, header in ipairs { "epoll", "eventfd", "inotify", "prctl", "random", "sig
   RULES[#RULES + 1] = { "#include <sys/" .. header .. "%.h>", HAS_BOTH }
 end
 
--- Comments and texts become blanks; the lines stay.
+-- → the code, with comments and strings blank; the lines are unchanged
 local function code_of(path)
   local function blank(piece) return (piece:gsub("[^\n]", " ")) end
   return (files.read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))

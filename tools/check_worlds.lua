@@ -1,7 +1,7 @@
--- Which kinds of locks and operations no small world covers: lua5.4 tools/check_worlds.lua
+-- Finds kinds of locks and operations that no small world covers: lua5.4 tools/check_worlds.lua
 --
--- Every kind of csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
--- do, or a reason here why not. Every operation of HF_OP_LIST has a word in the rows, or a reason.
+-- Every kind in csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
+-- do, or a reason in this file. Every operation of HF_OP_LIST has a word in the rows, or a reason.
 
 local read = dofile("tools/files.lua").read
 
@@ -9,18 +9,18 @@ package.path = "./?.lua;" .. package.path
 
 local rows = require "spec.explore.worlds"
 
--- What stands in the rows of every kind.
+-- What the rows of every kind have.
 local COLUMNS = { "acquire", "release", "extend", "wait", "watchdog", "crash" }
--- The halves of a read/write lock stand in the same rows.
+-- The halves of a read/write lock share rows.
 local ROWS_OF = { read = "read_write", write = "read_write" }
--- What a kind does not have: nobody holds a latch, nor a lease of a plain semaphore.
+-- What a kind does not have: a latch has no holders, a plain semaphore no leases.
 local NOT_OF = {
   latch = { acquire = true, release = true, extend = true, watchdog = true, crash = true },
   plain_semaphore = { acquire = true, release = true, extend = true, watchdog = true,
     crash = true },
   guard = { extend = true }, -- no caller extends a run
 }
--- The word for an operation, where it is not its name; false: it changes nothing that waits.
+-- The word for an operation, if it is not its name; false: it changes nothing for a waiter.
 local WORD_OF = {
   acquire = "holds", release = "holds", complete = "completes", extend = "extends",
   check = "checks", force_release = "breaks", set = "sets", acquire_all = "both",

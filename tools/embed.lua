@@ -66,7 +66,7 @@ end
 local Cutter = {}
 Cutter.__index = Cutter
 
--- The parts of the file or section that is open: pieces, includes and sections in turn.
+-- Adds a part to the open file or section: pieces, includes and sections in turn.
 function Cutter:add(part)
   local parts = self.open[#self.open].parts
   parts[#parts + 1] = part
@@ -140,7 +140,7 @@ end })
 
 -- ---- programs, put together from pieces ----
 
--- → the parts of a file, or of one of its sections, of which `name` is "file" or "file:section"
+-- → the parts of a file or of one of its sections; `name` is "file" or "file:section"
 local function parts_of(name, variant, used)
   local file, section = name:match("^([^:]+):?(.*)$")
   if variant[file] then file, used[file] = variant[file], true end
@@ -166,7 +166,7 @@ local function expand(parts, out, open, variant, used)
   return out
 end
 
--- Each piece begins with where it is from, unless it goes on behind the one before it.
+-- → the whole text; each piece begins with its origin, unless it continues the one before it
 local function whole_text(pieces)
   local texts, before = {}, nil
   for i, piece in ipairs(pieces) do
@@ -177,8 +177,8 @@ local function whole_text(pieces)
   return table.concat(texts)
 end
 
--- Long brackets would make "comment line" and "indentation" depend on context: programs do without
--- them.
+-- Long brackets would make "comment line" and "indentation" depend on context, so programs must not
+-- have them.
 local function strip(name, lines)
   local out = {}
   for _, line in ipairs(lines) do
@@ -189,7 +189,7 @@ local function strip(name, lines)
   return out
 end
 
--- Pieces of equal text are one segment; one without text is none.
+-- Pieces with equal text are one segment; an empty piece is none.
 local function segments_of(file, pieces, known)
   local list = {}
   for _, piece in ipairs(pieces) do
@@ -228,7 +228,7 @@ local function c_literal(text)
   end) .. '"'
 end
 
--- → the files, each of another name, so that a name without its folder is enough
+-- → the files, all with different names, so that a name without its folder is enough
 local function all_files()
   local list, known = {}, {}
   for path in output_of("LC_ALL=C ls " .. SOURCES .. "/*/*.lua"):gmatch("[^\n]+") do
@@ -251,7 +251,7 @@ local function program_of(file, variant, known, used)
     sent = sent_text(segments) }
 end
 
--- Adds a program for each variant, but none that is the same as one before it.
+-- Adds a program for each variant, but not one that equals an earlier one.
 local function add_programs(list, file, known)
   local used, made = {}, {}
   for _, variant in ipairs(VARIANTS) do
@@ -277,7 +277,7 @@ local function programs()
   return list, segments
 end
 
--- In the form of sha1sum, by the files of --sent.
+-- → the list in the form of sha1sum, by the files of --sent
 local function digests(list)
   local rows = {}
   for i, program in ipairs(list) do
@@ -286,7 +286,7 @@ local function digests(list)
   return table.concat(rows)
 end
 
--- The words with commas between them, in lines of at most 100 columns.
+-- → the words with commas between them, in lines of at most 100 columns
 local function in_lines(indent, words)
   local lines, line = {}, indent
   for i, word in ipairs(words) do
@@ -339,7 +339,7 @@ local function header(list, segments)
   }
 end
 
--- The same as one text, for spec/fixtures. No line of a program begins with --.
+-- → the same as one string, for spec/fixtures; no line of a program begins with --
 local function archive(list, segments)
   local parts = {}
   for i, segment in ipairs(segments) do parts[i] = "--# segment " .. segment.name .. "\n" .. segment.text end
@@ -367,7 +367,7 @@ local function texts_of(path)
   return texts
 end
 
--- → the file's text | nil: there is no file
+-- → the file's text | nil
 local function text_in(path)
   local file = io.open(path, "rb")
   local text = file and file:read("*a")
@@ -375,7 +375,7 @@ local function text_in(path)
   return text
 end
 
--- Leaves a file alone that has the text already: what is built from it stays as it is.
+-- Writes the file only if its text differs, so that what is built from it is not rebuilt.
 local function update(path, text)
   if text_in(path) ~= text then write(path, text) end
 end

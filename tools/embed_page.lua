@@ -9,7 +9,7 @@ local read = dofile("tools/files.lua").read
 local SOURCES = "lua/holdfast/status_page/page."
 local MODULE = "lua/holdfast/status_page.lua"
 
--- What a Content-Security-Policy calls this text.
+-- → what a Content-Security-Policy calls this text
 local function hash_of(path)
   local pipe = assert(io.popen("openssl dgst -sha256 -binary " .. path .. " | openssl base64"))
   local digest = pipe:read("*l")

@@ -1,4 +1,4 @@
--- What the tools read: files, and what commands print.
+-- What the tools read: files, and the output of commands.
 
 local files = {}
 
@@ -9,7 +9,7 @@ function files.read(path)
   return text
 end
 
--- The output of a command that must succeed.
+-- → the output of a command, which must succeed
 function files.output_of(command)
   local pipe = assert(io.popen(command))
   local text = pipe:read "*a"
@@ -17,7 +17,7 @@ function files.output_of(command)
   return text
 end
 
--- The same, as a list of lines.
+-- → the same as a list of lines
 function files.lines_of(command)
   local lines = {}
   for line in files.output_of(command):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end

@@ -1,5 +1,5 @@
--- Records what a real terminal shows as an animated SVG: tools/record.lua DIRECTORY writes demo.svg
--- and waiting.svg. A dark panel of its own makes it readable on light and on dark pages.
+-- Records a real terminal as an animated SVG: tools/record.lua DIRECTORY writes demo.svg and
+-- waiting.svg. A dark background makes it readable on light and on dark pages.
 
 local command = require "spec.support.command"
 local process = require "spec.support.process"
@@ -8,8 +8,8 @@ local terminal = require "spec.support.terminal"
 
 local unpack = table.unpack or unpack
 
-local STEP, LAST = 0.08, 4 -- seconds: between two looks, and for which the last picture stays
-local WIDTH, HEIGHT, SIZE, MARGIN = 8.4, 20, 14, 16 -- pixels: of a cell, of the text, around all
+local STEP, LAST = 0.08, 4 -- seconds between two looks, and for the last picture
+local WIDTH, HEIGHT, SIZE, MARGIN = 8.4, 20, 14, 16 -- pixels: a cell, the text, the margin
 local COLOURS = { ["31"] = "r", ["32"] = "g", ["2"] = "d" }
 
 -- ---- recording ----
@@ -17,7 +17,7 @@ local COLOURS = { ["31"] = "r", ["32"] = "g", ["2"] = "d" }
 local Record = {}
 Record.__index = Record
 
--- Looks for so long, or until is_over(screen). A frame is { at = seconds, text }.
+-- Watches for this long, or until is_over(screen). A frame is { at = seconds, text }.
 function Record:watch(seconds, is_over)
   local till = process.now() + seconds
   repeat
@@ -32,7 +32,7 @@ function Record:watch(seconds, is_over)
   assert(not is_over, "the recorded program does not end")
 end
 
--- Waits until is_over(screen), for which the animation does not wait.
+-- Waits until is_over(screen), and leaves that time out of the animation.
 function Record:skip(is_over)
   local from = process.now()
   self.shell:sees(is_over)
@@ -48,7 +48,7 @@ function Record:types(text)
   self.shell:types("Enter")
 end
 
--- play(record) in a shell that has read the prelude. → frames
+-- Calls play(record) with a shell that has read the prelude. → frames
 local function record(prelude, columns, rows, play)
   local shell = terminal.open(prelude, columns, rows)
   local self = setmetatable({ shell = shell, frames = {}, began = process.now() }, Record)
@@ -65,8 +65,8 @@ end
 
 local BLOCKS = { ["█"] = "full", ["░"] = "empty" }
 
--- Splits a line with SGR codes into runs of one colour and of one sort of characters.
--- → { { text, block, class, column, cells }, … }
+-- Splits a line with SGR codes into runs of one colour and one sort of character. → { { text,
+-- block, class, column, cells }, … }
 local function runs_of(line)
   local runs, column = {}, 0
   for code, text in ("\27[0m" .. line):gmatch("\27%[([%d;]*)m([^\27]*)") do
@@ -154,7 +154,7 @@ local function is_prompt(screen)
   return screen:find("\n%$ *\n*$") ~= nil
 end
 
--- What make looks for and builds before the demo begins is left out.
+-- Leaves out what make checks and builds before the demo begins.
 local function demo(path)
   local columns, rows = 62, 11
   local frames = record("unset NO_COLOR", columns, rows, function(self)
@@ -168,7 +168,7 @@ local function demo(path)
   write(path, DEMO, columns, rows, frames)
 end
 
--- The command under the name of another host, where this system can do that.
+-- Runs the command under another host name, where this system can do that.
 local function on_host(host, words)
   local script = 'hostname "$0" 2>/dev/null; exec "$@"'
   local all = { "unshare", "--user", "--map-root-user", "--uts", "sh", "-c", script, host, unpack(words) }

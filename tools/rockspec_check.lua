@@ -1,6 +1,6 @@
--- The version is in lua/holdfast/version.lua and nowhere else: the changelog begins with it, the
--- rockspec of the sources has none, and the rockspec of a release, which make dist writes, can be
--- loaded and names it. dist.ini, for OpenResty's opm, has what opm build asks for.
+-- The version is only in lua/holdfast/version.lua: the changelog begins with it, the rockspec of
+-- the sources has none, and a release's rockspec, which make dist writes, can be loaded and names
+-- it. dist.ini, for OpenResty's opm, has what opm build requires.
 --
 --   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
 
@@ -31,7 +31,7 @@ local number, candidate = version:match("^(%d+%.%d+%.%d+)(.*)$")
 expect(number and (candidate == "" or candidate:find("^%-rc%d+$")), "%s is not a semantic version",
   version)
 
-local latest = read("CHANGELOG.md"):match("\n## %[(%d[^%]]*)%]") -- above it stands what is not released yet
+local latest = read("CHANGELOG.md"):match("\n## %[(%d[^%]]*)%]") -- unreleased changes are above it
 expect(latest == version, "CHANGELOG.md begins with %s, the version is %s", latest, version)
 
 expect(rockspec("holdfast-scm-1.rockspec").version == "scm-1",
@@ -85,7 +85,7 @@ expect(package.version == version:gsub("%-", ""), "dist.ini of tools/opm is of %
 for _, name in ipairs { "lib_dir", "doc_dir", "main_module" } do
   expect(io.open(directory .. "/" .. package[name]), "dist.ini: %s leads nowhere", name)
 end
--- what opm takes for a version of the code must be that version
+-- what opm reads as the code's version must be that version
 for line in io.lines(package.main_module) do
   local found = line:match("VERSION%s*=%s*(%S+)") or line:match("%f[%w]version%s*=%s*(%S+)")
   expect(not (found and found:find("%d")), "%s: opm takes %s for its version", package.main_module,

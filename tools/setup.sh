@@ -7,7 +7,7 @@ set -eu
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
-# A package that others only mention has no candidate.
+# A package that is only mentioned by others has no candidate.
 available() { LC_ALL=C apt-cache policy "$1" 2>/dev/null | grep -q '^  Candidate: [^(]'; }
 alternatives() { printf '%s\n' "$1" | tr '|' ' '; }
 
@@ -15,13 +15,13 @@ as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi
 }
 
-# sudo asks for the password here, once, and not in the middle of the work.
+# Lets sudo ask for the password here, once, and not in the middle of the work.
 may_install() {
     [ "$(id -u)" = 0 ] && return
     command -v sudo >/dev/null 2>&1 && sudo true
 }
 
-# The two LuaJIT packages exclude each other, so the one that is there decides.
+# The two LuaJIT packages exclude each other, so the installed one decides.
 luajit_needs() {
     if installed luajit || installed libluajit-5.1-dev; then
         echo luajit libluajit-5.1-dev
@@ -39,11 +39,11 @@ clang_version() {
     fi
 }
 
-# Node.js from elsewhere brings an npm that is no package.
+# Node.js from another source brings an npm that is not a package.
 npm_needs() { command -v npm >/dev/null 2>&1 || echo npm; }
 pip_needs() { python3 -m pip --version >/dev/null 2>&1 || echo python3-pip; }
 
-# The lists are written once, in order of what builds on what.
+# Each list is written once, in the order in which the sets build on each other.
 build_needs() { echo gcc make libc6-dev lua5.4 liblua5.4-dev $(luajit_needs) libhiredis-dev libssl-dev pkg-config\|pkgconf luarocks; }
 demo_needs() { echo redis-server; }
 NGX_LUA=libnginx-mod-http-lua
@@ -82,7 +82,7 @@ missing() {
 # False before any `apt-get update`.
 has_lists() { available libc6; }
 
-# Of each need the alternative that can be had; without lists the first one.
+# Chooses for each need an alternative that is available; without lists the first one.
 choose() {
     lists=yes
     has_lists || lists=
@@ -109,7 +109,7 @@ forbid_services() {
     as_root chmod 755 $policy
 }
 
-# A download fails now and then: twice more, some seconds apart.
+# Retries twice, some seconds apart, as a download fails now and then.
 try_again() {
     for pause in 5 15; do
         "$@" && return
@@ -125,7 +125,7 @@ install_packages() {
     try_again as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$@" >&2
 }
 
-# Ubuntu 22.04 has a package of nginx, and none of its Lua module.
+# Ubuntu 22.04 has a package of nginx, but none of its Lua module.
 check_ngx_lua() {
     [ "$set_name" = demo-openresty ] || return 0
     if installed $NGX_LUA || ! has_lists || available $NGX_LUA; then return; fi
@@ -135,7 +135,7 @@ check_ngx_lua() {
     exit 1
 }
 
-# What root has built here no other user can build again. Moved aside it is in nobody's way.
+# Other users cannot rebuild what root has built here, so it is moved out of the way.
 take_over_build() {
     [ -n "$(find build ! -type l ! -writable -print -quit 2>/dev/null)" ] || return 0
     aside=build.$(date +%Y%m%d%H%M%S)

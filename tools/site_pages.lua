@@ -1,5 +1,5 @@
--- Writes the documents as the site has them: README.md is its first page, docs/ its root. A link to
--- a file of the sources that is no page leads to the forge.
+-- Writes the documents as the site has them: README.md becomes its first page, docs/ its root. A
+-- link to a source file that is not a page leads to the forge.
 --
 --   lua5.4 tools/site_pages.lua DIRECTORY
 
@@ -14,7 +14,7 @@ local MOVED = {
   ["CONTRIBUTING.md"] = "contributing.md", ["SECURITY.md"] = "security.md",
 }
 
--- → where a page of the sources is on the site
+-- → a page's place on the site
 local function place_of(path) return MOVED[path] or path:gsub("^docs/", "") end
 
 -- "docs/from" and "../api.md" → "docs/reference/api.md"
@@ -50,7 +50,7 @@ end
 
 local function is_item(line) return line:find("^[-*] ") or line:find("^%d+%. ") end
 
--- The generator wants what belongs to an item indented by four, and an empty line before a list.
+-- The generator needs the content of an item indented by four, and an empty line before a list.
 local function written(path, text)
   local out, in_code, in_list, before = {}, false, false, "\n"
   for source in text:gmatch("[^\n]*\n") do
@@ -71,7 +71,7 @@ local function written(path, text)
   return table.concat(out)
 end
 
--- → the path to write to, in a directory that is there
+-- → the path to write to, in a directory that exists
 local function prepare(path)
   local place = directory .. "/" .. place_of(path)
   assert(os.execute("mkdir -p " .. quoted(directory_of(place))))
@@ -88,7 +88,7 @@ for path in pairs(is_page) do
   file:close()
 end
 
--- Pages stood outside the shelves before: their old addresses lead on.
+-- Pages used to be outside the folders: their old addresses redirect.
 local LEADS_ON = '<!doctype html><meta http-equiv="refresh" content="0; url=%s"><a href="%s">It is here now.</a>\n'
 local SHELVES = { ["how-to"] = true, reference = true, explanation = true }
 

@@ -1,16 +1,16 @@
--- Writes the pictures of the status page into docs/pictures, of a real run of about five minutes:
+-- Writes the pictures of the status page into docs/pictures, from a real run of about five minutes:
 -- tools/pictures 20-status
 
 local chromium = require "spec.browser.chromium"
 local process = require "spec.support.process"
 local scenes = require "spec.browser.scene"
 
-local SECONDS = 300 -- that the plots show
+local SECONDS = 300 -- shown by the plots
 
 local function picture(browser, name, width, height, scheme)
   browser:resize(width, height)
   browser:colours(scheme)
-  process.sleep(2.5) -- until the next answer
+  process.sleep(2.5) -- until the next reply
   browser:screenshot(("docs/pictures/status-%s.png"):format(name))
 end
 
