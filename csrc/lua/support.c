@@ -84,7 +84,7 @@ const char hf_template_type[] = "holdfast.one_by_one";
 const char hf_watchdog_type[] = "holdfast.watchdog";
 
 static const char METATABLES = 0; /* registry key: the newest copy's, by type name */
-#define TYPE_AT 1 /* where each metatable has its type's address */
+#define TYPE_AT 1                 /* where each metatable has its type's address */
 
 void hf_push_registry(lua_State *L, const void *key) {
     lua_pushlightuserdata(L, (void *)(uintptr_t)key);
