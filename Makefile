@@ -401,9 +401,10 @@ rock:
 rock-install:
 	$(call install_modules,$(BUILD)/rock/lua,$(LIBDIR),$(LUADIR))
 
-# What is handed out. DIST_URL is where the tarball will be, for the release's rockspec.
+# What is handed out. DIST_URL is where the tarball will be; tools/rockspec_check.lua compares other places with FORGE.
 
-DIST_URL = https://github.com/holdfast/holdfast/releases/download/v$(VERSION)
+FORGE = $(shell sed -n 's/^  homepage = "\(.*\)",/\1/p' holdfast-scm-1.rockspec)
+DIST_URL = $(FORGE)/releases/download/v$(VERSION)
 
 dist:
 	@tools/dist $(VERSION) $(BUILD)/dist "$(DIST_URL)"

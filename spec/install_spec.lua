@@ -1,6 +1,7 @@
 -- The commands of README.md and docs/how-to/install.md, word for word. LuaRocks and make install
 -- write to a directory of the test instead of the system's.
 
+local dkjson = require "dkjson" -- busted's own
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -163,6 +164,69 @@ describe("make", function()
     local ok, output = shell("make modules FLAVOURS=", { MAKEFLAGS = false })
     assert.is_false(ok)
     assert.matches("no headers of Lua", output)
+  end)
+end)
+
+describe("make dist", function()
+  local directory
+
+  setup(function() directory = process.directory() end)
+  teardown(function() process.remove(directory) end)
+
+  -- → what SHA256SUMS has after make dist in that folder
+  local function sums_of(folder, words)
+    local ok, output = shell(("%s cd %s && make -s dist BUILD=build"):format(words or "", folder), { MAKEFLAGS = false })
+    assert(ok, output)
+    assert(shell(("cd %s/build/dist && sha256sum --quiet -c SHA256SUMS"):format(folder)))
+    return pages.read(folder .. "/build/dist/SHA256SUMS")
+  end
+
+  it("gives the same bytes in any folder, from git or from an unpacked tarball", function()
+    local ok, output = shell(([[
+      set -e
+      git clone -q . %s/clone
+      umask 077
+      git clone -q . %s/private
+    ]]):format(directory, directory))
+    if not ok then return pending("there is no git here: " .. output) end
+    local expected = sums_of(directory .. "/clone")
+    assert.equal(expected, sums_of(directory .. "/private", "umask 077; TZ=Asia/Tokyo; LC_ALL=en_US.UTF-8; export TZ LC_ALL;"))
+    assert(shell(([[
+      set -e
+      mkdir %s/unpacked
+      tar -xzf %s/clone/build/dist/holdfast-*.tar.gz -C %s/unpacked --strip-components=1
+      cd %s/unpacked
+      touch Makefile csrc/core/holdfast.o
+      mkdir -p build.20260101000000/obj
+    ]]):format(directory, directory, directory, directory)))
+    assert.equal(expected, sums_of(directory .. "/unpacked"))
+  end)
+
+  it("lists the package and what it needs, with the fields that SPDX 2.3 requires", function()
+    local ok, output = shell(("make -s dist BUILD=%s/sbom"):format(directory), { MAKEFLAGS = false })
+    assert(ok, output)
+    local path = output:match("%S+%.spdx%.json")
+    local sbom = assert(dkjson.decode(pages.read(path)))
+    assert.same({ "SPDX-2.3", "CC0-1.0", "SPDXRef-DOCUMENT" }, { sbom.spdxVersion, sbom.dataLicense, sbom.SPDXID })
+    assert.matches("^https://[^#]+$", sbom.documentNamespace)
+    assert.matches("^%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%dZ$", sbom.creationInfo.created)
+    assert.matches("^Organization: ", sbom.creationInfo.creators[1])
+    local version, names, known = dofile("lua/holdfast/version.lua"), {}, { [sbom.SPDXID] = true }
+    assert.equal("holdfast-" .. version, sbom.name)
+    for i, package in ipairs(sbom.packages) do
+      names[i], known[package.SPDXID] = package.name .. " " .. package.versionInfo, true
+      assert.matches("^SPDXRef%-[%w.-]+$", package.SPDXID)
+      assert.matches("^https://", package.downloadLocation)
+      assert.matches("^[%w.-]+$", package.licenseDeclared)
+      assert.is_false(package.filesAnalyzed) -- otherwise it needs a verification code
+    end
+    assert.same({ "holdfast " .. version, "lua >= 5.1, < 5.6", "hiredis >= 0.14", "openssl >= 3.0" }, names)
+    assert.equal(#sbom.packages, #sbom.relationships)
+    for _, each in ipairs(sbom.relationships) do
+      assert.is_true(known[each.spdxElementId] and known[each.relatedSpdxElement])
+    end
+    local _, sum = shell(("sha256sum %s"):format(path:gsub("spdx%.json$", "tar.gz")))
+    assert.same({ { algorithm = "SHA256", checksumValue = sum:match("^%x+") } }, sbom.packages[1].checksums)
   end)
 end)
 

@@ -1,6 +1,7 @@
--- The version is only in lua/holdfast/version.lua: the changelog begins with it, the rockspec of
--- the sources has none, and a release's rockspec, which make dist writes, can be loaded and names
--- it. dist.ini, for OpenResty's opm, has what opm build requires.
+-- The version is in lua/holdfast/version.lua and nowhere else: the changelog begins with it, the
+-- rockspec of the sources has none, and the rockspec of a release, which make dist writes, can be
+-- loaded and names it. dist.ini, for OpenResty's opm, has what opm build asks for. Every place that
+-- names the forge says what the homepage of the rockspec says.
 --
 --   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
 
@@ -34,8 +35,23 @@ expect(number and (candidate == "" or candidate:find("^%-rc%d+$")), "%s is not a
 local latest = read("CHANGELOG.md"):match("\n## %[(%d[^%]]*)%]") -- unreleased changes are above it
 expect(latest == version, "CHANGELOG.md begins with %s, the version is %s", latest, version)
 
-expect(rockspec("holdfast-scm-1.rockspec").version == "scm-1",
-  "holdfast-scm-1.rockspec is of another version")
+local sources = rockspec("holdfast-scm-1.rockspec")
+expect(sources.version == "scm-1", "holdfast-scm-1.rockspec is of another version")
+
+-- ---- the forge ----
+
+local home = sources.description.homepage
+for _, path in ipairs { "holdfast-scm-1.rockspec", "dist.ini", "README.md", "README.zh-CN.md",
+  "packaging/debian/control", "packaging/debian/copyright", "packaging/site/mkdocs.yml" } do
+  local places = 0
+  for url in read(path):gmatch("https?://[^%s\"]+/holdfast%f[^%w_-]") do
+    expect(url == home, "%s names %s, the homepage of the rockspec is %s", path, url, home)
+    places = places + 1
+  end
+  expect(places > 0, "%s does not name %s, the homepage of the rockspec", path, home)
+end
+
+-- ---- the rockspec of a release ----
 
 local directory = os.tmpname()
 os.remove(directory)
@@ -71,7 +87,7 @@ local package = ini(directory .. "/dist.ini")
 local RULES = {
   name = "^[%w-]+$", abstract = "%S", author = "%a", is_original = "^yes$", license = "^mit$",
   version = "^[%w.]+$",
-  repo_link = "^https://github%.com/[^/%s]+/holdfast$", lib_dir = "^[%w/]+$", doc_dir = "^[%w/]+$",
+  repo_link = "^https?://%S+$", lib_dir = "^[%w/]+$", doc_dir = "^[%w/]+$",
   main_module = "^lua/[%w/]+%.lua$", requires = "^[%w_]+[%w_ ,.>=/-]*$",
   exclude_files = "^%S+$",
 }

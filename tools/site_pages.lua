@@ -5,7 +5,7 @@
 
 local pages = require "spec.support.pages"
 
-local FORGE = "https://github.com/holdfast/holdfast"
+local FORGE = pages.read("holdfast-scm-1.rockspec"):match('homepage = "(.-)"')
 local directory = assert(..., "usage: site_pages.lua DIRECTORY")
 
 local MOVED = {
