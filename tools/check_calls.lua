@@ -1,4 +1,4 @@
--- Which files call which, read from the sources: lua5.4 tools/check_calls.lua [--print]
+-- Which files call which, read from the sources: lua5.4 tools/check_calls.lua
 --
 -- A folder must not have a cycle of calls with more files than its limit, and must not call or
 -- include anything of a folder that is not below it. Calls through a pointer (interface, callback)
@@ -6,7 +6,7 @@
 -- except holdfast.h.
 
 local tools = dofile "tools/files.lua"
-local lines_of, read = tools.lines_of, tools.read
+local lines_of, read, fail = tools.lines_of, tools.read, tools.fail
 
 -- The folders from the bottom up: name, the most files in a cycle, further folders below it. Each
 -- folder of CORE is below all that follow it. Through the headers of csrc/core itself its folders
@@ -104,19 +104,7 @@ local function folder_of(path)
   return path:match "^(.*)/[^/]*$"
 end
 
-local function names_in(set)
-  local names = {}
-  for name in pairs(set) do names[#names + 1] = name end
-  table.sort(names)
-  return table.concat(names, ", ")
-end
-
-local failures = 0
-
-local function fail(...)
-  failures = failures + 1
-  print(string.format(...))
-end
+local function names_in(set) return table.concat(tools.sorted(set), ", ") end
 
 local function check_circle(arrows, circle, limit)
   if #circle <= limit then return end
@@ -140,34 +128,30 @@ local function may_use(folder)
   return allowed
 end
 
-local function exists(path)
-  local file = io.open(path)
-  if file then file:close() end
-  return file ~= nil
+local function each_include(folder, each)
+  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
+    for name in read(path):gmatch '#include "([^"]+)"' do each(path, name) end
+  end
 end
 
 local function check_includes(folder, allowed)
-  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
-    for name in read(path):gmatch '#include "([^"]+)"' do
-      if name:find("..", 1, true) then fail("%s includes %s by way of its parent", path, name) end
-      for _, other in ipairs(FOLDERS) do
-        local in_core = name:find "/" and other[1]:find "^csrc/core/"
-        local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
-        local found = folder_of(target) == other[1] and exists(target) and not allowed[other[1]]
-        if found and other[1] ~= "csrc/core" then fail("%s includes %s", path, name) end
-      end
+  each_include(folder, function(path, name)
+    if name:find("..", 1, true) then fail("%s includes %s by way of its parent", path, name) end
+    for _, other in ipairs(FOLDERS) do
+      local in_core = name:find "/" and other[1]:find "^csrc/core/"
+      local target = in_core and "csrc/core/" .. name or other[1] .. "/" .. name
+      local found = folder_of(target) == other[1] and tools.exists(target) and not allowed[other[1]]
+      if found and other[1] ~= "csrc/core" then fail("%s includes %s", path, name) end
     end
-  end
+  end)
 end
 
 local function check_door(folder)
-  for _, path in ipairs(lines_of("ls " .. folder .. "/*.[ch]")) do
-    for name in read(path):gmatch '#include "([^"]+)"' do
-      if name ~= DOOR and exists("csrc/core/" .. name) then
-        fail("%s includes %s, which is the core's own: use %s", path, name, DOOR)
-      end
+  each_include(folder, function(path, name)
+    if name ~= DOOR and tools.exists("csrc/core/" .. name) then
+      fail("%s includes %s, which is the core's own: use %s", path, name, DOOR)
     end
-  end
+  end)
 end
 
 local arrows = calls(definitions())
@@ -178,7 +162,6 @@ for _, folder in ipairs(FOLDERS) do
   end
   for _, path in ipairs(paths) do
     for target, names in pairs(arrows[path]) do
-      if arg[1] == "--print" then print(("%s -> %s: %s"):format(path, target, names_in(names))) end
       if not allowed[folder_of(target)] then
         fail("%s calls up to %s: %s", path, target, names_in(names))
       end
@@ -187,4 +170,4 @@ for _, folder in ipairs(FOLDERS) do
   check_includes(folder[1], allowed)
   if not folder[1]:find "^csrc/core" then check_door(folder[1]) end
 end
-os.exit(failures == 0 and 0 or 1)
+tools.finish()

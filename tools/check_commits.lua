@@ -1,27 +1,16 @@
--- Checks that each commit says what it changes: lua5.4 tools/check_commits.lua [SINCE]
+-- Whether each commit says what it changes: lua5.4 tools/check_commits.lua
 --
--- SINCE: a commit whose successors are checked; by default the one that added this file. A subject
--- has at most 72 characters, names its scope and is unique in the history. Many changed lines need
--- a body that says why. A merge says what it brings. Outside a repository nothing is checked.
+-- Those are looked at that came after this file. A subject has at most 72 characters, names its scope and stands in the history once. Many changed
+-- lines need a body that says why. A merge says what it brings. Outside a repository there is
+-- nothing to look at.
 
 local MOST_LETTERS = 72
-local MOST_LINES = 200 -- the most changed lines without a body
+local MOST_LINES = 200 -- changed without a body
+local times = {} -- subject → how many commits have it
 
-local function lines_of(command)
-  local pipe = assert(io.popen(command .. " 2>/dev/null"))
-  local lines = {}
-  for line in pipe:lines() do lines[#lines + 1] = line end
-  return lines, pipe:close()
-end
+local tools = dofile "tools/files.lua"
 
--- → subject -> how many commits have it
-local function count_subjects()
-  local times = {}
-  for _, subject in ipairs(lines_of "git log --format=%s") do
-    times[subject] = (times[subject] or 0) + 1
-  end
-  return times
-end
+local function lines_of(command) return tools.lines_of(command .. " 2>/dev/null || :") end
 
 local function lines_changed(id)
   local sum = 0
@@ -33,7 +22,7 @@ local function lines_changed(id)
 end
 
 -- → what is wrong with a commit, or nil
-local function fault_of(id, is_merge, subject, times)
+local function fault_of(id, is_merge, subject)
   if utf8.len(subject) > MOST_LETTERS then
     return ("its subject has more than %d characters"):format(MOST_LETTERS)
   elseif subject:find "^Merge " then
@@ -48,22 +37,13 @@ local function fault_of(id, is_merge, subject, times)
   end
 end
 
-local since = arg[1] or lines_of("git log --diff-filter=A --format=%H -- " .. arg[0])[1]
-local commits, is_there = {}, since
-if since then commits, is_there = lines_of("git log --format='%h %p|%s' " .. since .. "..HEAD") end
-if arg[1] and not is_there then
-  io.stderr:write(("no commit is called %s\n"):format(arg[1]))
-  os.exit(2)
+for _, subject in ipairs(lines_of "git log --format=%s") do
+  times[subject] = (times[subject] or 0) + 1
 end
-
-local times, failed = count_subjects(), false
-for _, commit in ipairs(commits) do
+local since = lines_of("git log --diff-filter=A --format=%H -- " .. arg[0])[1]
+for _, commit in ipairs(since and lines_of("git log --format='%h %p|%s' " .. since .. "..HEAD") or {}) do
   local id, parents, subject = commit:match "^(%x+) ([%x ]*)|(.*)$"
-  local fault = fault_of(id, parents:find " ", subject, times)
-  if fault then
-    print(("%s %s\n  %s"):format(id, subject, fault))
-    failed = true
-  end
+  local fault = fault_of(id, parents:find " ", subject)
+  if fault then tools.fail("%s %s\n  %s", id, subject, fault) end
 end
-if failed then os.exit(1) end
-print(("%d commits say what they change"):format(#commits))
+tools.finish()

@@ -10,14 +10,8 @@
 
 local pages = require "spec.support.pages"
 
-local missing = 0
-
-local function report(format, ...)
-  missing = missing + 1
-  io.stderr:write("docs: ", format:format(...), "\n")
-end
-
-local read, list = pages.read, dofile("tools/files.lua").lines_of
+local tools = dofile "tools/files.lua"
+local read, list, report = tools.read, tools.lines_of, tools.fail
 
 -- ---- pieces of nginx.conf ----
 
@@ -29,12 +23,6 @@ local function run(command)
   return pipe:close(), output
 end
 
-local function write(path, text)
-  local file = assert(io.open(path, "wb"))
-  file:write(text)
-  file:close()
-end
-
 local function prepare_nginx()
   local _, output = run("mktemp -d")
   directory = output:gsub("\n$", "")
@@ -42,11 +30,7 @@ local function prepare_nginx()
     directory, directory)))
 end
 
-local function has_ngx_lua()
-  local file = io.open("/usr/lib/nginx/modules/ngx_http_lua_module.so")
-  if file then file:close() end
-  return file ~= nil
-end
+local HAS_NGX_LUA = tools.exists "/usr/lib/nginx/modules/ngx_http_lua_module.so"
 
 local MAIN = [[
 load_module /usr/lib/nginx/modules/ndk_http_module.so;
@@ -83,7 +67,7 @@ end
 
 local function check_with_nginx(name, piece)
   if not directory then prepare_nginx() end
-  write(directory .. "/nginx.conf", whole(piece))
+  tools.write(directory .. "/nginx.conf", whole(piece))
   local fine, output = run(("nginx -t -e stderr -c %s/nginx.conf"):format(directory))
   if not fine then report("%s: %s", name, output) end
 end
@@ -91,7 +75,7 @@ end
 -- Also compiles the Lua in the piece, which nginx does only when it runs.
 local function check_piece(path, number, piece)
   local name = ("%s, nginx.conf %d"):format(path, number)
-  if has_ngx_lua() then check_with_nginx(name, piece) end
+  if HAS_NGX_LUA then check_with_nginx(name, piece) end
   for block in piece:gmatch("_by_lua_block (%b{})") do
     local compiled, wrong = load(block:sub(2, -2), "@" .. name, "t")
     if not compiled then report("%s", wrong) end
@@ -207,7 +191,7 @@ local function check_link(path, target)
   if target:find("^%a+:") then return end
   local file, anchor = target:match("^([^#]*)#?(.*)$")
   local relative = file == "" and path or path:gsub("[^/]*$", "") .. file
-  if not io.open(relative) then
+  if not tools.exists(relative) then
     report("%s: %s leads nowhere", path, target)
   elseif anchor ~= "" and not anchors_of(relative)[anchor] then
     report("%s: %s has no such heading", path, target)
@@ -293,20 +277,13 @@ local function names_of(path)
   return set
 end
 
--- "docs/how-to" and "../reference/api.md#lock" → "docs/reference/api.md"
-local function join(base, target)
-  local parts = {}
-  for part in (base .. "/" .. target:gsub("#.*", "")):gmatch("[^/]+") do
-    if part == ".." then parts[#parts] = nil else parts[#parts + 1] = part end
-  end
-  return table.concat(parts, "/")
-end
-
--- → the set of the files that the page links to
+-- → the files that the page links to, as keys
 local function linked(path)
   local set, base = {}, path:match("^(.*)/") or ""
   for target in prose_of(path):gmatch("%]%(([^%s)]+)%)") do
-    if not target:find("^%a+:") and not target:find("^#") then set[join(base, target)] = true end
+    if not target:find("^%a+:") and not target:find("^#") then
+      set[tools.join(base, (target:gsub("#.*", "")))] = true
+    end
   end
   return set
 end
@@ -467,4 +444,4 @@ for _, path in ipairs(#arg > 0 and arg or pages.all()) do
   if original then check_translation(path, original) end
 end
 if directory then run(("rm -r '%s'"):format(directory)) end
-os.exit(missing == 0 and 0 or 1)
+tools.finish()

@@ -7,7 +7,7 @@
 -- and a name of the wire that the core exports count.
 
 local tools = dofile "tools/files.lua"
-local lines_of, read = tools.lines_of, tools.read
+local lines_of, read, fail = tools.lines_of, tools.read, tools.fail
 
 -- What counts, as patterns, and the files where it is allowed.
 local QUESTIONS = {
@@ -29,17 +29,7 @@ local QUESTIONS = {
   },
 }
 
-local function blank(piece) return (piece:gsub("[^\n]", " ")) end
-
--- → the code, with comments and strings blank; the lines are unchanged
-local function c_code_of(path)
-  return (read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
-end
-
--- → the code, with comments blank
-local function lua_code_of(path)
-  return (read(path):gsub("%-%-[^\n]*", blank))
-end
+local function lua_code_of(path) return (read(path):gsub("%-%-[^\n]*", "")) end
 
 local ROWS = "lua/holdfast/command/kinds.lua"
 -- Rows of other things: types of Lua, or of keys.
@@ -79,20 +69,15 @@ local function asks(line, patterns)
   return false
 end
 
-local failures = 0
-
 local function check(path, code, what, patterns)
-  local places, number = {}, 0
-  for line in (code .. "\n"):gmatch "(.-)\n" do
-    number = number + 1
+  local places = {}
+  for number, line in tools.numbered(code) do
     if asks(line, patterns) then
       places[#places + 1] = ("%s:%d: %s"):format(path, number, line:match "^%s*(.-)%s*$")
     end
   end
   if #places == 0 then return end
-  failures = failures + 1
-  for _, place in ipairs(places) do print(place) end
-  print(("%s asks for a %s by name"):format(path, what))
+  fail("%s\n%s asks for a %s by name", table.concat(places, "\n"), path, what)
 end
 
 local function check_all(folder, suffix, code_of, questions)
@@ -105,6 +90,6 @@ local function check_all(folder, suffix, code_of, questions)
   end
 end
 
-check_all("csrc", "c", c_code_of, QUESTIONS)
+check_all("csrc", "c", tools.c_code_of, QUESTIONS)
 check_all("lua", "lua", lua_code_of, questions_of_lua())
-os.exit(failures == 0 and 0 or 1)
+tools.finish()

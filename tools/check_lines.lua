@@ -3,7 +3,7 @@
 -- No line has more than 100 columns, unless a string in it or an annotation makes it longer. An
 -- adapter for an event loop has at most 150 lines.
 
-local lines_of = dofile("tools/files.lua").lines_of
+local files = dofile "tools/files.lua"
 
 local MOST = 100
 local MOST_OF_A_LOOP = 150
@@ -37,33 +37,27 @@ end
 
 -- Lines inside a long string are not checked.
 local function check(path)
-  local failures, close, number = 0, nil, 0
-  for line in io.lines(path) do
-    number = number + 1
+  local close
+  for number, line in files.numbered(files.read(path)) do
     local to = close and select(2, line:find(close, 1, true))
     if to then
       close = open_text(line, to + 1)
     elseif not close then
       close = open_text(line, 1)
       if not close and is_too_long(line) then
-        failures = failures + 1
-        print(("%s:%d: %d columns, at most %d"):format(path, number, utf8.len(line) or #line, MOST))
+        files.fail("%s:%d: %d columns, at most %d", path, number, utf8.len(line) or #line, MOST)
       end
     end
   end
-  return failures
 end
 
-local failures = 0
-for _, path in ipairs(lines_of "find lua spec tools bench examples csrc/programs -name '*.lua' -not -path 'spec/fixtures/*'") do
-  failures = failures + check(path)
+for _, path in ipairs(files.lines_of "find lua spec tools bench examples csrc/programs -name '*.lua' -not -path 'spec/fixtures/*'") do
+  check(path)
 end
-for _, path in ipairs(lines_of "find lua/holdfast/loop -name '*.lua'") do
-  local lines = 0
-  for _ in io.lines(path) do lines = lines + 1 end
+for _, path in ipairs(files.lines_of "find lua/holdfast/loop -name '*.lua'") do
+  local _, lines = files.read(path):gsub("\n", "")
   if lines > MOST_OF_A_LOOP and not NO_LOOP[path:match "([^/]+)%.lua$"] then
-    failures = failures + 1
-    print(("%s: %d lines, at most %d for an event loop"):format(path, lines, MOST_OF_A_LOOP))
+    files.fail("%s: %d lines, at most %d for an event loop", path, lines, MOST_OF_A_LOOP)
   end
 end
-os.exit(failures == 0 and 0 or 1)
+files.finish()

@@ -5,7 +5,7 @@
 -- csrc/core/base/types.h have replacements. A line that may remain ends in `-- any locale: ` and
 -- the reason.
 
-local lines_of = dofile("tools/files.lua").lines_of
+local files = dofile "tools/files.lua"
 
 local ABOUT_IT = {
   ["lua/holdfast/locale.lua"] = true,
@@ -42,11 +42,8 @@ for name in ([[
   C[#C + 1] = { "%f[%w_]" .. name .. "%s*%(", "hf_slice_equal, hf_is_same_word or hf_seconds_text" }
 end
 
-local failures = 0
-
 local function fail(path, number, what, instead)
-  failures = failures + 1
-  print(("%s:%d: %s follows the program's locale; use %s"):format(path, number, what, instead))
+  files.fail("%s:%d: %s follows the program's locale; use %s", path, number, what, instead)
 end
 
 -- → the code, with strings as ""
@@ -97,9 +94,7 @@ local function check_texts(path, number, line)
 end
 
 local function check_lua(path)
-  local number = 0
-  for line in io.lines(path) do
-    number = number + 1
+  for number, line in files.numbered(files.read(path)) do
     local code = code_of(line)
     if code ~= "" and not line:find "%-%- any locale: %S" then
       for _, rule in ipairs(LUA) do
@@ -112,9 +107,7 @@ local function check_lua(path)
 end
 
 local function check_c(path)
-  local number = 0
-  for line in io.lines(path) do
-    number = number + 1
+  for number, line in files.numbered(files.read(path)) do
     for _, rule in ipairs(C) do
       if code_of(line):find(rule[1]) then fail(path, number, line:match(rule[1]), rule[2]) end
     end
@@ -127,7 +120,7 @@ local function check_c(path)
 end
 
 local function each(command, check)
-  for _, path in ipairs(lines_of(command)) do
+  for _, path in ipairs(files.lines_of(command)) do
     if not ABOUT_IT[path] then check(path) end
   end
 end
@@ -135,4 +128,4 @@ end
 -- the small Redis and the programs run in the locale C
 each("find lua -name '*.lua' -not -path 'lua/holdfast/testing/redis*' | sort; echo bin/holdfast", check_lua)
 each("find csrc -name '*.[ch]' -not -path 'csrc/programs/*' | sort", check_c)
-os.exit(failures == 0 and 0 or 1)
+files.finish()

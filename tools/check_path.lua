@@ -1,10 +1,11 @@
 -- The paths of an acquire, a release and a grant through the files of the core, read from a run of
--- spec/unit/path.c: lua5.4 tools/check_path.lua [--print]
+-- spec/unit/path.c: lua5.4 tools/check_path.lua
 --
 -- A file is never on a path more than twice at a time: the second time is a callback during its own
 -- call. The operation's own file is called twice in all: at the beginning, and with the reply.
 
-local lines_of = dofile("tools/files.lua").lines_of
+local tools = dofile "tools/files.lua"
+local lines_of, fail = tools.lines_of, tools.fail
 
 local BUILD = "build/path"
 local PROGRAM = BUILD .. "/unit/path"
@@ -67,18 +68,8 @@ local function read_paths(lines)
   return paths
 end
 
-local failures = 0
-
-local function fail(...)
-  failures = failures + 1
-  print(string.format(...))
-end
-
 local function check(name, path, called)
   for file, seen in pairs(path) do
-    if arg[1] == "--print" then
-      print(("%s: %s, called %d times, at most %d at once"):format(name, file, seen.calls, seen.deepest))
-    end
     if seen.deepest > MOST then
       fail("%s: %s is on the path %d times at once", name, file, seen.deepest)
     end
@@ -94,4 +85,4 @@ local paths = read_paths(lines_of(PROGRAM))
 for name, called in pairs(CALLED) do
   if paths[name] then check(name, paths[name], called) else fail("there is no path of %s", name) end
 end
-os.exit(failures == 0 and 0 or 1)
+tools.finish()

@@ -1,21 +1,16 @@
 -- Checks that what is fetched and run for a check is always the same: an action of the workflows by
 -- its commit's hash, a package of pip in tools by its SHA-256.
 
-local failed = false
+local tools = dofile "tools/files.lua"
 
 local function check(pattern, holds, what)
-  local files = assert(io.popen("grep -rnE '" .. pattern .. "' .github tools --exclude=check_pins.lua"))
-  for line in files:lines() do
-    if not line:find(holds) then
-      io.stderr:write("pins: ", line, ": ", what, "\n")
-      failed = true
-    end
+  for _, line in ipairs(tools.lines_of("grep -rnE '" .. pattern .. "' .github tools --exclude=check_pins.lua")) do
+    if not line:find(holds) then tools.fail("%s: %s", line, what) end
   end
-  files:close()
 end
 
 check("uses: ", "@" .. ("%x"):rep(40) .. " # v[%d.]+$", "name the commit, and the version behind it")
 check("ref: ", "matrix%.commit", "name the commit")
 check("^[A-Z0-9_]+=.*==[0-9]", "%-%-hash=sha256:" .. ("%x"):rep(64), "give the digest")
 check("pip (download|install)", "pip download .*\\$", "require hashes on the next line")
-os.exit(not failed)
+tools.finish()

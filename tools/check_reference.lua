@@ -9,14 +9,8 @@ package.path = "./lua/?.lua;./lua/?/init.lua;" .. package.path
 local pages = require "spec.support.pages"
 local reference = require "spec.support.reference"
 
-local missing = 0
-
-local function report(format, ...)
-  missing = missing + 1
-  io.stderr:write("reference: ", format:format(...), "\n")
-end
-
-local read, list = pages.read, dofile("tools/files.lua").lines_of
+local tools = dofile "tools/files.lua"
+local read, list, report, sorted = tools.read, tools.lines_of, tools.fail, tools.sorted
 
 local function set_of(text, pattern)
   local set = {}
@@ -24,15 +18,8 @@ local function set_of(text, pattern)
   return set
 end
 
-local function sorted(set)
-  local names = {}
-  for name in pairs(set) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
--- → where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
--- that names one twice is one place
+-- Where the rows name things, as matched in their first cells: { [name] = { place, … } }; a table
+-- that names one twice is one place.
 local function places_in(tables, pattern)
   local places = {}
   for _, found in ipairs(tables) do
@@ -318,4 +305,4 @@ check_once("exit code", exit_codes(), exits_in_tables())
 check_once("metric", metrics(), places_in(reference.tables_headed("family"), "`([%l_]+)`"))
 check_names_on_server()
 check_kinds()
-os.exit(missing == 0 and 0 or 1)
+tools.finish()

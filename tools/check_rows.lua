@@ -9,8 +9,9 @@ package.path = "./?.lua;" .. package.path
 local mutants = require "spec.sim.mutants"
 local quick = require "spec.sim.quick"
 
-local problems = mutants.problems()
-local function report(...) problems[#problems + 1] = string.format(...) end
+local tools = dofile "tools/files.lua"
+local report = tools.fail
+for _, problem in ipairs(mutants.problems()) do report("%s", problem) end
 
 -- By name, and those of systems also with their kind.
 local named = {}
@@ -21,9 +22,10 @@ for _, list in ipairs(mutants.named()) do
   end
 end
 
-local function check_names(file, list, name_of)
+-- column: where an entry has the name, or nil for a list of names
+local function check_names(file, list, column)
   for _, entry in ipairs(list) do
-    local name = name_of(entry)
+    local name = column and entry[column] or entry
     if type(name) == "string" and not named[name] then report("%s: no mutant is called %s", file, name) end
   end
 end
@@ -36,20 +38,11 @@ for _, mutant in ipairs(mutants.of_schedules()) do
   if not shown[mutant.name] then report("spec/sim/mutants.lua: nothing shows %s", mutant.name) end
 end
 
-local function itself(name) return name end
-check_names("spec/sim/quick.lua", quick.single, itself)
-check_names("spec/sim/quick.lua", quick.systems, itself)
-check_names("spec/sim/schedules.lua", require "spec.sim.schedules",
-  function(schedule) return schedule[3] end)
-check_names("spec/explore/kept.lua", require "spec.explore.kept",
-  function(entry) return entry[4] end)
-check_names("spec/explore/rare.lua", require "spec.explore.rare",
-  function(entry) return entry[1] end)
+check_names("spec/sim/quick.lua", quick.single)
+check_names("spec/sim/quick.lua", quick.systems)
+check_names("spec/sim/schedules.lua", require "spec.sim.schedules", 3)
+check_names("spec/explore/kept.lua", require "spec.explore.kept", 4)
+check_names("spec/explore/rare.lua", require "spec.explore.rare", 1)
 
-local pipe = assert(io.popen "lua5.4 spec/mutants/run.lua --stale")
-for line in pipe:lines() do report("%s", line) end
-assert(pipe:close())
-
-for _, problem in ipairs(problems) do print(problem) end
-if #problems > 0 then os.exit(1) end
-print "each row of a mutant has its place"
+for _, line in ipairs(tools.lines_of "lua5.4 spec/mutants/run.lua --stale") do report("%s", line) end
+tools.finish()

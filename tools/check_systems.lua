@@ -30,26 +30,15 @@ for _, header in ipairs { "epoll", "eventfd", "inotify", "prctl", "random", "sig
   RULES[#RULES + 1] = { "#include <sys/" .. header .. "%.h>", HAS_BOTH }
 end
 
--- → the code, with comments and strings blank; the lines are unchanged
-local function code_of(path)
-  local function blank(piece) return (piece:gsub("[^\n]", " ")) end
-  return (files.read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
-end
-
-local failures = 0
-
 local function check(path)
-  local number = 0
-  for line in code_of(path):gmatch "([^\n]*)\n" do
-    number = number + 1
+  for number, line in files.numbered(files.c_code_of(path)) do
     for _, rule in ipairs(RULES) do
       if line:find(rule[1]) and not rule[2][path] then
-        failures = failures + 1
-        print(("%s:%d: one system's own: %s"):format(path, number, line:match "^%s*(.-)%s*$"))
+        files.fail("%s:%d: one system's own: %s", path, number, line:match "^%s*(.-)%s*$")
       end
     end
   end
 end
 
 for _, path in ipairs(files.lines_of "find csrc -name '*.[ch]' -not -name embedded.h") do check(path) end
-os.exit(failures == 0)
+files.finish()

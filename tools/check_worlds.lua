@@ -3,7 +3,8 @@
 -- Every kind in csrc/core/lock/kind.c has rows in spec/explore/worlds.lua for all that its locks
 -- do, or a reason in this file. Every operation of HF_OP_LIST has a word in the rows, or a reason.
 
-local read = dofile("tools/files.lua").read
+local tools = dofile "tools/files.lua"
+local read, fail = tools.read, tools.fail
 
 package.path = "./?.lua;" .. package.path
 
@@ -27,13 +28,6 @@ local WORD_OF = {
   release_all = "both", raise = "quorum", pause = "times", info = false, ttl = false, ping = false,
   command = false, count = false, fenced = false, watch = false,
 }
-
-local failures = 0
-
-local function fail(...)
-  failures = failures + 1
-  print(string.format(...))
-end
 
 local function has_row(prefix, word)
   for _, row in ipairs(rows) do
@@ -63,4 +57,4 @@ end
 for name in read("csrc/core/lock/kind.c"):gmatch '%.name = "([^"]+)"' do check_kind(name) end
 local list = read("csrc/core/holdfast.h"):match "#define HF_OP_LIST%(X%)(.-)\n\n"
 for name in list:gmatch "X%([%u_]+, ([%l_]+)," do check_operation(name) end
-os.exit(failures == 0)
+tools.finish()

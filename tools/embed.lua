@@ -28,7 +28,7 @@
 -- is.
 
 local tools = dofile "tools/files.lua"
-local read, output_of = tools.read, tools.output_of
+local read, write, output_of = tools.read, tools.write, tools.output_of
 
 local SOURCES = "csrc/programs"
 local HEADER = "csrc/programs/embedded.h"
@@ -37,13 +37,6 @@ local DIGESTS = "docs/protocol.sha1"
 local function fail(...)
   io.stderr:write("embed: ", string.format(...), "\n")
   os.exit(1)
-end
-
-local function write(path, text)
-  local file, err = io.open(path, "wb")
-  if not file then fail("%s", err) end
-  assert(file:write(text))
-  assert(file:close())
 end
 
 local function lines_of(text)
@@ -367,17 +360,11 @@ local function texts_of(path)
   return texts
 end
 
--- → the file's text | nil
-local function text_in(path)
-  local file = io.open(path, "rb")
-  local text = file and file:read("*a")
-  if file then file:close() end
-  return text
-end
+local function has_text(path, text) return tools.exists(path) and read(path) == text end
 
 -- Writes the file only if its text differs, so that what is built from it is not rebuilt.
 local function update(path, text)
-  if text_in(path) ~= text then write(path, text) end
+  if not has_text(path, text) then write(path, text) end
 end
 
 local mode, path, dir = ...
@@ -394,7 +381,7 @@ elseif mode == "--pack" and path then
   write(path, archive(list, segments))
 elseif mode == "--check" then
   for file, text in pairs { [HEADER] = header(list, segments), [DIGESTS] = digests(list) } do
-    if text_in(file) ~= text then fail("%s is stale: run make embed", file) end
+    if not has_text(file, text) then fail("%s is stale: run make embed", file) end
   end
 elseif mode == nil then
   update(HEADER, header(list, segments))

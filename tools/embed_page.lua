@@ -4,16 +4,16 @@
 --   lua5.4 tools/embed_page.lua          write the file
 --   lua5.4 tools/embed_page.lua --check  exit 1 if it is stale
 
-local read = dofile("tools/files.lua").read
+local tools = dofile "tools/files.lua"
+local read = tools.read
 
 local SOURCES = "lua/holdfast/status_page/page."
 local MODULE = "lua/holdfast/status_page.lua"
 
 -- → what a Content-Security-Policy calls this text
 local function hash_of(path)
-  local pipe = assert(io.popen("openssl dgst -sha256 -binary " .. path .. " | openssl base64"))
-  local digest = pipe:read("*l")
-  assert(pipe:close() and digest and #digest == 44, "openssl gave no digest")
+  local digest = tools.lines_of("openssl dgst -sha256 -binary " .. path .. " | openssl base64")[1]
+  assert(digest and #digest == 44, "openssl gave no digest")
   return "sha256-" .. digest
 end
 
@@ -36,12 +36,8 @@ end
 
 local text = module_text()
 if ... == "--check" then
-  if read(MODULE) ~= text then
-    io.stderr:write("embed: ", MODULE, " is stale: run make embed\n")
-    os.exit(1)
-  end
+  if read(MODULE) ~= text then tools.fail("%s is stale: run make embed", MODULE) end
+  tools.finish()
 else
-  local file = assert(io.open(MODULE, "wb"))
-  assert(file:write(text))
-  file:close()
+  tools.write(MODULE, text)
 end

@@ -1,4 +1,5 @@
--- What the tools read: files, and the output of commands.
+-- What the tools share: how they read and write files, read what commands print, and say what is
+-- wrong.
 
 local files = {}
 
@@ -9,7 +10,27 @@ function files.read(path)
   return text
 end
 
--- → the output of a command, which must succeed
+function files.write(path, text)
+  local file = assert(io.open(path, "wb"))
+  assert(file:write(text))
+  assert(file:close())
+end
+
+function files.exists(path)
+  local file = io.open(path)
+  return file ~= nil and file:close()
+end
+
+-- "docs/how-to" and "../reference/api.md" → "docs/reference/api.md"
+function files.join(base, relative)
+  local parts = {}
+  for part in (base .. "/" .. relative):gmatch "[^/]+" do
+    if part == ".." then parts[#parts] = nil elseif part ~= "." then parts[#parts + 1] = part end
+  end
+  return table.concat(parts, "/")
+end
+
+-- The output of a command that must succeed.
 function files.output_of(command)
   local pipe = assert(io.popen(command))
   local text = pipe:read "*a"
@@ -23,5 +44,40 @@ function files.lines_of(command)
   for line in files.output_of(command):gmatch "([^\n]*)\n" do lines[#lines + 1] = line end
   return lines
 end
+
+function files.sorted(set)
+  local names = {}
+  for name in pairs(set) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
+-- for number, line in files.numbered(text) do
+function files.numbered(text)
+  local number, each = 0, (text .. "\n"):gmatch "(.-)\n"
+  return function()
+    local line = each()
+    number = number + 1
+    if line then return number, line end
+  end
+end
+
+local function blank(piece) return (piece:gsub("[^\n]", " ")) end
+
+-- The code of a C file: comments and texts become blanks; the lines stay.
+function files.c_code_of(path)
+  return (files.read(path):gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank):gsub('"[^"\n]*"', '""'))
+end
+
+local failures = 0
+
+-- Reports one thing that is wrong.
+function files.fail(...)
+  failures = failures + 1
+  print(string.format(...))
+end
+
+-- Ends the program: with 1 if anything was wrong.
+function files.finish() os.exit(failures == 0) end
 
 return files

@@ -137,9 +137,7 @@ local function write(path, title, columns, rows, frames)
   out[#out + 1] = PANEL:format(MARGIN, MARGIN, width, height)
   for i, frame in ipairs(frames) do out[#out + 1] = draw_frame(frame, (i - 1) * height) .. "\n" end
   out[#out + 1] = "</g></svg>\n</svg>\n"
-  local file = assert(io.open(path, "w"))
-  file:write(table.concat(out))
-  file:close()
+  dofile("tools/files.lua").write(path, table.concat(out))
   print(("%s: %d frames, %d bytes"):format(path, #frames, #table.concat(out)))
 end
 

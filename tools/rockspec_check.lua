@@ -5,15 +5,10 @@
 --
 --   lua5.4 tools/rockspec_check.lua           exit 1 and a line for each thing that is wrong
 
-local read = dofile("tools/files.lua").read
+local tools = dofile "tools/files.lua"
+local read = tools.read
 
-local wrong = 0
-
-local function expect(ok, format, ...)
-  if ok then return end
-  wrong = wrong + 1
-  io.stderr:write(format:format(...), "\n")
-end
+local function expect(ok, ...) return ok or tools.fail(...) end
 
 local function rockspec(path)
   local fields = {}
@@ -99,7 +94,7 @@ for name in pairs(package) do expect(RULES[name], "dist.ini: opm knows no field 
 expect(ini("dist.ini").version == nil, "dist.ini has a version; tools/opm adds it")
 expect(package.version == version:gsub("%-", ""), "dist.ini of tools/opm is of %s", package.version)
 for _, name in ipairs { "lib_dir", "doc_dir", "main_module" } do
-  expect(io.open(directory .. "/" .. package[name]), "dist.ini: %s leads nowhere", name)
+  expect(tools.exists(directory .. "/" .. package[name]), "dist.ini: %s leads nowhere", name)
 end
 -- what opm reads as the code's version must be that version
 for line in io.lines(package.main_module) do
@@ -114,4 +109,4 @@ for path in io.popen("find lua -name '*.lua'"):lines() do
 end
 os.execute("rm -rf " .. directory)
 
-os.exit(wrong == 0)
+tools.finish()

@@ -4,6 +4,7 @@
 --   lua5.4 tools/site_pages.lua DIRECTORY
 
 local pages = require "spec.support.pages"
+local files = dofile "tools/files.lua"
 
 local FORGE = pages.read("holdfast-scm-1.rockspec"):match('homepage = "(.-)"')
 local directory = assert(..., "usage: site_pages.lua DIRECTORY")
@@ -16,15 +17,6 @@ local MOVED = {
 
 -- → a page's place on the site
 local function place_of(path) return MOVED[path] or path:gsub("^docs/", "") end
-
--- "docs/from" and "../api.md" → "docs/reference/api.md"
-local function join(base, relative)
-  local parts = {}
-  for part in (base .. "/" .. relative):gmatch("[^/]+") do
-    if part == ".." then parts[#parts] = nil elseif part ~= "." then parts[#parts + 1] = part end
-  end
-  return table.concat(parts, "/")
-end
 
 local function quoted(path) return "'" .. path .. "'" end
 
@@ -39,7 +31,7 @@ for path in io.popen("find docs -name '*.svg' -o -name '*.png'"):lines() do is_i
 local function link(path, target)
   local file, anchor = target:match("^([^#]*)(#?.*)$")
   if file == "" or target:find("^%a+:") then return target end
-  local source = join(directory_of(path), file)
+  local source = files.join(directory_of(path), file)
   if not is_page[source] and not is_image[source] then
     return ("%s/%s/main/%s%s"):format(FORGE, is_directory(source) and "tree" or "blob", source,
       anchor)
@@ -82,26 +74,5 @@ for path in pairs(is_image) do
   assert(os.execute(("cp %s %s"):format(quoted(path), quoted(prepare(path)))))
 end
 for path in pairs(is_page) do
-  local place = prepare(path)
-  local file = assert(io.open(place, "wb"))
-  file:write(written(path, pages.read(path)))
-  file:close()
-end
-
--- Pages used to be outside the folders: their old addresses redirect.
-local LEADS_ON = '<!doctype html><meta http-equiv="refresh" content="0; url=%s"><a href="%s">It is here now.</a>\n'
-local SHELVES = { ["how-to"] = true, reference = true, explanation = true }
-
-for path in pairs(is_page) do
-  local place = place_of(path)
-  local language = place:match("^zh/") or ""
-  local shelf, name = place:match("^([%l-]+)/(.+)%.md$", #language + 1)
-  if SHELVES[shelf] then
-    local old = ("%s/%s%s.html"):format(directory, language, name)
-    local new = ("%s%s/%s.html"):format(("../"):rep(select(2, name:gsub("/", ""))), shelf, name)
-    assert(os.execute("mkdir -p " .. quoted(directory_of(old))))
-    local file = assert(io.open(old, "wb"))
-    file:write(LEADS_ON:format(new, new))
-    file:close()
-  end
+  files.write(prepare(path), written(path, pages.read(path)))
 end

@@ -27,7 +27,6 @@ local function take(browser, scene)
   picture(browser, "phone", 390, 760, "light")
 end
 
-os.execute("mkdir -p docs/pictures")
 local scene, browser = scenes.new(), chromium.open()
 local ok, err = xpcall(take, debug.traceback, browser, scene)
 browser:stop()
