@@ -14,7 +14,7 @@ make interop         one key for holdfast, Redisson, node-redisson, redis-py and
 make programs        each program of csrc/programs whole, into build/programs; make embed: into the C sources
 make format          the C sources by clang-format
 make install         PREFIX=/usr/local DESTDIR=; make uninstall; make static: the command as one file
-make dist deb opm    what is handed out: the tarball with its rockspec, packages for Debian and for opm; make release
+make dist            the tarball, its rockspec, SBOM and SHA256SUMS; make deb opm: packages; make release: the checklist
 make site pictures   the documents as pages in build/site; docs/pictures from real runs
 endef
 

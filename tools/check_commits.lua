@@ -1,8 +1,8 @@
 -- Whether each commit says what it changes: lua5.4 tools/check_commits.lua
 --
--- Those are looked at that came after this file. A subject has at most 72 characters, names its scope and stands in the history once. Many changed
--- lines need a body that says why. A merge says what it brings. Outside a repository there is
--- nothing to look at.
+-- It looks at the commits after the one that added this file. A subject has at most 72 characters,
+-- names its scope and stands in the history once. Many changed lines need a body that says why. A
+-- merge says what it brings. Outside a repository there is nothing to look at.
 
 local MOST_LETTERS = 72
 local MOST_LINES = 200 -- changed without a body
