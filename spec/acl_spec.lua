@@ -111,8 +111,8 @@ local function clean(client)
   world.cli("FLUSHALL")
 end
 
-describe("the rights of a lock", function()
-  it("are the words that the page shows", function()
+describe("the ACL rights for locks", function()
+  it("equal those that docs/how-to/redis.md shows", function()
     local shown = pages.read("docs/how-to/redis.md"):match("\n    ACL SETUSER locks (.-)\n\n")
     local words = rights.of { "lock" }
     table.remove(words, 1) -- the user's name
@@ -120,14 +120,14 @@ describe("the rights of a lock", function()
     assert.equal(table.concat(words, " "), (shown:gsub("%s+", " ")))
   end)
 
-  it("are enough", function()
+  it("suffice for every call of a lock", function()
     local client = client_of(of_locks())
     assert.is_nil((select(2, everything(client))))
     assert.same({}, rights.refused(world.server))
     clean(client)
   end)
 
-  it("are enough for a hand-over between two clients", function()
+  it("suffice for a hand-over between two clients", function()
     local client = client_of(of_locks())
     local lock = client:lock("a")
     assert(lock:acquire(0))
@@ -147,7 +147,7 @@ describe("the rights of a lock", function()
     assert.same({}, rights.refused(world.server))
   end)
 
-  it("that are taken away for one key cost no lock of another", function()
+  it("if withdrawn for some keys, do not cost the client its locks on other keys", function()
     local client = client_of(of_locks())
     local lease = { lease = 3, watchdog = true }
     local locks = {}
@@ -169,7 +169,7 @@ describe("the rights of a lock", function()
     clean(client)
   end)
 
-  it("are needed, each of them", function()
+  it("cannot lose a single one without a call being denied", function()
     for _, right in ipairs(of_locks()) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
@@ -189,7 +189,7 @@ end)
 
 -- The rights for every kind, and those for each single kind. A partner with the same user waits at
 -- the same time.
-describe("the rights of", function()
+describe("the ACL rights", function()
   -- In addition to the programs that begin with the kind's name and _.
   local PROGRAMS = {
     lock = { "", "acquire", "release", "leave", "extend", "renew", "force", "info", "raise", "acquire_all",
@@ -212,7 +212,7 @@ describe("the rights of", function()
   end
 
   -- The scenarios may miss what a program does rarely.
-  it("each kind name the commands of its programs, and no others", function()
+  it("for each kind of lock include every command its programs call, and no others", function()
     local sent = {}
     for word in ("auth select ping info client|setname eval evalsha subscribe unsubscribe publish "
       .. "pubsub|numsub get set del time hlen"):gmatch("%S+") do sent["+" .. word] = true end
@@ -419,7 +419,7 @@ describe("the rights of", function()
     end)
   end
 
-  it("a lock are enough for leaders", function()
+  it("for locks suffice for client:lead", function()
     world.cli("ACL", "LOG", "RESET")
     local client = client_of(of_locks())
     local result = assert(client:lead("boss", { once = true }, function(term)
@@ -430,7 +430,7 @@ describe("the rights of", function()
     clean(client)
   end)
 
-  it("a lock, with +scan and +hscan, are enough for client:deadlocks()", function()
+  it("for locks, plus +scan and +hscan, suffice for client:deadlocks()", function()
     world.cli("ACL", "LOG", "RESET")
     local client = client_of(of_locks(), "+scan +hscan")
     local held = assert(client:lock("a"):acquire(0))
@@ -446,7 +446,7 @@ describe("the rights of", function()
     clean(client)
   end)
 
-  it("one server are enough for each of several, in shards and in a quorum", function()
+  it("for one server suffice on each server of shards and of a quorum", function()
     local urls = {}
     for i, server in ipairs { world.server, world.another() } do
       local rule = { "ACL", "SETUSER" }
@@ -485,17 +485,17 @@ describe("holdfast acl", function()
     return text
   end
 
-  it("escapes what Redis and redis-cli read otherwise", function()
+  it("escapes prefix characters that Redis or redis-cli would interpret", function()
     local text = printed("a*?[b]\\")
     assert.truthy(text:find([[ "~a\\*\\?\\[b\\]\\\\*" ]], 1, true), text)
     assert.truthy(printed('a"'):find([[ "~a\"*" ]], 1, true))
   end)
 
-  it("gives a prefix with a brace no names in braces", function()
+  it("prints no key names in double braces for a prefix that contains a brace", function()
     assert.is_nil(printed("{a}:", "--kinds", "all"):find("{{", 1, true))
   end)
 
-  it("names the user, forgets earlier rights, and adds what each option needs", function()
+  it("prints the user name, a reset of earlier rights, and the extra rights each option needs", function()
     local function words(...)
       local list = {}
       for word in printed(...):gmatch("[^ \n]+") do list[word] = true end
@@ -524,7 +524,7 @@ describe("holdfast acl", function()
     assert.is_true(runs_jobs["~holdfast_once:shop:*"] and not runs_jobs["~redisson_lock_token:{shop:*"])
   end)
 
-  it("refuses a prefix whose keys may be what stands beside another user's locks", function()
+  it("refuses a prefix that could match internal keys of another user's locks", function()
     local core = require "holdfast.core"
     for _, name in pairs(core.wire.prefixes) do assert.truthy(acl.check(name), name) end
     for _, prefix in ipairs {
@@ -541,7 +541,7 @@ describe("holdfast acl", function()
     end
   end)
 
-  it("leaves a user who existed before no other right, and no way in without a password", function()
+  it("strips an existing user of all other rights and of every other password", function()
     local words = rights.of { "lock" }
     local function set(...) assert.equal("OK", world.server:cli { "ACL", "SETUSER", "locks", ... }) end
     set("on", "nopass", "~*", "&*", "+@all", "(~* +@all)", ">old")
@@ -561,7 +561,7 @@ describe("holdfast acl", function()
     user:close()
   end)
 
-  it("refuses what no rule can have", function()
+  it("refuses prefixes, users and kinds that no ACL rule can contain", function()
     for _, words in ipairs { {}, { "" }, { "a b" }, { "a", "b" }, { "a", "--kinds", "locks" },
       { "a", "--user", "b c" }, { "a", "--kinds", "lock,,fence" }, { "--", "a", "b" } } do
       table.insert(words, 1, "acl")
@@ -570,10 +570,10 @@ describe("holdfast acl", function()
   end)
 end)
 
-describe("the rights of an operator who uses the command", function()
+describe("the ACL rights for an operator of the command", function()
   local SEEING = { "+scan", "+hscan", "+strlen" }
 
-  it("are on the page", function()
+  it("equal those that docs/how-to/redis.md shows", function()
     assert.matches("also need `" .. table.concat(SEEING, " "):gsub("%+", "%%+") .. "`",
       pages.read("docs/how-to/redis.md"))
   end)
@@ -620,7 +620,7 @@ describe("the rights of an operator who uses the command", function()
     return table.concat(said, "\n")
   end
 
-  it("are enough for each verb", function()
+  it("suffice for every verb of the command", function()
     user()
     local said = everything_of_command()
     for _, pattern in ipairs {
@@ -635,7 +635,7 @@ describe("the rights of an operator who uses the command", function()
     end
   end)
 
-  it("are needed, each of them", function()
+  it("cannot lose a single one without changing what the command prints", function()
     user()
     local function shape(said)
       return (said:gsub("%d[%d.]+", "N"):gsub("%x+%-%x+%-%x+%-%x+%-%x+:%d", "U"))

@@ -68,15 +68,15 @@ after_each(function()
   for _, server in ipairs(servers) do server:stop() end
 end)
 
-describe("another server at the address of", function()
-  it("a single server takes its locks, and their holders are notified by their next renewal", function()
+describe("after a restart as another server at the same address", function()
+  it("a single server grants its locks again, and their old holders learn of the loss at their next renewal", function()
     local server = start()
     local url = server:tcp_url()
     learns(connect { url = url }, function() return connect { url = url } end, "a", "b",
       function() replace(server) end)
   end)
 
-  it("a shard takes the locks of that shard only", function()
+  it("a shard grants again only the locks of that shard", function()
     local shards = { start(), start() }
     local options = { mode = "shards", servers = urls_of(shards) }
     local client = connect(options)
@@ -90,7 +90,7 @@ describe("another server at the address of", function()
     assert(kept:release())
   end)
 
-  it("the master that the Sentinels name takes its locks, if it is a master", function()
+  it("a master found through Sentinels grants its locks again if it still is a master", function()
     local set = sentinel.start { replicas = 0, sentinels = 1, quorum = 1, down_after = 60000 }
     finally(function() set:stop() end)
     local options = { url = set:url(), command_timeout = PATIENCE }
@@ -98,7 +98,7 @@ describe("another server at the address of", function()
       function() replace(set:master()) end)
   end)
 
-  it("one server of a quorum costs no lock and lets nobody in", function()
+  it("one server of a quorum neither loses a held lock nor lets a second owner in", function()
     local quorum = { start(), start(), start() }
     local options = { mode = "quorum", servers = urls_of(quorum) }
     local lock, other = connect(options):lock("k"), connect(options):lock("k")

@@ -12,8 +12,8 @@ after_each(world.close)
 
 local function queued(key) return world.cli("ZCARD", "holdfast_queue:{" .. key .. "}") end
 
-describe("a release that is not waited for", function()
-  it("returns while the server does not answer, and is carried out later", function()
+describe("an async release", function()
+  it("returns while the server hangs, and is carried out once the server responds", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
     world.server:kill("STOP")
     local from = process.now()
@@ -24,7 +24,7 @@ describe("a release that is not waited for", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("does not wake the watchdog each time", function()
+  it("rarely wakes the watchdog when repeated", function()
     local client = world.client()
     local lock = client:lock("k", ASYNC)
     local function count() return client:stats().watchdog_wakes end
@@ -40,7 +40,7 @@ describe("a release that is not waited for", function()
     assert.is_true(wakes <= 20 + 3 * seconds / 0.01, ("%d in %.3f s"):format(wakes, seconds))
   end)
 
-  it("reaches a server whose connection was lost meanwhile", function()
+  it("reaches the server over a new connection if the old one was lost", function()
     local client = world.client()
     local lock = assert(client:lock("k", ASYNC):acquire())
     world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -50,7 +50,7 @@ describe("a release that is not waited for", function()
     assert.equal(0, client:stats().losses)
   end)
 
-  it("comes before the next acquire of its owner, which may not wait", function()
+  it("is carried out before the owner's next acquire, even one that may not wait", function()
     local client = world.client()
     for _, make in ipairs { client.lock, client.mutex } do
       local lock = make(client, "k", ASYNC)
@@ -62,7 +62,7 @@ describe("a release that is not waited for", function()
     assert.equal(0, client:stats().failures.busy)
   end)
 
-  it("does so when the server has forgotten its program", function()
+  it("is carried out before the owner's next acquire after SCRIPT FLUSH", function()
     local lock = world.client():lock("k", ASYNC)
     assert(lock:acquire())
     world.cli("SCRIPT", "FLUSH")
@@ -78,7 +78,7 @@ describe("a release that is not waited for", function()
     assert.equal("busy", select(3, taken:try_acquire()))
   end
 
-  it("comes before the other half of its read/write lock", function()
+  it("of one half of a read/write lock is carried out before an acquire of the other half", function()
     local lock, others = world.client(ASYNC):read_write_lock("k"), world.client():read_write_lock("k")
     local write, read = lock:write(), lock:read()
     for _, halves in ipairs { { write, read }, { read, write } } do
@@ -91,7 +91,7 @@ describe("a release that is not waited for", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("of permits comes before the next ones", function()
+  it("of a permit is carried out before the next acquire of a permit", function()
     local pool = world.client(ASYNC):semaphore("k", { permits = 1 })
     local permit = assert(pool:try_acquire())
     forget_releases(world.client():semaphore("k"))
@@ -102,7 +102,7 @@ describe("a release that is not waited for", function()
     world.cli("DEL", "k")
   end)
 
-  it("comes before a multi-lock, and is none of its releases", function()
+  it("of a lock does not release the multi-lock that has since acquired it", function()
     local client = world.client()
     local first, both = client:lock("a", ASYNC), client:multi_lock { "a", "b" }
     for _ = 1, 20 do
@@ -115,7 +115,7 @@ describe("a release that is not waited for", function()
     end
   end)
 
-  it("counts holds that are entered twice", function()
+  it("of a re-entered lock keeps it until the last release", function()
     local lock = world.client():lock("k", ASYNC)
     assert(lock:acquire()) assert(lock:acquire())
     assert.is_true(lock:release())
@@ -125,7 +125,7 @@ describe("a release that is not waited for", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("hands the lock over to a waiter", function()
+  it("hands the lock to a waiter", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
     local child = world.program { code = [[
       local lock = require("holdfast").new(arg[1]):lock("k")
@@ -139,14 +139,14 @@ describe("a release that is not waited for", function()
     assert.matches("in", child:output())
   end)
 
-  it("still fails at once for what is not held", function()
+  it("fails at once with not_held if the lock is not held", function()
     local lock = world.client():lock("k", ASYNC)
     local released, _, code = lock:release()
     assert.is_nil(released)
     assert.equal("not_held", code)
   end)
 
-  it("of a client that closes is seen through", function()
+  it("is completed before client:close returns", function()
     local client = world.client(ASYNC)
     local lock = assert(client:lock("k"):acquire())
     assert.is_true(lock:release())
@@ -154,7 +154,7 @@ describe("a release that is not waited for", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("waits after all where nothing serves the client in the background", function()
+  it("waits for the server if the watchdog is stopped", function()
     local client = world.client()
     local lock = assert(client:lock("k", ASYNC):acquire())
     client:watchdog():stop()
@@ -163,7 +163,7 @@ describe("a release that is not waited for", function()
   end)
 end)
 
-describe("a loss that such a release finds", function()
+describe("a loss found by an async release", function()
   local losses, events, client
 
   before_each(function()
@@ -181,7 +181,7 @@ describe("a loss that such a release finds", function()
     end
   end
 
-  it("is reported by on_lost, on_event, lost and the counters, and not by the release", function()
+  it("is reported to on_lost, on_event, lost() and the counters, not by the release itself", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
     world.cli("DEL", "k")
     assert.is_true(lock:release())
@@ -193,7 +193,7 @@ describe("a loss that such a release finds", function()
     assert.is_false(lock:is_held())
   end)
 
-  it("is the reason of `lost` until an acquire succeeds", function()
+  it("remains the result of lost() until an acquire succeeds", function()
     local lock, other = assert(client:lock("k"):acquire()), world.client():lock("k")
     world.cli("DEL", "k")
     assert(other:acquire())
@@ -209,7 +209,7 @@ describe("a loss that such a release finds", function()
     assert.is_true(lock:release())
   end)
 
-  it("is reported even if its owner has acquired the lock again", function()
+  it("is reported even if its owner has since acquired the lock again", function()
     local lock = assert(client:lock("k", { on_lost = on_lost }):acquire())
     assert.is_true(lock:release()) -- now the server has the program
     assert(lock:acquire(20))
@@ -223,7 +223,7 @@ describe("a loss that such a release finds", function()
     assert.is_true(lock:release())
   end)
 
-  it("is no matter of the results of with_lock", function()
+  it("does not change what with_lock returns", function()
     assert.equal("done", client:with_lock("k", { on_lost = on_lost }, function()
       world.cli("DEL", "k")
       return "done"
@@ -237,7 +237,7 @@ describe("a loss that such a release finds", function()
     assert.equal("lost", code)
   end)
 
-  it("is no matter of the results of a template", function()
+  it("does not change what a template returns", function()
     local plain = world.client():one_by_one()
     local template = world.client():one_by_one { async_release = true }
     local function lose() world.cli("DEL", "pay_7") return "done" end
@@ -246,7 +246,7 @@ describe("a loss that such a release finds", function()
   end)
 end)
 
-describe("the handle of such a release", function()
+describe("the handle of an async release", function()
   local losses, received
 
   before_each(function() losses, received = {}, {} end)
@@ -286,28 +286,28 @@ describe("the handle of such a release", function()
     end, 20)
   end
 
-  it("is kept until its on_event has received the release", function()
+  it("is not collected before its on_event has received the release", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, function() end)
     assert.is_true(reports(client, received, 2))
     assert.same({ "acquired", "released" }, received)
   end)
 
-  it("is kept until its on_event has received a loss", function()
+  it("is not collected before its on_event has received a loss", function()
     local client = world.client(ASYNC)
     leave(client, with_on_event, lose)
     assert.is_true(reports(client, received, 2))
     assert.same({ "acquired", "lost" }, received)
   end)
 
-  it("is kept until its on_lost is called", function()
+  it("is not collected before its on_lost has been called", function()
     local client = world.client(ASYNC)
     leave(client, with_on_lost, lose)
     assert.is_true(reports(client, losses, 1))
     assert.same({ "k deleted" }, losses)
   end)
 
-  it("is collected when all events have been delivered", function()
+  it("is collected once all of its events have been delivered", function()
     local client, handles = world.client(ASYNC), setmetatable({}, { __mode = "k" })
     local function keep(lock) handles[lock] = true end
     for i = 1, 30 do
@@ -324,7 +324,7 @@ describe("the handle of such a release", function()
   end)
 
   -- A separate program, because the events of other locks let go of handles, too.
-  it("is collected where all that it has is an on_lost", function()
+  it("is collected after the release even if it has an on_lost", function()
     local child = world.program { args = { world.server:url() }, code = [[
       local process = require "spec.support.process"
       local client = require("holdfast").new { url = arg[1], async_release = true }
@@ -343,7 +343,7 @@ describe("the handle of such a release", function()
     assert.equal("true\n", child:output())
   end)
 
-  it("is collected with its client, which nobody has any more", function()
+  it("is collected together with its client when nothing else refers to the client", function()
     do
       local client = holdfast.new { url = world.server:url(), async_release = true }
       client:with_lock("k", with_on_event(), function() end)
@@ -361,7 +361,7 @@ describe("the handle of such a release", function()
   end)
 
   for _, loop in ipairs(loops) do
-    it("is kept, and let go of, under " .. loop.name, function()
+    it("stays alive until its events are delivered, then is collected, under " .. loop.name, function()
       local client = world.client { driver = loop.driver, async_release = true }
       local handles = setmetatable({}, { __mode = "k" })
       loop.spawn(function()
@@ -383,7 +383,7 @@ describe("the handle of such a release", function()
 end)
 
 describe("the option async_release", function()
-  it("is a boolean", function()
+  it("must be a boolean", function()
     local client = world.client()
     assert.has_error(function() client:lock("k", { async_release = 1 }) end)
     assert.has_error(function() client:one_by_one { async_release = "yes" } end)
@@ -425,7 +425,7 @@ describe("the option async_release", function()
       loop.run()
     end)
 
-    it("leaves a multi-lock as it is under " .. loop.name, function()
+    it("does not apply to a multi-lock under " .. loop.name, function()
       local client = world.client { driver = loop.driver, async_release = true }
       loop.spawn(function()
         local both = client:multi_lock { "a", "b" }

@@ -11,13 +11,13 @@ local function run(options, figure)
 end
 
 describe("bench/run", function()
-  it("reports a missed bar", function()
+  it("reports a figure that misses its bar, and still exits with 0", function()
     local text, code = run("", 11)
     assert.matches("a figure +11 +<= 10 +miss\n$", text)
     assert.equal(0, code)
   end)
 
-  it("fails with --strict where a bar is missed, and says which", function()
+  it("with --strict fails if a figure misses its bar, and names the figure", function()
     local text, code = run("--strict", 11)
     assert.matches("\nmissed:\na figure +11 +<= 10 +miss\n$", text)
     assert.equal(1, code)
@@ -26,7 +26,7 @@ describe("bench/run", function()
     assert.equal(0, code)
   end)
 
-  it("fails where a bench breaks", function()
+  it("fails if a benchmark raises an error", function()
     for _, options in ipairs { "", "--strict" } do
       local text, code = run(options, "none")
       assert.matches("stack traceback", text)

@@ -36,7 +36,7 @@ end
 -- ---- max_hold ----
 
 describe("max_hold", function()
-  it("ends what the watchdog renews, of every kind, and reports it as any loss", function()
+  it("ends a renewed hold of every kind, and reports the end as a loss", function()
     local client, losses, events = world.client(), {}, {}
     local opts = {
       max_hold = SHORT,
@@ -66,7 +66,7 @@ describe("max_hold", function()
     world.cli("DEL", "s")
   end)
 
-  it("is what the last renewal asks for", function()
+  it("caps the lease that the last renewal and extend ask for", function()
     local lock = world.client():lock("k", { lease = 2.4, watchdog = true, max_hold = 2.7 })
     assert(lock:acquire())
     local from = process.now()
@@ -79,7 +79,7 @@ describe("max_hold", function()
     assert.is_true(lock:release())
   end)
 
-  it("leaves the lock to the next owner, and that one alone", function()
+  it("lets the next owner acquire the lock, which the old holder's release leaves alone", function()
     local lock, other = world.client():lock("k", { max_hold = SHORT }), world.client():lock("k")
     take(lock)
     assert(other:acquire(PATIENCE))
@@ -89,7 +89,7 @@ describe("max_hold", function()
     assert.is_true(other:release())
   end)
 
-  it("is what with_lock, one_by_one and lead report", function()
+  it("is the loss reason in with_lock, one_by_one and lead", function()
     local client = world.client()
     local opts = { max_hold = SHORT / 2 }
     local result = insist(function() return client:with_lock("k", opts, await_loss) end)
@@ -105,14 +105,14 @@ describe("max_hold", function()
     assert.same({ "lost", { n = 1, "max_hold" } }, { result[3], result[4] })
   end)
 
-  it("bounds several locks as one", function()
+  it("limits the hold of a multi-lock as a whole", function()
     local all = world.client():multi_lock({ "a", "b" }, { max_hold = SHORT })
     take(all)
     assert.equal("max_hold", process.wait_until(function() return (all:lost()) end, PATIENCE))
     all:release()
   end)
 
-  it("is refused where nothing is renewed, and outside its range", function()
+  it("is refused if the lock is not renewed, or if the value is out of range", function()
     local client = world.client()
     local need = ": max_hold limits how long the watchdog renews"
     for _, opts in ipairs { { lease = 5 }, { watchdog = false } } do
@@ -153,7 +153,7 @@ local function add_waiter()
 end
 
 describe("max_waiters", function()
-  it("lets no more into the line, and says how long it is", function()
+  it("makes an acquire fail at once if the queue is full, and the message gives its length", function()
     local client = world.client()
     local held = assert(client:lock("k"):acquire())
     local first, second = add_waiter(), add_waiter()
@@ -170,7 +170,7 @@ describe("max_waiters", function()
     assert(shed:acquire()):release()
   end)
 
-  it("of 0 never waits", function()
+  it("of 0 makes an acquire fail as busy without waiting", function()
     local held = assert(world.client():lock("k"):acquire())
     local client = world.client()
     local trips = client:ping() and client:stats().round_trips
@@ -179,7 +179,7 @@ describe("max_waiters", function()
     held:release()
   end)
 
-  it("is reported by one_by_one", function()
+  it("is named in the failure of a one_by_one call", function()
     local template = world.client():one_by_one { max_waiters = 1 }
     local held = assert(world.client():mutex("job_7"):acquire())
     local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }
@@ -191,7 +191,7 @@ describe("max_waiters", function()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
-  it("is refused outside its range, and in a quorum", function()
+  it("is refused if the value is out of range, and in a quorum", function()
     local client = world.client()
     for _, wrong in ipairs { -1, 1.5, 1e10, "3" } do
       fails("client:lock: max_waiters must be a whole number from 0 to 1e9", function()

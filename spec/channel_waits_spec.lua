@@ -132,7 +132,7 @@ for _, kind in ipairs(KINDS) do
       passes_at_once(child)
     end)
 
-    it("is subscribed to again after its connections were cut", function()
+    it("is subscribed to again after the connection was killed", function()
       local child = waiter(world.server:url())
       wait_subscribed(world.server, CHANNEL)
       world.cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -141,7 +141,7 @@ for _, kind in ipairs(KINDS) do
       passes_at_once(child)
     end)
 
-    it("ends a wait by a signal", function()
+    it("lets a signal end an interruptible wait", function()
       local child = world.program { args = { world.server:url() },
         code = SIGNALLED:format(kind.name, kind.call:format(20)) }
       wait_subscribed(world.server, CHANNEL)
@@ -149,7 +149,7 @@ for _, kind in ipairs(KINDS) do
       ends(child, "interrupted")
     end)
 
-    it("fails as closed with a closed client", function()
+    it("fails as closed if its client is closed", function()
       local client = world.client()
       local closed = new(client)
       client:close()
@@ -157,14 +157,14 @@ for _, kind in ipairs(KINDS) do
       fails("closed", closed:set(1))
     end)
 
-    it("has a prefix", function()
+    it("uses its client's key prefix", function()
       local other = new(world.client { prefix = "app:" })
       kind.shut(other)
       assert.same({ "app:job", kind.value }, { other:key(), world.cli("GET", "app:job") })
       assert.is_true(other:delete())
     end)
 
-    it("is asked by the clock where nobody may listen", function()
+    it("is polled if the user may not subscribe to its channel", function()
       world.cli("ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "+@all",
         "&holdfast_grant:*")
       local child = waiter((world.server:url():gsub("^unix://", "unix://deaf:secret@")))
@@ -174,8 +174,8 @@ for _, kind in ipairs(KINDS) do
     end)
   end)
 
-  describe(title .. " on a server that comes again", function()
-    it("is waited for through the restart", function()
+  describe(title .. " on a server that restarts or fails over", function()
+    it("keeps its waiter waiting through a restart with data", function()
       local server = redis.start { persist = true }
       local client = holdfast.new(server:url())
       local handle = new(client)
@@ -191,7 +191,7 @@ for _, kind in ipairs(KINDS) do
       server:stop()
     end)
 
-    it("is waited for through a failover by Sentinels", function()
+    it("keeps its waiter waiting through a failover by Sentinels", function()
       local set = require("spec.support.sentinel").start {}
       local client = holdfast.new(set:url())
       local handle = new(client, "far")
@@ -224,7 +224,7 @@ for _, kind in ipairs(KINDS) do
       nodes:stop()
     end)
 
-    it("lives on the node of its key, and is waited for there when its slot moves", function()
+    it("is stored on the node of its key, and its waiter follows a slot that moves", function()
       local handle = new(client, "far")
       kind.shut(handle)
       local node, other = nodes:node_of "far", nil
@@ -241,7 +241,7 @@ for _, kind in ipairs(KINDS) do
       assert.equal(kind.left, other:cli("GET", "far"))
     end)
 
-    it("wakes and is woken over the sharded channel, and wakes who listens to the plain one",
+    it("wakes subscribers of both the sharded and the plain channel, and is woken by the sharded one",
       function()
         if not sharded then return end
         local handle, node = new(client, "far"), nodes:node_of "far"
@@ -266,7 +266,7 @@ for _, kind in ipairs(KINDS) do
         old:close()
       end)
 
-    it("may have a hash tag", function()
+    it("accepts a key with a hash tag, and refuses one with empty braces", function()
       local handle = new(client, "{far}:1")
       kind.shut(handle)
       local child = waiter(nodes:url(), "{far}:1")

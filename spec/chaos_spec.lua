@@ -84,53 +84,53 @@ describe("the checker accepts", function()
       :acquire(0.35, 0.5, "B", 2):claim(0.6, "B", 2, 1.2):release(0.7, 0.8, "B", "true"))
   end)
 
-  it("calls that overlap, in whatever order makes sense", function()
+  it("overlapping calls if some order explains them", function()
     good(tale():acquire(0, 2, "B", 2):acquire(0.1, 0.2, "A", 1):release(0.3, 1.9, "A", "true"))
   end)
 
-  it("a lock that is entered again", function()
+  it("a re-entered lock", function()
     good(tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.3, "A", 1, 1, 2)
       :release(0.4, 0.5, "A", "true", 2):claim(0.5, "A", 1, 1, 1):release(0.6, 0.7, "A", "true")
       :acquire(0.8, 0.9, "B", 2))
   end)
 
-  it("the next owner after the lease", function()
+  it("a new owner once the previous lease has ended", function()
     good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.97):acquire(0.5, 1.1, "B", 2,
       { wait = 1 })
       :release(1.2, 1.3, "A", "lost"))
   end)
 
-  it("a release without an answer that happened", function()
+  it("a release without a reply that took effect", function()
     good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4, 0.5, "B",
       2))
   end)
 
-  it("…or not, or much later", function()
+  it("a release without a reply that took no effect, or took it much later", function()
     good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
       :op(0.4, 0.5, "B", { what = "look", result = "true" }):acquire(2, 2.1, "B", 2))
     good(tale():acquire(0, 0.1, "A", 1, { lease = 100 }):release(0.2, NEVER, "A", nil):acquire(20,
       20.1, "B", 2))
   end)
 
-  it("an acquire without an answer", function()
+  it("an acquire without a reply", function()
     good(tale():op(0, 0.5, "A", { what = "acquire", wait = 0, lease = 1, result = "unreachable" })
       :acquire(0.6, 0.7, "B", 5))
   end)
 
-  it("what an owner believes until its lease ends, after the server forgot it", function()
+  it("a claim of the old owner until its lease ends, after the server lost the lock", function()
     good(tale():acquire(0, 0.1, "A", 1):claim(0.2, "A", 1, 0.9):forget(0.3, 0.4):acquire(0.4, 0.5,
       "B", 2)
       :claim(0.5, "B", 2, 1.3):claim(0.6, "A", 1, 0.9):release(0.7, 0.8, "A", "lost"):claim(0.8,
         "B", 2, 1.3))
   end)
 
-  it("the same after the lock was forced", function()
+  it("a claim of the old owner until its lease ends, after a forced release", function()
     good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "C", "force", "true"):acquire(0.3, 0.4, "B",
       2)
       :claim(0.5, "A", 1, 0.9):call(0.6, 0.7, "A", "check", "lost"))
   end)
 
-  it("a kept lock that is lent for what is left of its lease, and ends with that", function()
+  it("a loan of a kept lock that expires at the end of the kept lease", function()
     local tale_of_lent = tale():acquire(0, 0.1, "A", 1, { kept = 1 }):call(0.3, 0.4, "A", "release",
       "lost", { reason = "expired" })
     good(tale_of_lent:acquire(0.5, 0.6, "B", 2))
@@ -138,20 +138,20 @@ describe("the checker accepts", function()
       "lost", { reason = "expired" }))
   end)
 
-  it("an extension, and a shorter one", function()
+  it("an extension to a longer and to a shorter lease", function()
     good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true",
       { seconds = 5 }):claim(0.3, "A", 1, 5)
       :call(0.4, 0.5, "A", "extend", "true", { seconds = 0.2 }):claim(0.5, "A", 1,
         0.58):acquire(0.6, 0.8, "B", 2))
   end)
 
-  it("a loss during an extension that shortens the lease and has no answer", function()
+  it("a loss during an unanswered extension that shortens the lease", function()
     good(tale():acquire(0, 0.1, "A", 1):call(0.2, 0.3, "A", "extend", "true",
       { seconds = 5 }):claim(0.3, "A", 1, 5)
       :call(0.4, 0.9, "A", "extend", "lost", { seconds = 0.2 }):acquire(0.95, 1, "B", 2))
   end)
 
-  it("an owner that several processes share", function()
+  it("holds of several processes with one shared owner", function()
     good(tale():acquire(0, 0.1, "shared", 1, { by = "p" }):acquire(0.2, 0.3, "shared", 1,
       { by = "q", holds = 2 })
       :op(0.4, 0.5, "shared", { what = "release", result = "true", count = 1, by = "p" })
@@ -162,29 +162,29 @@ describe("the checker accepts", function()
 end)
 
 describe("the checker rejects", function()
-  it("a lock given to two", function()
+  it("two owners of a lock that was not released", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.3, "A", 1, 0.9):acquire(0.2, 0.4, "B", 2))
   end)
 
-  it("two owners that are valid at one moment", function()
+  it("two owners that both believe in their leases at one moment", function()
     bad("exclusion", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(0.2, 0.3, "B",
       2)
       :claim(0.3, "B", 2, 1.1))
   end)
 
-  it("a token that goes back", function()
+  it("a token that is not higher than the previous one", function()
     bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5,
       "B", 4))
     bad("order", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):acquire(0.4, 0.5,
       "B", 5))
   end)
 
-  it("a token that goes back when the server had forgotten", function()
+  it("a token that is not higher than one from before the server lost its data", function()
     bad("token", tale():acquire(0, 0.1, "A", 5):release(0.2, 0.3, "A", "true"):forget(0.3, 0.4)
       :acquire(0.4, 0.5, "B", 1))
   end)
 
-  it("a release by one who does not hold it", function()
+  it("a release that succeeds for a process that is not the owner", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):op(0.2, 0.3, "B",
       { what = "release", result = "true", count = 0 }))
     bad("order", tale():acquire(0, 0.1, "B", 1):release(0.2, 0.3, "B", "true"):acquire(0.3, 0.4,
@@ -192,66 +192,66 @@ describe("the checker rejects", function()
       :release(0.5, 0.6, "B", "true"))
   end)
 
-  it("an entry that is lost", function()
+  it("a re-entry that is not counted", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):release(0.4, 0.5, "A",
       "true", 2)
       :acquire(0.6, 0.7, "B", 2))
     bad("order", tale():acquire(0, 0.1, "A", 1):acquire(0.2, 0.3, "A", 2))
   end)
 
-  it("an entry that counts two", function()
+  it("a re-entry that is counted twice", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 3))
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.4, "A", 1, 0.9,
       1))
   end)
 
-  it("another token for an entry", function()
+  it("a re-entry that changes the token", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 2, 2))
   end)
 
-  it("a claim after the release", function()
+  it("a claim by its former owner after a release", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "true"):claim(0.4, "A", 1,
       0.9))
   end)
 
-  it("a claim of a lock that another one got meanwhile", function()
+  it("a claim of a lock that another owner has acquired since", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):acquire(1, 1.1, "B",
       2):claim(1.2, "A", 1, 1.5))
   end)
 
-  it("a loss that cannot be", function()
+  it("a loss that nothing explains", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):call(0.2, 0.3, "A", "check",
       "lost"))
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :call(0.2, 0.3, "A", "extend", "lost", { seconds = 0.5 }))
   end)
 
-  it("a belief that is renewed after the server forgot", function()
+  it("a claim renewed after the server lost the lock", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):claim(1, "A", 1, 1.8))
     bad("order", tale():acquire(0, 0.1, "A", 1):forget(0.2, 0.3):call(0.4, 0.5, "A", "check",
       "true"))
   end)
 
-  it("a lock that is free while somebody has it", function()
+  it("a held lock that is reported as free", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :op(0.2, 0.3, "B", { what = "look", result = "false" }))
     good(tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
       :op(0.2, 0.3, "B", { what = "look", result = "false" }), { reports = true })
   end)
 
-  it("a release without an answer of an older hold that frees the newer one", function()
+  it("a late release of an earlier hold that frees the newer one", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4,
       0.5, "A", 2)
       :claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3))
   end)
 
-  it("a store that takes an older token, or refuses the holder", function()
+  it("a fenced store that accepts a lower token, or refuses the holder's", function()
     bad("fence", tale(), { log = { "a 2 B 1", "a 1 A 1" } })
     bad("fence", tale():acquire(0, 0.1, "A", 1):write(0.2, "A", 1, 0):claim(0.3, "A", 1, 0.9))
     good(tale(), { log = { "a 1 A 1", "a 2 B 1", "a 1 A 0", "b 1 A 1" } })
   end)
 
-  it("a wait without an end", function()
+  it("a wait that exceeds its limit or never ends", function()
     bad("bound", tale():acquire(0, 30, "A", 1, { wait = 1 }))
     bad("bound", tale():op(0, NEVER, "A", { what = "acquire", wait = 1, lease = 1 }),
       { finished = { A = true } })
@@ -260,15 +260,15 @@ describe("the checker rejects", function()
     good(tale():acquire(0, 30, "A", 1, { wait = 1, theirs = true }))
   end)
 
-  it("a hold that is lost where only slots move", function()
+  it("a lost hold if the only faults are slots that move", function()
     local lost = tale():acquire(0, 0.1, "A", 1):release(1.2, 1.3, "A", "lost")
     good(lost)
     bad("kept", lost, { kept = true })
   end)
 end)
 
-describe("a history", function()
-  it("is read as it was written, but for what a kill cut off", function()
+describe("a recorded history", function()
+  it("is read back as it was written, except for a last line cut off by a kill", function()
     local path = process.directory() .. "/h"
     local writer = history.writer(path, "w1")
     local id = writer:call { what = "acquire", key = "a", owner = "w1.1", wait = 0.25, lease = 1 }
@@ -290,7 +290,7 @@ end)
 
 -- ---- the proxy ----
 
-describe("the proxy", function()
+describe("the fault proxy", function()
   local server, between, client
 
   before_each(function()
@@ -318,13 +318,13 @@ describe("the proxy", function()
     return message ~= nil and message:find("timed out") ~= nil
   end
 
-  it("passes everything on", function()
+  it("passes data through unchanged", function()
     local text = ("x"):rep(300000)
     assert.equal("OK", client:call("SET", "k", text))
     assert.equal(text, client:call("GET", "k"))
   end)
 
-  it("delays", function()
+  it("delays both directions", function()
     between:tell("delay", "150")
     local begun = process.now()
     assert.equal("PONG", client:call("PING"))
@@ -332,14 +332,14 @@ describe("the proxy", function()
     between:tell("go")
   end)
 
-  it("splits", function()
+  it("splits data into small chunks", function()
     between:tell("chunk", "1")
     assert.equal("OK", client:call("SET", "k", "value"))
     between:tell("chunk", "7")
     assert.equal("value", client:call("GET", "k"))
   end)
 
-  it("holds up requests, or replies, until the network is back", function()
+  it("holds back requests or replies until the network is restored", function()
     between:tell("stop", "up")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
     assert.is_false(server:cli("GET", "n"))
@@ -352,7 +352,7 @@ describe("the proxy", function()
     assert.equal(2, client:receive(5))
   end)
 
-  it("loses requests, or replies, and the connection with them", function()
+  it("drops requests or replies together with their connection", function()
     between:tell("lose", "down")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
     assert.equal("1", server:cli("GET", "n"))
@@ -365,7 +365,7 @@ describe("the proxy", function()
     assert.equal("1", server:cli("GET", "n"))
   end)
 
-  it("forgets the connections that are there, and takes new ones", function()
+  it("silently drops all existing connections, and accepts new ones", function()
     assert.equal("PONG", client:call("PING"))
     between:tell("forget", "up")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
@@ -375,14 +375,14 @@ describe("the proxy", function()
     other:close()
   end)
 
-  it("cuts at a byte", function()
+  it("closes the connection after a given byte", function()
     between:tell("cut", "down", "3")
     client:send("PING")
     assert(process.wait_until(function() return not client:_fill(1) end, 20))
     assert.equal("+PO", client.buffer)
   end)
 
-  it("resets, and refuses", function()
+  it("resets connections, and refuses new ones", function()
     assert.equal("PONG", client:call("PING"))
     between:tell("reset")
     assert.is_nil(ask(5, "PING"))
@@ -395,7 +395,7 @@ describe("the proxy", function()
     assert.equal("PONG", client:call("PING"))
   end)
 
-  it("resets a client, and the server receives its command late", function()
+  it("resets a client's connection, and delivers its command to the server late", function()
     assert.equal("PONG", client:call("PING"))
     between:tell("stop", "up")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
@@ -410,7 +410,7 @@ describe("the proxy", function()
     assert.equal("PONG", client:call("PING"))
   end)
 
-  it("lets go of a connection whose bytes came late", function()
+  it("closes the server's side after it has delivered a late command", function()
     between:tell("stop", "up")
     assert.is_true(is_timeout(ask(0.1, "INCR", "n")))
     between:tell("late", "0")

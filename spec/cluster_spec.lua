@@ -65,7 +65,7 @@ describe("in a cluster", function()
     assert.equal(0, client:stats().redirects)
   end)
 
-  it("one node's address is enough", function()
+  it("finds every slot from the address of one node", function()
     for _, node in ipairs(nodes.nodes) do
       local client = connect(nodes:url { node })
       for i = 1, 10 do assert(client:lock("from one:" .. i):acquire(20)):release() end
@@ -73,7 +73,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("a first address that leads to another cluster is not followed", function()
+  it("ignores a first address that belongs to a different cluster", function()
     local stranger = cluster.stranger()
     local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
     local lock = assert(connect(nodes:url(list)):lock("first"):acquire(20))
@@ -84,7 +84,7 @@ describe("in a cluster", function()
   end)
 
   -- The client may not ask the stranger for its id, so it can only use the map.
-  it("the map of another cluster is not followed when no node answers", function()
+  it("ignores the map of a different cluster while no node of its own responds", function()
     local stranger = cluster.stranger()
     stranger:cli("ACL", "SETUSER", "default", "-cluster|myid")
     local url = nodes:url { nodes.nodes[1], nodes.nodes[2], stranger }
@@ -106,7 +106,7 @@ describe("in a cluster", function()
     assert(lock:acquire(PATIENCE)):release()
   end)
 
-  it("a slot that was moved is found by MOVED, once", function()
+  it("follows one MOVED redirect after a slot has moved, and goes there directly afterwards", function()
     local client = connect()
     for round = 1, 2 do
       local lock = assert(client:lock("moved"):acquire())
@@ -122,7 +122,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("a fence moves with the keys that it protects", function()
+  it("moves a fence with the slot of the keys it protects", function()
     local client = connect()
     local lock, fence = assert(client:lock("the lock"):acquire()), client:fence "{price}"
     assert.same({ 1, "OK" }, fence:run(lock, { { "INCR", "n{price}" }, { "SET", "{price}", 1 } }))
@@ -146,7 +146,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("readers and writers of one key take turns, and follow it", function()
+  it("readers and writers of one key exclude each other, also after its slot has moved", function()
     local client, other = connect { lease = 3 }, connect()
     local lock, others = client:read_write_lock("pages"), other:read_write_lock("pages")
     for _ = 1, 2 do
@@ -180,7 +180,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("the list of a fair lock follows its slot, and is served in order", function()
+  it("a fair lock keeps its queue in order after its slot has moved", function()
     local client = connect { lease = 3 }
     local lock = assert(client:fair_lock("tree"):acquire())
     local line = crowd.new(as_server("tree"), "tree")
@@ -204,7 +204,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a reader's renewal waits while its slot is on the way, and the slot arrives", function()
+  it("a reader's renewal waits while its slot is being migrated, and succeeds afterwards", function()
     local client = connect { lease = 6, command_timeout = 1 }
     local read = assert(client:read_write_lock("leaf"):read():acquire())
     local slot = nodes:slot("leaf")
@@ -236,7 +236,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a node that is taken for a single server keeps all its locks, though it takes one slot at a time", function()
+  it("renews all locks of one node, key by key, through the node's plain URL", function()
     local node = nodes:owner(nodes:slot("one 1"))
     local client = holdfast.new { url = node:url(), lease = 3 }
     local locks = {}
@@ -260,7 +260,7 @@ describe("in a cluster", function()
     client:close()
   end)
 
-  it("a renewal follows ASK while its slot is on the way; the rest waits until it has arrived",
+  it("renewals follow ASK while a slot is being migrated; other calls wait for the end",
     function()
     local client = connect { lease = 5, command_timeout = 1 }
     local lock = assert(client:lock("asked"):acquire())
@@ -281,7 +281,7 @@ describe("in a cluster", function()
     assert.is_true(lock:release())
   end)
 
-  it("an acquire waits for a slot that is on the way", function()
+  it("an acquire waits while its slot is being migrated", function()
     local slot = nodes:slot("awaited")
     local on_the_way = nodes:begin_move(slot, other_master(nodes:owner(slot)))
     local worker = process.lua {
@@ -303,7 +303,7 @@ describe("in a cluster", function()
     worker:wait(20)
   end)
 
-  it("a grant of a lock whose slot is on the way is kept", function()
+  it("a granted lock stays held while its slot is being migrated", function()
     local slot = nodes:slot("granted")
     local target = other_master(nodes:owner(slot))
     local held = assert(connect():lock("granted"):acquire())
@@ -320,7 +320,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("several locks: in one step with a common tag, in order without", function()
+  it("several locks are acquired atomically if they share a hash tag, otherwise in order", function()
     local client = connect()
     local tagged = client:multi_lock { "{cart}:1", "{cart}:2", "{cart}:3" }
     assert(tagged:acquire())
@@ -337,7 +337,7 @@ describe("in a cluster", function()
     assert.is_true(rival:release())
   end)
 
-  it("several locks are taken in order through the plain URL of a node", function()
+  it("several locks are acquired in order through the plain URL of a node", function()
     local node, keys = nodes:node_of "key:1", {}
     for i = 1, 100 do
       if #keys < 3 and nodes:node_of("key:" .. i) == node then keys[#keys + 1] = "key:" .. i end
@@ -355,7 +355,7 @@ describe("in a cluster", function()
     assert.equal(2 * #keys, client:stats().round_trips - refused) -- no step is repeated
   end)
 
-  it("a key whose braces are no tag is refused before anything is sent", function()
+  it("a key with braces that are not a hash tag is refused", function()
     for _, key in ipairs { "a{b", "a{}b" } do
       local _, message, code = connect():lock(key):try_acquire()
       assert.equal("conflict", code)
@@ -363,7 +363,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("a node that does not belong to a cluster says so", function()
+  it("a node without cluster support is reported", function()
     local alone = require("spec.support.redis").start { tcp = true }
     local _, message, code = connect("redis+cluster://127.0.0.1:"
       .. alone.port):lock("k"):try_acquire()
@@ -372,7 +372,7 @@ describe("in a cluster", function()
     alone:stop()
   end)
 
-  it("when no node can be reached all that were tried are named", function()
+  it("the message names every node that was tried if none can be reached", function()
     local dead = {}
     for i = 1, 3 do dead[i] = require("spec.support.redis").start { tcp = true } end
     local url = nodes.url({ options = {} }, dead)
@@ -382,11 +382,11 @@ describe("in a cluster", function()
     for _, node in ipairs(dead) do assert.matches("127.0.0.1:" .. node.port, message, 1, true) end
   end)
 
-  it("ping asks one node", function()
+  it("ping reaches a node", function()
     assert.is_number(connect():ping())
   end)
 
-  it("the command shows and clears the records of all nodes", function()
+  it("the command shows and clears idempotency records of all nodes", function()
     local url = nodes:url { nodes.nodes[2] }
     local function run(...) return command.run(nil, { ... }) end
     local lines = {}
@@ -481,7 +481,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     if not is_old() then is_woken_by("PUBLISH") end
   end)
 
-  it("is announced in the channel in which somebody listens", function()
+  it("is announced on the channel, plain or sharded, that has a subscriber", function()
     if is_old() then return end
     for verb, kind in pairs { SUBSCRIBE = "message", SSUBSCRIBE = "smessage" } do
       local lock = assert(connect():lock(KEY):acquire(0))
@@ -497,8 +497,8 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
   end)
 end)
 
-describe("a cluster", function()
-  it("with a password that is wrong is denied", function()
+describe("a client of a cluster", function()
+  it("is denied if its password is wrong", function()
     nodes = cluster.start { masters = 3, replicas = 0, password = "right" }
     assert(connect():lock("k"):acquire()):release()
     local _, message, code = connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(20)
@@ -508,7 +508,7 @@ describe("a cluster", function()
     nodes:stop()
   end)
 
-  it("needs no more rights than the documented ones", function()
+  it("needs only the documented ACL rights", function()
     local rule = table.concat(rights.of({ "lock" }, { cluster = true }), " ")
     if redis.major() < 7 then rule = rule:gsub(" [+&]%S*s%l-publish", ""):gsub(" %+ss?u%S+", "") end
     nodes = cluster.start { masters = 3, replicas = 0, users = { rule } }
@@ -528,7 +528,7 @@ describe("a cluster", function()
     nodes:stop()
   end)
 
-  it("that is down is waited for, within the deadline", function()
+  it("waits until its deadline for a cluster that is down", function()
     nodes = cluster.start { masters = 3, replicas = 0, node_timeout = 500 }
     local client = connect { command_timeout = 1 }
     local key, dead = "k", nil
@@ -563,8 +563,8 @@ local function stranger_at(port)
   return node
 end
 
-describe("a client of a cluster", function()
-  it("sends nothing to another server at a dead node's address, and goes on when the node is back", function()
+describe("a client of a cluster with a dead node", function()
+  it("sends no command to a different server at the node's address, and uses the node once it is back", function()
     nodes = cluster.start { masters = 3, replicas = 0 }
     local client, key = connect { command_timeout = 1 }, "k"
     local dead = nodes:node_of(key)
@@ -603,10 +603,10 @@ local function move_slots(keys, seconds)
   return moves
 end
 
-describe("under load", function()
+describe("in a cluster under load", function()
   local KEYS, WORKERS = { "load:1", "load:2" }, 3
 
-  it("slots that move and a master that dies let nobody in twice, and nobody hangs", function()
+  it("moving slots and a failover let no two owners in at once, and every wait ends", function()
     nodes = cluster.start { masters = 3, replicas = 1 }
     local seconds = SECONDS + 6
     for i, key in ipairs(KEYS) do

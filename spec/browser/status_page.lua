@@ -156,7 +156,7 @@ describe("the status page in a browser", function()
     browser:colours("light")
   end
 
-  it("shows what a second client sees", function()
+  it("shows locks and waiters of other clients", function()
     begin()
     visit()
     shows("No locks are held")
@@ -199,7 +199,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("says in one state, in words and in the title what is wrong", function()
+  it("shows the same overall state in its headline and its title", function()
     begin { more = [[
       location = /lose { content_by_lua_block {
         local lock = CLIENT:lock("gone:1", { class = "orders" })
@@ -237,7 +237,7 @@ describe("the status page in a browser", function()
     lock:release()
   end)
 
-  it("shows an outage of Redis with the age of what is shown, and its end", function()
+  it("shows during an outage of Redis how old the data is, and recovers afterwards", function()
     begin()
     forge("old")
     visit()
@@ -261,7 +261,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("says what is too large to be shown", function()
+  it("names what it leaves out because it is too large", function()
     begin()
     forge("old")
     visit()
@@ -278,7 +278,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("says that nginx is not answering", function()
+  it("says that nginx is not responding", function()
     begin()
     forge("old")
     visit()
@@ -289,7 +289,7 @@ describe("the status page in a browser", function()
     scene.front = { stop = function() end }
   end)
 
-  it("sorts by each column, searches in keys, and changes only what has changed", function()
+  it("sorts by each column, searches keys, and updates only the cells that changed", function()
     begin()
     local now = os.time()
     for i, key in ipairs { "b:order:7", "a:order:9", "c:stock:7" } do
@@ -352,7 +352,7 @@ describe("the status page in a browser", function()
     "%41&open=x#y", " spaces ", ("long/"):rep(190),
   }
 
-  it("shows any bytes of a key as text, links to them, and copies a command that means them", function()
+  it("shows keys with arbitrary bytes as text, and copies commands that name them correctly", function()
     begin()
     for i, key in ipairs(HOSTILE) do forge_of(i, key) end
     visit()
@@ -388,7 +388,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("is used by keyboard, and keeps the focus", function()
+  it("can be operated by keyboard, and keeps the focus when it updates", function()
     begin()
     for i, key in ipairs { "one", "two", "three" } do forge_of(i, key) end
     visit("?search=")
@@ -433,7 +433,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("has axes, units and values under the pointer", function()
+  it("labels the axes of its plots, and shows the value under the pointer", function()
     begin()
     local lock = assert(client:lock("k"):acquire())
     wait_for("k")
@@ -453,7 +453,7 @@ describe("the status page in a browser", function()
     lock:release()
   end)
 
-  it("shows whole numbers at its axes, and no gap where five seconds have just begun", function()
+  it("labels its axes with whole numbers, and shows no gap at the start of a new interval", function()
     begin()
     visit()
     shows("peak: 0 waiters")
@@ -476,7 +476,7 @@ describe("the status page in a browser", function()
     assert.matches("^%d%d:%d%d:%d%d: no data$", all("document.getElementById('waits-value').textContent"))
   end)
 
-  it("shows the first lock on a phone without scrolling, in two lines", function()
+  it("shows the first lock on a phone without scrolling", function()
     begin()
     local lock = assert(client:lock("a-rather-long-key:with:many:parts:2026-11-22:0000000000000001"):acquire())
     wait_for(lock:key())
@@ -504,7 +504,7 @@ describe("the status page in a browser", function()
     lock:release()
   end)
 
-  it("shows the first of 5,000 locks within a second, in pages of 100, with a poll in 2 s", function()
+  it("shows the first of 5,000 locks within a second, in pages of 100", function()
     begin()
     scene:forge(5000)
     local best = math.huge
@@ -532,7 +532,7 @@ describe("the status page in a browser", function()
     no_complaints()
   end)
 
-  it("counts on while it looks through the keys, and says that it does", function()
+  it("shows a running count while it scans the keys", function()
     begin()
     server:cli("EVAL", "for i = 1, 40000 do redis.call('SET', 'other:' .. i, i) end", 0)
     scene:forge(300)
@@ -541,7 +541,7 @@ describe("the status page in a browser", function()
     shows("300 locks, 0 waiting")
   end)
 
-  it("says whose numbers it has without a dict", function()
+  it("says that its figures come from one worker if there is no shared dict", function()
     begin { dict = false }
     visit()
     shows("Without lua_shared_dict holdfast")
