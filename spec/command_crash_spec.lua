@@ -8,7 +8,7 @@ local process = require "spec.support.process"
 local LOOKS = "0.2" -- seconds; in this time a waiter rechecks several times
 local SOON = "20" -- seconds; the lease is 30
 
-describe("holdfast run, after a crash", function()
+describe("a run after a crash of the previous run", function()
   local world = require("spec.support.world").new()
   local survivor
 
@@ -58,12 +58,12 @@ describe("holdfast run, after a crash", function()
     assert.not_matches("has crashed", output)
   end
 
-  it("frees the lock when the job has ended, too", function()
+  it("acquires the lock at once if the crashed run's job has ended too", function()
     crash(run "echo holds; exec sleep 60")
     assert_freed("k", "--", "true")
   end)
 
-  it("frees the lock of --one-by-one, and the record of --idempotent", function()
+  it("acquires the lock of --one-by-one and the record of --idempotent at once if the job has ended", function()
     local child, pid = start { "run", "--one-by-one", "s:1", "--idempotent", "1h", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)
     local code, output = wait_for(SOON, "--one-by-one", "s:1", "--idempotent", "0.1", "--", "true")
@@ -71,7 +71,7 @@ describe("holdfast run, after a crash", function()
     assert.equal(2, select(2, output:gsub("its holder has crashed", "")), output)
   end)
 
-  it("lets another host lead at once", function()
+  it("acquires the lock at once from a crashed leader whose job has ended", function()
     local child, pid = start { "lead", "k", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)
     assert_freed("k", "--", "true")
@@ -79,7 +79,7 @@ describe("holdfast run, after a crash", function()
 
   for _, words in ipairs { { "-n" }, { "-w", "0" }, { "-w", "0.01" } } do
     local given = table.concat(words, " ")
-    it(("frees the lock for a run with %s when the job has ended, too"):format(given), function()
+    it(("acquires the lock at once with %s if the job has ended"):format(given), function()
       crash(run "echo holds; exec sleep 60")
       local code, output =
         command.run(world.server, { "run", words[1], words[2] or "-v", "k", "--", "true" })
@@ -87,7 +87,7 @@ describe("holdfast run, after a crash", function()
     end)
   end
 
-  it("frees the record of --idempotent for a run with -n", function()
+  it("with -n acquires the record of --idempotent at once if the job has ended", function()
     local child, pid = start { "run", "k", "--idempotent", "1h", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)
     local code, output =
@@ -95,20 +95,20 @@ describe("holdfast run, after a crash", function()
     assert.equal(0, code, output)
   end)
 
-  it("fails at once with -n while a process of the job goes on", function()
+  it("with -n fails at once while a process of the crashed run's job is alive", function()
     crash(run "setsid sleep 60 & echo survivor $! holds; wait")
     local code, output = command.run(world.server, { "run", "-v", "-n", "k", "--", "true" })
     assert.equal(1, code, output)
     assert.not_matches("has crashed", output)
   end)
 
-  it("keeps the lock for --min-hold after the job has ended, too", function()
+  it("does not acquire the lock before --min-hold is over, even if the job has ended", function()
     local child, pid = start { "run", "k", "--min-hold", "1h", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)
     assert_kept("k", "--", "true")
   end)
 
-  it("frees the lock once --min-hold is over", function()
+  it("acquires the lock once --min-hold is over and the job has ended", function()
     local child, pid = start { "run", "k", "--min-hold", "0.5", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)
     assert_freed("k", "--", "true")
@@ -119,13 +119,13 @@ describe("holdfast run, after a crash", function()
     ["in a session of its own"] = "setsid sleep 60 & echo survivor $! holds; wait",
     ["under timeout, which makes a group"] = "timeout 60 sleep 60 & echo survivor $! holds; wait",
   } do
-    it("keeps the lock while a process runs " .. name, function()
+    it("does not acquire the lock while the job has a process " .. name, function()
       crash(run(job))
       assert_kept("k", "--", "true")
     end)
   end
 
-  it("keeps the lock of a command that is stopped, and of one with --no-crash-release", function()
+  it("does not acquire the lock from a run that is only stopped or had --no-crash-release", function()
     local child, pid = run("echo holds; exec sleep 60")
     process.signal(pid, "STOP")
     assert_kept("k", "--", "true")
@@ -136,7 +136,7 @@ describe("holdfast run, after a crash", function()
   end)
 
   -- The killed run leaves no process in its group.
-  it("keeps the lock while a run inside it goes on", function()
+  it("does not acquire the lock while a nested run is alive", function()
     local words = command.words()
     local child, pid = run(("setsid %s %s run k -- sh -c 'echo holds; exec sleep 60' & echo survivor $!; wait"):format(
       words[1], words[2]))
@@ -146,7 +146,7 @@ describe("holdfast run, after a crash", function()
   end)
 
   -- The other process has only the owner's text in common with the job.
-  it("keeps the lock while another process has entered it as the same owner", function()
+  it("does not acquire the lock while another process holds it as the same owner", function()
     local child, pid = run("echo owner $HOLDFAST_OWNER holds; exec sleep 60")
     local owner = child:output():match("owner (%S+)")
     local lock = world.client():lock("k", { owner = owner })
@@ -174,12 +174,12 @@ describe("holdfast run, after a crash", function()
   end
 
   -- Without the gate, the job would read an earlier record.
-  it("starts the job after its record names it", function()
+  it("waits to start its job until its own process record names the job's group", function()
     local record, group = see_record()
     assert.matches("%d+ %d+ " .. group .. "$", record)
   end)
 
-  it("starts the job without a record if that cannot name it", function()
+  it("starts its job without a process record if the record cannot be renamed", function()
     assert.equal("none", (see_record "1"))
   end)
 end)

@@ -34,7 +34,7 @@ local function of(list, line)
   end
 end
 
-describe("the help of", function()
+describe("holdfast --help of", function()
   local server, directory
 
   setup(function()

@@ -44,7 +44,7 @@ before_each(function() server:cli("FLUSHALL") end)
 
 local function is_held() return server:cli("EXISTS", "k") == 1 end
 
-describe("a job that becomes another user", function()
+describe("holdfast run of a job that becomes another user", function()
   local directory, sudo, program, children
 
   setup(function()
@@ -195,7 +195,7 @@ describe("a job that becomes another user", function()
   end)
 end)
 
-it("goes on when its log may not grow any more, and leaves the signal of that limit to the job", function()
+it("holdfast run continues when its log may not grow further, and leaves SIGXFSZ to the job", function()
   local directory = process.directory()
   local script = command.shell_prelude(server) .. ([[
 
@@ -209,7 +209,7 @@ it("goes on when its log may not grow any more, and leaves the signal of that li
   process.remove(directory)
 end)
 
-it("collects the orphans of its job as process 1", function()
+it("holdfast run reaps the job's orphans if it is process 1", function()
   if not can "unshare --pid --fork --mount-proc true" then return pending("this user may make no namespaces") end
   local words = table.concat(command.words("run", "k", "--", "sh", "-c"), "' '")
   local script = ("unshare --pid --fork --mount-proc --kill-child '%s' '%s'"):format(words, [[

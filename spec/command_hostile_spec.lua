@@ -79,8 +79,8 @@ local function from_latin_1(text)
   return (text:gsub("[\128-\255]", function(char) return utf8_of(char:byte()) end))
 end
 
-describe("a text of others", function()
-  it("is fit for a terminal, and JSON gives it back", function()
+describe("a string from another client", function()
+  it("is printed without terminal control characters, and JSON decodes to the original", function()
     local random = hostile.random(SEED)
     for _ = 1, COUNT do
       local text = random:text(12)
@@ -91,7 +91,7 @@ describe("a text of others", function()
     end
   end)
 
-  it("is shown as it is, if it is one", function()
+  it("is printed unchanged if all its characters are printable", function()
     for _, text in ipairs { "order:42", "ä€😀", "עברית", "a b\\", "" } do
       assert.equal(text, output.printable(text))
     end
@@ -99,7 +99,7 @@ describe("a text of others", function()
     assert.equal('"\\u001b\\u009b\\u202e"', json.value("\27\194\155\226\128\174"))
   end)
 
-  it("is shown byte by byte where it is no UTF-8: too long, a surrogate, too high, cut off", function()
+  it("is printed byte by byte in escapes if it is not valid UTF-8", function()
     for _, text in ipairs {
       "\192\155", "\193\191", "\224\128\155", "\224\159\191", "\237\160\128", "\237\191\191",
       "\240\128\128\155", "\240\143\191\191", "\244\144\128\128", "\245\128\128\128",
@@ -118,7 +118,7 @@ describe("a text of others", function()
     end
   end)
 
-  it("turns no direction, ends no line and hides nothing; what is beside such characters is shown", function()
+  it("has its bidirectional, line-breaking and invisible characters escaped, but not those around them", function()
     local ranges, hidden = {}, core.wire.hidden
     for i = 1, #hidden, 2 do ranges[#ranges + 1] = { hidden[i], hidden[i + 1] } end
     assert.is_true(#ranges > 20)
@@ -140,7 +140,7 @@ describe("a text of others", function()
     assert.equal('"\\udb40\\udc01"', json.value "\243\160\128\129")
   end)
 
-  it("is shown one to one where it is a name, and not changed again in a message", function()
+  it("is printed differently from every other string, and is not escaped twice in a message", function()
     local seen, random = {}, hostile.random(SEED)
     local names = { "backup", "back\226\128\139up", "ba\194\173ckup", "\239\187\191backup", "a b", "a\194\160b",
       "a\nb", "a\\x0ab", "a\\x5cx0ab", "a\\\nb", "\\", "\\x", "\\x0", "\\\\x0a" }
@@ -162,7 +162,7 @@ describe("a text of others", function()
   end)
 end)
 
-describe("the commands that only read", function()
+describe("the commands that only read locks", function()
   local server, url
 
   setup(function()
@@ -179,7 +179,7 @@ describe("the commands that only read", function()
     server:cli("PEXPIRE", key, 600000)
   end
 
-  it("send a terminal nothing that drives it", function()
+  it("send no terminal control characters whatever the keys and names contain", function()
     for _, key in ipairs(hostile.keys("/nowhere")) do put(key) end
     server:cli("SET", "holdfast_client:" .. OWNER:sub(1, 36), "host\27[2J 42 name\226\128\174\194\155")
     server:cli("ZADD", "holdfast_queue:{kg\n}", 5, "1l\27[2J\226\128\174:7:1")
@@ -193,7 +193,7 @@ describe("the commands that only read", function()
     end
   end)
 
-  it("take a key of 1 MiB in their stride", function()
+  it("handle a key of 1 MiB within a bounded time", function()
     local size = 2 ^ 20
     for _, char in ipairs(IN_SHORT and { " " } or { " ", "\27", "{", "\226\128\174" }) do
       local key = char:rep(math.floor(size / #char))
@@ -259,7 +259,7 @@ describe("the commands that only read", function()
     with_patience(function() assert.equal(FINE, look_around()) end)
   end
 
-  it("show the others beside keys, queues and waiters whose texts do not fit in one reply", function()
+  it("skip keys, queues and waiters that do not fit in one reply, and show the rest", function()
     put "good"
     for i = 1, 5 do put(i .. MIB:sub(2)) end
     look_patiently_around()
@@ -282,7 +282,7 @@ describe("the commands that only read", function()
     with_patience(function() assert.equal(69, (run(url, "show", "wide"))) end)
   end)
 
-  it("tell of names that one step of SCAN cannot give, and of channels that are too many", function()
+  it("report names and channels that they left out because a reply was too large", function()
     put "good"
     local plain = core.client.command
     core.client.command = function(client, words, node)
@@ -328,7 +328,7 @@ describe("the commands that only read", function()
     return exits
   end
 
-  it("report a server that stops answering, instead of leaving out what it did not tell", function()
+  it("fail if the server stops responding partway, instead of leaving out what it did not send", function()
     local client = holdfast.new(url)
     put "good"
     put "unread"
@@ -343,7 +343,7 @@ describe("the commands that only read", function()
     client:close()
   end)
 
-  it("read a page of SCAN whose names do not fit by leaving out those that no lock can have", function()
+  it("continue past a page of SCAN that does not fit, skipping only names that no lock can have", function()
     local pages, client = require "holdfast.pages", holdfast.new(url)
     local plain, asked = core.client.command, {}
     server:cli("SET", MIB:rep(2), 1)
@@ -369,7 +369,7 @@ describe("the commands that only read", function()
     client:close()
   end)
 
-  it("pass over empty keys wherever they stand", function()
+  it("skip empty keys, wherever they occur", function()
     put "good"
     server:cli("HSET", "", "f", 1)
     server:cli("PEXPIRE", "", 600000)
@@ -392,7 +392,7 @@ describe("the commands that only read", function()
   -- ---- servers by chance ----
 
   -- Short in make test, long in make fuzz.
-  it("show what is good, and end with a message at most, whatever stands on the server", function()
+  it("show valid locks and exit with at most one message, whatever data is on the server", function()
     local random = hostile.random(SEED)
     local till = core.now() + (tonumber(os.getenv("HOLDFAST_HOSTILE_SECONDS")) or 2)
     repeat
@@ -410,7 +410,7 @@ describe("the commands that only read", function()
     until core.now() > till
   end)
 
-  it("list names that look alike as different ones", function()
+  it("list keys that look alike as different strings", function()
     local names = { "backup", "back\226\128\139up", "ba\194\173ckup", "b\226\129\160ackup", "\239\187\191backup",
       "a\nb", "a\\x0ab", "a b", "a\194\160b" }
     for _, name in ipairs(names) do put(name) end
@@ -428,7 +428,7 @@ describe("the commands that only read", function()
     assert.matches("^key      a\\x5cx0ab\n", out)
   end)
 
-  it("align their columns, though one key is long", function()
+  it("pad their columns only up to a limit when one key is long", function()
     put "short"
     put(("long"):rep(10000))
     local _, out = run(url, "ls")
@@ -457,7 +457,7 @@ describe("the commands that only read", function()
     assert(done, ("%s: %s"):format(name, tostring(message)))
   end
 
-  it("end with a message when a reply is of another type", function()
+  it("exit with a message if a reply has the wrong type", function()
     local client = holdfast.new(url)
     local held = { client:lock("lock"):acquire(), client:semaphore("pool", { permits = 2 }):acquire() }
     put "plain"
@@ -482,7 +482,7 @@ describe("the commands that only read", function()
     client:close()
   end)
 
-  it("say what is wrong with a page of SCAN", function()
+  it("name the malformed reply to SCAN in their message", function()
     with_wrong_reply("SCAN", { 1, 2 }, function()
       local exit, _, err = run(url, "ls")
       assert.equal(70, exit)
@@ -490,7 +490,7 @@ describe("the commands that only read", function()
     end)
   end)
 
-  it("end with one line, whatever one reply a server has for everything", function()
+  it("exit with one line of output when every reply is the same wrong one", function()
     for _, reply in ipairs { "$-1\r\n", ":7\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n", "*-1\r\n" } do
       local one = fake.server { reply = reply, login = true }
       local all = { { "ls" }, { "show", "k" }, { "deadlocks" }, { "break", "-y", "k" }, { "top" }, { "ping" },
@@ -509,7 +509,7 @@ end)
 
 -- ---- files of settings ----
 
-it("a warning makes no later event loud", function()
+it("a warning does not make later events verbose", function()
   local out, say, said = output.new("holdfast run", {}), own_process.say, {}
   own_process.say = function(text) said[#said + 1] = text end
   out:event("started", {}, "started")
@@ -519,7 +519,7 @@ it("a warning makes no later event loud", function()
   assert.same({ "holdfast run: a warning\n" }, said)
 end)
 
-it("a job's processes that are out of reach are named, to people or in any case", function()
+it("processes of the job that could not be signalled are named, with -v or as a problem", function()
   local work, said = require "holdfast.command.work", {}
   local out = { name = "holdfast run" }
   for _, how in ipairs { "advice", "problem" } do
@@ -539,7 +539,7 @@ it("a job's processes that are out of reach are named, to people or in any case"
   assert.equal("problem", said[1])
 end)
 
-it("columns are as wide as what they show, and end without spaces", function()
+it("columns are as wide as their widest cell, and lines have no trailing spaces", function()
   assert.same({ "KEY    N  X", "ä€x    1", "abcd  22  y" }, output.columns(
     { { "KEY", "N", "X" }, { "ä€x", "1", "" }, { "abcd", "22", "y" } }, { false, true, false }))
   assert.same({ "中文  1", "a\204\129     2", "😀x   3", "abcd  4" },
@@ -549,7 +549,7 @@ it("columns are as wide as what they show, and end without spaces", function()
     output.columns({ { ("k"):rep(100), "1" }, { "k", "2" }, { long, "3" } }, {}))
 end)
 
-describe("a file of settings", function()
+describe("the settings file", function()
   local directory, path
 
   before_each(function()
@@ -577,7 +577,7 @@ describe("a file of settings", function()
 
   local URL = "url = unix:///nowhere/redis.sock"
 
-  it("is a regular file of at most 64 KiB", function()
+  it("is refused if it is not a regular file or larger than 64 KiB", function()
     shell("mkfifo " .. path)
     assert.same({ 64, ("holdfast run: cannot read %s: it is not a regular file\n"):format(path) }, { try() })
     assert.same({ 64, "holdfast run: cannot read /dev/zero: it is not a regular file\n" }, { try "/dev/zero" })
@@ -586,7 +586,7 @@ describe("a file of settings", function()
     assert.same({ 64, ("holdfast run: cannot read %s: it is too large\n"):format(path) }, { try() })
   end)
 
-  it("is not read if others may write it", function()
+  it("is refused if it is world-writable or belongs to another user", function()
     write(URL)
     shell("chmod 666 " .. path)
     local code, text = try()
@@ -614,7 +614,7 @@ describe("a file of settings", function()
     return result, message
   end
 
-  it("has one setting in each line, and comments", function()
+  it("has one setting per line, and comments", function()
     local result = assert(load({}, "\n# all\n \t\nurl = redis://h/3#x \t# which\r\n  lease=1h30m\n"
       .. "grace\t=\t0\nname =  night  job \nrestart_guard = 5\nconnect_timeout = 1ms\n"
       .. "command_timeout = 1h\ntenant = t:#\nca = /a b/c=d.pem\ncert = c\nkey = k"))
@@ -625,7 +625,7 @@ describe("a file of settings", function()
     }, result)
   end)
 
-  it("is refused with the number of the line that is wrong", function()
+  it("is refused with the number of the invalid line", function()
     for text, message in pairs {
       ["url = redis://h\nlaese = 5"] = ':2: unknown setting "laese"',
       ["\n\nlease 5"] = ":3: expected `name = value`",
@@ -646,7 +646,7 @@ describe("a file of settings", function()
     end
   end)
 
-  it("is looked for in one place after the other", function()
+  it("is the first one found in $HOLDFAST_CONFIG, $XDG_CONFIG_HOME and the home directory", function()
     shell(("mkdir -p '%s'/own '%s'/home/.config; touch '%s'/file"):format(directory, directory, directory))
     for _, place in ipairs { "own", "home/.config" } do
       local file = assert(io.open(("%s/%s/holdfast.conf"):format(directory, place), "w"))
@@ -672,7 +672,7 @@ describe("a file of settings", function()
     end
   end)
 
-  it("gives way to the command line, to both options of a certificate at once", function()
+  it("is overridden by options; --cert and --key override its certificate together", function()
     local text = "url = redis://f\nname = f\nlease = 7\ngrace = 8\ntenant = f\n"
       .. "ca = fa\ncert = fc\nkey = fk\nrestart_guard = 9"
     for _, case in ipairs {
@@ -701,7 +701,7 @@ describe("a file of settings", function()
     assert.equal(9, load({ servers = "redis://a" }, text).restart_guard)
   end)
 
-  it("gives a command inside a job the password that is missing in its environment", function()
+  it("supplies the password that was removed from the environment of a nested command", function()
     local secret, bare = "redis://u:p@a:1/2", "redis://a:1/2"
     for _, case in ipairs {
       { bare, "url = " .. secret, "o", "url in " .. path, secret },
@@ -722,7 +722,7 @@ describe("a file of settings", function()
     assert.same({ "redis://p@a", "redis://q:r@b", "redis://c" }, result.servers)
   end)
 
-  it("names the server of the first place that names any", function()
+  it("names the server only if neither options nor the environment do", function()
     local text = "servers = redis://f,redis://g"
     local both = { HOLDFAST_CONFIG = path, HOLDFAST_URL = "redis://e" }
     local many = { HOLDFAST_CONFIG = path, HOLDFAST_SERVERS = "redis://e,redis://d" }
@@ -740,7 +740,7 @@ describe("a file of settings", function()
     end
   end)
 
-  it("gives a client its times, which come before those of the verb, its tenant and its servers", function()
+  it("sets timeouts that override those of the verb, and the client's tenant, servers and certificates", function()
     local settings, new, seen = require "holdfast.command.settings", holdfast.new, nil
     finally(function() holdfast.new = new end)
     holdfast.new = function(opts) seen = opts return {} end
@@ -756,7 +756,7 @@ describe("a file of settings", function()
       command_timeout = 2, lease = 5 }, seen)
   end)
 
-  it("with a password that others may read causes a warning on a terminal, and nowhere else", function()
+  it("with a password that others can read causes a warning, but only on a terminal", function()
     write "url = redis://jobs:secret@localhost:1"
     local words = table.concat(command.words("ls"), "' '")
     local function on_terminal()
@@ -774,7 +774,7 @@ end)
 
 -- ---- passwords ----
 
-describe("a URL with a password", function()
+describe("a password in a URL", function()
   local URL = "redis://u:s3cretpw@h:x" -- its port is invalid, so no client can be made
   local VERBS = { "run", "lead", "hold", "wait", "latch", "ls", "show", "top", "deadlocks", "doctor", "break", "ping",
     "bench", "acl" }
@@ -789,7 +789,7 @@ describe("a URL with a password", function()
     return exit, table.concat(said)
   end
 
-  it("is shown by no verb, wherever it stands", function()
+  it("is never printed by any verb, whichever argument the URL is", function()
     local shown = 0
     local function hides(...)
       local exit, said = dispatch { ... }
@@ -816,7 +816,7 @@ describe("a URL with a password", function()
     assert.is_true(shown > 50, shown)
   end)
 
-  it("is shown by no message about the environment or the settings file", function()
+  it("is never printed in a message about the environment or the settings file", function()
     local getenv, directory = os.getenv, process.directory()
     local path = directory .. "/holdfast.conf"
     for _, case in ipairs {
@@ -842,8 +842,8 @@ describe("a URL with a password", function()
   end)
 end)
 
-describe("the library", function()
-  it("takes its C module from package.cpath, though the current directory has a Lua file of its name", function()
+describe("the installed library", function()
+  it("loads its C module from package.cpath, although the current directory has a Lua file of that name", function()
     local directory = process.directory()
     local script = ([[
       root=$PWD

@@ -45,7 +45,7 @@ describe("holdfast", function()
     world.close()
   end)
 
-  describe("of a latch", function()
+  describe("with a latch", function()
     local latch
 
     before_each(function()
@@ -53,7 +53,7 @@ describe("holdfast", function()
       assert(latch:set(3))
     end)
 
-    it("shows how many are to come, and who waits", function()
+    it("show prints its count and the number of its waiters", function()
       local child = waits_for_latch "gate"
       assert.same({ 0, "key      gate\nstate    a latch, closed\ncount    3\nwaiters  1\n" },
         { run("show", "gate") })
@@ -64,12 +64,12 @@ describe("holdfast", function()
       assert.equal(1, (run("show", "gate")))
     end)
 
-    it("shows a number that nobody waits for as what it may be", function()
+    it("show prints a number without waiters as a latch or a semaphore", function()
       local expected = "state    a number: a latch (closed) or a semaphore\ncount    3\n"
       assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
     end)
 
-    it("is open at 0 and below", function()
+    it("wait and show treat a count of 0 or less as open", function()
       for _, count in ipairs { 0, -5 } do
         world.cli("SET", "gate", count)
         assert.equal(0, (run("wait", "-n", "gate")))
@@ -80,7 +80,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("lists it while somebody waits", function()
+    it("ls lists the latch while somebody waits for it", function()
       assert.same({ 0, "" }, { run("ls") })
       waits_for_latch "gate"
       assert(world.client():latch("a{b}c"):set(1))
@@ -94,7 +94,7 @@ describe("holdfast", function()
         (select(2, run("top", "--interval", "0.1"))))
     end)
 
-    it("waits until it is open", function()
+    it("wait returns once the latch is open", function()
       assert.same({ 1, 'holdfast wait: the count of "gate" is still 3\n' }, { run("wait", "-n", "gate") })
       local child = start("wait", "gate")
       for _ = 1, 3 do
@@ -104,14 +104,14 @@ describe("holdfast", function()
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     end)
 
-    it("opens it for those that wait", function()
+    it("break opens the latch for its waiters", function()
       local child = waits_for_latch "gate"
       assert.same({ 0, "gate: broken\n" }, { run("break", "--yes", "gate") })
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
       assert.equal(0, world.cli("EXISTS", "gate"))
     end)
 
-    it("is no number with a TTL, which is another program's lock", function()
+    it("show and break treat a number with a TTL as another program's lock", function()
       world.cli("SET", "theirs", 0, "PX", 60000)
       assert.matches("^holdfast wait: \"theirs\" is held for up to ", (select(2, run("wait", "-n", "theirs"))))
       local code, output = run("show", "theirs")
@@ -121,7 +121,7 @@ describe("holdfast", function()
       assert.same({ 0, "theirs: broken\n" }, { run("break", "--yes", "--mutex", "theirs") })
     end)
 
-    it("leaves a number alone that nobody waits for", function()
+    it("break refuses a number that nobody waits for", function()
       local code, output = run("break", "--yes", "gate")
       assert.equal(73, code)
       assert.matches("holdfast latch delete", output)
@@ -130,7 +130,7 @@ describe("holdfast", function()
     end)
   end)
 
-  it("recognizes a plain semaphore by its waiters", function()
+  it("show recognizes a plain semaphore by its waiters", function()
     world.cli("SET", "pool", 0)
     local listener = world.program {
       code = [[
@@ -152,7 +152,7 @@ describe("holdfast", function()
     listener:wait(PATIENCE)
   end)
 
-  it("lists a semaphore once, though other programs listen for its permits", function()
+  it("ls lists a semaphore once although other programs have subscribed to its channel", function()
     local permit = assert(world.client():semaphore("pool", { permits = 1 }):acquire())
     local listener = world.program {
       code = [[
@@ -171,7 +171,7 @@ describe("holdfast", function()
     assert(permit:release())
   end)
 
-  it("knows a lock by its owner, its token or its queue", function()
+  it("ls recognizes a lock by its owner, its token counter or its queue", function()
     for key, owner in pairs { plain = "somebody", token = "somebody", queue = "somebody",
       java = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33" } do
       world.cli("HSET", key, owner, 1)
@@ -186,7 +186,7 @@ describe("holdfast", function()
     for _, key in ipairs(keys) do assert.same({ 0, key .. ": broken\n" }, { run("break", "--yes", key) }) end
   end)
 
-  describe("of a fair lock", function()
+  describe("with a fair lock", function()
     local lock
 
     before_each(function()
@@ -194,7 +194,7 @@ describe("holdfast", function()
       assert(lock:acquire(0))
     end)
 
-    it("counts the waiters", function()
+    it("ls and top count the waiters", function()
       local first, second = waits_for_fair_lock "booking", waits_for_fair_lock "booking"
       assert(process.wait_until(function() return lock:info().waiters == 2 end, PATIENCE))
       local code, output = run("ls")

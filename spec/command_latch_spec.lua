@@ -31,7 +31,7 @@ describe("holdfast latch", function()
     world.close()
   end)
 
-  it("sets, counts down and reads", function()
+  it("sets a count, counts it down and prints what is left", function()
     assert.same({ 0, "" }, { run("set", "job", "3") })
     assert.equal("3", world.cli("GET", "job"))
     assert.same({ 1, 'holdfast latch: "job" is already counting\n' }, { run("set", "job", "9") })
@@ -45,7 +45,7 @@ describe("holdfast latch", function()
     assert.equal(0, (run("wait", "job")))
   end)
 
-  it("waits for the others", function()
+  it("wait returns when other processes have counted down to 0", function()
     assert.equal(0, (run("set", "job", "2")))
     local child = waits "job"
     assert.same({ 0, "1\n" }, { run("down", "job") })
@@ -54,7 +54,7 @@ describe("holdfast latch", function()
     assert.same({ "exit", 0 }, { child:wait(20) })
   end)
 
-  it("goes on when the latch is deleted", function()
+  it("wait returns when the latch is deleted", function()
     assert.equal(0, (run("set", "job", "2")))
     local child = waits "job"
     assert.same({ 0, "" }, { run("delete", "job") })
@@ -62,7 +62,7 @@ describe("holdfast latch", function()
     assert.same({ 0, "" }, { run("delete", "job") })
   end)
 
-  it("waits no longer than -n and -w allow", function()
+  it("wait gives up as -n and -w say, with the code of -E", function()
     assert.equal(0, (run("set", "job", "2")))
     for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--wait=1000ms" } } do
       local code, text = run("wait", "job", (table.unpack or unpack)(words))
@@ -73,7 +73,7 @@ describe("holdfast latch", function()
     assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
   end)
 
-  it("is ended by a signal", function()
+  it("wait ends with the signal that it receives", function()
     assert.equal(0, (run("set", "job", "1")))
     for name, number in pairs { TERM = 15, INT = 2 } do
       local child = waits "job"
@@ -83,7 +83,7 @@ describe("holdfast latch", function()
     end
   end)
 
-  it("reports what is wrong with its arguments", function()
+  it("names the argument that is wrong", function()
     local function wrong(text, ...)
       local code, said = run(...)
       assert.equal(64, code)
@@ -109,7 +109,7 @@ describe("holdfast latch", function()
     wrong("works only with a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 
-  it("has the exit codes of the command", function()
+  it("exits with 73 for a key of another type and 69 for an unreachable server", function()
     world.cli("HSET", "job", "a", "b")
     for _, words in ipairs { { "set", "job", "1" }, { "down", "job" }, { "wait", "job" },
         { "count", "job" }, { "delete", "job" } } do

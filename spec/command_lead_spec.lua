@@ -25,7 +25,7 @@ local function state(pid)
   return lines_of("/proc/" .. pid .. "/stat")[1]:match("%) (%a)")
 end
 
-describe("the command", function()
+describe("holdfast", function()
   local server, directory, children
 
   setup(function() server = redis.start { tcp = true } end)
@@ -76,7 +76,7 @@ describe("the command", function()
       return process.signal(pid, 0) == true or process.signal(pid, 0) == 0
     end
 
-    it("runs the command under the lock, and ends with it with --once", function()
+    it("--once runs the command once under the lock, and exits with its code", function()
       local code, output = run("lead", "--once", "k", "--", "sh", "-c",
         "echo key $HOLDFAST_KEY; exit 3")
       assert.same({ 3, "key k\n" }, { code, output })
@@ -84,7 +84,7 @@ describe("the command", function()
       assert.same({ "redisson_lock_token:{k}" }, server:leaks().keys)
     end)
 
-    it("starts it again when it has ended, a pause later", function()
+    it("starts its command again, after --pause, when it has ended", function()
       local child = start("lead", "--pause", "50ms", "--json", "k", "-c", daemon "exit 7")
       eventually(function() return #terms() >= 3 end)
       child:kill("TERM")
@@ -95,7 +95,7 @@ describe("the command", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("keeps no connection of a term that is over", function()
+    it("closes the connections of each term that has ended", function()
       local child = start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
       local most = 0
       eventually(function()
@@ -109,7 +109,7 @@ describe("the command", function()
       assert.is_true(most <= 8, most)
     end)
 
-    it("keeps no descriptor and no process of a term that is over", function()
+    it("leaves no descriptor or process of a term that has ended", function()
       local child = start("lead", "-v", "--pause", "5ms", "k", "-c", daemon "exit 0")
       local function open()
         local list = io.popen(("ls /proc/%d/fd | wc -l"):format(child.pid))
@@ -126,7 +126,7 @@ describe("the command", function()
       assert.is_true(late <= early + 7, early .. " → " .. late) -- a term has a few connections
     end)
 
-    it("does not try again where access is denied", function()
+    it("exits with 77 without retrying when access is denied", function()
       server:cli("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@all", "-evalsha", "-eval")
       local code, output = run("lead", "--pause", "10ms", "--url", "unix://reader:x@" .. server.path, "k", "--", "true")
       server:cli("ACL", "DELUSER", "reader")
@@ -134,7 +134,7 @@ describe("the command", function()
       assert.is_nil(output:find("will retry", 1, true))
     end)
 
-    it("says once that it is cut off while it waits, and leads when the server is back", function()
+    it("warns once that the server does not respond while it waits, and leads once it does", function()
       local own = redis.start { tcp = true }
       finally(function() own:stop() end)
       own:cli("HSET", "k", "somebody", 1)
@@ -154,7 +154,7 @@ describe("the command", function()
       child:wait(PATIENCE)
     end)
 
-    it("reports another leader while it waits, as a line and as an event", function()
+    it("reports who leads while it waits, in a line with -v and in an event with --json", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       local second = start("lead", "k", "-c", daemon())
@@ -170,7 +170,7 @@ describe("the command", function()
         .. second.pid .. ',"token":%d+}\n', PATIENCE), event:output())
     end)
 
-    it("counts the wait of each term from the end of the last one", function()
+    it("measures each term's wait from the end of the previous term", function()
       local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
       local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'
       assert(child:wait_output(pattern, PATIENCE), child:output())
@@ -180,7 +180,7 @@ describe("the command", function()
       assert.is_true(tonumber(third) < 0.6, third) -- the time of two commands
     end)
 
-    it("is one among several; the next takes over when it ends", function()
+    it("runs one leader at a time; the next takes over when it ends", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       start("lead", "k", "-c", daemon())
@@ -192,7 +192,7 @@ describe("the command", function()
       assert.is_false(runs(terms()[1].pid))
     end)
 
-    it("is replaced after its lease when it was killed", function()
+    it("is replaced by the next one after its lease if it is killed", function()
       local first = start("lead", "--lease", "3", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       start("lead", "--lease", "3", "k", "-c", daemon())
@@ -201,7 +201,7 @@ describe("the command", function()
       eventually(function() return #terms() == 2 end)
     end)
 
-    it("ends the command when the lock is lost, and starts it again with the lock", function()
+    it("stops its command when the lock is lost, and starts it again with a new hold", function()
       local child = start("lead", "--lease", "4", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       server:cli("DEL", "k")
@@ -214,7 +214,7 @@ describe("the command", function()
       assert.equal(server:cli("HGETALL", "k")[2], "1")
     end)
 
-    it("gives 75 when it is asked to end and has lost the lock by then", function()
+    it("exits with 75 if it loses the lock while a signal is ending it", function()
       local child = start("lead", "--lease", "3", "--grace", "0.1", "-v", "k", "-c", "trap '' TERM; "
         .. daemon "while :; do sleep 0.05; done")
       eventually(function() return #terms() == 1 end)
@@ -225,7 +225,7 @@ describe("the command", function()
       assert.equal(1, #terms())
     end)
 
-    it("waits for a majority of servers, until a signal ends it", function()
+    it("retries while a majority of servers is unreachable, until a signal ends it", function()
       local child = start("lead", "--pause", "10ms", "--servers",
         server:url() .. ",unix:///no/a.sock,unix:///no/b.sock", "k", "--", "true")
       assert(child:wait_output("will retry", PATIENCE), child:output())
@@ -233,7 +233,7 @@ describe("the command", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("passes HUP on to a command that goes on", function()
+    it("forwards HUP to its command, and continues if the command does", function()
       local child = start("lead", "k", "-c", ("trap 'echo reload >>%s/hup' HUP; "):format(directory)
         .. daemon "while :; do sleep 0.05; done")
       eventually(function() return #terms() == 1 end)
@@ -244,7 +244,7 @@ describe("the command", function()
       assert.equal(1, #terms())
     end)
 
-    it("ends with a command that a signal has ended, if it has passed that one on", function()
+    it("exits when its command dies of a signal that it forwarded", function()
       for _, name in ipairs { "USR1", "HUP" } do
         os.remove(path)
         local child = start("lead", "k", "-c", daemon())
@@ -264,7 +264,7 @@ describe("the command", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("starts a command again with --once that has lost its lock", function()
+    it("--once starts its command again if the lock was lost", function()
       local child = start("lead", "--once", "--lease", "1", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       server:cli("DEL", "k")
@@ -273,7 +273,7 @@ describe("the command", function()
       assert.same({ "exit", 137 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends by a signal while it waits, and leaves the queue", function()
+    it("leaves the queue when a signal ends its wait", function()
       local client = holdfast.new(server:url())
       local lock = assert(client:lock("k"):acquire())
       local child = start("lead", "k", "-c", daemon())
@@ -286,7 +286,7 @@ describe("the command", function()
       client:close()
     end)
 
-    it("begins its next term whatever signals came before that ask it to do nothing", function()
+    it("starts its next term although signals without effect arrived before it", function()
       local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       local hold = start("hold", "k")
@@ -300,7 +300,7 @@ describe("the command", function()
       eventually(function() return #terms() == 2 end, child:output())
     end)
 
-    it("begins its next term after a command that was killed, or lost its lock, behind such signals", function()
+    it("starts its next term after its command was killed or the lock was lost, despite such signals", function()
       local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       for _, name in ipairs { "WINCH", "CHLD", "CONT" } do child:kill(SIGNALS[name]) end
@@ -315,7 +315,7 @@ describe("the command", function()
       assert.equal(143, select(2, child:wait(PATIENCE)), child:output())
     end)
 
-    it("keeps its place whatever signals come that ask it to do nothing", function()
+    it("keeps its place in the queue when signals without effect arrive", function()
       local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       local hold = start("hold", "k")
@@ -330,7 +330,7 @@ describe("the command", function()
       assert.same(queue, server:cli("ZRANGE", "holdfast_queue:{k}", 0, -1))
     end)
 
-    it("stops by TSTP between two terms, and nobody else of its group", function()
+    it("stops only itself on TSTP between two terms, not its process group", function()
       local words = command.words("lead", "-v", "--pause", "60", "k", "-c",
         "echo $PPID >" .. directory .. "/lead")
       local script = ("'%s' & sleep 60 & echo $! >%s/other; wait"):format(table.concat(words, "' '"),
@@ -349,7 +349,7 @@ describe("the command", function()
       assert.same({ "exit", 0 }, { shell:wait(PATIENCE) })
     end)
 
-    it("waits for a server that is not there, and says so once", function()
+    it("retries until an unreachable server is up, and warns once", function()
       local other = redis.start()
       local url = other:url()
       other:kill("TERM")
@@ -367,7 +367,7 @@ describe("the command", function()
       other:stop()
     end)
 
-    it("reports a failure again that comes back after a term", function()
+    it("warns again when a failure recurs after a term", function()
       local other = redis.start()
       local url = other:url()
       other:kill("KILL")
@@ -385,7 +385,7 @@ describe("the command", function()
       other:stop()
     end)
 
-    it("pauses between two terms whatever signals come that ask it to do nothing", function()
+    it("keeps to --pause between two terms when signals without effect arrive", function()
       local child = start("lead", "-v", "--pause", "60", "k", "--", "echo", "in")
       assert(child:wait_output("released", PATIENCE), child:output())
       for _ = 1, 3 do
@@ -397,7 +397,7 @@ describe("the command", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("says what it cannot do", function()
+    it("rejects invalid arguments with 64, and a command that cannot start with 127", function()
       for _, case in ipairs {
         { 64, "no KEY", "--", "true" },
         { 64, "no %-%- before the command", "k" },
@@ -436,7 +436,7 @@ describe("the command", function()
       return child
     end
 
-    it("let many share, or one in alone", function()
+    it("admit many shared runs or one exclusive run", function()
       local readers = { job("--shared", "k"), job("-s", "k") }
       assert.same({ "read" }, { server:cli("HGET", "k", "mode") })
       assert.equal(1, (run("run", "-n", "-x", "k", "--", "true")))
@@ -457,7 +457,7 @@ describe("the command", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("share with the library", function()
+    it("exclude and share with read/write locks of the library", function()
       local both = client:read_write_lock("k")
       assert(both:read():acquire())
       assert.equal(0, (run("run", "-n", "-s", "k", "--", "true")))
@@ -467,7 +467,7 @@ describe("the command", function()
       assert.equal("busy", select(3, both:read():acquire(0)))
     end)
 
-    it("are shown by ls, show and top, and broken", function()
+    it("are listed by ls, show and top, and can be broken", function()
       job("-s", "--name", "first", "k")
       job("-s", "k")
       job("-x", "--name", "alone", "w")
@@ -492,7 +492,7 @@ describe("the command", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("refuse to wait for themselves, but not for what a dead job has left", function()
+    it("refuse a nested run that would wait for its parent, but not one whose parent has died", function()
       local inner = command.words("run", "-s", "-n", "-E", "0", "k", "--", "echo", "in")
       local code, output = run("run", "-s", "k", "--", (table.unpack or unpack)(inner))
       assert.equal(64, code)
@@ -505,7 +505,7 @@ describe("the command", function()
       assert.same({ 0, "in\n" }, { code, output })
     end)
 
-    it("are not entered by a run of the other kind inside them", function()
+    it("refuse a nested run of another kind on the same key", function()
       local reader = holdfast.new(server:url()):read_write_lock("k"):read()
       assert(reader:acquire(0))
       local inner = command.words("run", "-n", "-q", "k", "--", "echo", "in")
@@ -516,7 +516,7 @@ describe("the command", function()
       assert(reader:release())
     end)
 
-    it("say what they cannot do", function()
+    it("reject options that do not go with them", function()
       for _, words in ipairs {
         { "-s", "-x", "k" }, { "-s", "--one-by-one", "a:b" },
         { "-x", "--servers", "redis://a,redis://b", "k" },
@@ -548,7 +548,7 @@ describe("the command", function()
       return child
     end
 
-    it("lets as many run at once, the next when one has ended", function()
+    it("runs up to N jobs at once, and the next one when one has ended", function()
       local first = job("pool")
       job("pool")
       assert.equal("0", server:cli("GET", "pool"))
@@ -566,7 +566,7 @@ describe("the command", function()
       assert.equal(0, (run("wait", "-n", "pool")))
     end)
 
-    it("shares them with the library, whose number stays", function()
+    it("counts permits of the library, and keeps an existing number of permits", function()
       local pool = client:semaphore("pool", { permits = 1 })
       local permit = assert(pool:acquire())
       assert.equal(1, (run("run", "-n", "--permits", "2", "pool", "--", "true")))
@@ -575,7 +575,7 @@ describe("the command", function()
       assert.equal(1, pool:permits())
     end)
 
-    it("renews the permit, and ends the job that has lost it", function()
+    it("renews its permit, and ends the job if the permit is lost", function()
       local child = job("--lease", "4", "pool")
       process.sleep(4.5)
       assert.equal("1", server:cli("GET", "pool"))
@@ -585,14 +585,14 @@ describe("the command", function()
       assert.matches('lost the lock "pool"', child:output())
     end)
 
-    it("gives the permit of a killed run back at its lease", function()
+    it("gets the permit of a killed run back when its lease ends", function()
       local child = job("--lease", "3", "pool")
       child:kill("KILL")
       job("pool")
       assert.equal(0, (run("run", "-w", "10", "--permits", "2", "pool", "--", "true")))
     end)
 
-    it("holds one for hold", function()
+    it("makes hold take one permit", function()
       local child = start("hold", "--permits", "2", "pool")
       assert(child:wait_output("^pool %d+\n", PATIENCE), child:output())
       assert.equal("1", server:cli("GET", "pool"))
@@ -601,7 +601,7 @@ describe("the command", function()
       assert.equal("2", server:cli("GET", "pool"))
     end)
 
-    it("is shown by ls, show and top, with the owners of its permits", function()
+    it("is listed by ls, show and top with the owners of the permits", function()
       local first = job("--name", "first", "pool")
       local pool = client:semaphore("pool")
       local permit = assert(pool:acquire())
@@ -643,7 +643,7 @@ describe("the command", function()
       assert.same({ 0, "" }, { run("ls") })
     end)
 
-    it("counts the permits of each owner", function()
+    it("makes show count the permits of each owner", function()
       local other = holdfast.new(server:url())
       assert(client:semaphore("pool", { permits = 9, lease = 60 }):acquire(3))
       assert(other:semaphore("pool", { lease = 30 }):acquire(2))
@@ -654,7 +654,7 @@ describe("the command", function()
       other:close()
     end)
 
-    it("counts no permit whose lease is over, and says that one without an end has none", function()
+    it("makes show omit permits past their lease, and mark those without an end", function()
       local permit = assert(client:semaphore("pool", { permits = 4 }):acquire(1))
       server:cli("ZADD", "{pool}:timeout", 922337203685477, ("x"):rep(16), 1000, ("y"):rep(16))
       server:cli("DECRBY", "pool", 2)
@@ -665,7 +665,7 @@ describe("the command", function()
       assert(permit:release())
     end)
 
-    it("shows the owners of permits and locks that have published themselves for a tenant", function()
+    it("makes show name permit and lock owners of a tenant", function()
       local holders = {
         ["t:pool"] = start("hold", "--tenant", "t:", "--name", "nightly", "--permits", "2", "t:pool"),
         ["t:k"] = start("hold", "--tenant", "t:", "--name", "nightly", "t:k"),
@@ -678,7 +678,7 @@ describe("the command", function()
       end
     end)
 
-    it("is broken: the permits go to those that wait", function()
+    it("makes break hand all permits to the waiters", function()
       local pool = client:semaphore("pool", { permits = 250, lease = 60 })
       local permit = assert(pool:acquire(250))
       local waiter = start("run", "--permits", "2", "pool", "--", "echo", "in")
@@ -693,7 +693,7 @@ describe("the command", function()
       assert.equal("5", server:cli("GET", "counter"))
     end)
 
-    it("says what it cannot do", function()
+    it("rejects options that do not go with it", function()
       for _, words in ipairs {
         { "a", "b" }, { "-s", "a" }, { "-x", "a" }, { "--one-by-one", "a:b" },
         { "--servers", "redis://a,redis://b", "a" },
@@ -718,12 +718,12 @@ describe("the command", function()
     end)
     after_each(function() client:close() end)
 
-    it("is over at once where the lock is free", function()
+    it("returns at once if the lock is free", function()
       assert.same({ 0, "" }, { run("wait", "k") })
       assert.same({ 0, "" }, { run("wait", "-n", "k", "l") })
     end)
 
-    it("is over when the lock is free, and takes nothing", function()
+    it("returns when the lock is free, without acquiring it or joining its queue", function()
       assert(lock:acquire())
       local monitor = server:monitor()
       local child = start("wait", "k", "other")
@@ -746,7 +746,7 @@ describe("the command", function()
       monitor:close()
     end)
 
-    it("waits for all of several at once", function()
+    it("returns when all of several keys are free", function()
       assert(lock:acquire())
       local other = assert(client:mutex("m"):acquire())
       local child = start("wait", "k", "m")
@@ -757,7 +757,7 @@ describe("the command", function()
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends by INT without a word", function()
+    it("ends by INT without output", function()
       assert(lock:acquire())
       local monitor = server:monitor()
       local child = start("wait", "k")
@@ -769,7 +769,7 @@ describe("the command", function()
       lock:release()
     end)
 
-    it("gives up after its time, with 1 or -E, and is quiet when asked", function()
+    it("gives up after -w with 1 or the code of -E, and prints nothing with -q", function()
       assert(lock:acquire())
       eventually(function() return lock:info().host end)
       local code, output = run("wait", "-n", "k")
@@ -787,7 +787,7 @@ describe("the command", function()
       lock:release()
     end)
 
-    it("goes on through an outage", function()
+    it("continues through a restart of the server", function()
       local other = redis.start { persist = true }
       local far = holdfast.new(other:url())
       local held = assert(far:lock("k", { lease = 3 }):acquire())
@@ -804,7 +804,7 @@ describe("the command", function()
       other:stop()
     end)
 
-    it("goes on behind a broken connection, and ends by its time", function()
+    it("continues after its connection is killed, and still ends after -w", function()
       assert(lock:acquire())
       local monitor = server:monitor()
       local child = start("wait", "-w", "0.6", "k", "other")
@@ -818,7 +818,7 @@ describe("the command", function()
       server:cli("DEL", "other")
     end)
 
-    it("asks a majority of several servers", function()
+    it("returns once a majority of several servers reports the lock free", function()
       local servers, urls = redis.several(3), {}
       for i, each in ipairs(servers) do urls[i] = each:url() end
       local quorum = holdfast.new { servers = urls, mode = "quorum" }
@@ -831,7 +831,7 @@ describe("the command", function()
       for _, each in ipairs(servers) do each:stop() end
     end)
 
-    it("says what it cannot do", function()
+    it("exits with 64, 69 or 73 for wrong arguments, no server or a key of another type", function()
       assert.equal(64, (run("wait")))
       assert.equal(64, (run("wait", "-n", "-w", "1", "k")))
       assert.equal(69, (run("wait", "--url", "unix:///no/such.sock", "k")))
@@ -841,7 +841,7 @@ describe("the command", function()
   end)
 end)
 
-describe("the command on a cluster", function()
+describe("holdfast on a cluster", function()
   local cluster = require "spec.support.cluster"
   local nodes, client
 
@@ -857,7 +857,7 @@ describe("the command on a cluster", function()
     return command.run({ url = function() return nodes:url() end }, { ... })
   end
 
-  it("lists, shows and breaks semaphores and read/write locks of every node", function()
+  it("lists, shows and breaks semaphores and read/write locks on every node", function()
     local permits, readers, expected = {}, {}, { "KEY" }
     for i = 1, 6 do
       permits[i] = assert(client:semaphore("pool:" .. i, { permits = 3 }):acquire(2))
@@ -881,7 +881,7 @@ describe("the command on a cluster", function()
     assert.same({ 0, "" }, { run("ls") })
   end)
 
-  it("finds what has been done, and who waits, on the node of the key", function()
+  it("ls, show and top read latches, runs and waiters from the node of each key", function()
     local held = {}
     local function start(...)
       local child = command.start({ url = function() return nodes:url() end }, { ... })
@@ -921,7 +921,7 @@ describe("the command on a cluster", function()
     end
   end)
 
-  it("counts who listens for a latch in either way, and in both ways once", function()
+  it("show counts sharded and plain subscribers of a latch once each", function()
     if redis.major() < 7 then return end
     assert(client:latch("gate"):set(2))
     local channel = "redisson_countdownlatch__channel__{gate}"
@@ -935,7 +935,7 @@ describe("the command on a cluster", function()
     assert(client:latch("gate"):delete())
   end)
 
-  it("runs a job with a permit", function()
+  it("run --permits acquires a permit", function()
     local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
     assert.equal(1, (run("run", "-n", "--permits", "1", "pool", "--", "true")))
     permit:release()

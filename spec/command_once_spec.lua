@@ -15,7 +15,7 @@ describe("holdfast run --once-per", function()
     world.close()
   end)
 
-  it("runs once, and exits with 79 or with the code of -E or --duplicate-exit", function()
+  it("runs once per period; a duplicate exits with 79, or the code of -E or --duplicate-exit", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
     local code, output = run("--once-per", "1h", "k", "--", "echo", "ran")
     assert.equal(79, code)
@@ -24,14 +24,14 @@ describe("holdfast run --once-per", function()
     assert.equal(7, (run("--duplicate-exit", "7", "--once-per", "1h", "k", "--", "echo", "ran")))
   end)
 
-  it("says with --json who has run it", function()
+  it("prints with --json which host and process has run it", function()
     run("--once-per", "1h", "--name", "nightly", "k", "--", "true")
     local code, output = run("--once-per", "1h", "--json", "k", "--", "true")
     assert.equal(79, code)
     assert.matches('"code":"duplicate","exit":79,"host":"[^"]+","pid":%d+,"name":"nightly"}\n$', output)
   end)
 
-  it("runs again for a fire that failed with --retry alone", function()
+  it("reruns a failed fire only with --retry", function()
     assert.equal(3, (run("--once-per", "1h", "k", "-c", "exit 3")))
     local code, output = run("--once-per", "1h", "k", "--", "echo", "ran")
     assert.equal(79, code)
@@ -40,12 +40,12 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "ran")))
   end)
 
-  it("leaves the fire to others where its command cannot be started", function()
+  it("leaves the fire to other hosts if its command cannot be started", function()
     assert.equal(127, (run("--once-per", "1h", "k", "--", "/nonexistent/program")))
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("leaves the fire to others where its lock is about to end before the job starts", function()
+  it("leaves the fire to other hosts if the lock is lost before the job starts", function()
     local child = world.program {
       code = [[
         local job = require "holdfast.command.job"
@@ -62,7 +62,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("leaves the fire to others where the lock is taken", function()
+  it("leaves the fire to other hosts if the lock is busy", function()
     local client = world.client()
     local lock = client:lock "k"
     assert(lock:acquire(0))
@@ -71,7 +71,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("holds the lock while it runs, and refuses others of this fire at once", function()
+  it("holds the lock while its job runs, and turns away duplicates at once", function()
     local child = command.start(world.server, { "run", "--once-per", "1h", "k", "-c", "echo runs; read line" })
     world.children[#world.children + 1] = child
     local function is_held() return world.cli("EXISTS", "k") == 1 end
@@ -80,7 +80,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "k", "--", "echo", "ran")))
   end)
 
-  it("runs the job of a crashed run again with --retry, long before its lease ends", function()
+  it("with --retry reruns the job of a crashed run at once, before its lease ends", function()
     local function job(text)
       local child = command.start(world.server, { "run", "--once-per", "1h", "--retry", "k", "-c", text })
       world.children[#world.children + 1] = child
@@ -98,7 +98,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "third")))
   end)
 
-  it("records a success before the rest of --min-hold, in which a crash starts no retry", function()
+  it("records success before the rest of --min-hold, so a crash then causes no retry", function()
     local options = { "run", "--once-per", "1h", "--retry", "--min-hold", "60", "k", "--", "true" }
     local child = command.start(world.server, options)
     world.children[#world.children + 1] = child
@@ -112,7 +112,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "again")))
   end)
 
-  it("gives the fire back where a signal ends the wait", function()
+  it("leaves the fire to other hosts if a signal ends its wait", function()
     local lock = world.client():lock "k"
     assert(lock:acquire(0))
     local child = command.start(world.server, { "run", "--once-per", "1h", "k", "--", "true" })
@@ -126,7 +126,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("is shown by show, and forgotten by break", function()
+  it("has its record printed by show and deleted by break", function()
     run("--once-per", "1h", "k", "--", "true")
     local _, output = command.run(world.server, { "show", "k" })
     assert.matches("\nrun      done on [^ ]+ pid %d+, began %d+%.%d s ago\n", output)
@@ -136,7 +136,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("refuses what it cannot be combined with", function()
+  it("rejects options that do not go with it", function()
     for words, message in pairs {
       ["--retry k"] = "--retry needs --once-per",
       ["--once-per 1h a b"] = "--once-per takes one KEY",

@@ -54,8 +54,8 @@ local function program(code, env)
   return child:output()
 end
 
-describe("a program that is spawned", function()
-  it("has this program's environment, but for the variables that are given", function()
+describe("a spawned program", function()
+  it("inherits the environment, except for the variables that are overridden", function()
     local text = program([[
       local pid = assert(process.spawn({ "env" }, { "HF_AB=new", "HF_EMPTY=", "HF_MORE=a=b" }, false))
       assert(ended(pid) == "exit")
@@ -68,7 +68,7 @@ describe("a program that is spawned", function()
     assert.same({ "HF_A=1", "HF_AB=new", "HF_ABC=2", "HF_EMPTY=", "HF_MORE=a=b" }, seen)
   end)
 
-  it("leaves no descriptor and no process behind, whether it starts or not", function()
+  it("leaves no descriptor or zombie, whether or not it starts", function()
     program [[
       local pid = assert(process.spawn({ "true" }, {}, false))
       assert(ended(pid) == "exit")
@@ -88,7 +88,7 @@ describe("a program that is spawned", function()
     ]]
   end)
 
-  it("has the signals and the mask that this program had at its start, and a group of its own", function()
+  it("starts with the original signal dispositions and mask, in a process group of its own", function()
     program [[
       local function signals(text) return text:match "SigBlk:%s*(%x+)\nSigIgn:%s*(%x+)" end
       local blocked, ignored = signals(read "/proc/self/status")
@@ -114,7 +114,7 @@ describe("a program that is spawned", function()
     ]]
   end)
 
-  it("is never every process, nor this program's own group", function()
+  it("cannot be signalled as pid 0 or -1, which would mean more than one group", function()
     program [[
       for _, pid in ipairs { 0, -1 } do
         local done, message = pcall(process.kill, pid, "WINCH")
@@ -124,8 +124,8 @@ describe("a program that is spawned", function()
   end)
 end)
 
-describe("a signal that is caught", function()
-  it("ends a wait of the library also where it came just before, once, unless it is of a child", function()
+describe("a caught signal", function()
+  it("ends one interruptible wait, even if it came just before; a caught SIGCHLD does not", function()
     world.hold_as("somebody:1", "k")
     program [[
       local lock = require("holdfast").new(arg[1]):lock("k", { interruptible = true })
@@ -145,7 +145,7 @@ describe("a signal that is caught", function()
     world.cli("DEL", "k")
   end)
 
-  it("is read in the order of its coming, before what is typed, and not by a program's child", function()
+  it("is returned in order of arrival, before typed input, and not by the program's child", function()
     program [[
       assert(process.catch("USR1", "USR2", "WINCH"))
       local pid = assert(process.spawn({ "sleep", "60" }, {}, false))
@@ -166,8 +166,8 @@ describe("a signal that is caught", function()
   end)
 end)
 
-describe("the process that reports", function()
-  it("ends with end_report, before the next one begins, and with this program", function()
+describe("the process that prints reports", function()
+  it("ends with end_report, before a new one begins, and with its parent", function()
     local text = program [[
       assert(process.begin_report(function() while true do process.wait(60) end end))
       local first = children()
@@ -191,7 +191,7 @@ describe("the process that reports", function()
     assert.is_truthy(process.wait_until(function() return not process.signal(pid, 0) end, PATIENCE))
   end)
 
-  it("takes no signal that is meant for this program", function()
+  it("takes no signal that is meant for its parent", function()
     program [[
       assert(process.catch "USR1")
       local before = descriptors()
@@ -210,8 +210,8 @@ describe("the process that reports", function()
   end)
 end)
 
-describe("a file", function()
-  it("is read up to its limit, with its mode, and closed", function()
+describe("process.read_file", function()
+  it("returns content and mode up to a size limit, and closes the file", function()
     program [[
       local path = os.tmpname()
       local file = assert(io.open(path, "wb"))
