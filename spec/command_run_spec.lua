@@ -110,15 +110,15 @@ describe("holdfast run", function()
     return child, tonumber(pid), tonumber(parent)
   end
 
-  describe("around a job", function()
-    it("holds the lock, passes the exit code on, and leaves nothing behind", function()
+  describe("with a job", function()
+    it("holds the lock, exits with the job's code, and leaves no key but the token counter", function()
       local child = start_job({ "run", "k" }, "exit 7")
       assert.same({ "exit", 7 }, { child:wait(PATIENCE) })
       assert.equal("ready\n", child:output())
       assert.same({ "redisson_lock_token:{k}" }, server:leaks().keys)
     end)
 
-    it("holds it while the job runs", function()
+    it("keeps the lock until the job ends", function()
       local child, pid = start_job({ "run", "k" }, "exec sleep 60")
       assert.is_false(is_free())
       eventually(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end)
@@ -127,7 +127,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("passes standard input and both outputs through", function()
+    it("passes standard input, output and error through to the job", function()
       local script = command.shell_prelude(server) ..
         "\nprintf 'a b' | holdfast run k -- sh -c 'cat; echo err >&2' 2>" .. directory .. "/err"
       local child = command.other { "sh", "-c", script }
@@ -136,26 +136,26 @@ describe("holdfast run", function()
       assert.equal("err\n", read(directory .. "/err"))
     end)
 
-    it("reads nothing that it prints as a signal where its descriptors are closed", function()
+    it("does not take its own output for a signal when its standard descriptors are closed", function()
       local script = command.shell_prelude(server) .. "\nholdfast run -v k -- touch " .. directory
         .. "/ran <&- >&- 2>&-"
       assert.same({ "exit", 0 }, { command.other({ "sh", "-c", script }):wait(PATIENCE) })
       assert.is_true(exists(directory .. "/ran"))
     end)
 
-    it("passes arguments as they are, without a shell", function()
+    it("passes arguments unchanged, without a shell", function()
       local code, output = run { "run", "k", "--", "printf", "%s|", "a b", "$HOME", "", "--", "-n" }
       assert.equal(0, code)
       assert.equal("a b|$HOME||--|-n|", output)
     end)
 
-    it("runs a shell with -c", function()
+    it("-c runs a shell command line", function()
       local code, output = run { "run", "k", "-c", "echo $((6 * 7)); exit 4" }
       assert.equal(4, code)
       assert.equal("42\n", output)
     end)
 
-    it("gives 127 for a command that is not there, 126 for one that cannot be run", function()
+    it("exits with 127 if the command does not exist, with 126 if it cannot be executed", function()
       local code, output = run { "run", "k", "--", "/no/such/command" }
       assert.equal(127, code)
       assert.matches('^holdfast run: cannot start "/no/such/command": [^\n]+\n$', output)
@@ -164,7 +164,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("passes its key, owner, token and server to the job", function()
+    it("gives the job HOLDFAST_KEY, _OWNER, _TOKEN and _URL in its environment", function()
       local code, output = run { "run", "k", "--", "sh", "-c",
         'echo "$HOLDFAST_KEY $HOLDFAST_OWNER $HOLDFAST_TOKEN $HOLDFAST_URL"' }
       assert.equal(0, code)
@@ -173,7 +173,7 @@ describe("holdfast run", function()
       assert.matches("^k " .. uuid .. ":1 " .. token .. " unix://", output)
     end)
 
-    describe("whose server needs a password", function()
+    describe("on a server with a password", function()
       local closed, url, bare, path
 
       setup(function()
@@ -199,7 +199,7 @@ describe("holdfast run", function()
         return (output:gsub("\n$", ""))
       end
 
-      it("keeps it from the job, unless the job had it before or is to have it", function()
+      it("hides the password from the job unless it was in the environment or --pass-url is given", function()
         local by_file = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }
         local by_variable = { HOLDFAST_URL = url }
         for _, verb in ipairs { { "run", "-n" }, { "lead", "--once" } } do
@@ -212,7 +212,7 @@ describe("holdfast run", function()
         end
       end)
 
-      it("lets a run inside in by the same settings file, and never leads it to another server", function()
+      it("lets a nested run re-enter through the same settings file, never on a different server", function()
         local inner = command.words("run", "-n", "k", "--", "echo", "inside")
         local function nested(...)
           local words = { "run", env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = path }, "k", "--", ... }
@@ -230,13 +230,13 @@ describe("holdfast run", function()
       end)
     end)
 
-    it("clears the servers of its own environment for a job under --url", function()
+    it("--url clears HOLDFAST_SERVERS in the job's environment", function()
       local code, output = run { "run", "--url", server:url(), "k", "--", "sh", "-c",
         'echo "$HOLDFAST_URL|${HOLDFAST_SERVERS-unset}"', env = { HOLDFAST_SERVERS = "unix:///a" } }
       assert.same({ 0, server:url() .. "|\n" }, { code, output })
     end)
 
-    it("is entered again by a run inside it", function()
+    it("re-enters the lock of an enclosing run", function()
       local words = command.words("run", "-n", "k", "--", "sh", "-c", "redis-cli -s " .. server.path
         .. " hvals k")
       local code, output = run { "run", "k", "--", (table.unpack or unpack)(words) }
@@ -245,7 +245,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("is entered again by a run inside it that names its server in another way", function()
+    it("re-enters the lock of an enclosing run through a different URL of the same server", function()
       local words = command.words("run", "-n", "--url", server:url() .. "?db=0", "k", "--", "echo",
         "inside")
       local code, output = run { "run", "k", "--", (table.unpack or unpack)(words) }
@@ -253,7 +253,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("is held until the last of the runs inside it has ended", function()
+    it("keeps the lock until the last nested run has ended", function()
       local inner = command.words("run", "k", "--", "sh", "-c",
         "echo ready >" .. directory .. "/ready; while [ ! -e " .. directory
           .. "/go ]; do sleep 0.02; done; " ..
@@ -270,7 +270,7 @@ describe("holdfast run", function()
       assert.equal("1\n", read(directory .. "/count"))
     end)
 
-    it("is not entered with an environment of a hold that has ended", function()
+    it("does not re-enter a lock whose hold has ended", function()
       local _, output = run { "run", "k", "-c", 'echo "$HOLDFAST_OWNER $HOLDFAST_TOKEN"' }
       local owner, token = output:match("^(%S+) (%S+)\n$")
       local env = { HOLDFAST_KEY = "k", HOLDFAST_OWNER = owner, HOLDFAST_TOKEN = token }
@@ -284,7 +284,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 143 }, { first:wait(PATIENCE) })
     end)
 
-    it("is not entered when its owner holds the key again with another token", function()
+    it("does not re-enter a lock whose token differs from HOLDFAST_TOKEN", function()
       server:cli("HSET", "k", "11111111-2222-8333-8444-555555555555:1", 1)
       server:cli("PEXPIRE", "k", 60000)
       server:cli("SET", "redisson_lock_token:{k}", "500")
@@ -298,7 +298,7 @@ describe("holdfast run", function()
       assert.same({ "11111111-2222-8333-8444-555555555555:1", "1" }, server:cli("HGETALL", "k"))
     end)
 
-    it("is not entered by another key's run inside", function()
+    it("acquires a different key than the enclosing run's as a lock of its own", function()
       local words = command.words("run", "-n", "other", "--", "true")
       assert.equal(0, (run { "run", "k", "--", (table.unpack or unpack)(words) }))
       local holder = holdfast.new(server:url())
@@ -308,7 +308,7 @@ describe("holdfast run", function()
       holder:close()
     end)
 
-    it("ends the job at --max-runtime: TERM, KILL after the grace, and no success", function()
+    it("--max-runtime ends the job with TERM, then KILL after the grace, and exits with 124", function()
       local words = { "run", "--max-runtime", "0.2", "--grace", "0.2", "--idempotent", "60", "--json", "k", "--",
         "sh", "-c", "trap 'echo got TERM' TERM; while :; do sleep 0.02; done" }
       local child = start(words)
@@ -323,19 +323,19 @@ describe("holdfast run", function()
       assert.equal(0, (run { "run", "--max-runtime", "1m", "--idempotent", "60", "k", "--", "true" }))
     end)
 
-    it("does not count a job as done that exits with 0 because --max-runtime is over", function()
+    it("does not record success if the job exits with 0 after --max-runtime", function()
       assert.equal(124, (run { "run", "--max-runtime", "0.2", "--idempotent", "60", "k", "--", "sh", "-c",
         "trap 'exit 0' TERM; while :; do sleep 0.02; done" }))
       assert.equal(0, (run { "run", "--idempotent", "60", "k", "--", "true" }))
     end)
 
-    it("ends a job with 75 whose lock is lost while --max-runtime ends it", function()
+    it("exits with 75 if the lock is lost while --max-runtime ends the job", function()
       local child = start_job({ "run", "--max-runtime", "0.3", "--grace", "60", "k" },
         "trap 'redis-cli -s " .. server.path .. " del k >/dev/null; exit 0' TERM; while :; do sleep 0.02; done")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
-    it("keeps the lock for --min-hold", function()
+    it("--min-hold keeps the lock after a short job", function()
       local child = start { "run", "--min-hold", "60", "k", "--", "sh", "-c", "echo done; exit 5" }
       assert(child:wait_output("done", PATIENCE))
       local lock = holdfast.new(server:url()):lock("k")
@@ -345,14 +345,14 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("ends --min-hold when the lock is lost", function()
+    it("exits with 75 when the lock is lost during --min-hold", function()
       local child = start { "run", "--min-hold", "60", "--lease", "3", "-v", "k", "--", "true" }
       assert(child:wait_output("exited with code 0\n", PATIENCE), child:output())
       server:cli("DEL", "k")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends --min-hold by a signal that would end the job, and by no other", function()
+    it("ends --min-hold on a signal that would end the job, and on no other", function()
       local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
       assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
       for _, name in ipairs { "WINCH", "CONT", "TSTP" } do child:kill(SIGNALS[name] or name) end
@@ -364,7 +364,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("ends a job, and hold, before a lease that nobody renews can end", function()
+    it("ends the job before an unrenewed lease of --one-by-one can end, as does hold", function()
       local all = {}
       for _, words in ipairs { { "hold" }, { "run", "-c", "exec sleep 60" } } do
         table.insert(words, 2, "--lease")
@@ -379,7 +379,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("warns that the lock could not be released, and returns the job's exit code", function()
+    it("warns if the lock could not be released, and exits with the job's code", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)
       local child = start { "run", "--url", doomed:url(), "--json", "k", "-c",
@@ -393,7 +393,7 @@ describe("holdfast run", function()
         child:output())
     end)
 
-    it("waits once for a server that does not answer the releases of several keys", function()
+    it("waits for a hung server once, not once per key, when it releases several keys", function()
       in_time(8, function()
         local doomed = redis.start()
         os.remove(directory .. "/go")
@@ -416,7 +416,7 @@ describe("holdfast run", function()
       end)
     end)
 
-    it("takes no lock for lost that ended while it was released", function()
+    it("reports a lock whose lease ended during its release as not released, not as lost", function()
       local holding = require "holdfast.command.holding"
       local function release(left, code)
         local warnings = {}
@@ -468,13 +468,13 @@ describe("holdfast run", function()
       return { held:take(inside) }, held, seen
     end
 
-    it("waits as long as it was told to, however often the wait is interrupted", function()
+    it("waits for its full --wait although signals without effect interrupt it", function()
       local results, _, seen = take({}, { { code = "interrupted" }, { code = "interrupted" }, { code = "busy" } })
       assert.same({ nil, "no lock", "busy" }, results)
       assert.is_true(seen.waits[1] > 9.9 and seen.waits[2] <= 9.99 and seen.waits[3] <= 9.98)
     end)
 
-    it("enters the lock around it without a wait, or waits for a hold of its own", function()
+    it("re-enters an enclosing run's lock without a wait, otherwise waits for a lock of its own", function()
       local around = { k = { owner = "o", token = "1" } }
       local results, held, seen = take(around, { {} })
       assert.same({ { true }, true, { 0 }, 0 },
@@ -490,7 +490,7 @@ describe("holdfast run", function()
       assert.is_nil(held.is_nested)
     end)
 
-    it("releases a lock whose grant it cannot confirm", function()
+    it("releases a granted lock that it cannot confirm", function()
       local results, _, seen = take({}, { { left = 18, extends = false } })
       assert.same({ { nil, "no extend", "lost" }, 1, 1 }, { results, seen.released, seen.extended })
       results, _, seen = take({}, { { left = 18 } })
@@ -498,7 +498,7 @@ describe("holdfast run", function()
       assert.equal(0, select(3, take({}, { { left = 18.1 } })).extended)
     end)
 
-    it("leaves the job no descriptor but that which proves its end", function()
+    it("leaves the job no descriptor other than the one that proves its end", function()
       local plain = command.other { "setsid", "sh", "-c", "ls /proc/self/fd" }
       assert.same({ "exit", 0 }, { plain:wait(PATIENCE) })
       for _, option in ipairs { "--no-crash-release", "--lease=30" } do
@@ -508,7 +508,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("says what happens, step by step, with -v", function()
+    it("-v prints each step", function()
       local text = 'holdfast run: acquired "k" after %d+%.%d%d%d s\nholdfast run: started pid %d+\n'
       local function with(script) return select(2, run { "run", "-v", "k", "-c", script }) end
       assert.matches("^" .. text .. 'holdfast run: exited with code 3\nholdfast run: released "k"\n$', with "exit 3")
@@ -519,7 +519,7 @@ describe("holdfast run", function()
       assert.matches("\nholdfast run: passing on INT\n", child:output())
     end)
 
-    it("prints events as JSON", function()
+    it("--json prints each step as an event", function()
       local code, output = run { "run", "--json", "k", "--", "sh", "-c", "exit 3" }
       assert.equal(3, code)
       output = output:gsub(',"time":"%d%d%d%d%-%d%d%-%d%dT%d%d:%d%d:%d%d%.%d%d%dZ"', "<time>")
@@ -532,7 +532,7 @@ describe("holdfast run", function()
     end)
 
     -- The job may print text that looks like an event, and may try to write to that descriptor.
-    it("prints events where nobody else can, with --json-fd", function()
+    it("--json-fd prints events to a descriptor that the job does not have", function()
       local events, errors = directory .. "/events", directory .. "/errors"
       local words = table.concat(command.words("run", "--json-fd", "7", "k", "--", "sh", "-c"), "' '")
       local child = process.start { "sh", "-c", ([[
@@ -550,7 +550,7 @@ describe("holdfast run", function()
       file:close()
     end)
 
-    it("refuses a --json-fd that is not open, or that the job has as well", function()
+    it("refuses a --json-fd that is not open or that the job also has", function()
       for _, fd in ipairs { "2", "0", "-1", "77", "x", "3.5", "99999999999" } do
         local code, output = run { "run", "--json-fd", fd, "k", "--", "true" }
         assert.equal(64, code)
@@ -558,7 +558,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("takes durations with units", function()
+    it("accepts durations with units", function()
       local function lease(text)
         local _, output = run { "run", "--lease", text, "k", "-c", "redis-cli -s " .. server.path
           .. " pttl k" }
@@ -572,7 +572,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("takes the long names of flock", function()
+    it("accepts flock's long option names", function()
       local holder = holdfast.new(server:url())
       local lock = assert(holder:lock("k"):acquire())
       assert.equal(9, (run { "run", "--nonblock", "--conflict-exit-code", "9", "k", "--", "true" }))
@@ -581,7 +581,7 @@ describe("holdfast run", function()
       holder:close()
     end)
 
-    it("checks the values of its options", function()
+    it("rejects option values that are out of range or malformed", function()
       local options = require "holdfast.command.options"
       local known = require("holdfast.command.run").options
       for _, case in ipairs {
@@ -637,7 +637,7 @@ describe("holdfast run", function()
       return with_variables({ HOLDFAST_CONFIG = "/dev/null" }, target.read, assert(given, words), words)
     end
 
-    it("plans what its options ask for", function()
+    it("turns its options into keys, lease, wait, grace and mode", function()
       for _, case in ipairs {
         { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, renewed = true,
           mode = false } },
@@ -686,7 +686,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("finds the locks around it by its environment, of the same sort of servers", function()
+    it("recognizes an enclosing run by its environment only on the same kind of servers", function()
       local inherited = require("holdfast.command.target").inherited
       local one, two = { owner = "o", token = "1" }, { owner = "p", token = "2" }
       local function found(chosen, key, owner, token, servers)
@@ -707,12 +707,12 @@ describe("holdfast run", function()
       end
     end)
 
-    it("is entered again on a key with a line break", function()
+    it("re-enters a key that contains a line break", function()
       local words = command.words("run", "-n", "a\nb", "--", "echo", "in")
       assert.same({ 0, "in\n" }, { run { "run", "a\nb", "--", (table.unpack or unpack)(words) } })
     end)
 
-    it("gives a server a tenth of the lease to answer, and never longer than usual", function()
+    it("limits its timeouts to a tenth of the lease", function()
       local settings, target = require "holdfast.command.settings", require "holdfast.command.target"
       local client, seen = settings.client, nil
       settings.client = function(_, opts) seen = opts return {} end
@@ -731,7 +731,7 @@ describe("holdfast run", function()
       assert.is_truthy(target.client(plan))
     end)
 
-    it("refuses --timeout, which flock has for --wait", function()
+    it("refuses --timeout, which flock uses for --wait, and names --wait", function()
       local code, output = run { "run", "--timeout", "1", "k", "--", "true" }
       assert.equal(64, code)
       assert.matches("use %-%-wait %(%-w%) to limit the wait for the lock, or %-%-max%-runtime to limit the job", output)
@@ -739,14 +739,14 @@ describe("holdfast run", function()
         (select(2, run { "hold", "--timeout", "1", "k" })))
     end)
 
-    it("shows the line that was meant where -- is missing", function()
+    it("suggests the intended line if -- is missing", function()
       assert.equal("holdfast run: no -- before the command; did you mean holdfast run k -- sleep …?\n",
         select(2, run { "run", "-n", "k", "sleep", "1" }))
       assert.equal("holdfast lead: no -- before the command; use holdfast lead KEY -- command\n",
         select(2, run { "lead", "k" }))
     end)
 
-    it("suggests a verb, and prints the help without one", function()
+    it("suggests the intended verb, and prints the help if there is none", function()
       for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
         local code, output = run { word, "k" }
         assert.same({ 64, ('holdfast: unknown verb "%s"; did you mean holdfast %s? holdfast --help lists all verbs\n')
@@ -757,7 +757,7 @@ describe("holdfast run", function()
       assert.equal(select(2, run { "--help" }), output)
     end)
 
-    it("says which option was meant", function()
+    it("suggests the intended option", function()
       local _, output = run { "run", "--nowait", "k", "--", "true" }
       assert.equal("holdfast run: unknown option --nowait; did you mean --no-wait? --help lists all options\n", output)
       _, output = run { "run", "--unlock", "k", "--", "true" }
@@ -766,20 +766,20 @@ describe("holdfast run", function()
       assert.equal("holdfast run: unknown option -u; --help lists all options\n", output)
     end)
 
-    it("says which option was meant without a verb", function()
+    it("suggests the intended option if the verb is missing", function()
       for word, meant in pairs { ["--verison"] = "--version", ["--hlep"] = "--help", ["-version"] = "--version" } do
         assert.same({ 64, ("holdfast: unknown option %s; did you mean %s?\n"):format(word, meant) }, { run { word } })
       end
       assert.same({ 64, "holdfast: options come after the verb: holdfast VERB --wait …\n" }, { run { "--wait" } })
     end)
 
-    it("says what happens with -v", function()
+    it("-v prints a key with a line break as one line", function()
       local _, output = run { "run", "-v", "a\nb", "--", "true" }
       assert.matches('^holdfast run: acquired "a\\x0ab" after', output)
     end)
   end)
 
-  describe("that cannot have the lock", function()
+  describe("on a busy lock", function()
     local holder, lock
 
     before_each(function()
@@ -788,7 +788,7 @@ describe("holdfast run", function()
     end)
     after_each(function() holder:close() end)
 
-    it("gives 1, or the code of -E, at once or after -w", function()
+    it("exits with 1 or the code of -E, at once with -n or after -w", function()
       for _, words in ipairs { { "-n" }, { "-w", "1" }, { "-w0" }, { "--wait=1" } } do
         local code, output = command.run_out(server,
           { "run", words[1], words[2] or "--lease=30", "k", "--", "touch", directory .. "/ran" })
@@ -800,7 +800,7 @@ describe("holdfast run", function()
       assert.is_false(exists(directory .. "/ran"))
     end)
 
-    it("names the holder, also at once", function()
+    it("names the holder, even with -n", function()
       eventually(function() return lock:info().host end)
       local who = lock:info()
       local part = ("held by %s (pid %d) for "):format(who.host, who.pid)
@@ -809,7 +809,7 @@ describe("holdfast run", function()
         select(2, run { "run", "-n", "--json", "free", "k", "--", "true" }), 1, true)
     end)
 
-    it("says nothing when that is no failure, or with -q", function()
+    it("prints nothing with -E 0 or -q", function()
       for _, words in ipairs {
         { "-n", "-E", "0" }, { "-w", "1", "-E", "0" }, { "-n", "-q" }, { "-nqE9" },
         { "-w0", "--quiet", "-E0" },
@@ -829,7 +829,7 @@ describe("holdfast run", function()
       assert.equal(1, lines_of(output))
     end)
 
-    it("waits for it", function()
+    it("waits until the lock is free", function()
       local child = start { "run", "k", "--", "echo", "ran" }
       eventually(function() return lock:info().waiters == 1 end)
       assert(lock:release())
@@ -837,7 +837,7 @@ describe("holdfast run", function()
       assert.equal("ran\n", child:output())
     end)
 
-    it("confirms a lock that was handed over before the job starts", function()
+    it("extends a granted lock to its full lease before the job starts", function()
       local child = start { "run", "--lease", "40", "k", "--", "redis-cli", "-s", server.path,
         "pttl", "k" }
       eventually(function() return lock:info().waiters == 1 end)
@@ -847,7 +847,7 @@ describe("holdfast run", function()
     end)
 
     for _, name in ipairs { "TERM", "INT", "HUP", "USR1" } do
-      it("ends by " .. name .. " while it waits, and leaves the queue", function()
+      it("leaves the queue when " .. name .. " ends its wait", function()
         local child = start { "run", "k", "--", "touch", directory .. "/ran" }
         local published
         eventually(function()
@@ -862,7 +862,7 @@ describe("holdfast run", function()
       end)
     end
 
-    it("says that nothing was started when a signal ends the wait", function()
+    it("-v says that nothing was started when a signal ends the wait", function()
       for option, expected in pairs {
         ["-v"] = "^holdfast run: terminated by TERM before anything was started\n$",
         ["--json"] = '^{"event":"signal","time":"[^"]+","signal":"TERM"}\n$', ["--lease=30"] = "^$",
@@ -876,7 +876,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("is skipped when it is killed while it waits", function()
+    it("is passed over in the queue if it is killed", function()
       local dead = start { "run", "k", "--", "touch", directory .. "/ran" }
       eventually(function() return lock:info().waiters == 1 end)
       local child = start { "run", "k", "--", "echo", "ran" }
@@ -889,7 +889,7 @@ describe("holdfast run", function()
     end)
   end)
 
-  describe("that is asked wrongly", function()
+  describe("with wrong input", function()
     local cases = {
       ["a missing --"] = { "run", "k", "touch", "FILE" },
       ["no command"] = { "run", "k", "--" },
@@ -923,7 +923,7 @@ describe("holdfast run", function()
       ["an option before the verb"] = { "--url", "redis://h", "run", "k", "--", "touch", "FILE" },
     }
     for name, words in pairs(cases) do
-      it("says so in one line and gives 64: " .. name, function()
+      it("exits with 64 and one line of output: " .. name, function()
         local path, given = directory .. "/ran", {}
         for i, word in ipairs(words) do given[i] = word:gsub("FILE", path) end
         local code, output = run(given)
@@ -935,7 +935,7 @@ describe("holdfast run", function()
       end)
     end
 
-    it("says so in one line and gives 64: more keys than a multi lock has", function()
+    it("exits with 64 and one line of output: more keys than a multi-lock may have", function()
       local keys = {}
       for i = 1, 1025 do keys[i] = i end
       local child = process.start { env = command.environment(server), "sh", "-c",
@@ -945,7 +945,7 @@ describe("holdfast run", function()
       assert.equal("holdfast run: at most 1024 KEYs\n", child:output())
     end)
 
-    it("gives 70 for an error of its own", function()
+    it("exits with 70 on an internal error", function()
       if command.is_static then return pending "the command as one file ignores LUA_INIT" end
       local code, output = run { "run", "-n", "k", "--", "true", env = {
         LUA_INIT = "package.preload['holdfast.command'] = function() error('broken') end" } }
@@ -961,12 +961,12 @@ describe("holdfast run", function()
       assert.is_false(exists(directory .. "/ran"))
     end
 
-    it("gives 69 for a server that is not there", function()
+    it("exits with 69 if the server is unreachable", function()
       refused(69, { "run", "--url", "unix:///no/such.sock", "k", "--", "touch", directory
         .. "/ran" })
     end)
 
-    it("gives 69 for a server that hangs, before a short lease could end", function()
+    it("exits with 69 before a short lease could end if the server hangs", function()
       local hung = redis.start()
       finally(function() hung:stop() end)
       hung:kill("STOP")
@@ -979,21 +979,21 @@ describe("holdfast run", function()
       hung:kill("CONT")
     end)
 
-    it("gives 77 for a password that is wrong", function()
+    it("exits with 77 if the password is wrong", function()
       local closed = redis.start { password = "secret" }
       finally(function() closed:stop() end)
       refused(77, { "run", "--url", "unix://" .. closed.path, "k", "--", "touch", directory
         .. "/ran" })
     end)
 
-    it("gives 73 for a key that holds something else", function()
+    it("exits with 73 if the key has another type", function()
       server:cli("SET", "k", "v")
       refused(73, { "run", "-n", "k", "--", "touch", directory .. "/ran" })
     end)
   end)
 
-  describe("and signals", function()
-    it("passes each on to the job's group", function()
+  describe("on signals", function()
+    it("forwards each signal to the job's process group", function()
       local traps = {}
       for name in pairs(SIGNALS) do
         if name ~= "TSTP" then traps[#traps + 1] = ("trap 'echo got %s' %s"):format(name, name) end
@@ -1012,7 +1012,7 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) end)
     end)
 
-    it("passes them on though nobody reads what it says", function()
+    it("forwards signals although nobody reads its output", function()
       local child, pid, parent = start_unread("-v")
       process.signal(parent, "TERM")
       eventually(function() return is_gone(pid) end)
@@ -1026,7 +1026,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("stops and continues the job, and keeps the lock meanwhile", function()
+    it("stops and continues the job, and renews the lock meanwhile", function()
       local child, pid = start_job({ "run", "--lease", "4", "k" }, "exec sleep 60")
       child:kill(SIGNALS.TSTP)
       eventually(function() return state(pid) == "T" end)
@@ -1043,7 +1043,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends a job that is stopped", function()
+    it("ends a stopped job", function()
       for _, name in ipairs { "TERM", "HUP" } do
         local child, pid = start_job({ "run", "k" }, "exec sleep 60")
         child:kill(SIGNALS.TSTP)
@@ -1053,7 +1053,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("leaves ignored what was ignored", function()
+    it("leaves a signal ignored that was ignored at its start", function()
       local script = command.shell_prelude(server) .. "\ntrap '' HUP ALRM\nholdfast run k -- sh -c '"
         .. job("kill -HUP $PPID; kill -HUP $$; kill -ALRM $$; echo alive") .. "'"
       local child = command.other { "sh", "-c", script }
@@ -1061,14 +1061,14 @@ describe("holdfast run", function()
       assert.matches("alive", child:output())
     end)
 
-    it("passes the exit code on where SIGCHLD is ignored", function()
+    it("exits with the job's code although SIGCHLD was ignored", function()
       local words = command.words("run", "k", "-c", "exit 7")
       local child = process.start { env = command.environment(server),
         "env", "--ignore-signal=CHLD", (table.unpack or unpack)(words) }
       assert.same({ "exit", 7 }, { child:wait(PATIENCE) })
     end)
 
-    it("takes the job along when it is killed; the lock goes with its lease", function()
+    it("takes the job with it when it is killed, and the lock ends with its lease", function()
       local child, pid = start_job({ "run", "--lease", "4", "k" }, "exec sleep 60")
       child:kill("KILL")
       assert.same({ "signal", 9 }, { child:wait(PATIENCE) })
@@ -1077,7 +1077,7 @@ describe("holdfast run", function()
       eventually(is_free)
     end)
 
-    it("releases when the job is killed", function()
+    it("releases the lock when the job is killed", function()
       local child, pid = start_job({ "run", "k" }, "exec sleep 60")
       process.signal(pid, "KILL")
       assert.same({ "exit", 137 }, { child:wait(PATIENCE) })
@@ -1085,7 +1085,7 @@ describe("holdfast run", function()
     end)
   end)
 
-  describe("that loses the lock", function()
+  describe("on a loss", function()
     it("ends the job with TERM, and says why", function()
       local child, pid = start_job({ "run", "--lease", "9", "k" },
         "trap 'echo ending; exit 0' TERM; while :; do sleep 0.05; done")
@@ -1097,14 +1097,14 @@ describe("holdfast run", function()
       assert.is_true(is_gone(pid))
     end)
 
-    it("ends the job though nobody reads what it says", function()
+    it("ends the job although nobody reads its output", function()
       local child, pid = start_unread("")
       server:cli("DEL", "k")
       eventually(function() return is_gone(pid) end)
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
-    it("kills after the grace, with all that the job has started", function()
+    it("kills the job's whole process group after the grace", function()
       local child, pid = start_job({ "run", "--lease", "5", "--grace", "0.3", "k" },
         "trap '' TERM; sh -c 'sleep 60' & echo $! >" .. directory
           .. "/grandchild; wait; while :; do sleep 0.05; done")
@@ -1118,7 +1118,7 @@ describe("holdfast run", function()
       eventually(function() return is_gone(pid) and is_gone(grandchild) end)
     end)
 
-    it("reports how the job ended, and kills what is left of its group", function()
+    it("reports how the job ended, and kills the rest of its process group", function()
       local child = start_job({ "run", "--lease", "5", "--grace", "0.3", "--json", "k" },
         "sh -c 'trap \"\" TERM; echo $$ >" .. directory .. "/left; exec sleep 60' & exec sleep 60")
       local left
@@ -1132,7 +1132,7 @@ describe("holdfast run", function()
       eventually(function() return is_gone(left) end)
     end)
 
-    it("ends the job before another can have the lock", function()
+    it("ends the job before another owner can acquire the lock", function()
       in_time(5, function()
         local child, pid = start_job({ "run", "--lease", "5", "--grace", "60", "k" },
           "trap '' TERM; while :; do sleep 0.05; done")
@@ -1168,14 +1168,14 @@ describe("holdfast run", function()
       return child:output()
     end
 
-    it("gives the lock up before its end without a grace as well", function()
+    it("ends the job before the lease ends even with a grace of 0", function()
       in_time(0, function()
         local left = under("nil", 0.35, { "sleep", "60" }):match("^unreachable\t(%S+)\nresult\tsignal\tunreachable\n$")
         return -assert(tonumber(left))
       end)
     end)
 
-    it("starts nothing when the lock was lost before", function()
+    it("does not start the job if the lock is lost before", function()
       for _, case in ipairs { { '"deleted"', 5, "deleted" }, { "nil", 0.05, "unreachable" } } do
         local result = under(case[1], case[2], { "touch", directory .. "/ran" })
         assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), result)
@@ -1193,7 +1193,7 @@ describe("holdfast run", function()
       assert.is_true(is_gone(pid))
     end)
 
-    it("gives 75 as well when only the release finds it out", function()
+    it("exits with 75 if only the release finds the loss", function()
       local child = start_job({ "run", "k" }, "redis-cli -s " .. server.path
         .. " del k >/dev/null; exit 0")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
@@ -1201,7 +1201,7 @@ describe("holdfast run", function()
     end)
   end)
 
-  it("of ten hosts with one crontab runs on one of them and says nothing", function()
+  it("started by ten hosts with one crontab runs on one of them, and the others print nothing", function()
     for _ = 1, 5 do
       local hosts = {}
       for i = 1, 10 do
@@ -1227,7 +1227,7 @@ describe("holdfast run", function()
     end
   end)
 
-  it("runs 50 at once one at a time, in the order they came", function()
+  it("started 50 times runs one at a time, in order of arrival", function()
     local client = holdfast.new(server:url())
     local lock = assert(client:lock("k"):acquire())
     local script = ("mkdir %s/in || echo overlap >>%s/order; echo $0 >>%s/order; rmdir %s/in"):gsub("%%s", directory)
@@ -1243,8 +1243,8 @@ describe("holdfast run", function()
     client:close()
   end)
 
-  describe("in other ways", function()
-    it("queues up with --one-by-one for a type and an id", function()
+  describe("with several keys or records", function()
+    it("--one-by-one acquires the mutex TYPE_ID", function()
       assert.equal("a_b:c\n",
         select(2, run { "run", "--one-by-one", "a:b:c", "-c", "echo $HOLDFAST_KEY" }))
       local child = start_job({ "run", "--one-by-one", "order:7" }, "exec sleep 60")
@@ -1263,7 +1263,7 @@ describe("holdfast run", function()
       assert.is_true(is_free("order_7"))
     end)
 
-    it("does not wait for itself with --one-by-one", function()
+    it("--one-by-one fails with deadlock inside a run of the same type and id", function()
       local words = command.words("run", "-n", "-E", "0", "--json", "--one-by-one", "a:b", "--",
         "true")
       local code, output = run { "run", "--one-by-one", "a:b", "--",
@@ -1273,14 +1273,14 @@ describe("holdfast run", function()
       assert.matches("type=a id=b: an enclosing run already holds it and must finish", output, 1, true)
     end)
 
-    it("is not taken for a run inside by an environment that it inherits", function()
+    it("--one-by-one ignores an enclosing run's environment", function()
       local env = { HOLDFAST_KEY = "a_b", HOLDFAST_OWNER = "11111111-2222-8333-8444-555555555555:1",
         HOLDFAST_TOKEN = "500" }
       assert.same({ 0, "ran\n" }, { run { "run", "-w", "2", "--one-by-one", "a:b", "--", "echo",
         "ran", env = env } })
     end)
 
-    it("takes several keys, all or none", function()
+    it("acquires several keys, all or none", function()
       local holder = holdfast.new(server:url())
       local lock = assert(holder:lock("b"):acquire())
       local code, output = run { "run", "-n", "a", "b", "c", "--", "true" }
@@ -1302,14 +1302,14 @@ describe("holdfast run", function()
       holder:close()
     end)
 
-    it("prints the events of each of several keys", function()
+    it("-v prints the events of each of several keys", function()
       local _, output = run { "run", "-v", "a", "b", "--", "true" }
       for _, text in ipairs { 'acquired "a"', 'acquired "b"', 'released "a"', 'released "b"' } do
         assert.matches(text, output, 1, true)
       end
     end)
 
-    it("ends the job when one of several keys is lost, and names it", function()
+    it("ends the job when one of several keys is lost, and names that key", function()
       local child = start_job({ "run", "--lease", "9", "a", "b" }, "exec sleep 60")
       server:cli("DEL", "b")
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
@@ -1318,7 +1318,7 @@ describe("holdfast run", function()
       assert.is_true(is_free("a"))
     end)
 
-    it("names the key that ends first when none of several could be renewed", function()
+    it("names the key that ends first if none of several could be renewed", function()
       local holding, said = require "holdfast.command.holding", {}
       local out = { problem = function(_, event, fields, text) said = { event, fields, text } end }
       local held = holding.new({}, {}, out)
@@ -1335,7 +1335,7 @@ describe("holdfast run", function()
       assert.equal('lost the lock "c": another owner holds it; exiting', said[3])
     end)
 
-    it("is entered again with one of several keys, or some", function()
+    it("re-enters those of several keys that an enclosing run holds", function()
       for _, keys in ipairs { { "b" }, { "b", "a" }, { "b", "z" } } do
         local words = { "run", "-n" }
         for _, key in ipairs(keys) do words[#words + 1] = key end
@@ -1349,7 +1349,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("gives -E or --duplicate-exit for a job that is done already", function()
+    it("--idempotent exits with 79, -E or --duplicate-exit for a job that is done already", function()
       local function once(...) return run { "run", "--idempotent", "1h", ... } end
       assert.equal(0, (once("k", "--", "true")))
       assert.equal(79, (once("k", "--", "true")))
@@ -1360,7 +1360,7 @@ describe("holdfast run", function()
         (select(2, once("-E", "3", "k", "--", "true"))))
     end)
 
-    it("runs once in a while with --idempotent, and again after a failure", function()
+    it("--idempotent runs the job once per interval, and again after a failure", function()
       local function once(exit)
         return (run { "run", "--idempotent", "60", "k", "--", "sh", "-c", "exit " .. exit })
       end
@@ -1374,7 +1374,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("records no success of a job that lost its lock", function()
+    it("--idempotent does not record success if the lock was lost", function()
       local child = start_job({ "run", "--idempotent", "1h", "--lease", "3", "k" },
         "trap 'exit 0' TERM; while :; do sleep 0.05; done")
       server:cli("DEL", "k")
@@ -1383,7 +1383,7 @@ describe("holdfast run", function()
       assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
     end)
 
-    it("records a success before the rest of --min-hold, in which a crash starts no second run", function()
+    it("--idempotent records success before the rest of --min-hold, so a crash then causes no second run", function()
       local words = { "run", "--idempotent", "1h", "--min-hold", "60", "k", "--", "echo", "ran" }
       local child = start(words)
       local function is_done() return server:cli("HEXISTS", "holdfast_once:k", "done") == 1 end
@@ -1395,7 +1395,7 @@ describe("holdfast run", function()
       assert.equal(79, (run(words)))
     end)
 
-    it("waits for the record of a crashed run only where nobody else may be running", function()
+    it("--idempotent waits for a crashed run's record only if the lock excludes all other runs", function()
       local now = require("holdfast.core").now
       for _, words in ipairs { { "-n" }, { "--permits", "2" }, { "-s" }, { "--no-crash-release" } } do
         local all = { "run", "--idempotent", "1h" }
@@ -1417,7 +1417,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("does not wait for the record of the run around it", function()
+    it("--idempotent does not wait for an enclosing run's record", function()
       local inner = command.words("run", "--idempotent", "1h", "k", "--", "true")
       in_time(1.9, function()
         local from = process.now()
@@ -1427,7 +1427,7 @@ describe("holdfast run", function()
       end)
     end)
 
-    it("exits when the success of its job is recorded, though the server refused that at first", function()
+    it("--idempotent retries a refused record, and exits when it is written", function()
       local own = redis.start()
       finally(function() own:stop() end)
       local line = "echo >>" .. directory .. "/runs; echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done"
@@ -1442,7 +1442,7 @@ describe("holdfast run", function()
       assert.equal(1, own:cli("HEXISTS", "holdfast_once:k", "done"))
     end)
 
-    it("returns the job's exit code, with a warning, where its success cannot be recorded", function()
+    it("--idempotent warns and exits with the job's code if success cannot be recorded", function()
       for _, exit in ipairs { 0, 5 } do
         local doomed = redis.start()
         os.remove(directory .. "/go")
@@ -1459,7 +1459,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("finds the server in a file", function()
+    it("reads server, lease and name from the settings file", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
       file:write("# where\nurl = ", server:url(), "\nlease = 7 # seconds\nname = nightly job\n")
@@ -1477,7 +1477,7 @@ describe("holdfast run", function()
       assert.matches("holdfast.conf:1: ", output, 1, true)
     end)
 
-    it("prefers options to the file, and the environment to the server of a file", function()
+    it("prefers options to the settings file, and the environment to the file's server", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
       file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
@@ -1504,7 +1504,7 @@ describe("holdfast run", function()
       assert.same({ "day", "u:", 4 }, held("--name", "day", "--tenant", "u:", "--lease", "80"))
     end)
 
-    it("refuses a file that names the server twice", function()
+    it("refuses a settings file that names the server twice", function()
       local path = directory .. "/holdfast.conf"
       for text, message in pairs {
         ["url = redis://a\nname = n\nurl = redis://b\n"] = ":3: url is set twice\n",
@@ -1518,7 +1518,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("takes a URL with a newline, a carriage return or quotes around it", function()
+    it("ignores a trailing newline, carriage return or quotes around a URL", function()
       local url, path = server:url(), directory .. "/holdfast.conf"
       for _, around in ipairs { "%s\n", "%s\r", "%s\r\n", '"%s"', "'%s'" } do
         local given = around:format(url)
@@ -1538,7 +1538,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("names where a bad URL stands", function()
+    it("names where an invalid URL comes from", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
       file:write("url = bad\n")
@@ -1556,7 +1556,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("does not go on without a file that it cannot read", function()
+    it("fails if the settings file cannot be read", function()
       assert(lfs.mkdir(directory .. "/config"))
       assert(lfs.mkdir(directory .. "/config/holdfast.conf"))
       local ours = { HOLDFAST_URL = false, HOLDFAST_CONFIG = false,
@@ -1570,7 +1570,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("looks for the file at home if XDG_CONFIG_HOME is empty", function()
+    it("looks for the settings file in ~/.config if XDG_CONFIG_HOME is empty", function()
       assert(lfs.mkdir(directory .. "/.config"))
       local file = assert(io.open(directory .. "/.config/holdfast.conf", "w"))
       file:write("url: x\n")
@@ -1594,7 +1594,7 @@ describe("holdfast hold", function()
   local function start(...) return command.start(server, { "hold", ... }) end
   local function exists_key(key) return server:cli("EXISTS", key) == 1 end
 
-  it("holds the lock until it is ended, and says that it has it", function()
+  it("prints key and token once it holds the lock, and releases on a signal", function()
     for _, name in ipairs { "TERM", "INT", "HUP" } do
       local child = start("k")
       assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
@@ -1608,7 +1608,7 @@ describe("holdfast hold", function()
     end
   end)
 
-  it("lets the lock go when it cannot say that it has it", function()
+  it("releases the lock and exits with 74 if it cannot print that it holds it", function()
     for _, output in ipairs { "/dev/full", "&-" } do
       local child = command.other { "sh", "-c", command.shell_prelude(server)
         .. "\nholdfast hold k >" .. output }
@@ -1618,7 +1618,7 @@ describe("holdfast hold", function()
     end
   end)
 
-  it("takes several keys", function()
+  it("holds several keys", function()
     local child = start("a", "--", "b")
     assert(child:wait_output("^a %d+\nb %d+\n", PATIENCE), child:output())
     child:kill("TERM")
@@ -1626,7 +1626,7 @@ describe("holdfast hold", function()
     assert.is_false(exists_key("a") or exists_key("b"))
   end)
 
-  it("waits, or gives up as run does", function()
+  it("waits for a busy lock, or gives up with -n and -w like run", function()
     local first = start("k")
     assert(first:wait_output("^k %d+\n", PATIENCE), first:output())
     assert.equal(1, (command.run(server, { "hold", "-n", "k" })))
@@ -1643,7 +1643,7 @@ describe("holdfast hold", function()
     assert.same({ "exit", 0 }, { second:wait(PATIENCE) })
   end)
 
-  it("gives 75 when the lock is lost", function()
+  it("exits with 75 when the lock is lost", function()
     local child = start("--lease", "9", "k")
     assert(child:wait_output("^k %d+\n", PATIENCE), child:output())
     server:cli("DEL", "k")
@@ -1652,7 +1652,7 @@ describe("holdfast hold", function()
       child:output(), 1, true)
   end)
 
-  it("gives 75 when only the release finds out that the lock is lost", function()
+  it("exits with 75 if only the release finds the loss", function()
     local child = start("-v", "k")
     assert(child:wait_output("k %d+\n", PATIENCE), child:output())
     server:cli("DEL", "k")
@@ -1661,7 +1661,7 @@ describe("holdfast hold", function()
     assert.matches("holdfast hold: terminated by TERM\n.*holdfast hold: [^\n]*deleted", child:output())
   end)
 
-  it("prints a key as one line, and its events with --json", function()
+  it("prints a key with a line break as one line, and events with --json", function()
     local child = start("--json", "a\nb")
     assert(child:wait_output("a\\x0ab %d+\n", PATIENCE), child:output())
     child:kill("USR1")
@@ -1670,7 +1670,7 @@ describe("holdfast hold", function()
       child:output())
   end)
 
-  it("gives 75 before the lock can end when the server is gone", function()
+  it("exits with 75 before the lease can end if the server is gone", function()
     local doomed = redis.start()
     finally(function() doomed:stop() end)
     in_time(4, function()
@@ -1685,7 +1685,7 @@ describe("holdfast hold", function()
     end)
   end)
 
-  it("is refused without a key", function()
+  it("exits with 64 without a key", function()
     local code, output = command.run(server, { "hold" })
     assert.same({ 64, "holdfast hold: no KEY\n" }, { code, output })
   end)
@@ -1719,7 +1719,7 @@ describe("holdfast run over several servers", function()
     return count
   end
 
-  it("holds the lock on a majority, and is entered again by a run inside", function()
+  it("holds the lock on a majority, and a nested run re-enters it", function()
     local inner = command.words("run", "-n", "k", "--", "sh", "-c",
       'echo "$HOLDFAST_TOKEN|$HOLDFAST_URL"')
     local code, output = run { "run", "--servers", list(servers), "k", "--",
@@ -1729,14 +1729,14 @@ describe("holdfast run over several servers", function()
     eventually(function() return standing("k") == 0 end)
   end)
 
-  it("runs a Lua program that makes a client by the environment", function()
+  it("lets a Lua job create the same client from the environment", function()
     local code, output = run { "run", "--servers", list(servers), "k", "-c",
       sys.interpreter() .. [[ -e 'print(require("holdfast").new():lock("k"):info().owner)']] }
     assert.equal(0, code, output)
     assert.matches("^%x+%-.*:%d+\n$", output)
   end)
 
-  it("is not entered with an environment of a hold that has ended", function()
+  it("does not re-enter a lock whose hold has ended", function()
     local _, output = run { "run", "--servers", list(servers), "k", "-c",
       'echo "$HOLDFAST_OWNER $HOLDFAST_TOKEN"' }
     local owner, token = output:match("^(%S+) (%S+)\n$")
@@ -1749,7 +1749,7 @@ describe("holdfast run over several servers", function()
     assert.same({ "exit", 143 }, { first:wait(PATIENCE) })
   end)
 
-  it("goes on with one of three gone, and gives 76 with two", function()
+  it("runs with one of three servers down, and exits with 76 with two down", function()
     servers[1]:kill()
     local words = { "run", "--servers", list(servers), "k", "--", "touch", directory .. "/ran" }
     assert.equal(0, (run(words)))
@@ -1765,7 +1765,7 @@ describe("holdfast run over several servers", function()
     assert.is_false(exists(directory .. "/ran"))
   end)
 
-  it("reports the lock that it waits for, and none that it holds already", function()
+  it("reports the lock that it waits for, not those it already holds", function()
     local child = command.start(nil, { "hold", "--servers", list(servers), "b" })
     assert(child:wait_output("^b ", PATIENCE), child:output())
     local waiter = command.start(nil,
@@ -1777,7 +1777,7 @@ describe("holdfast run over several servers", function()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
-  it("says busy with the code of --busy-exit", function()
+  it("exits on a busy lock with 1 or the code of -E", function()
     local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(),
       servers[3]:url() }, mode = "quorum" }
     local held = assert(holder:lock("k"):acquire())
@@ -1789,7 +1789,7 @@ describe("holdfast run over several servers", function()
     holder:close()
   end)
 
-  it("ends the job before the lock can end when a majority dies", function()
+  it("ends the job before the lease can end if a majority goes down", function()
     local child = command.start(nil, { "run", "--servers", list(servers), "--lease", "6", "k",
       "-c",
       "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.05; done" })
@@ -1803,7 +1803,7 @@ describe("holdfast run over several servers", function()
     assert.matches('lost the lock "k": it could not be renewed', child:output(), 1, true)
   end)
 
-  it("reads the servers and the guard from the environment and a file", function()
+  it("reads servers and restart guard from the environment and the settings file", function()
     local function by(env, key)
       return run { "run", "-n", key or "k", "--", "sh", "-c", 'echo "$HOLDFAST_SERVERS"',
         env = env }
@@ -1827,7 +1827,7 @@ describe("holdfast run over several servers", function()
     assert.matches("restarted recently", output)
   end)
 
-  it("shows and clears the records of --idempotent", function()
+  it("show and break read and delete the record of --idempotent on all servers", function()
     local where = { "--servers", list(servers) }
     local function once()
       return (run { "run", where[1], where[2], "--idempotent", "1h", "k", "--", "true" })
@@ -1854,7 +1854,7 @@ describe("holdfast run over several servers", function()
     assert.equal(76, clear()[1])
   end)
 
-  it("is refused when asked wrongly", function()
+  it("rejects duplicate, malformed or empty server lists and unsupported verbs", function()
     local url = servers[1]:url()
     for _, words in ipairs {
       { "run", "--servers", url .. "," .. url, "k", "--", "true" },
@@ -1869,7 +1869,7 @@ describe("holdfast run over several servers", function()
     end
   end)
 
-  it("is refused when one of its servers is empty, as an unset variable is", function()
+  it("rejects a server list with an empty entry", function()
     local file = directory .. "/settings"
     local function refused(number, by, words)
       local code, output = run(words)
@@ -1890,7 +1890,7 @@ describe("holdfast run over several servers", function()
       env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = file } })
   end)
 
-  it("has a restart guard of 0, or as long as any lease", function()
+  it("accepts a --restart-guard from 0 s to 1e9 s", function()
     local function guarded(guard)
       return run { "run", "-n", "--servers", list(servers), "--restart-guard", guard, "k", "--",
         "true" }
@@ -1903,7 +1903,7 @@ describe("holdfast run over several servers", function()
     assert.matches('%-%-restart%-guard must be a duration from 0 s to 1e9 s.*, not "2e9"', output)
   end)
 
-  it("publishes itself to each server under the prefix of its tenant", function()
+  it("publishes its name to each server under its tenant's prefix", function()
     local child = command.start(nil, { "hold", "--servers", list(servers), "--tenant", "t:", "k" })
     assert(child:wait_output("^k ", PATIENCE), child:output())
     for _, server in ipairs(servers) do
@@ -1915,14 +1915,14 @@ describe("holdfast run over several servers", function()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
-  it("is not for each verb", function()
+  it("is rejected by verbs that work only with a single server", function()
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
     assert.equal("holdfast bench: this verb works only with a single server; specify it with --url\n", output)
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 
-  it("is seen by show, ping and break", function()
+  it("show, ping and break ask all servers", function()
     local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(),
       servers[3]:url() }, mode = "quorum" }
     local lock = assert(holder:lock("k"):acquire())

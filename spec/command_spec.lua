@@ -63,7 +63,7 @@ describe("holdfast", function()
   end
 
   describe("ls", function()
-    it("lists what is held, and nothing else", function()
+    it("lists locks, and no other hashes or strings", function()
       acquire("one")
       acquire("named", { owner = "somebody" })
       server:cli("HSET", "counter", "visits", 7)
@@ -76,11 +76,11 @@ describe("holdfast", function()
       assert.matches("\nnamed  somebody +1 +%- +[%d.]+ s +%d+ +0 +%-\none +[^\n]+ 1 +%d+ m?s +[%d.]+ s +%d+ +0 +%-\n$", output)
     end)
 
-    it("prints nothing when there is nothing", function()
+    it("prints nothing if there are no locks", function()
       assert.same({ 0, "" }, { run("ls") })
     end)
 
-    it("takes a pattern and writes JSON", function()
+    it("--json prints the locks that match a pattern as JSON", function()
       acquire("jobs:a\n\255")
       acquire("other")
       local code, output = run("ls", "--json", "jobs:*")
@@ -89,7 +89,7 @@ describe("holdfast", function()
         '"held_for":[%d.e-]+,"ttl":[%d.]+,"token":%d+,"waiters":0}\n$', (output:gsub("\\n", "\\u000a")))
     end)
 
-    it("writes JSON that is UTF-8, whatever the bytes of a key", function()
+    it("--json prints valid UTF-8 whatever bytes a key has", function()
       acquire("fine:\195\164\226\130\172\240\159\148\146")
       acquire("torn:\233\194\160\128\128") -- without the 2 bytes in the middle it would be UTF-8
       local _, output = run("ls", "--json")
@@ -97,7 +97,7 @@ describe("holdfast", function()
       assert.is_truthy(output:find([["torn:\u00e9\u00c2\u00a0\u0080\u0080"]], 1, true))
     end)
 
-    it("writes numbers that JSON has", function()
+    it("--json prints numbers without exponents, and null for infinity and NaN", function()
       local json = require "holdfast.command.json"
       for text, value in pairs { null = math.huge, ["0"] = 0, ["1700000000123456"] = 1700000000123456,
         ["-3"] = -3, ["0.125"] = 0.125, ["true"] = true, ["false"] = false, ['""'] = "" } do
@@ -109,7 +109,7 @@ describe("holdfast", function()
         { "l", json.list { json.object {}, "2" } } })
     end)
 
-    it("finds all among many keys, without KEYS", function()
+    it("finds all locks among thousands of keys with SCAN, not KEYS", function()
       for i = 1, 3000 do server:cli("SET", "filler:" .. i, i) end
       for i = 1, 40 do acquire("many:" .. i) end
       local monitor = server:monitor()
@@ -120,7 +120,7 @@ describe("holdfast", function()
       monitor:close()
     end)
 
-    it("works where SCAN does not know TYPE", function()
+    it("works on servers whose SCAN lacks TYPE", function()
       acquire("one")
       local core, locks = require "holdfast.core", require "holdfast.command.locks"
       local real = core.client.command
@@ -133,7 +133,7 @@ describe("holdfast", function()
       assert.equal(1, #list)
     end)
 
-    it("lists mutexes on request", function()
+    it("lists mutexes only with --mutex", function()
       keep(client:mutex("m"))
       server:cli("SET", "text", ("x"):rep(40))
       assert.same({ 0, "" }, { run("ls") })
@@ -143,7 +143,7 @@ describe("holdfast", function()
       assert.matches("^KEY[^\n]+\nn +[^\n]+\n$", (select(2, run("ls", "--mutex", "n*"))))
     end)
 
-    it("gives 69 for a server that is not there", function()
+    it("exits with 69 if the server is unreachable", function()
       assert.equal(69, (run("ls", "--url", "unix:///no/such.sock")))
     end)
   end)
@@ -174,7 +174,7 @@ describe("holdfast", function()
       return output
     end
 
-    it("ls and top name the holders, also while one server is away", function()
+    it("ls and top name the holders, even while one server is down", function()
       local lock = assert(quorum:lock("from:lua"):acquire())
       local job = command.start(server, {
         "run", "--servers", list, "--name", "nightly", "from:job", "--", "sleep", "60",
@@ -199,7 +199,7 @@ describe("holdfast", function()
       lock:release()
     end)
 
-    it("ls shows a mutex, and ls, show and break handle a job that is done", function()
+    it("ls --mutex lists mutexes; ls, show and break handle an idempotency record", function()
       local mutex = assert(quorum:mutex("m"):acquire())
       assert.matches("\nm +%S+ ", (select(2,
         command.run(server, { "ls", "--mutex", "--servers", list }))))
@@ -241,7 +241,7 @@ describe("holdfast", function()
       assert.same({ "exit", 143 }, { holder:wait(PATIENCE) })
     end)
 
-    it("names the waiter for a key with braces", function()
+    it("names the waiters of a key with braces", function()
       acquire("a{b}c")
       local waiter = command.start(server, { "run", "--name", "patient", "a{b}c", "--", "true" })
       assert(process.wait_until(function()
@@ -256,7 +256,7 @@ describe("holdfast", function()
       assert.same({ "exit", 143 }, { waiter:wait(PATIENCE) })
     end)
 
-    it("tells by the server's clock for how long the lock is held, and each waiter waits", function()
+    it("measures hold and wait times by the server's clock", function()
       acquire("k")
       local seconds, us = unpack(server:cli("TIME"))
       local function ago(span) return ("%d%06d"):format(seconds - span, us - us % 8) end
@@ -316,7 +316,7 @@ describe("holdfast", function()
       server:cli("DEL", "k", "redisson_lock_queue:{k}", "redisson_lock_timeout:{k}")
     end)
 
-    it("lists no entry of the queue that is no waiter any more", function()
+    it("omits queue entries that are not waiters", function()
       acquire("k")
       local uuid, numbers = "b983c153-7421-469a-addb-44fb92259a1b", { "1", "2", "3" }
       server:cli("ZADD", "holdfast_queue:{k}", -5, "1f 0 0 0 0", 0, "1l" .. uuid .. ":1:7", 1, "1l" .. uuid .. ":2:8",
@@ -328,18 +328,18 @@ describe("holdfast", function()
       server:cli("DEL", "holdfast_queue:{k}")
     end)
 
-    it("gives 1 for a free lock", function()
+    it("exits with 1 for a free lock", function()
       local code, output = run("show", "k")
       assert.equal(1, code)
       assert.matches("state +free\n", output)
     end)
 
-    it("gives 73 for what is no lock", function()
+    it("exits with 73 for a key that is not a lock", function()
       server:cli("RPUSH", "list", 1)
       assert.equal(73, (run("show", "list")))
     end)
 
-    it("gives 73 for a hash that is no lock", function()
+    it("exits with 73 for a hash that is not a lock, and says why", function()
       server:cli("HSET", "user", "name", "bob", "age", 5)
       server:cli("HSET", "visits", "today", 5)
       server:cli("HSET", "one", "name", "bob")
@@ -353,7 +353,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("does not take a lock for something else that is released while it is read", function()
+    it("reports a lock that is released while it is being read as free", function()
       acquire("k")
       local core, locks = require "holdfast.core", require "holdfast.command.locks"
       local real = core.client.command
@@ -366,18 +366,18 @@ describe("holdfast", function()
       assert.is_false(assert(locks.inspect(client, "k")).held)
     end)
 
-    it("shows a mutex", function()
+    it("recognizes a mutex", function()
       keep(client:mutex("m"))
       assert.matches("state +held, a mutex\n", select(2, run("show", "m")))
     end)
 
-    it("takes no string for a mutex that is none of holdfast's", function()
+    it("does not take another program's string for a mutex", function()
       server:cli("SET", "theirs", "hello")
       assert.matches("state +a string: another program's lock", select(2, run("show", "theirs")))
       assert.matches('"mutex":false.*"kind":"string"', select(2, run("show", "--json", "theirs")))
     end)
 
-    it("says what to do in a shell where a string or a lock of another kind is in the way", function()
+    it("run says what to change if the key holds a string or another kind of lock", function()
       server:cli("SET", "theirs", "hello")
       acquire("plain")
       for _, words in ipairs {
@@ -393,7 +393,7 @@ describe("holdfast", function()
   end)
 
   describe("break", function()
-    it("does nothing when there is nobody to ask", function()
+    it("refuses to ask without a terminal, and changes nothing", function()
       acquire("k")
       local code, output = run("break", "k")
       assert.equal(64, code)
@@ -401,7 +401,7 @@ describe("holdfast", function()
       assert.equal(1, server:cli("EXISTS", "k"))
     end)
 
-    it("says on a terminal for how long the old holder may go on", function()
+    it("says for how long the old holder may keep running", function()
       acquire("k")
       local words = table.concat(command.words("break", "--yes", "k"), "' '")
       local child = process.start { "script", "-qec", "'" .. words .. "'", "/dev/null",
@@ -411,7 +411,7 @@ describe("holdfast", function()
         child:output())
     end)
 
-    it("asks on a terminal, and takes only a yes for one", function()
+    it("asks on a terminal, and breaks the lock only if the answer is yes", function()
       local function take()
         server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
         server:cli("PEXPIRE", "k", 60000)
@@ -437,7 +437,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("asks about permits, a latch, a job that is done and a lock without an end", function()
+    it("words its question for permits, a latch, a finished job and a lock without a TTL", function()
       local uuid = "b983c153-7421-469a-addb-44fb92259a1b:1"
       local function answer(key, text, option)
         local words = table.concat(command.words("break", option or "--", key), "' '")
@@ -479,7 +479,7 @@ describe("holdfast", function()
       assert.equal("lost", select(3, permit:release()))
     end)
 
-    it("takes the lock away and passes it on with --yes", function()
+    it("--yes frees the lock for its waiters", function()
       acquire("k")
       local waiter = command.start(server, { "run", "k", "--", "echo", "ran" })
       assert(process.wait_until(function()
@@ -492,7 +492,7 @@ describe("holdfast", function()
   end)
 
   describe("break", function()
-    it("leaves alone what is no lock", function()
+    it("refuses keys that are not locks", function()
       server:cli("HSET", "user", "name", "bob", "age", 5)
       server:cli("HSET", "visits", "today", 5)
       server:cli("HSET", "today", "visits", 5)
@@ -510,7 +510,7 @@ describe("holdfast", function()
         (select(2, run("break", "-y", "counter"))))
     end)
 
-    it("says why where the server refuses to change the key", function()
+    it("says why if the server refuses to change the key", function()
       acquire("k")
       local permit = assert(client:semaphore("pool", { permits = 2 }):acquire(1))
       assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
@@ -527,7 +527,7 @@ describe("holdfast", function()
       assert(permit:release())
     end)
 
-    it("takes what others have locked", function()
+    it("breaks locks of other libraries", function()
       acquire("named", { owner = "somebody" })
       server:cli("HSET", "java", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 2)
       server:cli("PEXPIRE", "java", 60000)
@@ -540,10 +540,10 @@ describe("holdfast", function()
     end)
   end)
 
-  describe("a job that is done", function()
+  describe("the record of an idempotent job", function()
     local function once(key) return (run("run", "--idempotent", "1h", key, "--", "true")) end
 
-    it("is shown and listed", function()
+    it("is listed by ls and show", function()
       assert.equal(0, once("jobs:a"))
       local code, output = run("show", "jobs:a")
       assert.equal(1, code)
@@ -564,7 +564,7 @@ describe("holdfast", function()
       assert.matches("^2 locks", (select(2, run("top", "--interval", "0.1"))))
     end)
 
-    it("runs again when break lets it", function()
+    it("is deleted by break, after which the job runs again", function()
       assert.equal(0, once("jobs:a"))
       assert.equal(79, once("jobs:a"))
       assert.same({ 0, "jobs:a: may run again\n" }, { run("break", "--yes", "jobs:a") })
@@ -575,7 +575,7 @@ describe("holdfast", function()
       assert.equal(79, once("jobs:a"))
     end)
 
-    it("is a lock while it runs, with a fingerprint and without one", function()
+    it("is shown as a held lock while the job runs", function()
       for _, fingerprint in ipairs { false, "a" } do
         client:idempotent("k", { fingerprint = fingerprint or nil, delete_key = true }, function()
           local code, output = run("ls")
@@ -587,7 +587,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("is not let run again while it runs", function()
+    it("is not deleted while the job runs", function()
       local records = require "holdfast.command.records"
       local child = hold_by_command("--idempotent", "60", "k", "--", "sh", "-c",
         "echo ready; exec sleep 60")
@@ -599,8 +599,8 @@ describe("holdfast", function()
     end)
   end)
 
-  describe("a result", function()
-    it("gives 74 when the result cannot be written, as each verb that has one", function()
+  describe("output", function()
+    it("that cannot be written makes each verb exit with 74", function()
       local latch = client:latch "parts"
       assert(latch:set(9))
       keep(client:lock "k")
@@ -621,7 +621,7 @@ describe("holdfast", function()
       assert(latch:delete())
     end)
 
-    it("gives 74 for a no that cannot be written, and the code of a failure", function()
+    it("of a negative answer that cannot be written gives 74, but an error keeps its own code", function()
       for words, code in pairs { ["show free"] = 74, ["break --yes free"] = 74,
         ["show --url unix:///no/such.sock k"] = 69, ["show a b"] = 64 } do
         local child = command.other { "sh", "-c", command.shell_prelude(server) .. "\nholdfast "
@@ -630,7 +630,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("prints an error as one line of JSON with --json, with the time in UTC", function()
+    it("with --json reports an error as one line of JSON, with the time in UTC", function()
       local before = os.time()
       local code, text = command.run(server, { "ls", "--json", "a", "b", env = { TZ = "XXX-7" } })
       assert.equal(64, code)
@@ -645,7 +645,7 @@ describe("holdfast", function()
       assert.same({ 0, "" }, { run("ls", "--", "-a*") })
     end)
 
-    it("prints no control characters of a client's name, as ls does not", function()
+    it("escapes control characters in a client's name", function()
       local uuid = "11111111-2222-8333-8444-555555555555"
       server:cli("HSET", "k", uuid .. ":1", 1)
       server:cli("PEXPIRE", "k", 60000)
@@ -660,7 +660,7 @@ describe("holdfast", function()
   describe("ping", function()
     local with_file = settings_files()
 
-    it("prints how long it took", function()
+    it("prints how long the server took to reply", function()
       local code, output = run("ping")
       assert.equal(0, code)
       assert.matches("^answered in [%d.]+ ms %(first answer: [%d.]+ ms%)\n$", output)
@@ -669,7 +669,7 @@ describe("holdfast", function()
       assert.equal(1, select(2, output:gsub("\n", "")))
     end)
 
-    it("waits for an answer as long as the file says", function()
+    it("waits for a reply as long as the settings file allows", function()
       server:kill("STOP")
       finally(function() server:kill("CONT") end)
       local patient = command.start(server, { "ping", env = with_file "command_timeout = 1m" })
@@ -682,7 +682,7 @@ describe("holdfast", function()
       assert.is_true(tonumber(first) > 1000 and tonumber(ms) < tonumber(first), patient:output())
     end)
 
-    it("reports what a time in the settings file must be", function()
+    it("names the range of a wrong timeout in the settings file", function()
       for _, name in ipairs { "connect_timeout", "command_timeout" } do
         for _, wrong in ipairs { "0", "2h", "soon" } do
           local child = command.start(server,
@@ -695,7 +695,7 @@ describe("holdfast", function()
   end)
 
   describe("bench", function()
-    it("prints a table and leaves nothing for long", function()
+    it("prints a table, and leaves no key for longer than a minute", function()
       local code, output = run("bench", "--cycles", "20", "--workers", "2")
       assert.equal(0, code, output)
       assert.matches("uncontended +[%d.]+ +%d+\nhand%-off, 2 processes +[%d.]+ +%d+\n$", output)
@@ -728,7 +728,7 @@ describe("holdfast", function()
       return code, child:output()
     end
 
-    it("prints the time of one cycle and of one hand-off, and hides the password from other users", function()
+    it("prints the time of one cycle and one hand-off, and hides the password from other users", function()
       local from = process.now()
       local code, output = bench(50, 2, 0)
       local most = (process.now() - from) * 1e6
@@ -749,13 +749,13 @@ describe("holdfast", function()
       assert.equal(4, count, output)
     end)
 
-    it("fails with a worker", function()
+    it("fails if one of its workers fails", function()
       local code, output = bench(5, 1, 3)
       assert.equal(70, code, output)
       assert.matches("holdfast bench: a worker failed\n", output)
     end)
 
-    it("measures the server of --url, also with its workers", function()
+    it("measures the server of --url, in its workers too", function()
       local code, output = command.run(nil, { "bench", "--cycles", "2", "--workers", "1", "--url",
         server:url(), env = { HOLDFAST_SERVERS = "unix:///no/a.sock,unix:///no/b.sock" } })
       assert.equal(0, code, output)
@@ -763,7 +763,7 @@ describe("holdfast", function()
   end)
 
   describe("help", function()
-    it("is there for every verb", function()
+    it("exists for every verb, with usage, grouped options and three examples", function()
       local code, output = run("--help")
       assert.equal(0, code)
       for verb in output:gmatch("\n  (%l+) ") do
@@ -777,7 +777,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("names the default server, the variable, and all kinds of URL", function()
+    it("names the default server, $HOLDFAST_URL and every form of URL", function()
       for _, verb in ipairs { "run", "top", false } do
         local text = select(2, run(verb or "--help", verb and "--help" or nil)):gsub("%s+", " ")
         for _, what in ipairs { "redis://127.0.0.1:6379", "$HOLDFAST_URL", "redis://[user:password@]host[:port][/db]",
@@ -787,7 +787,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("lists the exit codes that the verb may exit with", function()
+    it("lists the exit codes that the verb can return", function()
       local function listed(verb)
         local _, text = run(verb, "--help")
         local heading, rows = text:match("\n(Exit codes[^\n]*):\n(.-)\n\n")
@@ -803,7 +803,7 @@ describe("holdfast", function()
       assert.equal("Exit codes: 1 64 69 70 73 74 77 128", listed "latch")
     end)
 
-    it("lists the codes that there are", function()
+    it("uses the documented exit code for each failure and signal", function()
       local exits = require "holdfast.command.exits"
       for code, exit in pairs { busy = 1, usage = 64, deadlock = 64, unreachable = 69, server = 70,
         conflict = 73, lost = 75, no_quorum = 76, denied = 77, duplicate = 79, unsupported = 70 } do
@@ -815,17 +815,17 @@ describe("holdfast", function()
       end
     end)
 
-    it("leaves --help behind -- to the job", function()
+    it("leaves a --help after -- to the job", function()
       assert.same({ 0, "--help\n" }, { run("run", "k", "--", "printf", "%s\\n", "--help") })
     end)
 
-    it("gives the version", function()
+    it("prints the version with --version", function()
       local text = "holdfast " .. holdfast._VERSION .. "\n"
       assert.same({ 0, text }, { run("--version") })
       assert.same({ 0, text }, { run("-V") })
     end)
 
-    it("is there by -h, and by the verb's name", function()
+    it("is printed by -h, --help and `help VERB` alike", function()
       local _, overview = run("--help")
       assert.same({ 0, overview }, { run("-h") })
       assert.same({ 0, overview }, { run("help") })
@@ -866,7 +866,7 @@ describe("the installed command", function()
       directory, sys.interpreter(), path))
   end
 
-  it("finds its modules beside its place", function()
+  it("finds its modules relative to its own path", function()
     local expected = "holdfast " .. holdfast._VERSION .. "\n"
     assert.equal(expected, version_by("'a b/bin/holdfast'"))
     assert.equal(expected, version_by(directory .. "/'a b/bin/holdfast'"))
@@ -875,7 +875,7 @@ describe("the installed command", function()
         directory, sys.interpreter())))
   end)
 
-  it("finds them in built sources", function()
+  it("finds its modules in a built source tree", function()
     local root = shell("pwd"):match("[^\n]+")
     local expected = "holdfast " .. holdfast._VERSION .. "\n"
     if process.build ~= "./build" then return end
@@ -884,13 +884,13 @@ describe("the installed command", function()
       sys.interpreter())))
   end)
 
-  it("does not run LUA_INIT, whose failure would look like a lock that is taken", function()
+  it("does not run LUA_INIT, whose failure would look like a busy lock", function()
     if process.build ~= "./build" or process.flavour ~= "lua5.4" then return end
     local init = "LUA_INIT=@/nonexistent.lua LUA_INIT_5_4=@/nonexistent.lua "
     assert.equal("holdfast " .. holdfast._VERSION .. "\n", shell(init .. "bin/holdfast --version"))
   end)
 
-  it("says what to do where they are not", function()
+  it("says what to do if its modules are missing", function()
     local child = command.other { "sh", "-c", ([[
       cd %s && unset LUA_PATH LUA_CPATH LUA_INIT && mkdir -p bin && cp "$OLDPWD/bin/holdfast" bin
       '%s' bin/holdfast --version
@@ -901,7 +901,7 @@ describe("the installed command", function()
       child:output())
   end)
 
-  it("runs nothing that stands in the directory or is named by LUA_PATH and LUA_CPATH", function()
+  it("runs no code from the current directory, LUA_PATH or LUA_CPATH", function()
     local evil = directory .. "/evil"
     shell(([[
       mkdir -p %s/holdfast/command %s/luarocks && cd %s
@@ -927,7 +927,7 @@ describe("the installed command", function()
     end
   end)
 
-  it("finds them through links", function()
+  it("finds its modules through symbolic links", function()
     shell(("cd %s/links && ln -s '../a b/bin/holdfast' 'it''s' && ln -s it''s holdfast"):format(directory))
     assert.equal("holdfast " .. holdfast._VERSION .. "\n", version_by("links/holdfast"))
     assert.equal("holdfast " .. holdfast._VERSION .. "\n", version_by("links/it''s"))
@@ -941,7 +941,7 @@ describe("the documents of the command", function()
     "ping", "bench", "acl" }
   local INTERNAL = { worker = true }
 
-  it("name every exit code", function()
+  it("list every exit code", function()
     local man, page = read("docs/holdfast.1"), read("docs/reference/command.md")
     for name, code in pairs(require "holdfast.command.exits") do
       if type(code) == "number" and code > 0 then
@@ -951,7 +951,7 @@ describe("the documents of the command", function()
     end
   end)
 
-  it("name every option, as the completions do", function()
+  it("list every option, as do the completions", function()
     local man, zsh = read("docs/holdfast.1"), read("completions/_holdfast")
     for _, verb in ipairs(VERBS) do
       for _, option in ipairs(require("holdfast.command." .. verb).options) do
@@ -964,7 +964,7 @@ describe("the documents of the command", function()
     end
   end)
 
-  it("name no option that is not there", function()
+  it("list no option that does not exist", function()
     local known = { help = true, version = true, timeout = true } -- --timeout is refused
     for _, verb in ipairs(VERBS) do
       for _, option in ipairs(require("holdfast.command." .. verb).options) do
@@ -985,13 +985,13 @@ describe("the documents of the command", function()
     end
   end)
 
-  it("pass mandoc", function()
+  it("are accepted by mandoc", function()
     if not process.succeeds "command -v mandoc >/dev/null" then return pending("there is no mandoc") end
     local lint = command.other { "mandoc", "-Tlint", "-Wwarning", "docs/holdfast.1" }
     assert.same({ "exit", 0 }, { lint:wait(PATIENCE) })
   end)
 
-  it("are read by the shells that they complete for", function()
+  it("include completions that bash and zsh can parse", function()
     for shell, path in pairs { bash = "completions/holdfast.bash",
         zsh = "completions/_holdfast" } do
       if process.succeeds("command -v " .. shell .. " >/dev/null") then
@@ -1001,7 +1001,7 @@ describe("the documents of the command", function()
     end
   end)
 
-  it("complete verbs, options and keys in bash", function()
+  it("include completions of verbs, options and keys in bash", function()
     local server = redis.start()
     finally(function() server:stop() end)
     local client = holdfast.new(server:url())
@@ -1071,7 +1071,7 @@ describe("over TLS", function()
 
   local function verb(...) return run(with_files(...)) end
 
-  it("every verb shows the certificate", function()
+  it("every verb presents the client certificate", function()
     local client = holdfast.new(server:url())
     local lock = assert(client:lock("held"):acquire())
     assert.equal(0, (verb "ping"))
@@ -1091,7 +1091,7 @@ describe("over TLS", function()
     assert.matches("ran", output)
   end)
 
-  it("the certificates stand in a file", function()
+  it("the settings file names the certificates", function()
     local env = config("url = " .. server:tls_url(), "ca = " .. made.ca.cert, "cert = "
       .. made.client.cert,
       "key = " .. made.client.key)
@@ -1100,7 +1100,7 @@ describe("over TLS", function()
     assert.equal(69, (run({ "ping", "--ca", made.other_ca.cert }, env)))
   end)
 
-  it("the handshake may take as long as the file says", function()
+  it("the settings file sets how long the handshake may take", function()
     server:kill("STOP")
     finally(function() server:kill("CONT") end)
     local function ping(...)
@@ -1115,7 +1115,7 @@ describe("over TLS", function()
     assert.same({ "exit", 0 }, { patient:wait(PATIENCE) })
   end)
 
-  it("those in a file are not for a server without TLS", function()
+  it("certificates in the settings file do not affect a server without TLS", function()
     local env = config("ca = " .. made.ca.cert, "cert = " .. made.client.cert, "key = "
       .. made.client.key)
     assert.equal(0, (run({ "ping", "--url", server:url() }, env)))
@@ -1140,7 +1140,7 @@ describe("over TLS", function()
     assert.matches("cert and key must be set together in the settings file", output)
   end)
 
-  it("servers of a quorum may have it or not", function()
+  it("a quorum may mix servers with and without TLS", function()
     local plain = redis.start()
     finally(function() plain:stop() end)
     local servers = table.concat({ server:tls_url(), plain:url() }, ",")
@@ -1213,14 +1213,14 @@ describe("on a terminal", function()
     ["reads the terminal"] = "cat /dev/tty",
     ["reads the terminal again and again"] = "trap '' HUP; while :; do cat /dev/tty; done",
   } do
-    it("a job that " .. name .. " where no shell can give it ends, and so does its lock", function()
+    it("a job that " .. name .. " ends, with its lock, if no shell can give it the terminal", function()
       types("(holdfast run --grace 0.1 k -c \"" .. job .. "\" &)", "Enter")
       sees("holdfast run: the job waits for the terminal, which no shell is left to give")
       assert(process.wait_until(function() return server:cli("EXISTS", "k") == 0 end, PATIENCE), screen())
     end)
   end
 
-  it("a script has the terminal again once its job has ended", function()
+  it("a script gets the terminal back once its job has ended", function()
     types("(holdfast run k -- head -n 1; head -n 1; echo both)", "Enter")
     sleeps("head")
     types("words", "Enter")
@@ -1234,7 +1234,7 @@ describe("on a terminal", function()
   -- The shell would read what is typed before the job runs.
   local READS = "sh -c 'echo rea''dy; head -n 1; echo went on'"
 
-  it("the job reads from the terminal", function()
+  it("the job can read from the terminal", function()
     types("holdfast run k -- " .. READS .. "; echo code $?", "Enter")
     sleeps("head")
     gets_words()
@@ -1248,14 +1248,14 @@ describe("on a terminal", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("a job without its lock ends even where the terminal stops what prints in the background", function()
+  it("a job that lost its lock is ended even if `stty tostop` stops background output", function()
     types("stty tostop; holdfast run --lease 9 k -- sleep 60; echo code $?", "Enter")
     sleeps("sleep")
     server:cli("DEL", "k")
     sees("lost the lock.*code 75")
   end)
 
-  it("a job without its lock ends while Ctrl-S holds back what is printed", function()
+  it("a job that lost its lock is ended while Ctrl-S holds back output", function()
     types("holdfast run --lease 9 k -- sleep 60; echo code $?", "Enter")
     sleeps("sleep")
     types("C-s")
@@ -1265,13 +1265,13 @@ describe("on a terminal", function()
     sees("code 75")
   end)
 
-  it("a job that does not start gives the terminal back", function()
+  it("a job that cannot start gives the terminal back", function()
     types("holdfast run k -- /no/such/command; echo code $?", "Enter")
     sees("cannot start.*code 127")
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("break takes no lock that has changed hands since it asked", function()
+  it("break leaves a lock alone that has changed hands since it asked", function()
     server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
     server:cli("PEXPIRE", "k", 60000)
     types("holdfast break k; echo code $?", "Enter")
@@ -1294,7 +1294,7 @@ describe("on a terminal", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("break says that a lock was free that went while it asked", function()
+  it("break reports a lock as free that was released while it asked", function()
     server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
     server:cli("PEXPIRE", "k", 60000)
     types("holdfast break k; echo code $?", "Enter")
@@ -1304,7 +1304,7 @@ describe("on a terminal", function()
     sees("k: was free\ncode 1")
   end)
 
-  it("Ctrl-Z stops it, fg continues it, still with its lock", function()
+  it("Ctrl-Z stops a run and fg continues it, with its lock still held", function()
     types("holdfast run k -- " .. READS .. "; echo code $?", "Enter")
     sleeps("head")
     types("C-z")
@@ -1316,7 +1316,7 @@ describe("on a terminal", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("Ctrl-Z also stops what the job has started and what does not heed it", function()
+  it("Ctrl-Z also stops the job's child processes, even those that ignore TSTP", function()
     local path = directory .. "/pid"
     types(("holdfast run k -c 'trap \"\" TSTP; sleep 60 & echo $! >%s; trap - TSTP; wait'; echo code $?"):format(path),
       "Enter")
@@ -1333,7 +1333,7 @@ describe("on a terminal", function()
     sees("code 0")
   end)
 
-  it("Ctrl-Z stops all of a pipe, though the job alone has the terminal", function()
+  it("Ctrl-Z stops a whole pipeline, although only the job has the terminal", function()
     types("holdfast run k -- " .. READS .. " | cat; echo code $?", "Enter")
     sleeps("head")
     types("C-z")
@@ -1343,7 +1343,7 @@ describe("on a terminal", function()
     gets_words()
   end)
 
-  it("a job that was stopped for too long is ended when it comes back without its lock", function()
+  it("a job stopped for longer than its lease is ended when it is continued", function()
     types("holdfast run --lease 4 k -- sh -c 'echo rea''dy; head -n 1; echo went on'; echo code $?", "Enter")
     sleeps("head")
     types("C-z")
@@ -1353,7 +1353,7 @@ describe("on a terminal", function()
     sees("lost the lock.*code 75")
   end)
 
-  it("a job in the background stops when it reads, and fg gives it the terminal", function()
+  it("a background job stops when it reads the terminal, and fg gives it the terminal", function()
     types("set -b; holdfast run k -- " .. READS .. " &", "Enter")
     sees("Stopped")
     types("fg >/dev/null; echo code $?", "Enter")
@@ -1361,7 +1361,7 @@ describe("on a terminal", function()
     gets_words()
   end)
 
-  it("a job has the terminal from its start where both its input and its output are there", function()
+  it("a job gets the terminal at its start if its input and output are the terminal", function()
     local file = assert(io.open(directory .. "/place", "w"))
     file:write([[
       set -- $(ps -o tpgid=,pgid= -p $$)
@@ -1376,13 +1376,13 @@ describe("on a terminal", function()
     end
   end)
 
-  it("a job in a script and in a pipe gets the terminal when it reads", function()
+  it("a job in a script or pipeline gets the terminal when it reads", function()
     types("(holdfast run k -- " .. READS .. "; echo code $?) | cat", "Enter")
     sleeps("head")
     gets_words()
   end)
 
-  it("ls and deadlocks say that there is nothing, and break asks", function()
+  it("ls and deadlocks say that there is nothing, and break asks for confirmation", function()
     types("holdfast ls; holdfast deadlocks; holdfast ls | wc -c", "Enter")
     sees("\nno locks\nno deadlocks\n0\n")
     types("clear", "Enter")

@@ -12,8 +12,8 @@ local function eventually(condition)
   return assert.is_truthy(process.wait_until(condition, PATIENCE))
 end
 
-describe("the words of a wait", function()
-  it("name the place in line", function()
+describe("the status line of a wait", function()
+  it("names the place in line", function()
     local places = {}
     for i, place in ipairs { 1, 2, 3, 4, 11, 12, 13, 21, 102, 111 } do
       places[i] = waiting.place(place)
@@ -22,7 +22,7 @@ describe("the words of a wait", function()
       "13th in line", "21st in line", "102nd in line", "111th in line" }, places)
   end)
 
-  it("count the time in minutes, and in hours from the first one on", function()
+  it("shows minutes and seconds, and hours from the first hour on", function()
     local clocks = {}
     for i, seconds in ipairs { 0.5, 9.99, 60, 754.3, 3599, 3723 } do
       clocks[i] = waiting.clock(seconds)
@@ -30,7 +30,7 @@ describe("the words of a wait", function()
     assert.same({ "0:00", "0:09", "1:00", "12:34", "59:59", "1:02:03" }, clocks)
   end)
 
-  it("fit into the terminal, and keep the place and the time", function()
+  it("is shortened to the terminal's width, keeping place and time", function()
     local function line(columns)
       return (waiting.line('waiting for "backup:db"', "held by web-3 pid 18004 nightly-backup", 2, 9, columns))
     end
@@ -42,13 +42,13 @@ describe("the words of a wait", function()
     assert.equal('waiting for "备…0:09', (waiting.line('waiting for "备份"', nil, nil, 9, 20)))
   end)
 
-  it("show no byte that would drive the terminal", function()
+  it("escapes control characters", function()
     assert.equal('waiting for "a\\x1b[2J\\x0a": held by b\\x07, 0:09',
       (waiting.line('waiting for "a\27[2J\n"', "held by b\7", nil, 9)))
   end)
 end)
 
-it("the lock that is waited for is looked for anew once the last one is free", function()
+it("a wait for several locks looks for the next busy one when the reported one is free", function()
   local core, locks = require "holdfast.core", require "holdfast.command.locks"
   local names = require "holdfast.names"
   local is_quorum, names_of = core.client.is_quorum, names.of
@@ -102,8 +102,8 @@ describe("a wait", function()
     for _, child in pairs(children) do assert(child:wait(PATIENCE)) end
   end
 
-  describe("that is no terminal's", function()
-    it("is reported by each verb that waits: by an event with --json, in words with -v", function()
+  describe("without a terminal", function()
+    it("is reported by every verb that waits, as an event with --json or a line with -v", function()
       hold("k")
       local first = start("run", "k", "--", "true")
       eventually(function() return client:lock("k"):info().waiters == 1 end)
@@ -127,7 +127,7 @@ describe("a wait", function()
       end_by_signal { holder, first }
     end)
 
-    it("names the lock among several that is waited for, and the permits", function()
+    it("names the one of several locks that is busy, or the permits", function()
       hold("b")
       local several = start("run", "-v", "c", "a", "b", "--", "true")
       local pool = client:semaphore("pool", { permits = 2 })
@@ -140,7 +140,7 @@ describe("a wait", function()
       end_by_signal { several, permit, holder }
     end)
 
-    it("is told in the words of its verb and its kind", function()
+    it("is worded by verb and kind of lock", function()
       hold("k")
       local held = holder
       local children = {
@@ -168,7 +168,7 @@ describe("a wait", function()
       end_by_signal { held }
     end)
 
-    it("names the server that does not answer, with its code in the event", function()
+    it("names the server that does not respond", function()
       server.process:kill("STOP")
       local child = start("run", "--json", "k", "--", "true")
       local seen = child:wait_output('"event":"waiting","time":"[^"]+","key":"k","waited":[%d.]+,"code":"unreachable",'
@@ -178,7 +178,7 @@ describe("a wait", function()
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     end)
 
-    it("prints no byte without -v", function()
+    it("prints nothing without -v", function()
       hold("k")
       local children = { start("run", "k", "--", "true"), start("lead", "k", "--", "true"), start("wait", "k"),
         start("hold", "k") }
@@ -189,7 +189,7 @@ describe("a wait", function()
       end_by_signal { loud, holder }
     end)
 
-    it("draws nothing on a terminal that cannot move its cursor, and nothing with -q", function()
+    it("draws nothing on a dumb terminal or with -q", function()
       hold("k")
       local function output(term, option)
         local words = table.concat(command.words("run", option, "--wait", "0.9", "k", "--", "true"), "' '")
@@ -204,7 +204,7 @@ describe("a wait", function()
       end_by_signal { holder }
     end)
 
-    it("is over at once when the process that reports it is stopped", function()
+    it("is over at once even if the process that prints its reports is stopped", function()
       hold("k")
       local child = start("run", "-v", "k", "--", "true")
       assert(child:wait_output("next in line", PATIENCE), child:output())
@@ -251,7 +251,7 @@ describe("a wait", function()
       return function(text) return text:find("^%$ holdfast [^\n]+\n" .. lines .. "%$ *\n*$") ~= nil end
     end
 
-    it("is one line that is right, fits, and is gone when the job starts", function()
+    it("shows one line that fits the terminal and is removed when the job starts", function()
       hold("backup:db")
       local first = start("run", "backup:db", "--", "true")
       eventually(function() return client:lock("backup:db"):info().waiters == 1 end)
@@ -276,7 +276,7 @@ describe("a wait", function()
       assert.is_nil(shell:screen():find("waiting", 1, true))
     end)
 
-    it("is gone before a message of its end", function()
+    it("removes its line before it prints a message", function()
       hold("backup:db")
       assert(client:latch("gate"):set(2))
       for words, message in pairs {
@@ -294,7 +294,7 @@ describe("a wait", function()
       end_by_signal { holder }
     end)
 
-    it("fits where only standard error is the terminal", function()
+    it("shows its line if only standard error is the terminal", function()
       hold("backup:db")
       shell:resize(50, 12)
       shell:types("holdfast run backup:db -- echo job | cat", "Enter")
@@ -303,7 +303,7 @@ describe("a wait", function()
       shell:sees(shows_only "job\n")
     end)
 
-    it("is gone when TERM, HUP or QUIT ends it", function()
+    it("removes its line when TERM, HUP or QUIT ends it", function()
       hold("backup:db")
       for _, name in ipairs { "TERM", "HUP", "QUIT" } do
         shell:types("clear; holdfast wait backup:db", "Enter")
@@ -317,7 +317,7 @@ describe("a wait", function()
       end_by_signal { holder }
     end)
 
-    it("says that the server does not answer, and goes on", function()
+    it("says that the server does not respond, and continues", function()
       hold("backup:db")
       shell:types("holdfast run backup:db -- true; echo code $?", "Enter")
       shell:sees("next in line")
@@ -332,7 +332,7 @@ describe("a wait", function()
       end_by_signal { holder }
     end)
 
-    it("of holdfast wait, too, is gone when a signal ends it, and stays away from other jobs", function()
+    it("of holdfast wait removes its line on Ctrl-C, and draws none in the background", function()
       hold("backup:db")
       shell:types("holdfast wait backup:db", "Enter")
       shell:sees('waiting until "backup:db" is free: held by')

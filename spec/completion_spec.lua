@@ -95,24 +95,24 @@ describe("completion", function()
     assert.is_nil(io.open(directory .. "/evil"))
   end
 
-  it("inserts words in bash that are the keys, and runs nothing", function()
+  it("inserts each key as one literal word in bash, and executes nothing", function()
     each_key_is_itself "bash"
   end)
 
-  it("inserts words in zsh that are the keys, and runs nothing", function()
+  it("inserts each key as one literal word in zsh, and executes nothing", function()
     if not process.succeeds "command -v zsh >/dev/null" then return pending("there is no zsh") end
     each_key_is_itself "zsh"
   end)
 
   for _, shell in ipairs { "bash", "zsh" } do
-    it(("takes no key for an option in %s: one with a - stands behind --"):format(shell), function()
+    it(("inserts a key that starts with - after -- in %s"):format(shell), function()
       if not process.succeeds("command -v " .. shell .. " >/dev/null") then return pending("there is no " .. shell) end
       lock { "-kill" }
       assert.same({ "-kill", "" }, typed(shell, { "holdfast break -- -k", "holdfast break " }))
     end)
   end
 
-  it("runs nothing in bash that a function for completion is given", function()
+  it("executes nothing in bash when its function is called by other code", function()
     local keys = hostile.keys(directory .. "/evil")
     lock(keys)
     local script = command.shell_prelude(server) .. [[
@@ -130,7 +130,7 @@ describe("completion", function()
     assert.is_nil(io.open(directory .. "/evil"))
   end)
 
-  it("offers verbs and options in bash one by one, whatever IFS the user has set", function()
+  it("offers verbs and options in bash one by one, whatever IFS is set to", function()
     local script = command.shell_prelude(server) .. [[
 
       . completions/holdfast.bash
@@ -150,7 +150,7 @@ describe("completion", function()
     assert.equal(("run;set;lead;--max-runtime;"):rep(4), child:output())
   end)
 
-  it("names a key once that is held and whose job is done, and none that no program can be given", function()
+  it("offers a key once although it is locked and has a record, and no key with a zero byte", function()
     lock { "a'b", "a\0b" }
     server:cli("HSET", "holdfast_once:a'b", "done", 1)
     server:cli("PEXPIRE", "holdfast_once:a'b", 60000)
@@ -159,7 +159,7 @@ describe("completion", function()
       { command.run(server, { "complete", "--", "bash", "holdfast show a", "a" }) })
   end)
 
-  it("offers nothing for a word that is not at the end of the line, nor for one that bash would expand", function()
+  it("offers nothing in the middle of a line, or for a word that bash would expand", function()
     assert.same({ "k1", "k2" }, complete.bash({ "k1", "k2", "l" }, "holdfast show k", "k"))
     assert.same({}, complete.bash({ "k1" }, "holdfast show k", "x"))
     assert.same({}, complete.bash({ "k1" }, "holdfast show $k", "$k"))
@@ -185,7 +185,7 @@ describe("completion", function()
     end
   end
 
-  it("quotes a key for every shell, so that none runs anything from it", function()
+  it("quotes a key so that no shell executes any part of it", function()
     local quote = require("holdfast.command.shell").quote
     local made = directory .. "/made"
     for _, key in ipairs {
@@ -211,7 +211,7 @@ describe("completion", function()
     assert.equal("''", quote "")
   end)
 
-  it("quotes whatever bytes a key has, wherever it is completed", function()
+  it("quotes arbitrary bytes correctly, with or without an open quote", function()
     local random = hostile.random(tonumber(os.getenv("HOLDFAST_HOSTILE_SEED")) or 1)
     local lines, expected = { "printf '%s\\0'" }, {}
     for _ = 1, tonumber(os.getenv("HOLDFAST_HOSTILE_KEYS")) or 500 do
