@@ -42,8 +42,8 @@ local function connections(name)
   return found
 end
 
-describe("a client connects", function()
-  it("by IPv4 and by a unix socket", function()
+describe("a client", function()
+  it("connects over IPv4 and over a unix socket", function()
     local port = world.server.port
     round_trip("redis://:secret@127.0.0.1:" .. port)
     round_trip("redis://:secret@127.0.0.1:" .. port .. "/")
@@ -53,24 +53,24 @@ describe("a client connects", function()
   end)
 
   if resolves("localhost") then
-    it("by name", function() round_trip("redis://:secret@localhost:" .. world.server.port) end)
+    it("connects by host name", function() round_trip("redis://:secret@localhost:" .. world.server.port) end)
   else
-    pending("by name: localhost is in no /etc/hosts", function() end)
+    pending("connects by host name: localhost is in no /etc/hosts", function() end)
   end
 
   if has_ipv6() then
-    it("by IPv6", function() round_trip("redis://:secret@[::1]:" .. world.server.port) end)
+    it("connects over IPv6", function() round_trip("redis://:secret@[::1]:" .. world.server.port) end)
   else
-    pending("by IPv6, which this machine does not have")
+    pending("connects over IPv6, which this machine does not have")
   end
 
-  it("as a user", function()
+  it("logs in as the user in the URL, with percent-encoded passwords too", function()
     round_trip("redis://app:pass@127.0.0.1:" .. world.server.port)
     round_trip("redis://app:p%61ss@127.0.0.1:" .. world.server.port)
     round_trip("unix://app:pass@" .. world.server.path)
   end)
 
-  it("as the user of the URL, with an empty password too", function()
+  it("logs in as the user in the URL even if the password is empty", function()
     round_trip("redis://guest:@127.0.0.1:" .. world.server.port)
     local client = world.client { url = "redis://app:@127.0.0.1:" .. world.server.port }
     local _, message, code = client:ping()
@@ -78,11 +78,11 @@ describe("a client connects", function()
     assert.matches("WRONGPASS", message)
   end)
 
-  it("by valkey:// as by redis://", function()
+  it("accepts valkey:// as a synonym of redis://", function()
     round_trip("valkey://:secret@127.0.0.1:" .. world.server.port)
   end)
 
-  it("to a database", function()
+  it("selects the database in the URL", function()
     for _, url in ipairs {
       ("redis://:secret@127.0.0.1:%d/3"):format(world.server.port),
       ("unix://:secret@%s?db=3"):format(world.server.path),
@@ -97,7 +97,7 @@ describe("a client connects", function()
     end
   end)
 
-  it("to no database that the server does not have", function()
+  it("fails at once if the server does not have the database in the URL", function()
     local client = world.client { url = ("unix://:secret@%s?db=99"):format(world.server.path),
       command_timeout = 20 }
     local started = process.now()
@@ -108,7 +108,7 @@ describe("a client connects", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("with a name", function()
+  it("sets its name on the connection, holdfast by default", function()
     local client = world.client { name = "order-service" }
     assert(client:ping())
     assert.equal(1, #connections("order-service"))
@@ -116,7 +116,7 @@ describe("a client connects", function()
     assert.equal(1, #connections("holdfast"))
   end)
 
-  it("once for many calls, and once more for its watchdog", function()
+  it("uses one connection for all calls, and a second one for its watchdog", function()
     local client = world.client { name = "counted", lease = 1.5 }
     local lock = client:lock("k")
     for _ = 1, 50 do assert(lock:acquire()) assert(lock:release()) end
@@ -129,7 +129,7 @@ describe("a client connects", function()
     assert.equal(2, #connections("counted"))
   end)
 
-  it("without leaving a descriptor to the programs it starts", function()
+  it("leaves no connection open in the programs it starts", function()
     local client = world.client { lease = 1.5 }
     local held = assert(client:lock("k"):acquire())
     assert(process.wait_until(function() return client:stats().renewals > 0 end))
@@ -142,12 +142,12 @@ describe("a client connects", function()
   end)
 end)
 
-describe("a client connects again", function()
+describe("a reconnecting client", function()
   local function kill_all()
     assert.is_true(world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 1)
   end
 
-  it("when its connection was killed", function()
+  it("continues with its hold after its connections were killed", function()
     local lock = world.client():lock("k")
     for _ = 1, 3 do
       assert(lock:acquire(0))
@@ -160,7 +160,7 @@ describe("a client connects again", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("when the server was restarted", function()
+  it("works again after the server was restarted", function()
     local lock = world.client():lock("k")
     assert(lock:acquire(0)) assert(lock:release())
     world.server:restart()
@@ -169,7 +169,7 @@ describe("a client connects again", function()
     assert(lock:release())
   end)
 
-  it("while it waits", function()
+  it("keeps its place in the queue", function()
     world.hold_as("somebody:1", "k", 60000)
     local child = world.program {
       code = [[
@@ -187,7 +187,7 @@ describe("a client connects again", function()
     assert.matches("true\ttrue", child:output())
   end)
 
-  it("and loads only the programs that it uses", function()
+  it("loads only the programs that it uses", function()
     local client = world.client()
     world.cli("SCRIPT", "FLUSH")
     assert(client:lock("k"):acquire(0))
@@ -196,7 +196,7 @@ describe("a client connects again", function()
     assert.equal("2", world.cli("INFO", "memory"):match("number_of_cached_scripts:(%d+)"))
   end)
 
-  it("and loads its programs again after SCRIPT FLUSH", function()
+  it("loads its programs again after SCRIPT FLUSH", function()
     local lock = world.client():lock("k")
     for _ = 1, 3 do
       world.cli("SCRIPT", "FLUSH")
@@ -212,7 +212,7 @@ describe("a client connects again", function()
     end
   end)
 
-  it("when the server closes idle connections", function()
+  it("opens a new connection when the server closes idle ones", function()
     world.cli("CONFIG", "SET", "timeout", 1)
     local client = world.client()
     local lock = client:lock("k")
@@ -224,7 +224,7 @@ describe("a client connects again", function()
 end)
 
 describe("a connection that cannot be made", function()
-  it("ends with the connect timeout", function()
+  it("fails as unreachable after the connect timeout", function()
     -- a listener whose queue is full accepts no connection and sends nothing
     local listener, port = assert(sys.listen_tcp())
     local waiting = {}
@@ -246,7 +246,7 @@ describe("a connection that cannot be made", function()
     sys.close(listener)
   end)
 
-  it("ends when a unix socket takes nobody in", function()
+  it("fails as unreachable if a unix socket accepts nobody", function()
     local path = world.server.directory .. "/full.sock"
     local listener = assert(sys.listen_unix(path))
     local waiting = {}
@@ -263,7 +263,7 @@ describe("a connection that cannot be made", function()
     sys.close(listener)
   end)
 
-  it("is tried again without a flood of tries", function()
+  it("is retried without a busy loop", function()
     local client = world.client { url = "redis://127.0.0.1:1" }
     local used = sys.cpu()
     local got, _, code = client:lock("k"):acquire(0.5)
@@ -293,7 +293,7 @@ describe("after a fork", function()
     return text
   end
 
-  it("the child has another uuid and does not hold the parent's lock", function()
+  it("the child has its own uuid and does not hold the parent's lock", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -315,7 +315,7 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
-  it("the child has another uuid also where it asks for nothing else", function()
+  it("the child has its own uuid even if that is its first call", function()
     local client = world.client()
     local parents = core.client.uuid(client)
     local childs = in_child(function() return core.client.uuid(client) end)
@@ -325,7 +325,7 @@ describe("after a fork", function()
   end)
 
   -- The child may close a state that its parent has opened.
-  it("the child counts only the Lua states that it has opened", function()
+  it("the child counts only Lua states that it has opened itself", function()
     assert.is_true(core.states() > 0)
     assert.equal("ok 0 1 0 1 0", in_child(function()
       local function count_in_another()
@@ -339,7 +339,7 @@ describe("after a fork", function()
     end))
   end)
 
-  it("the child has neither its parent's losses nor its watchdog, whatever it asks first", function()
+  it("the child has neither its parent's losses nor its watchdog, whatever it calls first", function()
     local client = world.client()
     local watchdog, lock = client:watchdog(), nil
     local questions = {
@@ -364,7 +364,7 @@ describe("after a fork", function()
     end
   end)
 
-  it("the child has nothing of its parent's, also where it has its process id", function()
+  it("the child holds nothing of its parent, even with the same pid in a new pid namespace", function()
     local said = in_child(function()
       if not sys.new_pids() then return "it may not" end
       return in_child(function()
@@ -385,7 +385,7 @@ describe("after a fork", function()
     assert.equal("ok ok ok not_held", said)
   end)
 
-  it("the child has no watchdog that runs", function()
+  it("the child's watchdog is not running", function()
     local client = world.client()
     local lock, watchdog = client:lock("k"), client:watchdog()
     assert(lock:acquire())
@@ -396,7 +396,7 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
-  it("the child's collector and close leave the parent's lock alone", function()
+  it("garbage collection and close in the child leave the parent's locks alone", function()
     local client = world.client { lease = 2 }
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -415,7 +415,7 @@ describe("after a fork", function()
     assert.equal(0, client:stats().losses)
   end)
 
-  it("parent and child lock side by side over connections of their own", function()
+  it("parent and child use separate connections and exclude each other", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire()) assert(lock:release())
@@ -447,7 +447,7 @@ describe("after a fork", function()
     end))
   end)
 
-  it("a child that ends in the usual way leaves the parent's lock alone", function()
+  it("a child that exits normally leaves the parent's lock alone", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -470,7 +470,7 @@ describe("after a fork", function()
   end)
 
   -- A daemon closes all descriptors that it has inherited.
-  it("the child's own files stay open, also under the numbers of the parent's connections",
+  it("the child's own files stay open, even with the numbers of the parent's connections",
     function()
     local client = world.client()
     assert(client:lock("k"):acquire())
@@ -496,7 +496,7 @@ describe("after a fork", function()
     assert.is_true(client:lock("k"):check())
   end)
 
-  it("an operation that the parent has begun through an event loop is over in the child", function()
+  it("an operation begun by the parent in an event loop has ended in the child", function()
     local client = core.client.new {
       url = world.server:url(), connect_timeout = 1, command_timeout = 1, grant_lease = 1,
       external = true,
@@ -539,7 +539,7 @@ describe("after a fork", function()
     end
   end)
 
-  it("the child gives back what it has acquired through handles of its parent's", function()
+  it("the child releases what it acquired through handles created by its parent", function()
     local client = core.client.new {
       url = world.server:url(), connect_timeout = 20, command_timeout = 20, grant_lease = 2,
     }
@@ -561,7 +561,7 @@ describe("after a fork", function()
     core.client.close(client, 20)
   end)
 
-  it("a client made before and used only after works in many children", function()
+  it("a client created before the fork and used only afterwards works in many children", function()
     local client = holdfast.new(world.server:url())
     local results = {}
     for i = 1, 4 do
@@ -582,7 +582,7 @@ describe("after a fork", function()
   end)
 end)
 
-describe("a server's version", function()
+describe("a server version", function()
   local server
 
   after_each(function()
@@ -605,7 +605,7 @@ describe("a server's version", function()
     return message
   end
 
-  it("below 5.0 is refused at the connect, with its name and what is needed", function()
+  it("below 5.0 is refused when the client connects, and the message names it", function()
     local message = refusal("redis_version:4.0.14\r\nredis_mode:standalone\r\n")
     assert.matches("the server is Redis 4.0.14; holdfast needs Redis 5.0 or later", message, 1,
       true)
@@ -613,7 +613,7 @@ describe("a server's version", function()
     assert.matches("Redis 3.2.12;", refusal("redis_version:3.2.12\r\n"), 1, true)
   end)
 
-  it("of 5.0 or later, or one that is not known, is taken", function()
+  it("from 5.0 on, or unknown, is accepted", function()
     for _, info in ipairs { "redis_version:5.0.14\r\n",
       "redis_version:7.2.4\r\nserver_name:valkey\r\n",
       "redis_version:10.0.1\r\n", "redis_version:\r\n", "redis_version:unstable\r\n",

@@ -88,7 +88,7 @@ it("no call with random arguments crashes", function()
   end
 end)
 
-it("a number out of range is refused, or changes nothing", function()
+it("a number that is out of range is refused or has no effect", function()
   local url = world.server:url()
   local client = assert(core.client.new { url = url, command_timeout = 20, connect_timeout = 20 })
   for _, weight in ipairs { 0, -1, 101, 2 ^ 31 } do
@@ -109,7 +109,7 @@ it("a number out of range is refused, or changes nothing", function()
   core.client.close(client, 20)
 end)
 
-it("a call that fits neither its client nor its lock is refused", function()
+it("a call that is not possible for its client or lock is refused", function()
   local url = world.server:url()
   local client = assert(core.client.new { url = url })
   local function new(of, given)
@@ -186,7 +186,7 @@ local COLLECTING_CALLS = [[
   io.stdout:write "all calls returned\n"
 ]]
 
-it("no call waits for itself where the collector runs finalizers in it", function()
+it("no call deadlocks when the garbage collector runs finalizers during it", function()
   local child = process.lua { code = COLLECTING_CALLS, args = { world.server:url() } }
   child:wait(30)
   assert.matches("all calls returned\n$", child:output())
@@ -230,7 +230,7 @@ it("a command returns the reply as the server has sent it", function()
   core.client.close(client, 20)
 end)
 
-it("an acquire without a watchdog is not sent, and succeeds when there is one", function()
+it("an acquire is not sent while its watchdog cannot start", function()
   local child = process.lua {
     descriptors = 40, args = { world.server:url() },
     code = [[
@@ -260,7 +260,7 @@ it("an acquire without a watchdog is not sent, and succeeds when there is one", 
     :format("unix:" .. world.server.path), child:output())
 end)
 
-it("a large command is sent as fast as the server takes it", function()
+it("a large command is sent as fast as the server reads it", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, renewed = true })
   assert(core.lock.acquire(lock, 0)) -- this starts the watchdog, which changes how calls sleep
@@ -281,7 +281,7 @@ it("a large command is sent as fast as the server takes it", function()
   core.client.close(client, 20)
 end)
 
-it("no reply, record or name leaves memory", function()
+it("long replies, records and names leak no memory", function()
   if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps freed memory
   local large = ("x"):rep(40000)
   local client = connected { url = world.server:url() }
@@ -310,7 +310,7 @@ it("no reply, record or name leaves memory", function()
   core.client.close(client, 20)
 end)
 
-it("a client names the databases where a key is as all programs do", function()
+it("clients with different URLs agree on the identity of a database", function()
   local one, two = world.server, world.another()
   local tcp = "redis://127.0.0.1:" .. one.port
   local function place_on(server, db)
@@ -358,7 +358,7 @@ it("a client names the databases where a key is as all programs do", function()
   end
 end)
 
-it("a closed client shows that it is, and starts nothing any more", function()
+it("a closed client says so in its string, and starts no watchdog", function()
   local client = connected { url = world.server:url() }
   local watchdog = core.watchdog.new(client)
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
@@ -380,7 +380,7 @@ it("a closed client shows that it is, and starts nothing any more", function()
   assert.equal("holdfast.client: (closed)", tostring(client))
 end)
 
-it("a stop of the watchdog waits for no server, and the close still gives back what is held",
+it("stopping the watchdog does not wait for the server, and close still releases all locks",
   function()
   local took, tries = math.huge, 0
   while took > 0.5 and tries < 3 do
@@ -401,7 +401,7 @@ it("a stop of the watchdog waits for no server, and the close still gives back w
   assert.is_true(took <= 0.5, took .. " s")
 end)
 
-it("a call of a lock that was collected says so", function()
+it("a call on a collected lock fails and says so", function()
   local client = connected { url = world.server:url() }
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
   assert(core.lock.acquire(lock))
@@ -416,7 +416,7 @@ it("a call of a lock that was collected says so", function()
   core.client.close(client, 20)
 end)
 
-it("a close waits for a server that hangs as long as it is given", function()
+it("close waits for a hung server only as long as its timeout", function()
   local took, tries = math.huge, 0
   while took > 0.8 and tries < 3 do
     local client = connected { url = world.server:url() }
@@ -433,7 +433,7 @@ it("a close waits for a server that hangs as long as it is given", function()
   assert.is_true(took <= 0.8, took .. " s")
 end)
 
-it("an external client knows its timeouts", function()
+it("a client driven from outside returns the timeouts it was given", function()
   local client = core.client.new {
     url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
   }

@@ -105,7 +105,7 @@ describe("crash_release", function()
 
   -- The dead child is a zombie, because the test collects it only at its end.
   for _, kind in ipairs { "lock", "reentered", "mutex", "fair", "kept" } do
-    it(("frees the lock (%s) of a process that was killed"):format(kind), function()
+    it(("lets a waiter acquire the lock (%s) of a killed process at once"):format(kind), function()
       local child = start(HOLDER, kind)
       local client = waiting_client()
       local makers = { mutex = client.mutex, fair = client.fair_lock }
@@ -119,7 +119,7 @@ describe("crash_release", function()
     end)
   end
 
-  it("lets another process run the function in which one was killed", function()
+  it("lets another process run an idempotent function again if its process was killed", function()
     local child = start(HOLDER, "guard")
     local client = waiting_client()
     owners[1] = client:lock("k"):info().owner
@@ -129,7 +129,7 @@ describe("crash_release", function()
     world.cli("DEL", "k")
   end)
 
-  it("leaves the lock of a process that is stopped", function()
+  it("does not free the lock of a process that is only stopped", function()
     local child = start(HOLDER)
     local client = waiting_client()
     local owner = owner_of(client, "k")
@@ -142,7 +142,7 @@ describe("crash_release", function()
     world.cli("DEL", "k")
   end)
 
-  it("leaves the lock of a client without the option", function()
+  it("does not free the lock of a process whose client lacks the option", function()
     local child = start(HOLDER, "lock", "off")
     local client = waiting_client()
     child:stop()
@@ -151,7 +151,7 @@ describe("crash_release", function()
     world.cli("DEL", "k")
   end)
 
-  it("frees nothing for a waiter without the option", function()
+  it("does not free a lock for a waiter whose client lacks the option", function()
     local child = start(HOLDER)
     local client = world.client()
     owner_of(client, "k")
@@ -161,7 +161,7 @@ describe("crash_release", function()
     world.cli("DEL", "k")
   end)
 
-  it("frees the lock of a parent, and leaves that of its child", function()
+  it("frees the lock of a killed parent, but not that of its living child", function()
     local parent = start(PARENT)
     local child = tonumber(parent:output():match("child (%d+)"))
     assert(parent:wait_output("closed"))
@@ -182,7 +182,7 @@ describe("crash_release", function()
     world.cli("DEL", "holdfast_client:" .. owner:sub(1, 36))
   end)
 
-  it("keeps a record of the process until the client is closed", function()
+  it("keeps a process record until the client is closed", function()
     local client = waiting_client()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -193,7 +193,7 @@ describe("crash_release", function()
     assert.is_nil(lfs.symlinkattributes(path, "mode"))
   end)
 
-  it("refuses a quorum, and an owner in the form of a client's own", function()
+  it("is refused in a quorum, and with an owner that looks like a client's own", function()
     assert.has_error(function()
       holdfast.new { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum", crash_release = true }
     end, "holdfast.new: crash_release does not work in a quorum, which has no queue")
@@ -209,7 +209,7 @@ describe("crash_release", function()
     assert(lock:release())
   end)
 
-  it("reports that it is off if its directory cannot be used", function()
+  it("reports through on_event that it is off if its directory cannot be used", function()
     local uid = 1900000000 + sys.getpid()
     local directory = "/dev/shm/holdfast-" .. uid
     local code = [[

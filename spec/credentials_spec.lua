@@ -34,8 +34,8 @@ after_each(function()
   options.password = "one"
 end)
 
-describe("credentials", function()
-  it("are fetched before each connection, and again when the server has refused them", function()
+describe("a credentials function", function()
+  it("is called before each connection, and again when the server refuses the login", function()
     local calls, password = {}, "one"
     local one = client(function(server, refused)
       calls[#calls + 1] = server .. (refused and " refused" or "")
@@ -52,7 +52,7 @@ describe("credentials", function()
     assert.same({ address(), address() .. " refused" }, { calls[3], calls[4] })
   end)
 
-  it("may name another user at each log-in", function()
+  it("may return a different user at each login", function()
     world.cli("ACL", "SETUSER", "ann", "on", ">x", "~*", "&*", "+@all")
     world.cli("ACL", "SETUSER", "bob", "on", ">y", "~*", "&*", "+@all")
     local user, password = "ann", "x"
@@ -65,7 +65,7 @@ describe("credentials", function()
     assert(lock:release())
   end)
 
-  it("that are refused twice in a row fail the call", function()
+  it("makes the call fail as denied if the server refuses its login twice in a row", function()
     local calls = 0
     local one = client(function()
       calls = calls + 1
@@ -79,7 +79,7 @@ describe("credentials", function()
     assert.equal(2, calls)
   end)
 
-  it("that cannot be had make the server unreachable, and the message says why", function()
+  it("that fails makes the server unreachable, and the message says why", function()
     for _, case in ipairs {
       { function() return nil, "the vault is closed" end, "unreachable", "the vault is closed" },
       { function() return nil end, "unreachable", "the function returned nil" },
@@ -98,7 +98,7 @@ describe("credentials", function()
     end
   end)
 
-  it("that were returned before are blotted out of the function's own errors", function()
+  it("has the credentials it returned before hidden in its error messages", function()
     local fails = false
     local one = client(function()
       if fails then error("cannot renew token one of user default") end
@@ -111,7 +111,7 @@ describe("credentials", function()
     assert.is_truthy(message:find("cannot renew token … of user …", 1, true), message)
   end)
 
-  it("must not be fetched with the client itself", function()
+  it("must not use the client that it logs in", function()
     local one, inner
     one = client(function()
       inner = { pcall(one.ping, one) }
@@ -124,7 +124,7 @@ describe("credentials", function()
     assert(one:ping())
   end)
 
-  it("and a login in the URL exclude each other", function()
+  it("cannot be combined with a login in the URL", function()
     for _, opts in ipairs {
       { url = "redis://me:x@h", credentials = print },
       { servers = { "redis://h", "redis://:x@i" }, mode = "quorum", credentials = print },
@@ -136,7 +136,7 @@ describe("credentials", function()
       'credentials must be a function, not "x"')
   end)
 
-  it("are those of each server of a quorum", function()
+  it("is called with the address of each server of a quorum", function()
     local passwords = {}
     local urls = {}
     for i = 1, 3 do
@@ -153,7 +153,7 @@ describe("credentials", function()
   end)
 
   -- The watchdog, a thread, cannot call Lua: it logs in with the old password, and is refused.
-  it("that have ended while the program did something else are fetched by its next call", function()
+  it("is called again at the next call after the password changed during other work", function()
     local password = "one"
     local one = client(function() return "", password end, { lease = 3 })
     local lock, other = one:lock("k"), one:lock("other")
@@ -173,7 +173,7 @@ describe("credentials", function()
     assert(other:release())
   end)
 
-  it("are fetched by a caller that waits for its own grant", function()
+  it("is called by a waiter whose password changed while it waited", function()
     local holder = client(function() return "", world.server.options.password end)
     local lock = holder:lock("k", { lease = 30 })
     assert(lock:acquire(0))
@@ -209,7 +209,7 @@ describe("credentials", function()
   end)
 
   for _, loop in ipairs(loops) do
-    it("are fetched by a coroutine that may wait, for holders and waiters, under " .. loop.name, function()
+    it("may wait in a coroutine of its own, for holders and waiters, under " .. loop.name, function()
       local password, calls = "one", 0
       loop.run(function()
         local one = client(function()
@@ -242,7 +242,7 @@ describe("credentials", function()
       end)
     end)
 
-    it("that cannot be had end a call with the reason, under " .. loop.name, function()
+    it("that fails ends a call with its reason, under " .. loop.name, function()
       loop.run(function()
         local one = client(function() return nil, "the vault is closed" end, { driver = loop.driver })
         local got, message, code = one:lock("k"):acquire(0)
@@ -255,7 +255,7 @@ describe("credentials", function()
   end
 end)
 
-describe("a command that cannot get its login while it holds a lock", function()
+describe("a command whose login cannot be fetched while it holds a lock", function()
   local directory
 
   before_each(function() directory = process.directory() end)
@@ -317,7 +317,7 @@ describe("a command that cannot get its login while it holds a lock", function()
     end, "the credentials command failed: it exited with code 1; will retry", has_tried)
   end
 
-  it("warns once when its program fails, and says once that it works again, under run", function()
+  it("warns once when the credentials program fails, and says once that it works again", function()
     local output = with_a_program({ "run", "k", "--", "sleep", "60" }, function()
       local before = tries()
       assert.is_truthy(process.wait_until(function() return tries() > before end, PATIENCE))
@@ -325,7 +325,7 @@ describe("a command that cannot get its login while it holds a lock", function()
     assert.matches('^holdfast run: the credentials command failed: [^\n]+ the lock "k" expires in %d+ s\n', output)
   end)
 
-  it("prints an event for each of both, under hold", function()
+  it("prints a warning event and a resumed event with hold --json", function()
     local output = with_a_program({ "hold", "--json", "k" }, function() end)
     assert.matches('{"event":"warning",[^\n]+"code":"unreachable","key":"k","left":', output)
     assert.matches('{"event":"resumed",[^\n]+"key":"k"}', output)
@@ -363,7 +363,7 @@ describe("a command whose password is replaced after its job has ended", functio
     return child
   end
 
-  it("keeps its lock for the rest of --min-hold", function()
+  it("keeps its lock until --min-hold is over", function()
     local child = start("-v", "--lease", "3", "--min-hold", "60", "k", "--", "true")
     assert(child:wait_output("exited with code 0\n", PATIENCE), child:output())
     write("password", "two")

@@ -37,11 +37,11 @@ local function each_use(text)
   return text:gmatch("(holdfast_[a-z_]+)(%b{})")
 end
 
-describe("of packaging,", function()
+describe("a file in packaging,", function()
   local names = known_names()
 
   for _, path in ipairs { ALERTS, DASHBOARD } do
-    it(path .. " asks for metrics that client:metrics() has", function()
+    it(path .. ", uses only metrics that client:metrics() provides", function()
       local count = 0
       for name in read(path):gsub("class=~", ""):gmatch("%f[%w_](holdfast_[a-z_]+)%f[^%w_]") do
         count = count + 1
@@ -50,7 +50,7 @@ describe("of packaging,", function()
       assert.is_true(count > 8)
     end)
 
-    it(path .. " asks for labels that they have", function()
+    it(path .. ", uses only labels that its metrics have", function()
       for name, labels in each_use(read(path):gsub('\\"', '"')) do
         for label in labels:gmatch("([a-z_]+)=") do
           assert.is_truthy((names[name] or ""):find(label .. "=", 1, true), name .. " has no " .. label)
@@ -59,7 +59,7 @@ describe("of packaging,", function()
     end)
   end
 
-  it("the dashboard begins with the longest wait and the losses", function()
+  it("the dashboard, shows the longest wait and the losses first", function()
     local text = read(DASHBOARD)
     local wait, lost = text:find('"title": "Longest wait"', 1, true), text:find('"title": "Locks lost', 1, true)
     assert.is_true(wait < lost and lost < text:find('"title": "Acquires', 1, true))
@@ -75,11 +75,11 @@ describe("of packaging,", function()
     end
   end
 
-  it("promtool reads the alerts, and each fires on what it is about #check", function()
+  it("the alert rules, are accepted by promtool, and each fires on its condition #check", function()
     promtool_accepts("packaging/prometheus", "check rules alerts.yml", "test rules alerts_test.yml")
   end)
 
-  it("promtool reads each expression of the dashboard #check", function()
+  it("the dashboard, contains only expressions that promtool accepts #check", function()
     local directory = process.directory()
     local file, count = assert(io.open(directory .. "/rules.yml", "w")), 0
     file:write("groups:\n  - name: dashboard\n    rules:\n")
@@ -93,7 +93,7 @@ describe("of packaging,", function()
     promtool_accepts(directory, "check rules rules.yml")
   end)
 
-  it("each alert is tested, and explained in docs/how-to/dashboards.md", function()
+  it("the alert rules, are all tested, and explained in docs/how-to/dashboards.md", function()
     local tests, page = read "packaging/prometheus/alerts_test.yml", read "docs/how-to/dashboards.md"
     for name in read(ALERTS):gmatch("alert: (%w+)") do
       assert.is_truthy(tests:find('alertname="' .. name .. '"', 1, true), name)

@@ -30,7 +30,7 @@ local PARTY = [[
   acquire(arg[#arg], 60)
 ]]
 
-describe("a deadlock", function()
+describe("client:deadlocks()", function()
   local client, go, count
 
   before_each(function()
@@ -104,7 +104,7 @@ describe("a deadlock", function()
     ["readers' hash"] = { "read:a", "a", "'HSET', KEYS[1], other, 1" },
   }
   for what, each in pairs(BESIDE_OTHERS) do
-    it("is named beside 5,000 others in a " .. what, function()
+    it("finds a deadlock among 5,000 others in a " .. what, function()
       party("ann", each[1], "mutex:b")
       party("bob", "mutex:b", (each[1]:gsub("read", "write")))
       found_cycle()
@@ -113,7 +113,7 @@ describe("a deadlock", function()
     end)
   end
 
-  it("is not denied where a server does not answer", function()
+  it("fails instead of finding no deadlock if the server does not respond", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     found_cycle()
@@ -125,7 +125,7 @@ describe("a deadlock", function()
     short:close()
   end)
 
-  it("is not denied where a server falls silent in the middle of the search", function()
+  it("fails instead of finding no deadlock if the server goes silent during the search", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     found_cycle()
@@ -141,7 +141,7 @@ describe("a deadlock", function()
     assert.matches("^cannot ", message)
   end)
 
-  it("is named to a user who may not ask who listens, nor read the locks of others", function()
+  it("finds a deadlock for a user who may not query channels or read other locks", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     found_cycle()
@@ -157,7 +157,7 @@ describe("a deadlock", function()
     world.cli("ACL", "DELUSER", "ops")
   end)
 
-  it("is named beside keys of other types that have the names of waits and queues", function()
+  it("finds a deadlock although keys of other types have the names of waits and queues", function()
     party("ann", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     world.cli("HSET", "holdfast_wait:other", "field", 1)
@@ -167,7 +167,7 @@ describe("a deadlock", function()
       found_cycle())
   end)
 
-  it("through fair locks is named", function()
+  it("finds a deadlock through fair locks", function()
     party("ann", "fair:a", "fair:b")
     party("bob", "fair:b", "lock:c")
     party("cid", "lock:c", "fair:a")
@@ -180,7 +180,7 @@ describe("a deadlock", function()
     assert.matches('"kind":"fair"', output)
   end)
 
-  it("through a fair lock lists waiters that hold nothing", function()
+  it("lists waiters of a fair lock that hold nothing", function()
     party("ann", "fair:a", "nothing")
     party("bob", "fair:a")
     all_wait()
@@ -193,7 +193,7 @@ describe("a deadlock", function()
   end)
 
   for _, place in ipairs { "first", "last" } do
-    it("through one of several readers is named, the " .. place .. " one", function()
+    it("finds a deadlock through one of several readers, the " .. place .. " one", function()
       if place == "last" then party("eve", "read:a", "nothing") end
       party("ann", "read:a", "mutex:b")
       if place == "first" then party("eve", "read:a", "nothing") end
@@ -203,20 +203,20 @@ describe("a deadlock", function()
     end)
   end
 
-  it("through a writer is named", function()
+  it("finds a deadlock through the writer of a read/write lock", function()
     party("ann", "write:a", "lock:b")
     party("bob", "lock:b", "read:a")
     assert.same({ "ann waits for lock b, held by bob", "bob waits for read a, held by ann" }, found_cycle())
   end)
 
-  it("of those that have all permits and want more is named", function()
+  it("finds a deadlock between callers that hold all permits and want more", function()
     party("ann", "permit:pool", "permit:pool")
     party("bob", "permit:pool", "permit:pool")
     assert.same({ "ann waits for permit pool, held by bob", "bob waits for permit pool, held by ann" },
       found_cycle())
   end)
 
-  it("through permits is named", function()
+  it("finds a deadlock through permits of a semaphore", function()
     party("ann", "permit:pool:2", "lock:a")
     party("bob", "lock:a", "permit:pool")
     assert.same({ "ann waits for lock a, held by bob", "bob waits for permit pool, held by ann" },
@@ -227,7 +227,7 @@ describe("a deadlock", function()
     assert.matches("end one of these processes: %S+ pid %d+ %l+, %S+ pid %d+ %l+\n", output)
   end)
 
-  it("lists a caller once that holds several things, with all that it holds", function()
+  it("lists a caller that holds several locks once, with everything it holds", function()
     party("ann", "permit:pool", "read:r", "lock:a", "lock:b")
     party("bob", "lock:b", "lock:a")
     found_cycle()
@@ -237,7 +237,7 @@ describe("a deadlock", function()
     assert.same({ "bob", "ann" }, { waits[1].name, waits[2].name })
   end)
 
-  it("comes in the order of keys beside others", function()
+  it("sorts deadlocks by their keys", function()
     for _, pair in ipairs { { "c", "d" }, { "a", "b" }, { "e", "f" } } do
       party("of-" .. pair[1], "lock:" .. pair[1], "lock:" .. pair[2])
       party("of-" .. pair[2], "lock:" .. pair[2], "lock:" .. pair[1])
@@ -255,7 +255,7 @@ describe("a deadlock", function()
     end
   end)
 
-  it("is looked for among the first hundred waiters of each queue, in the order of keys and owners",
+  it("searches only the first hundred waiters of each queue, by key and owner",
     function()
     world.cli("EVAL", [[
       for i = 1, 150 do
@@ -271,14 +271,14 @@ describe("a deadlock", function()
     end
   end)
 
-  it("through permits is none while another one may release enough", function()
+  it("finds no deadlock while another holder may release enough permits", function()
     party("ann", "permit:pool", "lock:a")
     party("eve", "permit:pool", "nothing")
     party("bob", "lock:a", "permit:pool")
     is_none()
   end)
 
-  it("through permits is one while more of them are taken than there are", function()
+  it("finds a deadlock while more permits are taken than the semaphore has", function()
     party("ann", "permit:pool", "lock:a")
     party("eve", "permit:pool", "nothing")
     party("bob", "lock:a", "permit:pool")
@@ -291,7 +291,7 @@ describe("a deadlock", function()
     ["fair lock"] = { "fair:a", "redisson_lock_queue:{a}" },
   }
   for what, each in pairs(QUEUES) do
-    it("is none once a caller has left the queue of a " .. what, function()
+    it("finds no deadlock once a caller has left the queue of a " .. what, function()
       party("ann", each[1], "mutex:b")
       party("bob", "mutex:b", each[1])
       found_cycle()
@@ -301,7 +301,7 @@ describe("a deadlock", function()
     end)
   end
 
-  it("through permits is one where what the others may release is not enough", function()
+  it("finds a deadlock if the permits of all other holders would not be enough", function()
     party("ann", "permit:pool", "lock:a")
     party("eve", "permit:pool", "nothing")
     party("bob", "lock:a", "permit:pool:2")

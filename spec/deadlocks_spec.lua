@@ -89,14 +89,14 @@ describe("the search for cycles", function()
       4000, {}, function(i, count) return i % count + 1 end, function() return false end,
     },
   } do
-    it("takes ten times the steps where ten times as many wait: " .. name, function()
+    it("takes ten times the steps for ten times as many waiters: " .. name, function()
       local times, sizes = growth(case[1], case[3], case[4])
       assert.same(case[2], sizes)
       assert.is_true(times < 12, times .. " times the steps")
     end)
   end
 
-  it("takes ten times the steps where ten times as many wait for ten times as many permits", function()
+  it("takes ten times the steps for ten times as many waiters and permits", function()
     local function search(count)
       local waits, holders = {}, { free = 0 }
       for i = 1, count do
@@ -113,7 +113,7 @@ describe("the search for cycles", function()
     assert.is_true(many < 12 * few, many .. " steps, " .. few)
   end)
 
-  it("knows who goes on with the permits that others leave", function()
+  it("counts free permits and those of strangers as ones that may be released", function()
     local holders = { "a", "a", "b", false, free = 1 }
     local function size(wants_a, wants_b)
       local waits = {
@@ -213,12 +213,12 @@ describe("deadlocks", function()
       server:cli("FLUSHALL")
     end)
 
-    it("are named by key, owner, host, pid and name", function()
+    it("are reported with key, owner, host, pid and name of each caller", function()
       plant(server:url(), KEYS)
       check_cycle(found(client), KEYS)
     end)
 
-    it("are none where one of the callers waits for nothing", function()
+    it("are not reported once one of the callers does not wait", function()
       plant(server:url(), { "one", "two" })
       local cycle = found(client)
       assert.equal(2, #cycle)
@@ -228,7 +228,7 @@ describe("deadlocks", function()
       end, PATIENCE + 30))
     end)
 
-    it("are none where two callers of each client hold and wait", function()
+    it("are not reported between separate callers that share clients", function()
       local other = holdfast.new(server:url())
       local one, two = client:lock("a"), other:lock("b")
       assert(one:acquire())
@@ -251,7 +251,7 @@ describe("deadlocks", function()
       other:close()
     end)
 
-    it("end for the youngest with deadlock_check, and for it alone", function()
+    it("end the wait of the youngest waiter only, with deadlock_check", function()
       plant(server:url(), KEYS, { 1, 1, 1 })
       all_end()
       local text = outputs()
@@ -260,7 +260,7 @@ describe("deadlocks", function()
       assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end)
 
-    it("end for the one that began to wait last, although the others check before it does", function()
+    it("end the wait that began last, even if the others check before it", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
@@ -273,7 +273,7 @@ describe("deadlocks", function()
       for i = 1, 2 do assert.matches("got it", parties[i]:output(), 1, outputs()) end
     end)
 
-    it("are none for a caller that waits for one that does not", function()
+    it("are not reported to a waiter whose holder does not wait", function()
       local other = holdfast.new(server:url())
       local far = assert(other:lock("far"):acquire())
       local held = assert(client:lock("near"):acquire())
@@ -290,7 +290,7 @@ describe("deadlocks", function()
       end, PATIENCE))
     end
 
-    it("are none with a caller that was killed", function()
+    it("are not reported if one of the callers was killed", function()
       prepare(server:url(), { "one", "two" }, { 0, 0.5 }, 6)
       let_go(1)
       wait_published(1)
@@ -305,7 +305,7 @@ describe("deadlocks", function()
       assert.matches("got it", parties[2]:output())
     end)
 
-    it("begin with the caller that has waited longest", function()
+    it("list the caller that has waited longest first", function()
       prepare(server:url(), { "one", "two", "three" })
       for i, party in ipairs { 2, 3, 1 } do
         let_go(party)
@@ -318,7 +318,7 @@ describe("deadlocks", function()
     end)
 
     -- The client could not publish that the wait is over.
-    it("are none by a wait that is over, while another caller of that client waits", function()
+    it("are not reported because of a wait that is over while its client's other caller waits", function()
       prepare(server:url(), { "two", "one" }, { 0.5, 0 })
       parties[2]:stop()
       server:cli("DEL", "one")
@@ -374,7 +374,7 @@ describe("deadlocks", function()
       ]], "0", tostring(count), CLIENT, all_for_one and "all for one" or "a chain")
     end
 
-    it("are searched for in steps that grow as the waits do", function()
+    it("are searched for in steps proportional to the number of waits", function()
       local function search(count)
         forge(count)
         local result
@@ -388,7 +388,7 @@ describe("deadlocks", function()
       assert.is_true(many < 15 * few, ("%d and %d thousand steps"):format(few, many))
     end)
 
-    it("are found with each queue read once, however many wait there", function()
+    it("are found by reading each queue once, however many callers wait", function()
       forge(600, true)
       parties[1] = process.start { "redis-cli", "-s", server.path, "SUBSCRIBE",
         "holdfast_grant:" .. CLIENT }
@@ -400,7 +400,7 @@ describe("deadlocks", function()
       assert.is_true(reads < 10, reads .. " reads of queues")
     end)
 
-    it("are none among waits that the command lists with --all", function()
+    it("are not reported among ordinary waits, which the command lists with --all", function()
       local holder = command.start(server, { "hold", "--name", "first", "k" })
       local permit = assert(client:semaphore("pool", { permits = 1 }):acquire())
       assert(holder:wait_output("^k %d+\n", PATIENCE))
@@ -429,7 +429,7 @@ describe("deadlocks", function()
       assert(permit:release())
     end)
 
-    it("are printed by the command, with exit code 1", function()
+    it("make `holdfast deadlocks` print the cycle and exit with 1", function()
       assert.equal(0, (command.run(server, { "deadlocks" })))
       plant(server:url(), KEYS)
       found(client)
@@ -488,7 +488,7 @@ describe("deadlocks", function()
     end
 
     -- A busy machine may need several tries; if all are too slow, there is a reason.
-    it("are named within a second by the command", function()
+    it("are printed by `holdfast deadlocks` within a second", function()
       local best = math.huge
       for _ = 1, 5 do
         local seconds, output = named_after()
@@ -503,7 +503,7 @@ describe("deadlocks", function()
       assert.is_true(best < 1, best .. " s")
     end)
 
-    it("are found, and dissolved", function()
+    it("are reported, and end one wait with deadlock_check", function()
       plant(nodes:url(), KEYS)
       check_cycle(found(client), KEYS)
       uproot()
@@ -547,12 +547,12 @@ describe("deadlocks", function()
       assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end
 
-    it("are found", function()
+    it("are reported", function()
       plant_all()
       check_cycle(found(client), KEYS)
     end)
 
-    it("are found while a server is away, but not with a minority of them", function()
+    it("are reported while a minority of servers is down; with a majority down the search fails", function()
       plant_all()
       found(client)
       servers[2]:kill()
@@ -561,7 +561,7 @@ describe("deadlocks", function()
       assert.equal("unreachable", select(3, client:deadlocks()))
     end)
 
-    it("are looked for while at most a minority of any number of servers is away", function()
+    it("are searched for with 3 to 5 servers while at most a minority is down", function()
       local more, found_by = redis.several(2), {}
       for _, server in ipairs(more) do urls[#urls + 1] = server:url() end
       for size = 3, 5 do
@@ -582,18 +582,18 @@ describe("deadlocks", function()
       for _, server in ipairs(more) do server:stop() end
     end)
 
-    it("end for one of them with deadlock_check", function()
+    it("end one wait with deadlock_check", function()
       plant_all { 1, 1, 1 }
       check_dissolved()
     end)
 
-    it("end for one of them with deadlock_check while a server is away", function()
+    it("end one wait with deadlock_check while a server is down", function()
       servers[2]:kill()
       plant_all { 1, 1, 1 }
       check_dissolved()
     end)
 
-    it("end for one of them with deadlock_check while a server hangs", function()
+    it("end one wait with deadlock_check while a server hangs", function()
       prepare(table.concat(urls, " "), KEYS, { 1, 1, 1 })
       servers[2]:kill("STOP")
       for i = 1, #KEYS do let_go(i) end

@@ -301,30 +301,30 @@ for _, path in ipairs(pages.all()) do
 end
 
 -- The files of the packages, with the test's programs in place of those that they name.
-describe("an example of", function()
+describe("the example", function()
   local function with_programs(text)
     return (text:gsub("%-%- /usr/local/bin/", "-- ./"):gsub("%-%-min%-hold %S+", "--min-hold 1ms"))
   end
 
-  it("a crontab runs each of its jobs", function()
+  it("crontab runs each of its jobs", function()
     local jobs = ("\n" .. pages.read("examples/cron/nightly")):gsub("\n[%u_]+=[^\n]*", "")
     RUN.cron(with_programs(jobs))
   end)
 
-  it("a unit of systemd runs its job, wherever the command is installed", function()
+  it("systemd unit runs its job", function()
     local unit = pages.read("examples/systemd/report.service")
     local command = with_programs(unit:match("\nExecStart=(holdfast [^\n]*)"):gsub("%%n", "report.service"))
     runs(command .. "\n")
   end)
 end)
 
-describe("a sample of the README", function()
+describe("a Lua sample in the README", function()
   local PRINTED = {
     "^paid 990 with fencing token %d+\nholdfast.lock: order:42 %(held, 29%.%d s left%)\n$",
   }
 
   for i, printed in ipairs(PRINTED) do
-    it(("prints what it did, and leaves the lock free: %d"):format(i), function()
+    it(("prints the documented output and leaves the lock free: %d"):format(i), function()
       local child = lua(pages.blocks_in("README.md", "lua")[i].text)
       assert.same({ "exit", 0 }, { child:wait(20) })
       assert.matches(printed, child:output())

@@ -24,7 +24,7 @@ describe("holdfast doctor on several servers", function()
   local set
   after_each(function() set:stop() end)
 
-  it("finds nothing wrong with a healthy primary behind Sentinels", function()
+  it("finds no fault in a healthy primary behind Sentinels", function()
     set = sentinel.start { conf = LASTING }
     local hurts, output, code = visit("--kinds", "all", "--try", set:url())
     assert.same({}, hurts)
@@ -32,13 +32,13 @@ describe("holdfast doctor on several servers", function()
     assert.matches("primary of 1 replica", output)
   end)
 
-  it("names a replica that is behind, through Sentinels", function()
+  it("names a missing replica found through Sentinels", function()
     set = sentinel.start { conf = LASTING }
     set:master():cli("CONFIG", "SET", "min-replicas-to-write", "1")
     assert.matches("^replicas: just", visit(set:url())[1])
   end)
 
-  it("finds nothing wrong with a healthy cluster, and names each node once", function()
+  it("finds no fault in a healthy cluster, and checks each node", function()
     set = cluster.start { replicas = 0, conf = LASTING }
     local hurts, output, code = visit("--kinds", "all", "--try", set:url())
     assert.same({}, hurts)
@@ -49,7 +49,7 @@ describe("holdfast doctor on several servers", function()
     end
   end)
 
-  it("names a fault of one node of a cluster, and a node that is gone", function()
+  it("names a fault of one cluster node, and a node that is down", function()
     set = cluster.start { replicas = 0, conf = LASTING }
     set.nodes[2]:cli("CONFIG", "SET", "timeout", "5")
     assert.same({ "connections: timeout is 5 s: idle clients are closed, and connect anew for each call and renewal" },
@@ -62,7 +62,7 @@ describe("holdfast doctor on several servers", function()
     assert.matches("cannot be reached: [^\n]*" .. set.nodes[3].port, found)
   end)
 
-  it("names a node of a cluster that announces a wrong address", function()
+  it("names a cluster node that announces a wrong address", function()
     set = cluster.start { replicas = 0, conf = LASTING }
     set.nodes[2]:cli("CONFIG", "SET", "cluster-announce-port", "1")
     assert(process.wait_until(function()
@@ -80,7 +80,7 @@ for line in io.popen("tools/servers list"):lines() do
   end
 end
 
-describe("holdfast doctor finds nothing wrong", function()
+describe("holdfast doctor finds no fault", function()
   local started
   before_each(function() started = {} end)
   after_each(function()
@@ -94,14 +94,14 @@ describe("holdfast doctor finds nothing wrong", function()
   end
 
   for _, server in ipairs(found) do
-    it("with a healthy " .. server.name, function()
+    it("in a healthy " .. server.name, function()
       local hurts, _, code = visit("--kinds", "all", "--try", start(server.program))
       assert.same({}, hurts)
       assert.equal(0, code)
     end)
   end
 
-  it("with the healthy servers of a quorum", function()
+  it("in the healthy servers of a quorum", function()
     local function start_three(...) return start(nil, ...), start(nil, ...), start(nil, ...) end
     local hurts, _, code = visit("--kinds", "lock,mutex", "--try", start_three "appendfsync always")
     assert.same({ {}, 0 }, { hurts, code })
@@ -112,7 +112,7 @@ describe("holdfast doctor finds nothing wrong", function()
 end)
 
 describe("holdfast doctor for tenants", function()
-  it("names a server whose scripts are open to other users", function()
+  it("names a server with a bug that lets users change each other's scripts", function()
     local program
     for _, server in ipairs(found) do
       program = program or server.name:find "^redis 6%.2%.1%d" and server.program

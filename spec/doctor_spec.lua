@@ -77,14 +77,14 @@ describe("holdfast doctor", function()
     if not ok then error(why, 0) end
   end
 
-  it("finds nothing wrong with a healthy server", function()
+  it("finds no fault in a healthy server", function()
     local found, code = visit(server:url(), "--kinds", "all")
     assert.same({}, found.hurts)
     if redis.major() >= 7 then assert.same({}, found.unknown) end
     assert.equal(0, code)
   end)
 
-  it("says what the server is, and what to do", function()
+  it("prints version, replicas and round trip of the server, and how to fix a fault", function()
     with("maxmemory", "100mb", function()
       with("maxmemory-policy", "allkeys-lru", function()
         local code, output = command.run(server, { "doctor" })
@@ -97,7 +97,7 @@ describe("holdfast doctor", function()
     end)
   end)
 
-  it("writes nothing without --try, and leaves only counters that end with it", function()
+  it("writes nothing without --try, and with it only keys that expire soon", function()
     server:cli "FLUSHALL"
     visit(server:url(), "--kinds", "all")
     assert.same({}, server:cli("KEYS", "*"))
@@ -134,13 +134,13 @@ describe("holdfast doctor", function()
     end)
   end
 
-  it("does not blame a policy for a server without a limit", function()
+  it("accepts any eviction policy on a server without a memory limit", function()
     with("maxmemory-policy", "allkeys-lru", function()
       assert.equal(0, select(2, visit(server:url())))
     end)
   end)
 
-  it("names snapshots that failed", function()
+  it("names failed snapshots", function()
     local lost = another { persist = false, conf = { "tcp-keepalive 60", "save 3600 1" } }
     process.succeeds("mkdir " .. lost.directory .. "/dump.rdb")
     lost:cli "BGSAVE"
@@ -150,7 +150,7 @@ describe("holdfast doctor", function()
     assert_hurts(visit(lost:url()), "persistence", "MISCONF")
   end)
 
-  it("names a server of a quorum that forgets its votes, unless the restart guard is set", function()
+  it("names a quorum server that can forget votes, unless the restart guard is set", function()
     local other = another()
     with("appendfsync", "everysec", function()
       assert_hurts(visit(server:url(), other:url()), "persistence", "majority")
@@ -159,7 +159,7 @@ describe("holdfast doctor", function()
     assert.equal(0, select(2, visit(server:url(), other:url())))
   end)
 
-  it("names maxclients that is nearly reached", function()
+  it("names a maxclients limit that is nearly reached", function()
     local crowded = another { conf = { "tcp-keepalive 60", "maxclients 40" } }
     local guests = {} -- these leave room for the doctor itself
     for i = 1, 33 do guests[i] = assert(resp.connect { path = crowded.path }) end
@@ -168,7 +168,7 @@ describe("holdfast doctor", function()
     assert_hurts(found, "connections", "%d+ of maxclients 40 are connected")
   end)
 
-  it("names a replica, and a primary whose last replica must not go", function()
+  it("names a replica, and a primary that needs its last replica", function()
     local primary = another { tcp = true }
     local replica = another { replica_of = primary }
     assert(process.wait_until(function()
@@ -179,14 +179,14 @@ describe("holdfast doctor", function()
     assert_hurts(visit(replica:url()), "topology", "READONLY")
   end)
 
-  it("names a node of a cluster behind a URL of one server, and a cluster that fails", function()
+  it("names a cluster node behind a single-server URL, and a failed cluster", function()
     local node = another { cluster = true }
     local found = visit(node:url())
     assert_hurts(found, "topology", "MOVED")
     assert_hurts(found, "topology", "CLUSTERDOWN")
   end)
 
-  it("names a clock that is far from this host's, ahead and behind", function()
+  it("names a clock that is far ahead of or behind this host's", function()
     local far = another { clock = true }
     for _, ahead in ipairs { 60, -60 } do
       far:set_clock(ahead)
@@ -194,7 +194,7 @@ describe("holdfast doctor", function()
     end
   end)
 
-  it("names a script that was slow for the leases in use, and no other", function()
+  it("names a script that was too slow for the given lease, and no other", function()
     server:cli(CONFIG, "SET", "slowlog-log-slower-than", "10000")
     server:cli("EVAL", "for i = 1, 3e6 do end", "0")
     assert_hurts(visit(server:url(), "--lease", "0.2"), "speed", "EVAL took %d+ ms within")
@@ -202,7 +202,7 @@ describe("holdfast doctor", function()
     server:cli("SLOWLOG", "RESET")
   end)
 
-  describe("of certificates", function()
+  describe("of TLS certificates", function()
     local made
     setup(function() made = certificates.make() end)
 
@@ -216,20 +216,20 @@ describe("holdfast doctor", function()
       return visit(secure:tls_url(), "--ca", made.ca.cert, "--cert", client.cert, "--key", client.key)
     end
 
-    it("names one of the server that ends soon", function()
+    it("names a server certificate that expires soon", function()
       assert_hurts(found_with(5, 300), "certificates", "ends in [45]%.%d days")
     end)
 
-    it("names one of the client that ends soon", function()
+    it("names a client certificate that expires soon", function()
       assert_hurts(found_with(300, 5), "certificates", "ends in [45]%.%d days")
     end)
 
-    it("finds nothing wrong with those that last", function()
+    it("finds no fault in certificates that last long enough", function()
       assert.same({}, found_with(300, 300).hurts)
     end)
   end)
 
-  describe("of rights", function()
+  describe("of ACL rights", function()
     after_each(function() server:cli("ACL", "DELUSER", "worker") end)
 
     local function url_of(...)
@@ -237,17 +237,17 @@ describe("holdfast doctor", function()
       return (server:url():gsub("://", "://worker:secret@"))
     end
 
-    it("names each command that the user may not send", function()
+    it("names each command that the user may not run", function()
       local url = url_of("~*", "&*", "+@all", "-zadd", "-publish", "-evalsha")
       local found = visit(url)
       for _, name in ipairs { "zadd", "publish", "evalsha" } do assert_hurts(found, "rights", name) end
     end)
 
-    it("names a key that the user may not use", function()
+    it("names a key that the user may not access", function()
       assert_hurts(visit(url_of("~jobs:*", "&*", "+@all"), "--prefix", "shop:"), "rights", "shop:")
     end)
 
-    it("names a counter or queue beside the keys that the user may not use", function()
+    it("names an internal key that the user may not access", function()
       local function visited(...) return visit(url_of("&*", "+@all", ...), "--prefix", "shop:[a]", "--kinds", "all") end
       assert_hurts(visited "~shop:*", "rights", "redisson_lock_token:{shop:%[a%]")
       local keys = {}
@@ -257,13 +257,13 @@ describe("holdfast doctor", function()
       assert.same({}, visited((table.unpack or unpack)(keys)).hurts)
     end)
 
-    it("does not know where the server does not tell, until --try has tried", function()
+    it("reports rights as unknown if the server hides them, until --try shows the fault", function()
       local url = url_of("~*", "&*", "+@all", "-acl", "-hset")
       assert_unknown(visit(url), "rights")
       assert_hurts(visit(url, "--try"), "try", "cannot acquire")
     end)
 
-    it("names what --try may not do with each kind", function()
+    it("names what --try may not do for each kind of lock", function()
       for kind, without in pairs { latch = "-set", semaphore = "-incrby", fair = "-hset" } do
         server:cli("ACL", "DELUSER", "worker")
         local url = url_of("~*", "&*", "+@all", without)
@@ -272,7 +272,7 @@ describe("holdfast doctor", function()
     end)
   end)
 
-  describe("of a server that tells", function()
+  describe("of a server's replies", function()
     local other
     after_each(function() other.stop() end)
 
@@ -285,21 +285,21 @@ describe("holdfast doctor", function()
       return visit(other.url, ...)
     end
 
-    it("a replica that is late", function()
+    it("names a replica that lags", function()
       assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=online,offset=1,lag=60\r\n",
         "replicas", "10%.0%.0%.7:6379 lags")
     end)
 
-    it("a replica that is not online", function()
+    it("names a replica that is not online", function()
       assert_hurts(telling "connected_slaves:1\r\nslave0:ip=10.0.0.7,port=6379,state=wait_bgsave,offset=1,lag=0\r\n",
         "replicas", "10%.0%.0%.7:6379 lags")
     end)
 
-    it("that it uses up the host's memory", function()
+    it("names a server that uses nearly all of the host's memory", function()
       assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
     end)
 
-    it("nothing but INFO: it is not asked again and again #check", function()
+    it("asks a server that replies only to INFO once per check #check", function()
       other = fake.server { reply = "", login = true, info = BASE .. "rdb_last_bgsave_status:err\r\n" }
       local settings = process.directory() .. "/hasty.conf"
       local file = assert(io.open(settings, "w"))
@@ -316,30 +316,30 @@ describe("holdfast doctor", function()
       assert_unknown(found, "rights")
     end)
 
-    it("a time that jumps", function()
+    it("names a clock that jumps", function()
       assert_hurts(telling("", "*2\r\n:<n>000\r\n:0\r\n"), "clock", "moved by %d+.0 s while")
     end)
 
-    it("that one user's scripts can change those of others", function()
+    it("names a server with a bug that lets users change each other's scripts", function()
       assert_hurts(telling("", ":1\r\n", "--tenant", "shop:"), "tenants", "CVE%-2025%-46818")
       other.stop()
       assert.same({}, telling("", ":0\r\n", "--tenant", "shop:").hurts)
     end)
 
     for _, reply in ipairs { "$-1\r\n", "*0\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n" } do
-      it("nothing that makes sense: " .. reply:gsub("\r\n", " "), function()
+      it("reports checks as unknown after a nonsensical reply: " .. reply:gsub("\r\n", " "), function()
         local found = telling("", reply)
         assert_unknown(found, "clock")
         assert_unknown(found, "rights")
       end)
     end
 
-    it("that it is several servers", function()
+    it("names an address behind which several servers reply", function()
       assert_hurts(telling "run_id:<fd>\r\n", "topology", "%d different servers")
     end)
   end)
 
-  it("reports servers that cannot be reached: one of several, and the only one", function()
+  it("names an unreachable server among several, and exits with 69 if it is the only one", function()
     local code, output = command.run(nil, { "doctor", "--restart-guard", "30", server:url(), "unix:///no/such.sock" })
     assert.equal(1, code)
     assert.matches("such%.sock", output)
@@ -347,7 +347,7 @@ describe("holdfast doctor", function()
     assert.equal(69, (command.run(nil, { "doctor", "unix:///no/such.sock" })))
   end)
 
-  it("refuses what it does not know", function()
+  it("rejects invalid options", function()
     for _, words in ipairs { { "--kinds", "rabbit" }, { "--lease", "0" }, { "nonsense" }, { "--prefix", "h" } } do
       assert.equal(64, (command.run(server, { "doctor", (table.unpack or unpack)(words) })), words[1])
     end
