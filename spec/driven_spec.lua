@@ -134,17 +134,17 @@ describe("the settings of a lock", function()
   end
 
   for _, kind in ipairs { "lock", "mutex", "fair", "read", "write", "permit" } do
-    it("are those of its copy, of kind " .. kind, function()
+    it("have the same effect on a copied lock of kind " .. kind, function()
       local own, copied = history(false, kind), history(true, kind)
       assert.same(own, copied)
     end)
   end
 
-  it("are those of its copy where it waits", function()
+  it("have the same effect on how a copied lock waits", function()
     assert.same(wait_of(false), wait_of(true))
   end)
 
-  it("are those of its copy where it is renewed, or does not wait behind others", function()
+  it("apply to the copied lock, not to its original, for the lease and renewal", function()
     local one, holder = new { renewer_link = true }, new()
     local renewed = raw.copy(one:lock("a", { lease = 9 }), "b")
     local fixed = raw.copy(one:lock("a", { lease = 9, renewed = false }), "c")
@@ -179,7 +179,7 @@ describe("the settings of a lock", function()
     holder:call(kept, "release")
   end)
 
-  it("each have their place in what is sent", function()
+  it("are sent to the server in the places that the programs expect", function()
     local one = new { entropy = ENTROPY, grant_lease = 3 }
     local waits = one:lock("k", settings(one, { max_hold = 0 }))
     one:call(waits, "acquire")
@@ -196,7 +196,7 @@ describe("the settings of a lock", function()
     assert.equal("7250", last_arguments(one)[2])
   end)
 
-  it("bound what they are about", function()
+  it("bound lease, hold and renewal of that lock only", function()
     local one = new { renewer_link = true }
     local short = one:lock("short", { lease = 3, max_hold = 9 })
     local fixed = one:lock("fixed", { renewed = false })
@@ -211,7 +211,7 @@ describe("the settings of a lock", function()
     assert.is_nil(raw.lost(fixed))
   end)
 
-  it("are taken as whole numbers and seconds that the core has", function()
+  it("are converted to whole numbers and milliseconds, or refused", function()
     local one = new()
     local function permits_sent(permits)
       local lock = one:lock("n" .. tostring(permits), { kind = "permit", permits = permits })
@@ -235,7 +235,7 @@ describe("the settings of a lock", function()
     assert.is_true(longest > 9e9)
   end)
 
-  it("are read from the table itself, whatever its metatable says", function()
+  it("are read from the table itself, not through its metatable", function()
     local one = new()
     local behind = { lease = 5, owner = "somebody", kind = "mutex", token_ttl = 5 }
     local given = setmetatable({ client = one.client, key = "k", lease = 12 }, { __index = behind })
@@ -246,7 +246,7 @@ describe("the settings of a lock", function()
     assert.equal(given, raw.data(lock))
   end)
 
-  it("owner and key keep to their bounds", function()
+  it("limit the length of owner and key", function()
     local one = new()
     for size, fits in pairs { [0] = false, [1] = true, [255] = true, [256] = false } do
       local owner = ("o"):rep(size)
@@ -273,7 +273,7 @@ describe("a handle", function()
     lock = one:lock("k")
   end)
 
-  it("abandons the given number of its caller's entries", function()
+  it("abandons as many of its caller's entries as it is told to", function()
     for _ = 1, 4 do one:call(lock, "acquire") end
     local number = raw.number(lock)
     raw.abandon(lock, number + 1, 2)
@@ -292,7 +292,7 @@ describe("a handle", function()
     assert.equal("not_held", select(3, one:call(lock, "release")))
   end)
 
-  it("is balanced when it is abandoned as a whole", function()
+  it("has no entries left after it is abandoned as a whole", function()
     for _ = 1, 3 do one:call(lock, "acquire") end
     raw.abandon(lock)
     assert.equal(0, raw.balance(lock))
@@ -302,7 +302,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("abandons nothing whose release is under way", function()
+  it("abandons no entry whose release is in flight", function()
     local second = one:lock("k")
     one:call(second, "acquire")
     one:call(lock, "acquire")
@@ -322,7 +322,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("abandons no more than it has while more releases are under way", function()
+  it("abandons no more entries than it has while several releases are in flight", function()
     local second = one:lock("k")
     one:call(lock, "acquire")
     for _ = 1, 3 do one:call(second, "acquire") end
@@ -338,7 +338,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("abandons nothing behind a release that found it lost, with another one under way", function()
+  it("abandons no entry of a newer hold while several releases are in flight after a loss", function()
     local second = one:lock("k")
     for _ = 1, 2 do one:call(lock, "acquire") end
     local ops = { one:begin(lock, "release"), nil }
@@ -356,7 +356,7 @@ describe("a handle", function()
     assert.is_true(one:call(second, "release"))
   end)
 
-  it("counts the acquires less the releases", function()
+  it("counts its acquires minus its releases", function()
     one:call(lock, "acquire")
     one:call(lock, "acquire")
     assert.equal(2, raw.balance(lock))
@@ -391,7 +391,7 @@ describe("a handle", function()
     one:settle(1)
   end)
 
-  it("says how long the last acquire took that got the lock", function()
+  it("returns how long its last successful acquire took", function()
     assert.is_nil(raw.waited(lock))
     local holder = new()
     local kept = holder:lock("k")
@@ -411,7 +411,7 @@ describe("a handle", function()
     assert.equal(0, raw.waited(lock))
   end)
 
-  it("shows a loss until it acquires again, and the first one for good", function()
+  it("returns a loss until its next acquire, and the first loss permanently", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     one:pass(11)
@@ -438,7 +438,7 @@ describe("a handle", function()
     assert.equal("deleted", raw.first_loss(lock))
   end)
 
-  it("shows no loss of an earlier hold once a later one was released", function()
+  it("returns no loss of an earlier hold after a later one was released", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     assert.equal("lost", select(3, one:call(lock, "release")))
@@ -448,7 +448,7 @@ describe("a handle", function()
     assert.is_nil(raw.lost(lock))
   end)
 
-  it("abandons entries of a lost hold and of the one after it as one count", function()
+  it("abandons entries of a lost hold and of its successor as one number", function()
     one:call(lock, "acquire")
     one:call(lock, "acquire")
     server:cli("DEL", "k")
@@ -460,7 +460,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("keeps the loss that a release may still find, although others use the handle", function()
+  it("keeps the loss that a detached release may still find, while other callers use the handle", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     assert.is_true(operation.detach((one:begin(lock, "release"))))
@@ -474,7 +474,7 @@ describe("a handle", function()
     one:settle()
   end)
 
-  it("stays without the hold of another handle after an acquire that got nothing", function()
+  it("gets no share in a hold that another handle acquired, if its own acquire failed", function()
     local mine, second = one:lock("k", { owner = "me" }), one:lock("k", { owner = "me" })
     one:call(mine, "acquire")
     server:cli("DEL", "k")
@@ -496,7 +496,7 @@ describe("a handle", function()
     assert.is_true(one:call(second, "release"))
   end)
 
-  it("does not grow with its losses", function()
+  it("does not use more memory with each loss", function()
     if not sys.allocated() then return pending "this libc does not say what is allocated" end
     local function lose(times)
       for _ = 1, times do
@@ -520,7 +520,7 @@ describe("a handle", function()
     assert.equal("expired", raw.lost(lock))
   end)
 
-  it("has news while a release is under way that nobody waits for, and of a loss", function()
+  it("reports news while a detached release is in flight and after a loss", function()
     one:call(lock, "acquire")
     assert.same({ false, false }, { raw.has_news(lock) })
     local op = one:begin(lock, "release")
@@ -541,7 +541,7 @@ describe("a handle", function()
     assert.same({ false, false }, { raw.has_news(lock) })
   end)
 
-  it("shows the loss that a release found for which nobody waited", function()
+  it("returns the loss that a detached release found", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     local op = one:begin(lock, "release")
@@ -556,7 +556,7 @@ describe("a handle", function()
     assert.is_nil(raw.lost(lock))
   end)
 
-  it("leaves a loss that is collected for others unmuted once all are held", function()
+  it("reports a loss again once all locks of a multi-lock are held", function()
     one:call(lock, "acquire")
     raw.collect(lock)
     raw.settle(lock)
@@ -565,7 +565,7 @@ describe("a handle", function()
     assert.equal("deleted", raw.pending_loss(lock))
   end)
 
-  it("mutes a loss while others are acquired, unless it was held before", function()
+  it("reports no loss while a multi-lock is being acquired, unless it was held before", function()
     local held = one:lock("before")
     one:call(held, "acquire")
     one:call(held, "acquire")
@@ -578,7 +578,7 @@ describe("a handle", function()
     assert.equal("deleted", raw.pending_loss(held))
   end)
 
-  it("is renewed while others are acquired, and only until all are held, or its release", function()
+  it("is renewed while the rest of a multi-lock is being acquired, and no longer than that", function()
     local function remaining_later(lock_of)
       one:pass(12)
       return raw.remaining(lock_of)
@@ -603,7 +603,7 @@ describe("a handle", function()
     near(30 - MARGIN, remaining_later(renewed))
   end)
 
-  it("is renewed as another handle asks once it was collected and settled", function()
+  it("is renewed after that only if another handle asks for it", function()
     local fixed, renewed = one:lock("f", { renewed = false }), one:lock("f")
     one:call(fixed, "acquire")
     one:call(fixed, "acquire")
@@ -618,7 +618,7 @@ describe("a handle", function()
     one:settle()
   end)
 
-  it("collects and settles its caller's own hold only", function()
+  it("starts and ends the renewals of a multi-lock only for its caller's own hold", function()
     local fixed = one:lock("k", { renewed = false })
     one:call(fixed, "acquire")
     coroutine.wrap(function() raw.collect(fixed) end)()
@@ -630,7 +630,7 @@ describe("a handle", function()
     near(30 - MARGIN, raw.remaining(fixed))
   end)
 
-  it("needs approval only where the client needs it, of the caller that has the hold", function()
+  it("asks for approval only if the client needs it, and only for the caller that holds the lock", function()
     local careful = new { renewer_link = true, needs_approval = true }
     local of = careful:lock("of", { lease = 12 })
     careful:call(of, "acquire")
@@ -654,7 +654,7 @@ describe("a handle", function()
     near(12 - 0.122, raw.remaining(of))
   end)
 
-  it("tells its callers apart, and has one if it has an owner or permits", function()
+  it("gives each caller its own number, and all callers one if it has an owner or permits", function()
     local function other(fn)
       return coroutine.wrap(fn)()
     end
@@ -675,7 +675,7 @@ describe("a handle", function()
     assert.is_true(other(function() return (raw.is_held(lock, 1)) end))
   end)
 
-  it("of permits is an owner of its own", function()
+  it("of permits acquires them for an owner of its own", function()
     local first = one:lock("p", { kind = "permit", permits = 1, permits_at_first = 2 })
     local copy = raw.copy(first, "p")
     assert.equal(first, one:call(first, "acquire"))
@@ -687,7 +687,7 @@ describe("a handle", function()
   end)
 
   -- No coroutine of this state has made a call yet.
-  it("tells the first coroutine of a state from its main one", function()
+  it("gives the main coroutine and the first other coroutine different numbers", function()
     local code = [[
       local core = require "holdfast.core"
       local client = core.client.new { url = "redis://127.0.0.1:1", external = true }
@@ -699,7 +699,7 @@ describe("a handle", function()
     assert.same({ "2 3 1" }, sys.run_threads { code })
   end)
 
-  it("may be renumbered, for good or for a while", function()
+  it("lets its caller change its number for good or for a while", function()
     local was = raw.number(lock)
     local new_one = raw.renumber()
     assert.is_true(new_one > was)
@@ -710,7 +710,7 @@ describe("a handle", function()
     raw.renumber(was)
   end)
 
-  it("is not abandoned by its collection before its operations have ended", function()
+  it("is not collected before its operations have ended", function()
     local op = one:begin(lock, "acquire")
     local weak = setmetatable({ lock }, { __mode = "k" })
     weak[lock], weak[1], lock = true, nil, nil
@@ -725,7 +725,7 @@ describe("a handle", function()
     assert.is_userdata(op)
   end)
 
-  it("does not keep room for one operation only", function()
+  it("accepts many operations at once", function()
     local read = one:lock("k", { kind = "read" })
     local ops = {}
     for i = 1, 9 do
@@ -741,7 +741,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("gives back what it holds when it is collected, although an operation is under way", function()
+  it("releases its hold when it is collected, even while an operation is in flight", function()
     one:call(lock, "acquire")
     local op = one:begin(lock, "info")
     core.lock_type.__gc(lock)
@@ -749,7 +749,7 @@ describe("a handle", function()
     assert.is_table(one:finish(op))
   end)
 
-  it("of no use any more after its collection answers as one that has nothing", function()
+  it("reports no hold after it was collected", function()
     one:call(lock, "acquire")
     core.lock_type.__gc(lock)
     assert.is_false(raw.is_held(lock))
@@ -783,7 +783,7 @@ describe("an operation", function()
     lock = one:lock("k")
   end)
 
-  it("is finished once", function()
+  it("returns its result once, and raises an error the second time", function()
     local op = one:begin(lock, "acquire")
     assert.is_false(operation.is_done(op))
     assert.equal(lock, one:finish(op))
@@ -794,7 +794,7 @@ describe("an operation", function()
     assert.equal(1, raw.balance(lock))
   end)
 
-  it("that is finished too early is interrupted, and what it gets is given back", function()
+  it("finished before its reply is interrupted, and what it acquires is released", function()
     local op = one:begin(lock, "acquire")
     one:act()
     assert.equal("interrupted", select(3, operation.finish(op)))
@@ -803,7 +803,7 @@ describe("an operation", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("that is abandoned gives back what it has got, also of several locks", function()
+  it("that is abandoned releases what it has acquired, of several locks too", function()
     for _, ending in ipairs { "abandon", "collect" } do
       local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
       engine.set_now(one.client, one.now)
@@ -822,7 +822,7 @@ describe("an operation", function()
     end
   end)
 
-  it("keeps the locks that it takes together", function()
+  it("keeps the locks of a batch alive until it has finished", function()
     local kept = setmetatable({}, { __mode = "k" })
     local function begin()
       local locks = { one:lock("a"), one:lock("b") }
@@ -840,7 +840,7 @@ describe("an operation", function()
     assert.equal(0, server:cli("EXISTS", "a", "b"))
   end)
 
-  it("that releases and is abandoned takes its entry off the handle", function()
+  it("that is an abandoned release removes its entry from the handle", function()
     local second = one:lock("k")
     one:call(second, "acquire")
     one:call(lock, "acquire")
@@ -861,7 +861,7 @@ describe("an operation", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("begins again only when it has finished, on one lock", function()
+  it("can be reused only after it has finished, and only for one lock", function()
     local op = one:begin(lock, "acquire")
     assert.has_error(function() one:begin(lock, "check", 0, nil, op) end)
     one:finish(op)
@@ -875,7 +875,7 @@ describe("an operation", function()
     one:call(lock, "release")
   end)
 
-  it("keeps its lock, its record and its words until it has finished, and not longer", function()
+  it("keeps its lock, record and arguments alive until it has finished, and no longer", function()
     local kept = setmetatable({}, { __mode = "k" })
     local function complete()
       local guard = one:lock("guard", { kind = "guard" })
@@ -912,7 +912,7 @@ describe("an operation", function()
     assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
   end)
 
-  it("may go on when nobody waits, if it releases; an acquire may not", function()
+  it("can be detached if it is a release, but not if it is an acquire", function()
     local acquire = one:begin(lock, "acquire")
     assert.is_false(operation.detach(acquire))
     assert.is_false(operation.is_done(acquire))
@@ -926,7 +926,7 @@ describe("an operation", function()
     assert.equal("not_held", select(3, operation.detach(free)))
   end)
 
-  it("has a number, by which its end is listed once", function()
+  it("has a number that is listed once when it ends", function()
     local _, first = one:begin(lock, "acquire")
     local second_op, second = one:begin(one:lock("b"), "acquire")
     assert.is_true(second > first)
@@ -937,7 +937,7 @@ describe("an operation", function()
     assert.equal(0, (engine.load(one.client)))
   end)
 
-  it("frees its lock, however it ends", function()
+  it("no longer keeps its lock alive, however it ends", function()
     if not sys.allocated() then return pending "this libc does not say what is allocated" end
     local ends = {
       finish = operation.finish, abandon = operation.abandon, detach = operation.detach,
@@ -967,7 +967,7 @@ describe("an operation", function()
     end
   end)
 
-  it("is not about its lock if it only uses the client", function()
+  it("that only uses the client does not name the lock in its failure", function()
     for kind, words in pairs { ping = false, command = { "GET", "x" } } do
       local op = one:begin(lock, kind, 0, words or nil)
       one.now = one.now + 4
@@ -979,13 +979,13 @@ describe("an operation", function()
     end
   end)
 
-  it("of a fence has no more keys than words", function()
+  it("of a fence is refused if it has more keys than arguments", function()
     local _, message = one:call(lock, "fenced", 99, { "7", "GET", "x" })
     assert.is_string(message or "")
     assert.is_true(one:call(lock, "ping"))
   end)
 
-  it("has the results of its row", function()
+  it("returns the results that its kind defines", function()
     server:cli("SET", "plain", 1)
     local latch = one:lock("l", { kind = "latch" })
     assert.is_true(one:call(latch, "set_count", 3))
@@ -1014,7 +1014,7 @@ describe("an operation", function()
       :match("WRONGTYPE"))
   end)
 
-  it("of a guard is about the request whose fingerprint it has", function()
+  it("of a guard uses the fingerprint of its own handle", function()
     local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
     one:call(guard, "acquire")
     local seen = {}
@@ -1028,7 +1028,7 @@ describe("an operation", function()
     assert.same({ "busy", "mismatch", "duplicate", "mismatch" }, seen)
   end)
 
-  it("refuses what its kind of lock has not, and other names", function()
+  it("is refused if the lock's kind does not have it", function()
     for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
       guard = "give", permit = "complete" } do
       local of = one:lock("k", { kind = kind, permits = 1 })
@@ -1056,7 +1056,7 @@ describe("an operation", function()
     core.client.close(blocking, 0)
   end)
 
-  it("shows a lock as the server has it", function()
+  it("returns a lock's state as stored on the server", function()
     server:cli("SET", "redisson_lock_token:{k}", 41)
     local info = one:call(lock, "info")
     assert.same({ holds = 0, waiters = 0 }, { holds = info.holds, waiters = info.waiters })
@@ -1096,7 +1096,7 @@ describe("an operation", function()
     assert.equal(3, one:call(permits, "info").free)
   end)
 
-  it("of several locks releases no hold that another handle has acquired after a loss", function()
+  it("on several locks leaves a hold alone that another handle acquired after a loss", function()
     local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
     local other = one:lock("b")
     assert.is_true(one:call_all(locks, "acquire_all"))
@@ -1120,7 +1120,7 @@ describe("an operation", function()
     assert.is_true(one:call(other, "release"))
   end)
 
-  it("of several locks counts those that were lost before", function()
+  it("on several locks counts those lost before", function()
     local locks, others = { one:lock("a"), one:lock("b"), one:lock("c"), one:lock("d") }, {}
     assert.is_true(one:call_all(locks, "acquire_all"))
     server:cli("DEL", "a", "b", "c")
@@ -1135,7 +1135,7 @@ describe("an operation", function()
     for i = 1, 3 do assert.is_true(one:call(others[i], "release")) end
   end)
 
-  it("of several locks is about one kind, and no more than fit", function()
+  it("on several locks is refused for mixed clients, other kinds and too many locks", function()
     local many = {}
     for i = 1, 1025 do many[i] = lock end
     assert.error_matches(function() raw.begin_all(many, "acquire_all") end, "too many locks")
@@ -1149,7 +1149,7 @@ describe("an operation", function()
     end
   end)
 
-  it("of several locks fails to reach the server, whatever was lost before", function()
+  it("on several locks is unreachable rather than lost if the server cannot be reached", function()
     local locks, other = { one:lock("a"), one:lock("b") }, one:lock("b")
     one:call_all(locks, "acquire_all")
     server:cli("DEL", "b")
@@ -1168,7 +1168,7 @@ describe("an operation", function()
     one:settle(1)
   end)
 
-  it("of several locks leaves out those that were lost, and says so", function()
+  it("on several locks releases the others if some were lost, and says so", function()
     local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
     assert.is_true(one:call_all(locks, "acquire_all"))
     server:cli("DEL", "b")
@@ -1191,7 +1191,7 @@ describe("an operation", function()
 end)
 
 describe("the engine", function()
-  it("takes from a socket only what comes next", function()
+  it("tells the loop which events and deadlines it needs, and reads from a socket only what is next", function()
     local one = new()
     local client = one.client
     local function state() return engine.wants(client, 1) end
@@ -1234,7 +1234,7 @@ describe("the engine", function()
     assert.matches("the cable was cut", message)
   end)
 
-  it("says what a server does that closes, and ends what it cannot read", function()
+  it("names what a server did that closed the connection, or sent malformed bytes", function()
     local one = new()
     local op = one:begin(one:lock("k"), "check")
     op:finish()
@@ -1250,7 +1250,7 @@ describe("the engine", function()
     op:finish()
   end)
 
-  it("has the load, and is quiet when nothing is to be undone", function()
+  it("counts its operations and holds, and is quiet when nothing is left to clean up", function()
     local one = new { renewer_link = true }
     local renewed, fixed = one:lock("a"), one:lock("b", { renewed = false })
     local op = one:begin(renewed, "acquire")
@@ -1273,7 +1273,7 @@ describe("the engine", function()
     assert.equal("closed", select(3, one:call(renewed, "acquire")))
   end)
 
-  it("renews over a link of its own only where it is to have one", function()
+  it("renews over a link of its own only if it is configured to have one", function()
     for _, own in ipairs { true, false } do
       local one = new { renewer_link = own }
       local lock = one:lock("k" .. tostring(own))
@@ -1289,10 +1289,10 @@ describe("the engine", function()
   end)
 end)
 
-describe("a client of an event loop that rests", function()
+describe("a sleeping client of an event loop", function()
   local TIMED_OUT = 110
 
-  it("is woken by what is to be undone", function()
+  it("is woken when a hold has to be cleaned up", function()
     local client = core.client.new {
       url = server:url(), looped = true, connect_timeout = 1, command_timeout = 3, grant_lease = 2,
     }
@@ -1329,7 +1329,7 @@ describe("a client of an event loop that rests", function()
     core.client_type.__gc(client) -- the collector may find it late
   end)
 
-  it("is not woken before its time, and stays awake until what has come was read", function()
+  it("is not woken early, and stays awake until all received bytes were read", function()
     local client = core.client.new {
       url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
     }
@@ -1371,7 +1371,7 @@ describe("a client of an event loop that rests", function()
 end)
 
 describe("the settings of a client", function()
-  it("each have their place", function()
+  it("are each used where they belong", function()
     local one = new {
       tenant = "tenant.", name = "own name", known_as = "published", sync_replicas = 2,
       sync_timeout = 0.25, connect_timeout = 0.5, command_timeout = 2.5, grant_lease = 3,
@@ -1409,7 +1409,7 @@ describe("the settings of a client", function()
     assert.has_error(function() new { external = false } end, "not an external client")
   end)
 
-  it("of Sentinels are those of each, and of a cluster those of every node", function()
+  it("give each Sentinel its own login, and each cluster node the login of the URL", function()
     local sentinel = core.client.new {
       url = "redis+sentinel://u:data@10.0.0.1:1,10.0.0.2:2,10.0.0.3:3/main/2", external = true,
       sentinel_user = "watch", sentinel_password = "man", connect_timeout = 1, command_timeout = 1,
@@ -1446,7 +1446,7 @@ describe("the settings of a client", function()
     end
   end)
 
-  it("that name a server twice are refused, paths by their case, hosts without", function()
+  it("refuse a server that is listed twice, ignoring case in hosts but not in paths", function()
     local function wrong(...)
       return (select(2, core.client.new { mode = "quorum", servers = { ... } }))
     end
@@ -1457,7 +1457,7 @@ describe("the settings of a client", function()
     assert.matches("%(server 2%)$", wrong("redis://h:1", "nothing"))
   end)
 
-  it("of TLS are for each server that has it, wherever it is in the list", function()
+  it("apply TLS options to each server with rediss://, wherever it is in the list", function()
     local client = core.client.new {
       mode = "quorum", servers = { "redis://a:1", "rediss://b:2", "redis://c:3" }, external = true,
       tls = { cert = "c.pem", key = "k.pem", server_name = "name", verify = false },
@@ -1485,7 +1485,7 @@ describe("the settings of a client", function()
     end
   end)
 
-  it("name the shards and their weights, as the rings of all programs have them", function()
+  it("give shard names and weights that place keys as Jedis does", function()
     local urls = { "redis://a:1", "redis://b:2", "redis://c:3" }
     local function groups(names, weights)
       local client = core.client.new {
@@ -1510,7 +1510,7 @@ describe("the settings of a client", function()
 end)
 
 describe("counters and events", function()
-  it("count each hold in the buckets of its time, those beyond all of them too", function()
+  it("count each hold in its time bucket, very long ones in the last", function()
     local one = new { renewer_link = true }
     local class = core.client.class(one.client, "jobs")
     assert.equal(class, core.client.class(one.client, "jobs"))
@@ -1537,7 +1537,7 @@ describe("counters and events", function()
     assert.equal(0, seen.waited.sum)
   end)
 
-  it("contain the outcomes and losses by their names", function()
+  it("contain each outcome and each loss under its documented name", function()
     local one, holder = new { renewer_link = true }, new()
     local kept = holder:lock("k")
     holder:call(kept, "acquire")
@@ -1585,7 +1585,7 @@ describe("counters and events", function()
     assert.equal(0, stats.reconnects)
   end)
 
-  it("have a number for each code and reason", function()
+  it("count every error code and every reason of a loss", function()
     local one = new()
     local function names(of)
       local list = {}
@@ -1609,7 +1609,7 @@ describe("counters and events", function()
     end
   end)
 
-  it("count connections, those that were made again, and replies", function()
+  it("count connections, reconnects and replies", function()
     local one = new { renewer_link = true }
     local lock = one:lock("k")
     local function traffic()
@@ -1632,7 +1632,7 @@ describe("counters and events", function()
     assert.is_true(after[3] > replies)
   end)
 
-  it("say of a loss by time when nothing asks the server", function()
+  it("report an expired lease without any call to the server", function()
     local one = new()
     core.client.watch(one.client)
     local lock = one:lock("k", { renewed = false, lease = 5 })
@@ -1651,14 +1651,14 @@ describe("counters and events", function()
   end)
 end)
 
-describe("the module", function()
+describe("holdfast.core", function()
   local TRAITS = {
     lock = "kept", mutex = "kept stepwise", fair = "listed stepwise", read = "joint stepwise",
     write = "stepwise", guard = "fingerprinted stepwise", latch = "stepwise",
     permit = "counted stepwise", plain_semaphore = "stepwise",
   }
 
-  it("orders texts by their bytes, the shorter one first", function()
+  it("compares strings by their bytes, a prefix first", function()
     for _, pair in ipairs {
       { "a", "b" }, { "a", "a\0" }, { "", "a" }, { "account:1", "account:10" }, { "B", "a" },
       { "z", "\255" },
@@ -1669,7 +1669,7 @@ describe("the module", function()
     end
   end)
 
-  it("may be opened again, and shares what a state has once", function()
+  it("can be loaded twice, and shares its state within one Lua state", function()
     local code = [[
       local first = require "holdfast.core"
       local states = first.states()
@@ -1685,7 +1685,7 @@ describe("the module", function()
       sys.run_threads { code })
   end)
 
-  it("knows the traits of each kind", function()
+  it("lists the traits of each kind", function()
     local traits = {}
     for name, kind in pairs(core.kinds) do
       assert.equal(name, kind.name)
@@ -1701,7 +1701,7 @@ describe("the module", function()
     assert.are_not.equal(core.kinds.lock.channel, core.kinds.permit.channel)
   end)
 
-  it("reads the names and texts that it writes", function()
+  it("parses the names and messages that it writes", function()
     local names = core.wire.names("lock", "a{b}c")
     assert.equal("holdfast_queue::a{b}c", names.queue)
     assert.equal("a{b}c:timeout", names.leases)

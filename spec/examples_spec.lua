@@ -10,7 +10,7 @@ after_each(world.close)
 describe("an example", function()
   for _, name in ipairs { "hello", "transfer", "one_by_one", "idempotent", "once", "payments", "map_reduce",
       "fair", "bounded_queue" } do
-    it("runs and prints its tokens in full: " .. name, function()
+    it("runs and prints tokens in full: " .. name, function()
       local child = process.start {
         sys.interpreter(), "examples/" .. name .. ".lua",
         env = {
@@ -25,8 +25,8 @@ describe("an example", function()
   end
 end)
 
-describe("the example of a nightly leader", function()
-  it("does each night once, and hands over", function()
+describe("the example lead.lua", function()
+  it("runs its job once a night on one host, and hands over to the other", function()
     local children, nights = {}, {}
     for i = 1, 2 do
       children[i] = process.start {
@@ -47,8 +47,8 @@ describe("the example of a nightly leader", function()
   end)
 end)
 
-describe("the example of who leads", function()
-  it("names the leader in each process", function()
+describe("the example who_leads.lua", function()
+  it("prints the leader in each process", function()
     local children = {}
     for i = 1, 2 do
       children[i] = process.start {
@@ -68,8 +68,8 @@ describe("the example of who leads", function()
   end)
 end)
 
-describe("the example of a cache", function()
-  it("is filled once for all that read it", function()
+describe("the example cache_refill.lua", function()
+  it("fills a cache once for 200 readers", function()
     local child = process.start {
       sys.interpreter(), "examples/cache_refill.lua",
       env = {
@@ -95,14 +95,14 @@ describe("an example of an event loop", function()
     }
   end
 
-  it("of luv counts under the lock while a timer ticks", function()
+  it("for luv counts under the lock while a timer ticks", function()
     local child = start("luv")
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.equal("10, and the timer ticked meanwhile\n", child:output())
     world.cli("FLUSHALL")
   end)
 
-  it("of a loop of one's own counts under the lock", function()
+  it("for a custom loop counts under the lock", function()
     local child = start("own")
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
     assert.equal("10\n", child:output())
@@ -126,7 +126,7 @@ describe("an example of an event loop", function()
     world.cli("FLUSHALL")
   end
 
-  it("of lua-http: orders take turns, a plain page does not wait", function()
+  it("for lua-http serializes requests for one order, and serves other pages without a wait", function()
     serve("lua_http", function(connect)
       local function get(path)
         return connect("GET " .. path .. " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
@@ -142,7 +142,7 @@ describe("an example of an event loop", function()
     end)
   end)
 
-  it("of copas: connections take turns", function()
+  it("for copas serializes requests for one order", function()
     serve("copas", function(connect)
       local orders = {}
       for i = 1, 5 do orders[i] = connect("order 7\n") end

@@ -15,8 +15,8 @@ local function searched(row, bound, options)
   return search.world(world.of(row), bound, options)
 end
 
-describe("the search of small worlds", function()
-  it("has at least 150 worlds with names of their own", function()
+describe("the exploration of small worlds", function()
+  it("has at least 150 worlds with unique names", function()
     local names = {}
     for _, row in ipairs(worlds) do
       local made = world.of(row)
@@ -26,27 +26,27 @@ describe("the search of small worlds", function()
     assert.is_true(#worlds >= 150)
   end)
 
-  it("names the word of a row that it does not know", function()
+  it("names the unknown word or missing number in a world's row", function()
     assert.error_matches(function() world.of "lock acquire: p1 dances" end, "dances")
     assert.error_matches(function() world.of "lock acquire: p1 holds" end, "a number is missing")
     assert.error_matches(function() world.of "lock" end, "not a row")
   end)
 
-  it("finds the same paths and states each time", function()
+  it("is deterministic", function()
     local one, other = searched(ENTERS, 1), searched(ENTERS, 1)
     assert.is_nil(one.found)
     assert.is_true(one.paths > 5)
     assert.same({ one.paths, one.states, one.events }, { other.paths, other.states, other.events })
   end)
 
-  it("finds more orders with more departures", function()
+  it("explores more states with more departures", function()
     local row = "lock acquire: p1 holds 10; p2 holds 2"
     local one, two = searched(row, 1), searched(row, 2)
     assert.is_true(two.states > one.states)
     assert.equal(2, two.bound)
   end)
 
-  it("finds a defect by its shortest path, which can be kept and run again", function()
+  it("reports the shortest path to a defect, and can replay it", function()
     local made = world.of(ENTERS)
     local result = search.world(made, 2, BROKEN)
     assert.equal("exclusion", result.found.rule)
@@ -58,7 +58,7 @@ describe("the search of small worlds", function()
     assert.is_nil(search.run(made, path.of(texts, made)).found)
   end)
 
-  it("swaps the arrivals of two clients at the server by one delay", function()
+  it("can swap the arrivals of two clients at the server by one delay", function()
     local made, taken = world.of "lock acquire: p1 holds 10; p2 holds 2", {}
     local function note(_, text) taken[#taken + 1] = text:match "runs acquire for (p%d)" end
     search.run(made, {}, nil, { trace = note })
@@ -70,7 +70,7 @@ describe("the search of small worlds", function()
     assert.same({ "p2", "p1" }, { taken[1], taken[2] })
   end)
 
-  it("stops a path on which nothing happens in place of what is delayed", function()
+  it("ends a path on which a delay has no effect", function()
     local made = world.of "lock acquire: p1 holds 10"
     local departures = path.of({ "delay p1 calls > s1 #3" }, made)
     assert.equal(Order.VOID, search.run(made, departures, nil).found)

@@ -147,7 +147,7 @@ for _, loop in ipairs(loops) do
       end
     end
 
-    it("callers return, and nothing is left, whichever call of the loop fails", function()
+    it("every call returns and no lock is left, whichever call of the loop fails", function()
       quietly(function() loop.run(attempt_all) end)
       assert.same({}, failures)
       local function left() return server:cli("KEYS", "*, *") end
@@ -159,12 +159,12 @@ end
 
 -- The task looks once a second for callers that were woken but have not continued for a second.
 for _, loop in ipairs { loops[1] } do
-  describe("a loop that resumes its callers late", function()
+  describe("in an event loop that resumes callers late", function()
     local server
     before_each(function() server = redis.start() end)
     after_each(function() server:stop() end)
 
-    it("has its time anew in each call", function()
+    it("each call still has its full time", function()
       local late = 0
       local driver = contract_of(loop)
       local slow = setmetatable({ signal = function()

@@ -132,7 +132,7 @@ describe("under nginx, when calls of ngx_lua fail,", function()
   end
 
   -- In `make test`, either one call fails or all do, in turn.
-  it("callers return, and nothing is left", function()
+  it("every call returns and no lock is left", function()
     local failures = {}
     for i, fault in ipairs(FAULTS) do
       for nth = 1, MOST do
@@ -152,7 +152,7 @@ describe("under nginx, when calls of ngx_lua fail,", function()
   end)
 
   -- A late task pauses, and its successor has its own connections.
-  it("a task that is stuck is replaced, and closes its connections as soon as it runs", function()
+  it("a stuck task is replaced, and closes its connections once it runs again", function()
     local said
     for _ = 1, 3 do -- on a busy machine the task may not become late
       said = front:get("/stuck").body
@@ -163,7 +163,7 @@ describe("under nginx, when calls of ngx_lua fail,", function()
     assert.equal(0, server:leaks().clients)
   end)
 
-  it("a request that cannot be sent is sent again at once, not after command_timeout", function()
+  it("a request that could not be sent is sent again at once, not after command_timeout", function()
     local ok, calls, soon = front:get("/send").body:match("^(%a+) (%d+) (%a+)\n$")
     assert.same({ "true", "true", true }, { ok, soon, tonumber(calls) > 1 })
   end)

@@ -31,7 +31,7 @@ describe("a fair lock", function()
 
   after_each(world.close)
 
-  it("stands on the server as Redisson's", function()
+  it("is stored on the server in Redisson's format", function()
     assert(a:acquire(0)) assert(a:acquire(0))
     assert.same({ [a:owner()] = "2" }, world.hash "k")
     assert.is_true(world.cli("PTTL", "k") > 29000)
@@ -43,7 +43,7 @@ describe("a fair lock", function()
     assert_fails("not_held", a:release())
   end)
 
-  it("stands in Redisson's list while it waits, and not after that", function()
+  it("is in Redisson's list while it waits, and no longer", function()
     assert(a:acquire(0))
     local waiter = world.program { file = "spec/support/crowd_worker.lua",
       args = { world.server:url(), world.another().path, "k", "w", "kind=fair" } }
@@ -64,7 +64,7 @@ describe("a fair lock", function()
     assert.equal(0, world.cli("EXISTS", "k", LIST, TIMEOUTS))
   end)
 
-  it("uses a key with braces as it is", function()
+  it("derives its keys from a key with braces as Redisson does", function()
     local key = "a{b}"
     local lock, other = world.client():fair_lock(key), world.client():fair_lock(key)
     assert(lock:acquire(0))
@@ -79,7 +79,7 @@ describe("a fair lock", function()
     assert(lock:release())
   end)
 
-  it("has tokens that grow", function()
+  it("returns a higher token for each new owner", function()
     assert(a:acquire(0))
     local first = a:token()
     assert(a:release())
@@ -88,7 +88,7 @@ describe("a fair lock", function()
     assert(b:release())
   end)
 
-  it("is extended, checked and renewed as any lock", function()
+  it("can be extended, checked and renewed", function()
     local lock = world.client():fair_lock("k", { lease = 2, watchdog = true })
     assert(lock:acquire(0))
     world.wait_renewed("k")
@@ -98,7 +98,7 @@ describe("a fair lock", function()
     assert(lock:release())
   end)
 
-  it("is reported lost with the reason found on the server", function()
+  it("is reported lost, with the reason found on the server", function()
     local lock = world.client():fair_lock("k", { lease = 3, watchdog = true })
     assert(lock:acquire(0))
     world.hold_as(JAVA, "k", 20000)
@@ -108,7 +108,7 @@ describe("a fair lock", function()
     world.cli("DEL", "k")
   end)
 
-  it("is released by force, and notifies the first waiter", function()
+  it("can be released by force, which notifies the first waiter", function()
     world.hold_as(JAVA, "k", 20000)
     local waiter = java.lock(world.server.path, "k")
     assert.is_true(waiter:try() > 0)
@@ -130,7 +130,7 @@ describe("a fair lock", function()
     end
   end)
 
-  it("refuses a key of another kind", function()
+  it("fails with conflict on a key of another type", function()
     world.cli("SET", "k", "v")
     assert_fails("conflict", a:acquire(0))
     assert_fails("conflict", a:acquire(2))
@@ -143,7 +143,7 @@ describe("a fair lock", function()
     world.cli("DEL", LIST)
   end)
 
-  it("is released though its list is none", function()
+  it("is released even if its list's key has another type", function()
     assert(a:acquire(0))
     world.cli("SET", LIST, "v")
     assert(a:release())
@@ -151,14 +151,14 @@ describe("a fair lock", function()
     world.cli("DEL", LIST)
   end)
 
-  it("leaves nothing behind when its wait ends", function()
+  it("removes its list and timeouts when the only wait ends", function()
     assert(a:acquire(0))
     assert_fails("busy", b:acquire(1))
     assert.equal(0, world.cli("EXISTS", LIST, TIMEOUTS))
     assert(a:release())
   end)
 
-  it("finds that it waits for itself", function()
+  it("detects a deadlock with deadlock_check", function()
     local client = world.client()
     local one, two = client:fair_lock("k"), client:fair_lock("other", { deadlock_check = 0.5 })
     assert(one:acquire(0))
@@ -181,7 +181,7 @@ describe("a fair lock", function()
     assert.same({ "exit", 0 }, { other:wait(20) })
   end)
 
-  it("says what is wrong with how it is used", function()
+  it("raises errors for wrong arguments and options", function()
     local client = world.client()
     local function raises(pattern, fn, ...)
       local ok, message = pcall(fn, ...)
@@ -196,7 +196,7 @@ describe("a fair lock", function()
     raises("^spec/fair_spec", function() client:with_fair_lock("k", 5) end)
   end)
 
-  it("is refused in a quorum, by name", function()
+  it("is refused in a quorum", function()
     local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
     for _, name in ipairs { "fair_lock", "with_fair_lock" } do
       local ok, message = pcall(client[name], client, "k", function() end)
@@ -206,7 +206,7 @@ describe("a fair lock", function()
     client:close()
   end)
 
-  it("refuses a key whose list would be that of another key", function()
+  it("refuses a key in braces whose list another key would use", function()
     local client = world.client()
     local lock, message, code = client:fair_lock("{k}"):acquire(0)
     assert.same({ code = "conflict" }, { lock = lock, code = code })
@@ -214,7 +214,7 @@ describe("a fair lock", function()
     assert(client:fair_lock("{k}:1"):acquire(0))
   end)
 
-  it("has a template", function()
+  it("has a template that returns the function's results", function()
     local client = world.client()
     assert.same({ 1, 2 }, { client:with_fair_lock("k", { lease = 5 }, function(lock, ...)
       assert.same({ [lock:owner()] = "1" }, world.hash "k")
@@ -288,7 +288,7 @@ describe("the list of a fair lock", function()
     for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
   end
 
-  it("is served in its order", function()
+  it("is served in order of arrival", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2", "w3", "w4", "w5" }, { grant_lease = LONG })
     local start = process.now()
@@ -297,7 +297,7 @@ describe("the list of a fair lock", function()
     assert.is_true(process.now() - start < LONG / 2)
   end)
 
-  it("is passed by nobody", function()
+  it("cannot be passed by a newcomer that polls", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2" }, { inside = 0.02 })
     assert(lock:release())
@@ -307,7 +307,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2" }
   end)
 
-  it("goes on without its dead", function()
+  it("skips dead waiters", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2", "w3" }, { grant_lease = LONG })
     others.workers[1]:kill("KILL")
@@ -341,7 +341,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2" }
   end)
 
-  it("keeps a place of ours though Redisson takes its own timeout off", function()
+  it("keeps our waiter's place although Redisson subtracts its own timeout", function()
     assert(lock:acquire(0))
     local first = java_waits { wait = 300 }
     line_up({ "w1" }, { grant_lease = 2 })
@@ -355,7 +355,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1" }
   end)
 
-  it("is not held up by our dead for Redisson's waiters", function()
+  it("skips our dead waiter for a waiter of Redisson", function()
     assert(lock:acquire(0))
     line_up { "w1" }
     local waiter = java_waits()
@@ -369,7 +369,7 @@ describe("the list of a fair lock", function()
     assert.is_true(waiter:release())
   end)
 
-  it("is not held up by our dead though only Redisson is left", function()
+  it("skips our dead waiter even if only clients of Redisson are left", function()
     local holder = java.lock(server.path, "k")
     javas[1] = holder
     assert.is_nil(holder:try())
@@ -381,7 +381,7 @@ describe("the list of a fair lock", function()
     assert.is_true(waiter:release())
   end)
 
-  it("waits three seconds for a waiter of Redisson's that does not listen", function()
+  it("waits three seconds for a waiter of Redisson that is not subscribed", function()
     assert(lock:acquire(0))
     local dead = java_waits { deaf = true, wait = 300 }
     line_up { "w1" }
@@ -405,7 +405,7 @@ describe("the list of a fair lock", function()
     assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
   end)
 
-  it("is asked rarely while it does not move", function()
+  it("is polled rarely while its head does not move", function()
     assert(lock:acquire(0))
     local dead = java_waits { wait = 300 }
     line_up { "w1", "w2", "w3" }
@@ -416,7 +416,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2", "w3" }
   end)
 
-  it("goes on when who is first gives up while the lock is free", function()
+  it("moves on when the first waiter gives up while the lock is free", function()
     assert(lock:acquire(0))
     local first = java_waits { wait = 300 }
     line_up({ "w1" }, { wait = 5 })
@@ -429,7 +429,7 @@ describe("the list of a fair lock", function()
     assert.same({ "w2" }, others:history().names)
   end)
 
-  it("comes back into it after a reconnect", function()
+  it("is joined again by waiters after a reconnect", function()
     assert(lock:acquire(0))
     line_up { "w1", "w2" }
     server:cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -439,7 +439,7 @@ describe("the list of a fair lock", function()
     assert.equal(2, #others:history().names)
   end)
 
-  it("gives everybody the same number of turns", function()
+  it("gives every waiter about the same number of turns", function()
     for i = 1, 6 do add("w" .. i, { seconds = 3, inside = 0.001, together = 1 }) end
     for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
     others.store:cli("SET", "crowd:start", 1)
@@ -455,7 +455,7 @@ describe("the list of a fair lock", function()
     assert.is_true(least >= 2 and least >= most / 2, ("%d of %d"):format(least, most))
   end)
 
-  it("hands over to a waiter of ours by Redisson's message alone", function()
+  it("serves our waiter on Redisson's message alone", function()
     local holder = java.lock(server.path, "k")
     javas[1] = holder
     assert.is_nil(holder:try())
@@ -472,7 +472,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1" }
   end)
 
-  it("notifies a waiter of ours without its own channel, too", function()
+  it("notifies our waiter without a channel of its own over the grant channel", function()
     assert(lock:acquire(0))
     local silent = crowd.silent_client(server, 7)
     server:cli("RPUSH", LIST, silent.uuid .. ":5")

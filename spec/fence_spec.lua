@@ -54,8 +54,8 @@ after_each(function()
 end)
 
 -- In 2255 the server's clock passes 2^53 us; libc ends in 2262.
-describe("a server whose clock is centuries ahead for a moment", function()
-  it("draws rising tokens below 2^53, and its fences refuse earlier holders then and later", function()
+describe("on a server whose clock is briefly centuries ahead, a lock", function()
+  it("gets rising tokens below 2^53, and its fence refuses earlier holders from then on", function()
     local server = redis.start { clock = true }
     local a, b = holdfast.new { url = server:url() }, holdfast.new { url = server:url() }
     local function seconds() return tonumber(server:cli("TIME")[1]) end
@@ -87,7 +87,7 @@ describe("a server whose clock is centuries ahead for a moment", function()
 end)
 
 describe("a fence", function()
-  it("runs a command and returns its answer", function()
+  it("runs a command and returns its reply", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     assert.equal("OK", prices:call(lock, "SET", "price:7", 5))
@@ -106,7 +106,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("writes a number with all its digits", function()
+  it("sends numbers with all their digits", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     for number, text in pairs {
@@ -120,7 +120,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("runs several commands in one step, up to the first error", function()
+  it("runs several commands atomically, up to the first error", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     assert.same({ 2, { "a", "b" }, false }, prices:run(lock, {
@@ -138,7 +138,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("says how many commands have run before the one that failed", function()
+  it("says how many commands ran before the one that failed", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     for count, said in ipairs { "", "; the first command has already run",
@@ -154,7 +154,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("has its state in one key as the page says, for at least its ttl", function()
+  it("stores its state in one key, as documented, for at least its ttl", function()
     local client = world.client()
     local lock = held(client)
     assert(client:fence("price:7", { ttl = 100 }):call(lock, "DEL", "x"))
@@ -172,7 +172,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("has its ttl in whole milliseconds, rounded up, a week unless it is given", function()
+  it("rounds its ttl up to milliseconds, with a default of a week", function()
     local client = world.client()
     for ms, opts in pairs {
       ["604800000"] = {}, ["0"] = { ttl = math.huge }, ["1"] = { ttl = 0.001 },
@@ -182,7 +182,7 @@ describe("a fence", function()
     end
   end)
 
-  it("refuses a write of an earlier holder, and writes nothing", function()
+  it("refuses a write of an earlier holder, and changes nothing", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     assert(prices:call(lock, "SET", "price:7", "first"))
@@ -198,7 +198,7 @@ describe("a fence", function()
     assert(later:release())
   end)
 
-  it("refuses it after a claim, too", function()
+  it("refuses a write of an earlier holder after a claim", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     local later, its_prices = overtake()
@@ -207,7 +207,7 @@ describe("a fence", function()
     assert(later:release())
   end)
 
-  it("takes the writes of all that share one hold", function()
+  it("accepts writes of all clients that share one hold", function()
     local a, b = world.client(), world.client()
     local one, two = held(a, "price", { owner = "us" }), b:lock("price", { owner = "us" })
     assert(a:fence("price:7"):call(one, "INCR", "price:7"))
@@ -233,7 +233,7 @@ describe("a fence", function()
     lock:release()
   end)
 
-  it("belongs to the lock that has written first", function()
+  it("belongs to the lock that wrote to it first", function()
     local client = world.client()
     local prices, lock, other = client:fence "price:7", held(client), held(client, "other")
     assert(prices:call(lock, "SET", "price:7", 1))
@@ -244,7 +244,7 @@ describe("a fence", function()
     assert(other:release())
   end)
 
-  it("takes a mutex, a writer, a fair lock, a term, and locks of another client", function()
+  it("accepts a mutex, a writer, a fair lock, a leader's term, and locks of other clients", function()
     local other = world.client()
     local client = world.client { prefix = "p:" }
     local locks = { mutex = other:mutex "m", writer = other:read_write_lock("w"):write(),
@@ -271,7 +271,7 @@ describe("a fence", function()
     world.cli("DEL", "v")
   end)
 
-  it("counts a write once whose reply is lost", function()
+  it("counts a write once if its reply is lost", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local lock = held(client)
@@ -287,7 +287,7 @@ describe("a fence", function()
     proxy:stop()
   end)
 
-  it("says when it is not known whether a write was carried out", function()
+  it("says that a write without a reply may have taken effect", function()
     local client = world.client { command_timeout = 0.3 }
     local lock = held(client)
     world.server:kill("STOP")
@@ -297,7 +297,7 @@ describe("a fence", function()
     client:close()
   end)
 
-  it("changes nothing while the server has no memory, also for a new token", function()
+  it("changes nothing while the server is out of memory", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     assert(prices:call(lock, "SET", "price:7", 1))
@@ -311,7 +311,7 @@ describe("a fence", function()
     assert(later:release())
   end)
 
-  it("has headers for a service, while the lock is held", function()
+  it("provides headers for a service while the lock is held", function()
     local lock = world.client():lock("a lock")
     fails("not_held", lock:fence_headers "r")
     assert(lock:acquire(0))
@@ -328,7 +328,7 @@ describe("a fence", function()
     assert(bare:release())
   end)
 
-  it("reads headers of other clients: escapes in small letters, and one resource at most", function()
+  it("accepts lower-case escapes in headers, and at most one resource", function()
     local function read(resource)
       local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l%7b", ["Fence-Resource"] = resource }
       return fence_headers.read(function(name) return headers[name] end)
@@ -338,7 +338,7 @@ describe("a fence", function()
     assert.same({ nil, "Fence-Resource was sent more than once" }, { read { "a", "b" } })
   end)
 
-  it("refuses a header of a service that is not escaped as fence_headers does", function()
+  it("refuses headers that are not escaped as fence_headers does", function()
     for _, text in ipairs { "%zz", "a%", "a%2", "%%41", "a b", "{a}", "a\255", "a%20%g1" } do
       local headers = { ["Fence-Token"] = "8", ["Fence-Lock"] = "l", ["Fence-Resource"] = text }
       local function read() return fence_headers.read(function(name) return headers[name] end) end
@@ -348,7 +348,7 @@ describe("a fence", function()
     end
   end)
 
-  it("takes a token of whole decimal digits up to the highest, and the name of one lock", function()
+  it("accepts only whole decimal tokens in headers, and the name of one lock", function()
     local function read(token, lock)
       local headers = { ["Fence-Token"] = token, ["Fence-Lock"] = lock }
       return fence_headers.read(function(name) return headers[name] end)
@@ -369,7 +369,7 @@ describe("a fence", function()
     assert.equal(1, select("#", read(nil, "l")))
   end)
 
-  it("gives a service back what the headers were made of, whatever bytes it has", function()
+  it("encodes any bytes in headers, and decodes them unchanged", function()
     local bytes = {}
     for byte = 0, 255 do bytes[#bytes + 1] = string.char(byte) end
     local all = table.concat(bytes)
@@ -379,7 +379,7 @@ describe("a fence", function()
       { fence_headers.read(function(name) return headers[name] end) })
   end)
 
-  it("raises for what no call could mean", function()
+  it("raises an error for wrong arguments", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     local bare = held(client, "bare", { fencing = false })
@@ -412,7 +412,7 @@ describe("a fence", function()
     assert(bare:release())
   end)
 
-  it("raises for keys that one program cannot use", function()
+  it("raises an error for keys outside its resource's slot or shard", function()
     local lock = held(world.client())
     local far = world.client { url = "redis+cluster://127.0.0.1:1" }
     for _, words in ipairs { { "SET", "other", 1 }, { "MSET", "price:7", 1, "x{price:8}", 2 }, { "COPY", "price:7", "b" },
@@ -432,7 +432,7 @@ describe("a fence", function()
     assert(lock:release())
   end)
 
-  it("knows where each of its commands has its keys", function()
+  it("knows the key arguments of each command it accepts", function()
     for _, name in ipairs(fence.commands()) do
       local reply = world.cli("COMMAND", "INFO", name)[1]
       if reply then -- a later server has more flags
@@ -447,7 +447,7 @@ describe("a fence", function()
     end
   end)
 
-  it("is for a user with the rights that the command acl prints", function()
+  it("needs only the ACL rights that `holdfast acl` prints", function()
     if world.cli("ACL", "WHOAMI").err then return pending "no users" end
     assert.equal("OK", world.cli("ACL", "SETUSER", unpack(rights.of { "lock", "fence" })))
     world.cli("ACL", "SETUSER", "locks", "+set", "+del")
@@ -502,7 +502,7 @@ local function outcome_of(reply)
   return reply[1] == 0 and "stale" or reply[1] == -2 and "overtaken" or "?"
 end
 
-it("the program carries out the writes of 64 writers as the model says, with resends and lost replies", function()
+it("the fence program agrees with a model on the writes of 64 writers, with resends and lost replies", function()
   local sha = world.cli("SCRIPT", "LOAD", crowd.program "fence")
   local _, expect = model_of()
   local under_way, numbers, runs = {}, {}, {}
@@ -535,7 +535,7 @@ it("the program carries out the writes of 64 writers as the model says, with res
   world.cli("DEL", "f", "log")
 end)
 
-it("an answer of the program is read as the server gave it", function()
+it("a reply stored by the fence program is decoded as the server gave it", function()
   local sha = world.cli("SCRIPT", "LOAD", crowd.program "fence")
   local function answers(...)
     world.cli("DEL", "f")

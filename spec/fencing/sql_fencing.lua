@@ -5,7 +5,7 @@ local databases = require "spec.support.databases"
 local statements = require "spec.fencing.statements"
 
 for _, database in ipairs(databases.names) do
-  describe("the page's statements for " .. database, function()
+  describe("the documented SQL statements on " .. database, function()
     local server, connection, all, missing
 
     setup(function()
@@ -34,7 +34,7 @@ for _, database in ipairs(databases.names) do
     local function write(statement) assert(databases.run(connection, statement)) end
 
     for _, name in ipairs { "update", "insert or update" } do
-      it(name .. " one row, unless a later holder has written", function()
+      it(name .. " one row, unless a later holder has written it", function()
         if not has_server() then return end
         local id = #name
         if name == "update" then
@@ -61,7 +61,7 @@ for _, database in ipairs(databases.names) do
       return admitted
     end
 
-    it("enter each entry of a ledger once, and none of an earlier holder", function()
+    it("write each ledger entry once, and none of an earlier holder", function()
       if not has_server() then return end
       assert.is_true(enter(1, 16))
       assert.is_true(enter(1, 16))
@@ -73,7 +73,7 @@ for _, database in ipairs(databases.names) do
       assert.same({ { 24 } }, rows "SELECT token FROM fence")
     end)
 
-    it("refuse a lower token in a statement that does not compare", function()
+    it("refuse a lower token even in a statement that does not compare tokens", function()
       if not has_server() then return end
       write "INSERT INTO price (id, amount, fence) VALUES (99, 5, 24)"
       local done, message = databases.run(connection, "UPDATE price SET amount = 6, fence = 16 WHERE id = 99")

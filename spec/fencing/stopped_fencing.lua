@@ -86,7 +86,7 @@ local function counted(store, sign)
     ("SELECT COUNT(*) FROM price WHERE id %s 0 AND amount = 2"):format(sign))[1][1]
 end
 
-describe("holders that are stopped before they write", function()
+describe("holders stopped between check and write", function()
   local words
   setup(function() words = start_databases() end)
   teardown(function()
@@ -99,7 +99,7 @@ describe("holders that are stopped before they write", function()
     world.close()
   end)
 
-  it("write nothing stale with the fence, and do without", function()
+  it("write no stale value with a fence, but do without one", function()
     local workers, front = {}, start_nginx()
     for i = 1, AT_ONCE do
       workers[i] = process.lua { file = "spec/fencing/stopped_worker.lua",
