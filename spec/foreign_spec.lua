@@ -55,7 +55,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(litter)
   end)
 
-  it("excludes both ways", function()
+  it("excludes foreign owners, and is excluded by them", function()
     assert(lock:acquire(0))
     assert.is_nil((foreign:acquire(0)))
     assert.is_nil((foreign:release()))
@@ -80,7 +80,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("shows who has it", function()
+  it("returns a foreign owner in its info", function()
     assert(foreign:acquire(0))
     local info = lock:info()
     assert.equal(foreign.owner, info.owner)
@@ -92,7 +92,7 @@ describe("a lock shared with Redisson", function()
     assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end))
   end
 
-  it("wakes our waiter at a foreign release", function()
+  it("wakes our waiter when a foreign owner releases", function()
     for i = 1, 10 do
       assert(foreign:acquire(0))
       others:add("ours" .. i, { grant_lease = GRANT })
@@ -103,7 +103,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("wakes the next of ours at a foreign release when the first one has left", function()
+  it("wakes our second waiter on a foreign release after the first one has given up", function()
     assert(foreign:acquire(0))
     others:line_up({ "first" }, { wait = 4, grant_lease = GRANT })
     others:line_up({ "second" }, { grant_lease = GRANT })
@@ -116,7 +116,7 @@ describe("a lock shared with Redisson", function()
   end)
 
   for _, signal in ipairs { "KILL", "STOP" } do
-    it("wakes the next of ours when the first one got SIG" .. signal, function()
+    it("wakes our second waiter on a foreign release after the first one got SIG" .. signal, function()
       assert(foreign:acquire(0))
       others:line_up({ "first", "second" }, { grant_lease = 0.5 })
       local first = table.remove(others.workers, 1)
@@ -130,7 +130,7 @@ describe("a lock shared with Redisson", function()
     end)
   end
 
-  it("wakes a foreign waiter at our release", function()
+  it("wakes a foreign waiter when we release", function()
     for i = 1, 10 do
       assert(lock:acquire(0))
       add_foreign("foreign" .. i)
@@ -141,7 +141,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("wakes a foreign waiter although one of ours waits longer, and then ours", function()
+  it("wakes a foreign waiter first even if ours has waited longer, and then ours", function()
     local function is_woken_first(ours, theirs)
       assert(lock:acquire(0))
       others:line_up({ ours }, { grant_lease = GRANT })
@@ -160,7 +160,7 @@ describe("a lock shared with Redisson", function()
     error("ours was always first")
   end)
 
-  it("wakes our waiter when a foreign client ends a hold of ours by force", function()
+  it("wakes our waiter when a foreign client deletes our hold by force", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { grant_lease = GRANT })
     assert_listens()
@@ -172,7 +172,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
-  it("hands over to a waiter of ours that listens for that", function()
+  it("is handed to our waiter although that one is subscribed to Redisson's channel", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { inside = 2 })
     assert_listens()
@@ -181,7 +181,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
-  it("ends a foreign lease for our waiter", function()
+  it("lets our waiter acquire when a foreign lease ends", function()
     local brief = redisson.new(server.path):lock(KEY, { lease = 0.3 })
     local before = process.now()
     assert(brief:acquire(0))
@@ -192,7 +192,7 @@ describe("a lock shared with Redisson", function()
     brief:close()
   end)
 
-  it("is not kept from ours by a listener that never comes", function()
+  it("is not withheld from our waiters for a foreign subscriber that never acquires it", function()
     foreign:listen()
     assert(lock:acquire(0))
     others:line_up({ "a", "b", "c" }, { turns = 5, grant_lease = GRANT })
@@ -204,7 +204,7 @@ describe("a lock shared with Redisson", function()
     assert.is_true(took < GRANT * 0.8, ("%.3f s"):format(took)) -- each release leaves it 50 ms
   end)
 
-  it("starves neither side", function()
+  it("starves neither foreign waiters nor ours", function()
     for i = 1, 3 do
       others:add("ours" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
       add_foreign("foreign" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
@@ -222,7 +222,7 @@ describe("a lock shared with Redisson", function()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) > 0) end
   end)
 
-  it("lets a foreign waiter in although ours comes back at once", function()
+  it("lets a foreign waiter acquire although ours acquires again at once", function()
     others:add("ours", { seconds = 2, inside = 0.005 })
     add_foreign("foreign", { seconds = 2, inside = 0.005 })
     local history = assert_one_at_a_time()
@@ -233,7 +233,7 @@ describe("a lock shared with Redisson", function()
       ("%d of %d turns were ours"):format(ours, #history.names))
   end)
 
-  it("lets in one that only polls, again and again, where there have been waiters for long", function()
+  it("repeatedly lets a polling client acquire once the queue has lasted for long", function()
     assert(lock:acquire(0))
     local seconds, us = unpack(server:cli("TIME"))
     local old = ("%d%06d"):format(seconds - 10, us)
@@ -259,7 +259,7 @@ describe("a lock shared with Redisson", function()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) >= 5) end
   end)
 
-  it("gives growing tokens on both sides", function()
+  it("gives tokens that rise across both sides", function()
     local fenced = redisson.new(server.path):lock(KEY, { fenced = true })
     server:cli("SET", ("redisson_lock_token:{%s}"):format(KEY), 41)
     local last = 41
@@ -276,7 +276,7 @@ describe("a lock shared with Redisson", function()
     fenced:close()
   end)
 
-  it("gives growing tokens while both wait", function()
+  it("gives tokens that rise across both sides while both wait", function()
     for i = 1, 2 do
       others:add("ours" .. i, { turns = 20 })
       add_foreign("foreign" .. i, { turns = 20, fenced = 1 })
@@ -288,7 +288,7 @@ describe("a lock shared with Redisson", function()
 
   local COUNTER = ("redisson_lock_token:{%s}"):format(KEY)
 
-  it("has a counter without an end once a foreign client is seen inside", function()
+  it("has a token counter without a TTL once a foreign owner was seen", function()
     assert(lock:acquire(0))
     assert(lock:release())
     assert.is_true(server:cli("PTTL", COUNTER) > 0)
@@ -298,7 +298,7 @@ describe("a lock shared with Redisson", function()
     assert(foreign:release())
   end)
 
-  it("has a counter without an end once a foreign client listens at a release", function()
+  it("has a token counter without a TTL once a foreign client was subscribed at a release", function()
     assert(lock:acquire(0))
     foreign:listen()
     assert(lock:release())
@@ -306,7 +306,7 @@ describe("a lock shared with Redisson", function()
     foreign:stop_listening()
   end)
 
-  it("has a counter with an end beside a waiter of ours that was stopped while it listened", function()
+  it("has a token counter with a TTL although our stopped waiter is subscribed", function()
     assert(lock:acquire(0))
     local wait = process.lua { args = { server:url(), KEY }, code = [[
       require("holdfast").new { url = arg[1] }:lock(arg[2]):acquire(60)]] }
@@ -320,7 +320,7 @@ describe("a lock shared with Redisson", function()
     wait:stop()
   end)
 
-  it("has a counter with an end beside a shared owner of ours", function()
+  it("has a token counter with a TTL although a shared owner of ours holds it", function()
     local shared = client:lock(KEY, { owner = "host-1" })
     assert(lock:acquire(0))
     assert(lock:release())
@@ -330,7 +330,7 @@ describe("a lock shared with Redisson", function()
     assert(shared:release())
   end)
 
-  it("makes no work while a foreign client holds it", function()
+  it("causes few commands while a foreign client holds it", function()
     assert(foreign:acquire(0))
     others:line_up({ "a", "b", "c" })
     process.sleep(0.1)

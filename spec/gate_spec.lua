@@ -60,8 +60,8 @@ local function runs_of(name)
   return count
 end
 
-describe("the gate", function()
-  it("runs nothing twice that passes", function()
+describe("the test runner", function()
+  it("does not rerun a file that passes", function()
     program("a", 0)
     local text, code = run()
     assert.equal(0, code)
@@ -70,7 +70,7 @@ describe("the gate", function()
     assert.equal(1, runs_of("a"))
   end)
 
-  it("runs once more what failed, and names it", function()
+  it("reruns a failed file once, and names it as shaky", function()
     program("a", 1)
     program("b", 0)
     local text, code = run()
@@ -84,7 +84,7 @@ describe("the gate", function()
     first:close()
   end)
 
-  it("fails if a file fails twice, however it would go on", function()
+  it("fails if a file fails twice", function()
     program("a", 2)
     local text, code = run()
     assert.equal(1, code)
@@ -106,7 +106,7 @@ echo "not ok - two owners at once, line 7: in a while b is in"
     assert.equal(1, runs_of("a"))
   end)
 
-  it("accepts three shaky files, and not a fourth", function()
+  it("accepts three shaky files, but not four", function()
     for _, name in ipairs { "a", "b", "c" } do program(name, 1) end
     local text, code = run()
     assert.equal(0, code)
@@ -119,7 +119,7 @@ echo "not ok - two owners at once, line 7: in a while b is in"
   end)
 end)
 
-describe("the format of C", function()
+describe("the check of C formatting", function()
   before_each(function()
     write("script", [[
 tally=$1 at_once=0
@@ -132,7 +132,7 @@ tools/tally "$tally"
 ]])
   end)
 
-  it("is not left out in CI", function()
+  it("always runs in CI", function()
     for _, environment in ipairs { "CI=true VERSION=", "CI=true VERSION=14", "CI= VERSION=14" } do
       local text = run(environment)
       assert.matches("^runs format one tools/check_format\n", text)
@@ -140,7 +140,7 @@ tools/tally "$tally"
     end
   end)
 
-  it("is named where it is left out", function()
+  it("reports that it was skipped if clang-format has a different version", function()
     for _, environment in ipairs { "CI= VERSION=", "CI= VERSION=19", "CI=true VERSION=19" } do
       local text = run(environment)
       assert.matches("^runs format one tools/check_format lines\n", text)
@@ -149,8 +149,8 @@ tools/tally "$tally"
   end)
 end)
 
-describe("what was left out", function()
-  it("is named before the closing line: packages without root, Lua 5.5", function()
+describe("a skipped suite", function()
+  it("is named before the closing line", function()
     write("script", [[
 tally=$1 at_once=0
 . tools/suites.d/run.sh
@@ -184,7 +184,7 @@ tools/tally "$tally"
     return run()
   end
 
-  it("is no release", function()
+  it("prevents a release", function()
     local text, code = release("SKIPPED: musl: no musl-gcc\\n")
     assert.equal(1, code)
     assert.matches("\nnot ok %- make check\n# SKIPPED: musl: no musl%-gcc\n# 1 passed", text)

@@ -18,7 +18,7 @@ local DEFAULT_EXPIRE = 1
 local SOMEBODY = "5f0c0f9e-3b5d-4d6e-9a59-6f0a3c1d2e4b:1" -- an owner of Redisson
 local RESULTS = { { n = 0 }, { n = 1, "paid" }, { n = 3, nil, 7, true } }
 
-describe("what an idempotent call says", function()
+describe("an idempotent call", function()
   local server, store, clients
 
   before_each(function()
@@ -146,7 +146,7 @@ describe("what an idempotent call says", function()
     end
   end
 
-  it("is what the model says", function()
+  it("returns what a model predicts in random sequences", function()
     for seed = FIRST, FIRST + SEEDS - 1 do run(seed) end
   end)
 end)

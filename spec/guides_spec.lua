@@ -19,7 +19,7 @@ local function delete_own(server, key, value)
 end
 
 describe("a mutex", function()
-  it("excludes a lock of SET NX PX and is excluded by it", function()
+  it("excludes locks set with SET NX PX, and is excluded by them", function()
     local mutex = world.client():mutex("report")
     assert(mutex:acquire(0))
     assert.is_false(set_nx(world.server, "report", "python"))
@@ -31,7 +31,7 @@ describe("a mutex", function()
     assert.is_true(delete_own(world.server, "report", "python"))
   end)
 
-  it("of several keys is a multi lock of mutexes", function()
+  it("excludes locks set with SET NX PX as part of a multi-lock", function()
     local client = world.client()
     local both = holdfast.multi_lock { client:mutex("a"), client:mutex("b") }
     assert.is_true(set_nx(world.server, "b", "node"))
@@ -46,7 +46,7 @@ describe("a mutex", function()
 end)
 
 describe("a one_by_one template", function()
-  it("excludes SET NX on type_id and is excluded by it", function()
+  it("excludes a SET NX lock on type_id, and is excluded by it", function()
     local template = world.client():one_by_one()
     local once = { queue = false }
     assert.is_true(set_nx(world.server, "order_42", "java"))
@@ -101,7 +101,7 @@ describe("in a quorum", function()
     return votes
   end
 
-  it("a lock excludes a RedissonRedLock and is excluded by it", function()
+  it("a lock excludes a RedissonRedLock, and is excluded by it", function()
     local lock = client:lock("stock")
     assert.equal(3, redisson())
     assert.equal("busy", select(3, lock:acquire(0)))
@@ -111,7 +111,7 @@ describe("in a quorum", function()
     assert(lock:release())
   end)
 
-  it("a mutex excludes a Redlock and is excluded by it", function()
+  it("a mutex excludes a Redlock, and is excluded by it", function()
     local mutex = client:mutex("invoice")
     assert(mutex:acquire(0))
     assert.is_true(redlock() < 2)
@@ -134,7 +134,7 @@ describe("in a quorum", function()
   end)
 end)
 
-describe("the guide from @Idempotent", function()
+describe("the replacement for @Idempotent in the guide", function()
   local idempotent, client
 
   -- Loads the page's function, without its examples.
@@ -165,7 +165,7 @@ describe("the guide from @Idempotent", function()
     end)
   end
 
-  it("takes the key from the arguments", function()
+  it("derives the key from the arguments", function()
     local pay = paying {}
     assert.equal(1, pay { id = 1 })
     assert.equal(2, pay { id = 2 })
@@ -176,7 +176,7 @@ describe("the guide from @Idempotent", function()
     assert.equal("duplicate", select(3, two("x", "y")))
   end)
 
-  it("keeps the key for expireTime in timeUnit, from the success", function()
+  it("keeps the key for expireTime in timeUnit after a success", function()
     local ms = { MILLISECONDS = 1, SECONDS = 1e3, MINUTES = 6e4, HOURS = 36e5, DAYS = 864e5 }
     for unit, size in pairs(ms) do
       assert.equal(1, paying { expireTime = 200, timeUnit = unit } { id = unit })
@@ -190,13 +190,13 @@ describe("the guide from @Idempotent", function()
     assert.is_true(world.cli("PTTL", "pay:default") <= 1000)
   end)
 
-  it("refuses a duplicate with info", function()
+  it("refuses a duplicate with the message in info", function()
     local pay = paying { info = "请勿重复提交", expireTime = 60 }
     assert.equal(1, pay { id = 1 })
     assert.same({ n = 3, nil, "请勿重复提交", "duplicate" }, { n = 3, pay { id = 1 } })
   end)
 
-  it("frees the key after a success with delKey, not while the function runs", function()
+  it("with delKey frees the key after a success, but not while the function runs", function()
     local pay
     pay = idempotent({ key = by_id, delKey = true, expireTime = 60 }, function(order, again)
       return again and select(3, pay(order)) or "paid"
@@ -215,7 +215,7 @@ describe("the guide from @Idempotent", function()
 end)
 
 describe("the FAQ", function()
-  it("is right about another coroutine", function()
+  it("is right that a lock belongs to the coroutine that acquired it", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire(0))
@@ -230,7 +230,7 @@ describe("the FAQ", function()
     assert(lock:release())
   end)
 
-  it("is right about a process that is killed", function()
+  it("is right that the lock of a killed process ends with its lease", function()
     local child = world.program {
       code = ([[local client = require("holdfast").new { url = %q, lease = 2 }
         assert(client:lock("k"):acquire()) print("in") io.stdout:flush() io.read()]]):format(world.server:url()),

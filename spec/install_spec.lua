@@ -42,7 +42,7 @@ describe("make", function()
     assert.is_true(linked > 10, output)
   end)
 
-  it("hardens what it builds, with the user's flags behind its own", function()
+  it("hardens the binaries by default, and puts the user's flags last", function()
     local directory = process.directory()
     local function flags(words)
       local ok, output = shell("make -n modules BUILD=" .. directory .. " " .. words, {
@@ -64,7 +64,7 @@ describe("make", function()
     process.remove(directory)
   end)
 
-  it("uses what other systems have: their linker's flags, and no GNU option of install", function()
+  it("uses each system's linker flags, and no GNU options of install", function()
     local directory = process.directory()
     local flags = { Darwin = "-bundle -undefined dynamic_lookup", FreeBSD = "-shared" }
     for system, flag in pairs(flags) do
@@ -89,7 +89,7 @@ describe("make", function()
   end)
 
   -- make -n runs no recipe, so here a Makefile that would remove the wrong folder does no harm.
-  it("refuses a path that the shell would take for several words or for a command", function()
+  it("refuses a path with characters that the shell interprets", function()
     local directory = process.directory()
     local paths = {
       "my libs", " libs", "libs ", "a\tb", "a;b", "a&b", "a|b", "a'b", 'a"b', "a`b", "a$$b", "a\\b",
@@ -111,14 +111,14 @@ describe("make", function()
     process.remove(directory)
   end)
 
-  it("accepts the paths that packagers use", function()
+  it("accepts paths of the kind that packagers use", function()
     local ok, output = shell("make -n uninstall PREFIX=/opt/a+b-1.0_x,y DESTDIR=/build/holdfast-1.0~rc1/debian/tmp",
       { MAKEFLAGS = false })
     assert(ok, output)
     assert.matches("/build/holdfast-1.0~rc1/debian/tmp/opt/a+b-1.0_x,y/bin/holdfast", output, 1, true)
   end)
 
-  it("shows what it makes in a short line, and the whole command with V=1", function()
+  it("prints one short line per file, and the whole command with V=1", function()
     local directory = process.directory()
     local object = directory .. "/obj/csrc/core/lock/kind.o"
     local function output_of(flags)
@@ -135,7 +135,7 @@ describe("make", function()
     process.remove(directory)
   end)
 
-  it("says how to go on in a folder that another user has built", function()
+  it("says what to do about a build folder of another user", function()
     if not process.succeeds "test $(id -u) = 0" then return pending("only root can make such a folder") end
     local directory = process.directory()
     local object = directory .. "/obj/csrc/core/lock/kind.o"
@@ -148,7 +148,7 @@ describe("make", function()
       :format(directory, directory), output, 1, true)
   end)
 
-  it("demo says that it builds first, and for how long", function()
+  it("demo announces that it builds first, and how long that takes", function()
     local directory = process.directory()
     local function says(build)
       local ok, output = shell("make -n demo BUILD=" .. build, { MAKEFLAGS = false })
@@ -160,7 +160,7 @@ describe("make", function()
     process.remove(directory)
   end)
 
-  it("says so when there are no headers of Lua", function()
+  it("fails with a message if there are no Lua headers", function()
     local ok, output = shell("make modules FLAVOURS=", { MAKEFLAGS = false })
     assert.is_false(ok)
     assert.matches("no headers of Lua", output)
@@ -295,7 +295,7 @@ describe("an installation #install", function()
     end
   end
 
-  it("into OpenResty's directories works", function()
+  it("with OpenResty's directories works", function()
     local line = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-dir ")[1]
     local home = tree .. "/openresty"
     assert(shell(([[mkdir -p %s/luajit/bin %s/luajit/include && ln -s "$(command -v luajit)" %s/luajit/bin/ &&
@@ -324,7 +324,7 @@ describe("an installation #install", function()
     assert.equal("", left)
   end)
 
-  it("by root leaves what it built to the owner of the sources, who can build with it", function()
+  it("by root leaves the built files to the owner of the sources", function()
     if not process.succeeds "test $(id -u) = 0" then return pending("only root can give a folder away") end
     local ok, output = shell(([[
       set -e
@@ -342,7 +342,7 @@ describe("an installation #install", function()
     assert.equal("", output:gsub("%S+holdfast%-%S+\n", ""))
   end)
 
-  it("by the lines of the page one after the other leaves the command to Lua 5.4, until that is removed", function()
+  it("for several Lua versions leaves the command to the first one until that is removed", function()
     local lines = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-version %S+ make$")
     local first, last = lines[1], lines[#lines]
     assert(shell(first, env))
@@ -364,7 +364,7 @@ describe("an installation #install", function()
     command_works()
   end)
 
-  it("is not needed for the specs: the tarball builds and passes them without git", function()
+  it("is not needed by the specs, which pass in the tarball without git", function()
     local ok, output = shell(([[
       set -e
       make -s dist BUILD=%s/build
@@ -380,7 +380,7 @@ describe("an installation #install", function()
 
   for _, wrong in ipairs { { "5.4", "lua5.3" }, { "5.3", "lua5.4" }, { "5.1", "lua5.4" },
       { "5.4", "luajit-2.1" } } do
-    it(("for Lua %s with the headers of %s fails and says why"):format(wrong[1], wrong[2]),
+    it(("for Lua %s with the headers of %s fails, and says why"):format(wrong[1], wrong[2]),
       function()
       local ok, output = shell(([[make -s rock LUA=lua%s LUA_INCDIR=/usr/include/%s]]):format(wrong[1], wrong[2]), env)
       assert.is_false(ok)

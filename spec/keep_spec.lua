@@ -16,7 +16,7 @@ local function trips(client) return client:stats().round_trips end
 local function is_held(key) return world.cli("EXISTS", key) == 1 end
 
 describe("a kept lock", function()
-  it("is acquired again without the server, with a token of its own each time", function()
+  it("is acquired again without asking the server, with a new token each time", function()
     local client = world.client()
     for _, make in ipairs { client.lock, client.mutex } do
       local lock = make(client, "k", KEEP)
@@ -37,7 +37,7 @@ describe("a kept lock", function()
     end
   end)
 
-  it("is refused to others, and given up as soon as they wait", function()
+  it("is busy for others, and is returned as soon as they wait", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
     assert(lock:acquire())
     lock:release()
@@ -49,7 +49,7 @@ describe("a kept lock", function()
   end)
 
   -- A watchdog that slept through the messages would only see them at its next renewal.
-  it("is given up at once although its client does nothing", function()
+  it("is returned at once although its client makes no call", function()
     local took = math.huge
     for i = 1, 5 do
       local lock, other = world.client():lock("k" .. i, KEEP), world.client():lock("k" .. i)
@@ -65,7 +65,7 @@ describe("a kept lock", function()
     assert.is_true(took < 0.1, took .. " s")
   end)
 
-  it("draws tokens above those of others, and others above them", function()
+  it("draws tokens above those of other clients, and they above its own", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
     local last = 0
     for _ = 1, 5 do
@@ -78,7 +78,7 @@ describe("a kept lock", function()
     end
   end)
 
-  it("goes to a waiter elsewhere when its hold ends", function()
+  it("goes to a waiter of another client when its hold ends", function()
     local lock = world.client():lock("k", KEEP)
     assert(lock:acquire())
     local child = world.program { args = { world.server:url() }, code = [[
@@ -99,7 +99,7 @@ describe("a kept lock", function()
     assert.matches("has it", child:output())
   end)
 
-  it("can be entered again by its caller", function()
+  it("can be re-entered by its holder", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     for _ = 1, 3 do
@@ -117,7 +117,7 @@ describe("a kept lock", function()
     assert.is_true(mutex:release())
   end)
 
-  it("is returned after its time, used or not", function()
+  it("is returned after its keep time, whether used or not", function()
     local lock = world.client():lock("k", { keep = 0.2 })
     assert(lock:acquire())
     local owner = lock:owner()
@@ -132,7 +132,7 @@ describe("a kept lock", function()
     assert.equal(3, owners)
   end)
 
-  it("has a short lease while nobody uses it", function()
+  it("has a short lease while it is idle", function()
     local lock = world.client():lock("k", KEEP)
     assert(lock:acquire())
     assert.is_true(world.cli("PTTL", "k") > 2000)
@@ -149,7 +149,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("ends by itself soon when its process is killed", function()
+  it("expires soon after its process is killed", function()
     local child = world.program { args = { world.server:url() }, code = [[
       local client = require("holdfast").new { url = arg[1], keep = 30, grant_lease = 0.5 }
       local lock = assert(client:lock("k"):acquire())
@@ -166,7 +166,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() - from < 10)
   end)
 
-  it("is returned when the client is closed, collected, or its process ends", function()
+  it("is returned when the client is closed or collected, or its process ends", function()
     local client = world.client()
     local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
@@ -187,7 +187,7 @@ describe("a kept lock", function()
     assert.is_false(is_held("k"))
   end)
 
-  it("is free when the handle of its holder is collected", function()
+  it("is returned when its holder's handle is collected", function()
     local client = world.client()
     do
       local lock = assert(client:lock("k", KEEP):acquire())
@@ -199,7 +199,7 @@ describe("a kept lock", function()
     assert(world.client():lock("k"):acquire(10)):release()
   end)
 
-  it("is lent no more once it was taken away", function()
+  it("is not lent after another client took it away", function()
     local client = world.client { grant_lease = 0.3 }
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -214,7 +214,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("reports a loss to its holder", function()
+  it("reports its loss to the holder", function()
     local reported
     local client = world.client()
     local lock = client:lock("k", { keep = 30, on_lost = function(_, reason) reported = reason end })
@@ -230,7 +230,7 @@ describe("a kept lock", function()
     assert.is_true(lock:release())
   end)
 
-  it("goes on over new connections", function()
+  it("is lent and returned over new connections after the old ones were killed", function()
     local client, other = world.client(), world.client()
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -242,7 +242,7 @@ describe("a kept lock", function()
     assert(other:lock("k"):acquire(20)):release() -- the keeper learns of this wait in the end
   end)
 
-  it("does not believe in what a silent server may have ended", function()
+  it("is not lent past its last confirmed lease while the server is silent", function()
     local client = world.client { grant_lease = 0.3, command_timeout = 2 }
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -261,7 +261,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() < till, "it was lent without end")
   end)
 
-  it("is free after a release once `keep` is over, for clients that cannot say that they wait", function()
+  it("is free after a release once its keep time is over, for clients that cannot send a wish", function()
     local keep = 0.2
     for _, kind in ipairs { "lock", "mutex" } do
       local client = world.client { keep = keep }
@@ -278,7 +278,7 @@ describe("a kept lock", function()
     end
   end)
 
-  it("gives a holder without renewal no more than its lease", function()
+  it("gives a holder without renewal only its own lease", function()
     local client = world.client()
     local lock, short = client:lock("k", KEEP), client:lock("k", { keep = 30, lease = 0.5 })
     assert(lock:acquire())
@@ -291,7 +291,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("is not in the way of what cannot be lent", function()
+  it("is returned for calls that it cannot be lent to", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     for _ = 1, 2 do
@@ -307,7 +307,7 @@ describe("a kept lock", function()
     end
   end)
 
-  describe("is not in the way of the client's own", function()
+  describe("is returned for calls of its own client", function()
     local NOW = { wait = 0 }
     local others = {
       lock = function(client) return client:with_lock("k", NOW, type, 1) end,
@@ -326,7 +326,7 @@ describe("a kept lock", function()
     }
     for name, take in pairs(others) do
       for _, kept in ipairs { "lock", "mutex" } do
-        it(name .. ", kept as a " .. kept, function()
+        it(name .. " after it was kept as a " .. kept, function()
           local client = world.client()
           assert(client[kept](client, "k", KEEP):acquire()):release()
           assert.truthy(take(client))
@@ -335,7 +335,7 @@ describe("a kept lock", function()
     end
   end)
 
-  it("is a caller's who waits for itself at once", function()
+  it("fails as deadlock at once if another coroutine of its blocking client waits for it", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -351,7 +351,7 @@ describe("a kept lock", function()
     coroutine.wrap(function() assert(client:lock("k", KEEP):acquire(5)):release() end)()
   end)
 
-  it("is nothing that a forked child has", function()
+  it("is not held by a forked child", function()
     local child = world.program { args = { world.server:url() }, code = [[
       local sys = require "spec.support.sys"
       local client = require("holdfast").new { url = arg[1], keep = 30 }
@@ -372,7 +372,7 @@ describe("a kept lock", function()
     assert.matches("exit\t0", child:output())
   end)
 
-  it("serves one_by_one and with_lock", function()
+  it("is lent to one_by_one and with_lock", function()
     local client = world.client { keep = 30 }
     local template, before = client:one_by_one()
     for i = 1, 20 do
@@ -393,7 +393,7 @@ describe("the option keep", function()
     assert.matches(pattern, message)
   end
 
-  it("is checked", function()
+  it("must be a number of seconds from 0 to 60", function()
     local client = world.client()
     for _, wrong in ipairs { -1, 61, "1", 0 / 0 } do
       fails("keep_spec.lua:%d+: client:lock: keep must be a number of seconds from 0 to 60",
@@ -415,7 +415,7 @@ describe("the option keep", function()
     end)
   end)
 
-  it("is not for a quorum", function()
+  it("is refused in a quorum", function()
     local servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3" }
     fails("keep_spec.lua:%d+: holdfast.new: the option keep needs a single server, not a quorum", function()
       holdfast.new { servers = servers, mode = "quorum", keep = 1 }
@@ -434,7 +434,7 @@ end)
 
 for _, loop in ipairs(loops) do
   describe("a kept lock under " .. loop.name, function()
-    it("goes from coroutine to coroutine in order, without the server", function()
+    it("is lent from coroutine to coroutine in order, without asking the server", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
       local asked, order, inside, last = {}, {}, 0, 0
@@ -468,7 +468,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("leaves time for the loop's other work", function()
+    it("leaves time for the loop's other tasks", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
       local till, ticks, ended = process.now() + 20, 0, 0
@@ -494,7 +494,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("leaves a mutex to clients that poll now and then", function()
+    it("leaves a mutex to clients that poll occasionally", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 0.1 }
       local running, got = true, false

@@ -149,7 +149,7 @@ for n, topology in ipairs(TOPOLOGIES) do
 
     for i, kind in ipairs(kinds) do
       for _, driver in ipairs(drivers_of(i + n)) do
-        it(("a %s under %s is waited for, and let go"):format(kind.name, driver[1]), function()
+        it(("a %s under %s is handed to a waiter"):format(kind.name, driver[1]), function()
           local key = ("%d:%s"):format(i, driver[1]:gsub("%W", ""))
           local function hold() return kind.hold(client, key) end
           assert.equal("in", driver[2](kind, key, place, hold, function(release, pause_here)

@@ -76,7 +76,7 @@ describe("a latch", function()
     world.close()
   end)
 
-  it("stands on the server as Redisson has it, and says so on its channel", function()
+  it("is stored as in Redisson, and announced on Redisson's channel", function()
     local latch, java = world.client():latch(KEY), listen()
     assert.is_true(latch:set(3))
     assert.same({ "message", CHANNEL, "1" }, java:receive())
@@ -89,7 +89,7 @@ describe("a latch", function()
     java:close()
   end)
 
-  it("counts down to 0 and no further, and begins again", function()
+  it("counts down to 0 and no further, and can be set again", function()
     local latch = world.client():latch(KEY)
     assert.same({ 0, true, false }, { latch:count(), latch:wait(0), latch:count_down() })
     assert.is_true(latch:set(2))
@@ -104,7 +104,7 @@ describe("a latch", function()
     assert.same({ 0, KEY }, { latch:count(), latch:key() })
   end)
 
-  it("opens for all that wait, and not before", function()
+  it("opens for all waiters at 0, and not before", function()
     local latch, children = world.client():latch(KEY), {}
     assert(latch:set(2))
     for i = 1, 5 do children[i] = waiter() end
@@ -116,7 +116,7 @@ describe("a latch", function()
     for _, child in ipairs(children) do opens(child) end
   end)
 
-  it("opens for those who wait when it is deleted", function()
+  it("opens for its waiters when it is deleted", function()
     local latch = world.client():latch(KEY)
     assert(latch:set(2))
     local child = waiter()
@@ -125,7 +125,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("is opened by Redisson's count-down, and not by its other messages", function()
+  it("opens when Redisson counts down, but not on a forged message", function()
     assert(world.client():latch(KEY):set(2))
     local child = waiter()
     listeners()
@@ -137,7 +137,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("is rechecked as soon as the waiter listens", function()
+  it("is checked again as soon as the waiter's subscription is confirmed", function()
     assert(world.client():latch(KEY):set(1))
     local monitor = world.server:monitor()
     local child = waiter()
@@ -150,7 +150,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("counts a command once that had to be sent twice", function()
+  it("counts a command once that was sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local function known(latch) -- teaches the server the programs
@@ -172,7 +172,7 @@ describe("a latch", function()
     proxy:stop()
   end)
 
-  it("reports when it is not known whether a call has counted", function()
+  it("says that a call without a reply may have taken effect", function()
     local latch = world.client { command_timeout = 1 }:latch(KEY)
     assert(latch:set(3))
     world.server:kill("STOP")
@@ -182,14 +182,14 @@ describe("a latch", function()
     world.server:kill("CONT")
   end)
 
-  it("is not taken for open while its server is away", function()
+  it("does not count as open while its server is unreachable", function()
     local proxy = fake.proxy { path = world.server.path, closes = "mute" }
     local latch = world.client { url = proxy.url }:latch "mute"
     fails("unreachable", latch:wait(0.3))
     proxy:stop()
   end)
 
-  it("counts what Java counts, also below 0 and in braces", function()
+  it("counts large and negative numbers and keys with braces as Redisson does", function()
     local client = world.client()
     world.cli("SET", KEY, "9000000000000")
     assert.equal(8999999999999, client:latch(KEY):count_down())
@@ -212,7 +212,7 @@ describe("a latch", function()
     java:close()
   end)
 
-  it("refuses a key with something else, and leaves it alone", function()
+  it("fails with conflict on a key of another type, and leaves it unchanged", function()
     local latch = world.client():latch(KEY)
     for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
         { "SET", KEY, "-12.50" }, { "SET", KEY, "0.00" }, { "SET", KEY, "nan" }, { "SET", KEY, "1.5" },
@@ -229,7 +229,7 @@ describe("a latch", function()
     end
   end)
 
-  it("names what is wrong with its arguments", function()
+  it("raises errors for wrong arguments", function()
     local client = world.client()
     local latch = client:latch(KEY)
     local function misuse(text, fn, ...)
@@ -253,13 +253,13 @@ describe("a latch", function()
     quorum:close()
   end)
 
-  describe("with a user's rights", function()
+  describe("a latch, for a user with restricted rights,", function()
     local function allow(...)
       world.cli("ACL", "SETUSER", ...)
       return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
     end
 
-    it("works with those that are documented", function()
+    it("needs only the documented ACL rights", function()
       local url = allow((table.unpack or unpack)(rights.of { "latch" }))
       local latch = world.client { url = url }:latch "lock:job"
       assert(latch:set(2))
@@ -278,7 +278,7 @@ describe("a latch", function()
 end)
 
 for _, loop in ipairs(require "spec.support.loops") do
-  it("a latch under " .. loop.name .. " lets the coroutines wait that it should", function()
+  it("a latch under " .. loop.name .. " releases waiting coroutines at 0, and not before", function()
     local here = redis.start()
     local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
     local latch, done, early, woken = client:latch "job", 0, 0, 0
@@ -334,7 +334,7 @@ describe("a latch under ngx_lua", function()
     server:stop()
   end)
 
-  it("lets requests wait for others", function()
+  it("lets requests wait for other requests", function()
     front = nginx.start {
       workers = 2,
       http = ([[

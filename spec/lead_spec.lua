@@ -19,7 +19,7 @@ local function eventually(condition, ...)
 end
 
 describe("client:lead", function()
-  it("runs the function with a term, again and again, until it resigns", function()
+  it("runs the function in term after term until it resigns", function()
     local client, terms, tokens = world.client(), {}, {}
     local first, second, third = client:lead("chief", function(term, ...)
       terms[#terms + 1], tokens[#tokens + 1] = term, term:token()
@@ -46,7 +46,7 @@ describe("client:lead", function()
     assert.is_true(terms[1]:resign()) -- it is over already
   end)
 
-  it("ends with all that the function has entered", function()
+  it("releases locks that the function re-entered when it resigns", function()
     local client = world.client()
     assert.is_true(client:lead("chief", { once = true }, function(term)
       for _ = 1, 2 do assert(client:lock("chief"):acquire()) end
@@ -56,7 +56,7 @@ describe("client:lead", function()
     end))
   end)
 
-  it("once returns as with_lock", function()
+  it("with once returns the function's results, like with_lock", function()
     local client = world.client { prefix = "app:" }
     assert.is_true(client:lead("chief", { once = true }, function(term)
       assert.equal("app:chief", term:key())
@@ -86,7 +86,7 @@ describe("client:lead", function()
     assert.matches('the lock "app:chief" is not held', message, 1, true)
   end)
 
-  it("goes on after a lost term, which it reports to on_lost", function()
+  it("reports a lost term to on_lost, and leads again", function()
     local client, lost, count = world.client(), {}, 0
     local lock = client:lock("chief")
     client:lead("chief", { on_lost = function(term, reason)
@@ -102,7 +102,7 @@ describe("client:lead", function()
     assert.equal(1, #lost)
   end)
 
-  it("stops the function with abort_on_loss", function()
+  it("with abort_on_loss aborts the function when the term is lost", function()
     local client, count, last = world.client(), 0, nil
     client:lead("chief", { abort_on_loss = true, lease = 1 }, function(term)
       count = count + 1
@@ -116,14 +116,14 @@ describe("client:lead", function()
     assert.truthy(last:lost())
   end)
 
-  it("passes an error on, and the next leader is not kept waiting", function()
+  it("raises the function's error after it has released the lock", function()
     local client = world.client()
     local fine, err = pcall(client.lead, client, "chief", function() error({ "mine" }) end)
     assert.same({ false, { "mine" } }, { fine, err })
     assert.equal(0, world.cli("EXISTS", "chief"))
   end)
 
-  it("ends when an earlier term resigns", function()
+  it("returns when an earlier term object resigns", function()
     local client, first, count = world.client(), nil, 0
     assert.equal(2, client:lead("chief", function(term)
       count, first = count + 1, first or term
@@ -135,7 +135,7 @@ describe("client:lead", function()
     end))
   end)
 
-  it("begins no term after an earlier one has resigned, though it has the lock", function()
+  it("runs no term after an earlier term object has resigned", function()
     local client, first, terms, resigned = world.client(), nil, 0, nil
     local results = { client:lead("chief", {
       on_event = function(event)
@@ -150,7 +150,7 @@ describe("client:lead", function()
     assert.is_truthy(world.is_free("chief"))
   end)
 
-  it("is known in other coroutines, which may resign", function()
+  it("lets other coroutines query and resign the term", function()
     local client = world.client()
     local ended = client:lead("chief", function(term)
       local seen
@@ -166,7 +166,7 @@ describe("client:lead", function()
     assert.equal("resigned", ended)
   end)
 
-  it("ends when the client is closed", function()
+  it("returns closed when the client is closed", function()
     local client = world.client()
     local _, message, code = client:lead("chief", function() client:close() end)
     assert.equal("closed", code)
@@ -174,7 +174,7 @@ describe("client:lead", function()
     assert.equal("closed", select(3, client:lead("chief", function() end)))
   end)
 
-  it("ends with what does not pass", function()
+  it("returns a permanent failure", function()
     world.cli("SET", "chief", "no lock")
     local _, message, code = world.client():lead("chief", function() end)
     assert.equal("conflict", code)
@@ -182,7 +182,7 @@ describe("client:lead", function()
     world.cli("DEL", "chief")
   end)
 
-  it("raises at the caller's line when it is misused", function()
+  it("raises errors for misuse at the caller's line", function()
     local client = world.client()
     local function raises(pattern, call)
       local fine, message = pcall(call)
@@ -216,7 +216,7 @@ describe("client:lead", function()
     assert.same({ "acquired", "released" }, events)
   end)
 
-  it("waits for a server that is not there yet", function()
+  it("waits until an unreachable server is up", function()
     local server = world.another()
     local url = server:url()
     server:kill("TERM")
@@ -233,7 +233,7 @@ describe("client:lead", function()
     assert.equal("waits\ntrue\n", child:output())
   end)
 
-  it("waits for a server that is a replica to become a master", function()
+  it("waits until a replica has become a master", function()
     world.cli("REPLICAOF", "127.0.0.1", 1)
     local monitor = world.server:monitor()
     local child = world.program { code = [[
@@ -247,7 +247,7 @@ describe("client:lead", function()
     monitor:close()
   end)
 
-  it("waits for a majority of several servers", function()
+  it("waits until a majority of a quorum is up", function()
     local servers, urls = redis.several(3), {}
     for i, server in ipairs(servers) do urls[i] = server:url() end
     for i = 2, 3 do servers[i]:kill("STOP") end
@@ -265,13 +265,13 @@ describe("client:lead", function()
     for _, server in ipairs(servers) do server:stop() end
   end)
 
-  it("keeps its counter for token_ttl", function()
+  it("keeps its token counter for token_ttl", function()
     world.client():lead("chief", { once = true, token_ttl = 1000 }, function() end)
     local left = world.cli("PTTL", "redisson_lock_token:{chief}")
     assert.is_true(left > 990000 and left < 1100000, left)
   end)
 
-  it("leaves its lock to others at the end of a term, though the client keeps locks", function()
+  it("releases the lock at the end of a term even if the client keeps locks", function()
     local client = world.client { keep = 60 }
     assert.is_true(client:lead("chief", { once = true }, function() return true end))
     assert.equal(0, world.cli("EXISTS", "chief"))
@@ -292,7 +292,7 @@ describe("client:lead", function()
     return (table.unpack or unpack)(results, 2, 4)
   end
 
-  it("tries again after what may pass, and after nothing else", function()
+  it("retries only after failures that may pass", function()
     for _, code in ipairs { "unreachable", "no_quorum", "server", "lost", "busy" } do
       assert.equal("led", (lead_after(code)))
     end
@@ -301,7 +301,7 @@ describe("client:lead", function()
     end
   end)
 
-  it("reports what is lost between two tries before the next one", function()
+  it("reports losses of other locks between two tries", function()
     local client, acquire, lost, known = world.client(), driver.lock.acquire, 0, {}
     local held = assert(client:lock("other", { watchdog = true, lease = 0.3, on_lost = function()
       lost = lost + 1
@@ -319,7 +319,7 @@ describe("client:lead", function()
     assert.equal("deleted", held:lost())
   end)
 
-  it("begins no term with a lock that is lost before", function()
+  it("runs no term with a lock that was lost before it began", function()
     local client, acquire, tries, terms = world.client(), driver.lock.acquire, 0, 0
     finally(function() driver.lock.acquire = acquire end)
     function driver.lock.acquire(lock, wait)
@@ -338,7 +338,7 @@ describe("client:lead", function()
     assert.same({ 2, 1 }, { tries, terms })
   end)
 
-  it("tries again when it is denied after it has led", function()
+  it("retries after denied once it has led", function()
     local terms, tries, acquire = 0, 0, driver.lock.acquire
     finally(function() driver.lock.acquire = acquire end)
     function driver.lock.acquire(...)
@@ -353,7 +353,7 @@ describe("client:lead", function()
     assert.same({ 2, 3 }, { terms, tries })
   end)
 
-  it("pauses longer after each try that fails, up to a second, and anew for each term", function()
+  it("doubles its pause after each failure up to a second, and starts over in each term", function()
     local client, pauses, failures = world.client(), {}, 6
     local pause, acquire = driver.lock.pause, driver.lock.acquire
     finally(function() driver.lock.pause, driver.lock.acquire = pause, acquire end)
@@ -449,7 +449,7 @@ describe("leaders of several processes", function()
     end
   end
 
-  it("take over from one that was killed", function()
+  it("take over from a leader that was killed", function()
     lead("a")
     eventually(function() return last().name == "a" end)
     lead("b")
@@ -462,7 +462,7 @@ describe("leaders of several processes", function()
   end)
 
   for _, how in ipairs { "stopped", "cut off" } do
-    it("begin only after one that is " .. how .. " learns that its term is over", function()
+    it("run only after a leader that is " .. how .. " knows that its term is over", function()
       local between = proxy.start(world.server.path)
       lead("a", between.url)
       eventually(function() return last().name == "a" end)
@@ -484,7 +484,7 @@ describe("leaders of several processes", function()
     end)
   end
 
-  it("are one by the majority of several servers", function()
+  it("lead one at a time in a quorum, and none without a majority", function()
     local servers, urls = redis.several(3), {}
     for i, server in ipairs(servers) do urls[i] = server:url() end
     lead("a", table.concat(urls, " "))
@@ -522,7 +522,7 @@ for _, loop in ipairs(loops) do
       return look()
     end
 
-    it("take turns, and a closed client leads no more", function()
+    it("take turns, and stop when the client is closed", function()
       local one, inside, terms, codes, closed = client(), 0, { 0, 0, 0 }, {}, false
       run(function()
         for i = 1, 3 do
@@ -547,7 +547,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "closed", "closed", "closed" }, codes)
     end)
 
-    it("learn of a loss without a call, and lead again", function()
+    it("learn of a loss without making a call, and lead again", function()
       local one, reported, count = client(), nil, 0
       run(function()
         one:lead("chief", { lease = LEASE, on_lost = function(_, reason)
@@ -563,7 +563,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "deleted", 2 }, { reported, count })
     end)
 
-    it("wait for a server that is not there yet, and the loop goes on", function()
+    it("wait for an unreachable server without blocking the loop", function()
       local server = world.another()
       local url = server:url()
       server:kill("TERM")
@@ -582,7 +582,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("resign also between two terms", function()
+    it("can resign between two terms", function()
       local one, other, first, result = client(), client(), nil, nil
       local function waiters() return world.cli("ZCARD", "holdfast_queue:{chief}") end
       run(function()
@@ -607,7 +607,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "lost", { "taken", n = 1 } }, { result[3], result[4] })
     end)
 
-    it("resign also while no server can be asked for the next term", function()
+    it("can resign while the server for the next term is unreachable", function()
       local server, first, result = world.another(), nil, nil
       local one = client { url = server:url(), command_timeout = 0.2 }
       run(function()
@@ -629,7 +629,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "lost", { "unreachable", n = 1 } }, { result[3], result[4] })
     end)
 
-    it("of one loop are one leader, whichever of its coroutines resigns", function()
+    it("can resign from any coroutine of their loop", function()
       local one, resigned = client(), nil
       run(function()
         local result = one:lead("chief", function(term)
@@ -698,7 +698,7 @@ describe("leaders under ngx_lua", function()
     return pid == list[1] or pid == list[2]
   end
 
-  it("are one among all workers, and hand over at a reload", function()
+  it("run in one of all workers, and hand over at a reload", function()
     eventually(function() return is_one_of(state(), front:workers()) end)
     eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
     process.sleep(LEASE + 1) -- after a lease, it was renewed
@@ -718,7 +718,7 @@ describe("leaders under ngx_lua", function()
     assert.same({}, front:errors())
   end)
 
-  it("leave their places in a worker that ends, also those who wait beside a leader", function()
+  it("leave their places in the queue when their worker ends", function()
     front:stop("TERM")
     local other = world.client():lock("second")
     assert(other:acquire(PATIENCE))

@@ -47,7 +47,7 @@ local CANDIDATE = [[
   say "ends"
 ]]
 
-describe("leaders of several processes", function()
+describe("on_change in several processes", function()
   local children, directory
 
   before_each(function() children, directory = {}, process.directory() end)
@@ -99,7 +99,7 @@ describe("leaders of several processes", function()
     end
   end
 
-  it("are seen by a message: the leader by itself and by two that wait, and each that follows", function()
+  it("reports each leader to the leader itself and to two waiters by a message", function()
     start "a"
     eventually(function() return leads "a" end)
     start "b"
@@ -118,7 +118,7 @@ describe("leaders of several processes", function()
     check_order()
   end)
 
-  it("are seen by those that wait when a leader is killed", function()
+  it("reports the next leader to waiters after one was killed", function()
     start("a", nil, 1)
     eventually(function() return leads "a" end)
     start("b", nil, 1)
@@ -132,7 +132,7 @@ describe("leaders of several processes", function()
     check_order()
   end)
 
-  it("are seen by one that waits after the server was restarted with its data", function()
+  it("reports the next leader to a waiter after the server restarted with its data", function()
     local server = world.another { persist = true }
     start("a", server:url(), 1)
     eventually(function() return leads "a" end)
@@ -146,7 +146,7 @@ describe("leaders of several processes", function()
     check_order()
   end)
 
-  it("are seen by one that waits when the lock was lost with the server's data", function()
+  it("reports the next leader to a waiter after the server lost its data", function()
     local server = world.another()
     start("a", server:url(), 1)
     eventually(function() return leads "a" end)
@@ -159,7 +159,7 @@ describe("leaders of several processes", function()
     check_order()
   end)
 
-  it("are seen in a cluster", function()
+  it("reports each leader in a cluster", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     finally(function()
       for _, child in pairs(children) do child:stop() end
@@ -180,7 +180,7 @@ describe("leaders of several processes", function()
     check_order()
   end)
 
-  it("are seen by a tenant, whose user may use no patterns", function()
+  it("reports each leader to a tenant, whose user may not subscribe to patterns", function()
     local server = world.another()
     local acl = require "holdfast.command.acl"
     server:cli("ACL", "SETUSER", "t", (table.unpack or unpack)(acl.words("t:", { kinds = { acl.kinds[1] } })))
@@ -223,7 +223,7 @@ describe("on_change", function()
     return world.program { code = WATCHER, args = { world.server:url(), grant_lease } }
   end
 
-  it("is called for a holder that announces nothing, within a grant lease", function()
+  it("is called for a holder that does not announce itself, within a grant lease", function()
     local client = world.client { name = "silent" }
     local lock = assert(client:lock("chief"):acquire())
     local child = watcher(0.3)
@@ -236,14 +236,14 @@ describe("on_change", function()
       child:output())
   end)
 
-  it("names no host of a holder that publishes none, and no token of one without", function()
+  it("gets no host from a holder that publishes none, and no token if there is none", function()
     world.hold_as("b983c153-7421-469a-addb-44fb92259a1b:1", "chief", 60000)
     local child = watcher(SLOW)
     assert(child:wait_output("sees nil none true\n", PATIENCE))
     world.cli("DEL", "chief")
   end)
 
-  it("is not called again at messages that bring no news", function()
+  it("is not called again for messages without news", function()
     local lock = assert(world.client { name = "one" }:lock("chief"):acquire())
     local child = watcher(SLOW)
     assert(child:wait_output("sees one token true\n", PATIENCE))
@@ -259,7 +259,7 @@ describe("on_change", function()
     assert.equal(2, select(2, child:output():gsub("sees", "")))
   end)
 
-  it("is called once for a leader who extends, enters again and renews", function()
+  it("is called once for a leader that extends, re-enters and renews", function()
     local client = world.client { name = "one", lease = 0.9 }
     local lock = assert(client:lock("chief"):acquire())
     local child = watcher(0.1)
@@ -274,7 +274,7 @@ describe("on_change", function()
     assert.equal(2, select(2, child:output():gsub("sees", "")), child:output())
   end)
 
-  it("never reports an older leader after a newer one", function()
+  it("never reports a leader older than the last one", function()
     world.hold_as("b983c153-7421-469a-addb-44fb92259a1b:1", "chief", 60000)
     world.cli("SET", "redisson_lock_token:{chief}", "5000")
     local child = watcher(0.1)
@@ -292,7 +292,7 @@ describe("on_change", function()
     assert.equal(2, select(2, child:output():gsub("sees", "")))
   end)
 
-  it("reports an error of its own once, and the candidate goes on", function()
+  it("has its error reported once, and the candidate continues", function()
     local lock = assert(world.client():lock("chief"):acquire())
     local child = world.program { code = [[
       local client = require("holdfast").new { url = arg[1] }
@@ -314,7 +314,7 @@ describe("on_change", function()
     assert.equal(1, select(2, output:gsub("my own", "")))
   end)
 
-  it("may use the client, resign, and close it while a blocking client waits", function()
+  it("may use the client, resign the term or close the client during a blocking wait", function()
     for _, what in ipairs { "last:resign()", "client:close()" } do
       local child = world.program { code = [[
         local holdfast, command = require "holdfast", require("holdfast.driver").command
@@ -341,7 +341,7 @@ describe("on_change", function()
     end
   end)
 
-  it("lets a signal end the wait", function()
+  it("lets a signal end an interruptible wait", function()
     local lock = assert(world.client { name = "one" }:lock("chief"):acquire())
     local child = world.program { code = [[
       local client = require("holdfast").new { url = arg[1] }
@@ -357,7 +357,7 @@ describe("on_change", function()
     lock:release()
   end)
 
-  it("needs a single server, and is a function", function()
+  it("needs a single server, and must be a function", function()
     local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
     local function raises(client, pattern, given)
       local fine, message = pcall(function() client:lead("k", { on_change = given }, print) end)
@@ -378,7 +378,7 @@ for _, loop in ipairs(loops) do
       return world.client(options)
     end
 
-    it("tells those that wait by a message, and may wait itself", function()
+    it("reports each leader to waiters by a message, and may itself wait", function()
       local seen, ended = {}, 0
       local function know(token) -- whether all remaining candidates know the token
         for _, tokens in pairs(seen) do
@@ -413,7 +413,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("may resign, and leaves nothing behind if its coroutine is collected", function()
+    it("may resign the term, and leaves nothing if its coroutine is collected", function()
       local one, other, first, code = client(), client(), nil, nil
       loop.run(function()
         local held
@@ -444,7 +444,7 @@ end
 if not nginx.is_there() then return end
 
 describe("on_change under ngx_lua", function()
-  it("tells all workers who leads, by a message, and again after a reload", function()
+  it("reports each leader to all workers by a message, and again after a reload", function()
     local front = nginx.start { workers = 2, http = ([[
       lua_shared_dict seen 1m;
       init_by_lua_block {

@@ -102,7 +102,7 @@ end
 -- ---- connections that die without a word ----
 
 for _, way in ipairs { "both", "down" } do
-  it("a connection that dies without a word costs no call that has time left, cut " .. way, function()
+  it("a connection that dies silently fails no call that has time left, cut " .. way, function()
     local children = start(4, [[
       local lock = client:lock(driver)
       assert(lock:acquire(0))
@@ -130,7 +130,7 @@ for _, way in ipairs { "both", "down" } do
   end)
 end
 
-it("a connection that dies without a word costs no call that has time left, under nginx", function()
+it("a connection that dies silently fails no call that has time left, under nginx", function()
   if not nginx.is_there() then return end
   local front = nginx.start {
     http = ([[init_by_lua_block {
@@ -153,7 +153,7 @@ it("a connection that dies without a word costs no call that has time left, unde
   assert.equal("true\ntrue\n", second)
 end)
 
-it("a connection that was quiet is found dead within a fraction of command_timeout", function()
+it("a quiet connection that died is detected within a fraction of command_timeout", function()
   local client = world.client { url = between.url, command_timeout = 10 }
   local lock = client:lock "quiet"
   assert(lock:acquire(0))
@@ -171,7 +171,7 @@ it("a connection that was quiet is found dead within a fraction of command_timeo
   assert.is_true(took < 2, took)
 end)
 
-it("a re-entry of a shared owner outlives a quiet connection that died, and counts once", function()
+it("a re-entry of a shared owner counts once over a quiet connection that died", function()
   local client = world.client { url = between.url }
   local lock = client:lock("shared", { owner = "nightly" })
   assert(lock:acquire(0))
@@ -184,7 +184,7 @@ it("a re-entry of a shared owner outlives a quiet connection that died, and coun
   assert.is_true(world.is_free "shared")
 end)
 
-it("a client whose connections have died without a word is closed soon, and leaves nothing", function()
+it("a client whose connections died silently closes soon, and releases its locks", function()
   local client = world.client { url = between.url }
   assert(client:lock "left":acquire(0))
   assert.truthy(process.wait_until(function()
@@ -241,12 +241,12 @@ local function assert_returns_in_time(late)
   assert(holder:release())
 end
 
-it("an acquire returns within a second of its wait though each reply takes 0.7 s", function()
+it("an acquire returns within a second of the end of its wait although each reply takes 0.7 s", function()
   assert_returns_in_time(700)
 end)
 
 for _, late in ipairs { 100, 300, 500, 900, 1200, 2000 } do
-  it(("an acquire returns within a second of its wait, replies %d ms late #check"):format(late), function()
+  it(("an acquire returns within a second of the end of its wait, replies %d ms late #check"):format(late), function()
     assert_returns_in_time(late)
   end)
 end

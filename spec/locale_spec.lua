@@ -74,8 +74,8 @@ local EXPECTED = {
   "this server is given twice (server 2)", "order\tB I _ a i z \253\n",
 }
 
-describe("under a locale of its own", function()
-  it("a program writes, reads and orders as in the locale C", function()
+describe("under a custom locale", function()
+  it("a program formats, parses and sorts as in the C locale", function()
     local server = redis.start {}
     locale.make(server.directory)
     local outputs = {}

@@ -69,7 +69,7 @@ describe("holdfast and Redisson in a cluster", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wake each other in the channel of the slot", function()
+  it("wake each other over sharded channels", function()
     local node = nodes:node_of(KEY)
     assert(lock:acquire(0))
     add_java("theirs", { inside = INSIDE })
@@ -86,7 +86,7 @@ describe("holdfast and Redisson in a cluster", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wake each other with shardedSubscriptionMode OFF, as Redisson before 3.22", function()
+  it("wake each other over plain channels, which Redisson before 3.22 uses", function()
     local node = nodes:node_of(KEY)
     assert(lock:acquire(0))
     add_java("theirs", { inside = INSIDE, sharded = 0 })
@@ -163,10 +163,10 @@ describe("holdfast and Redisson in a cluster", function()
     assert.is_true(shares[(ROUNDS + 1) / 2] >= least, table.concat(told, "; "))
   end
 
-  it("take turns, 3 and 3", function() share(3, 3, 0.4) end)
-  it("take turns, one and one", function() share(1, 1, 0.35) end)
+  it("both get turns with three waiters each", function() share(3, 3, 0.4) end)
+  it("both get turns with one waiter each", function() share(1, 1, 0.35) end)
 
-  it("lose no update, 3 and 3, while their slot moves, and both get in", function()
+  it("lose no update with three waiters each while their slot moves", function()
     for i = 1, 3 do
       local options = { seconds = 6, inside = 0.002, outside = 0.001, together = 1 }
       add_java("java" .. i, options)

@@ -110,7 +110,7 @@ for place, start in pairs {
       assert.is_nil(others:finish(10))
     end)
 
-    it("are served in the order of the list, each woken at once", function()
+    it("are served in the order of the list, each notified at once", function()
       assert(lock:acquire(0))
       line_up { { java, "java1" }, { ours, "ours1" }, { java, "java2" }, { ours, "ours2" },
         { ours, "ours3" }, { java, "java3" } }
@@ -123,7 +123,7 @@ for place, start in pairs {
       assert_order { "java1", "ours1", "java2", "ours2", "ours3", "java3" }
     end)
 
-    it("lets nobody pass, whoever asks", function()
+    it("let no waiter pass another, not even by try_acquire", function()
       java("java1", { inside = 1 })
       assert.truthy(others:came_in("java1", START_UP))
       line_up { { ours, "ours1", { inside = 0.05 } }, { ours, "ours2" } }
@@ -149,7 +149,7 @@ describe("Java's fair lock on one server", function()
     server:stop()
   end)
 
-  it("goes on when our waiters are dead", function()
+  it("moves past our dead waiters to Java's", function()
     assert(lock:acquire(0))
     line_up { { ours, "ours1", { grant_lease = 1 } }, { java, "java1" } }
     others.workers[1]:kill("KILL")
@@ -163,7 +163,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
-  it("goes on when our waiters are dead and nobody of ours is left", function()
+  it("moves past our dead waiters when only Java's waiters are left", function()
     java("java1", { inside = 1 })
     assert.truthy(others:came_in("java1", START_UP))
     line_up { { ours, "ours1", { grant_lease = 1 } } }
@@ -173,7 +173,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[3]:wait(10) })
   end)
 
-  it("holds us up for seconds when its waiters are dead", function()
+  it("moves past Java's dead waiters to ours after a few seconds", function()
     assert(lock:acquire(0))
     line_up { { java, "java1", { wait = 120 } }, { ours, "ours1", { grant_lease = 1 } } }
     others.workers[1]:kill("KILL")
@@ -185,7 +185,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
-  it("keeps our places through a long hold and its own timeouts", function()
+  it("keeps our place through a hold longer than its timeouts", function()
     local brief = client:fair_lock(KEY, { lease = 1, watchdog = true })
     assert(brief:acquire(0))
     line_up { { java, "java1", { wait = 60, inside = 0.2 } }, { ours, "ours1" }, { java, "java2" } }
@@ -194,7 +194,7 @@ describe("Java's fair lock on one server", function()
     assert_order { "java1", "ours1", "java2" }
   end)
 
-  it("is freed by force by either", function()
+  it("can be freed by force from either side", function()
     assert(lock:acquire(0))
     local forcer = java("forcer", { force = 1 })
     others:begin(START_UP)
@@ -207,7 +207,7 @@ describe("Java's fair lock on one server", function()
     assert(lock:acquire(0)):release()
   end)
 
-  it("takes turns with us, 4 and 4, and all of them come to an end", function()
+  it("serves four waiters of each side without overlap or timeout", function()
     for i = 1, 4 do
       java("java" .. i, { turns = 25, inside = 0.001, together = 1 })
       ours("ours" .. i, { turns = 25, inside = 0.001, together = 1, grant_lease = 2 })

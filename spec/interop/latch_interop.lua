@@ -73,7 +73,7 @@ local function stop_workers()
   for _, worker in ipairs(workers) do worker:stop() end
 end
 
-describe("a latch of holdfast and Redisson", function()
+describe("a latch shared by holdfast and Redisson", function()
   local server
   local CHANNEL = "redisson_countdownlatch__channel__{job}"
 
@@ -90,7 +90,7 @@ describe("a latch of holdfast and Redisson", function()
     server:stop()
   end)
 
-  it("has one count for both", function()
+  it("has one count on both sides", function()
     assert.is_true(latch:set(4))
     done(java("job", "set", { count = 9 }), "false")
     done(java("job", "down", { count = 3 }), "1")
@@ -105,7 +105,7 @@ describe("a latch of holdfast and Redisson", function()
     assert.is_false(latch:count_down())
   end)
 
-  it("is opened by ours for both", function()
+  it("opens for waiters on both sides when ours counts down", function()
     assert.is_true(latch:set(2))
     local all = all_wait(server, "job", CHANNEL)
     assert.equal(1, latch:count_down())
@@ -115,14 +115,14 @@ describe("a latch of holdfast and Redisson", function()
     all_pass(all)
   end)
 
-  it("is opened by theirs for both", function()
+  it("opens for waiters on both sides when Redisson counts down", function()
     assert.is_true(latch:set(2))
     local all = all_wait(server, "job", CHANNEL)
     done(java("job", "down", { count = 2 }), "0")
     all_pass(all)
   end)
 
-  it("is opened for those of Redisson that wait when ours deletes it", function()
+  it("opens for Redisson's waiters when ours is deleted", function()
     assert.is_true(latch:set(2))
     local theirs = java("job", "wait")
     heard_by(server, 1, CHANNEL)
@@ -130,7 +130,7 @@ describe("a latch of holdfast and Redisson", function()
     done(theirs, "true", WOKEN)
   end)
 
-  it("is opened for ours when theirs deletes it", function()
+  it("opens for our waiters when Redisson deletes it", function()
     assert.is_true(latch:set(2))
     local mine = ours "job"
     heard_by(server, 1, CHANNEL)
@@ -138,7 +138,7 @@ describe("a latch of holdfast and Redisson", function()
     done(mine, "true", WOKEN)
   end)
 
-  it("may have a key with braces", function()
+  it("accepts a key with braces", function()
     local braces = client:latch "a{b}"
     assert.is_true(braces:set(1))
     local theirs = java("a{b}", "wait")
@@ -148,8 +148,8 @@ describe("a latch of holdfast and Redisson", function()
   end)
 end)
 
-describe("a latch of holdfast and Redisson in a cluster", function()
-  it("is opened by either for both", function()
+describe("a latch shared by holdfast and Redisson in a cluster", function()
+  it("opens for waiters on both sides when either counts down", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     local channel = "redisson_countdownlatch__channel__{job}"
     local node, sharded = nodes:node_of "job", redis.major() >= 7

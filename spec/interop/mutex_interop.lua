@@ -10,7 +10,7 @@ local START_UP = 60 -- seconds: a machine of few cores starts several processes 
 local INSIDE = 3 -- ms of each turn
 local LEAST = 0.25 -- of the fair share
 
-describe("a mutex shared with", function()
+describe("a mutex is fairly shared with", function()
   local server, workers
 
   before_each(function()
@@ -89,10 +89,10 @@ describe("a mutex shared with", function()
   local REDIS_PY = { "/usr/bin/python3", "spec/interop/mutex/redis_py.py" }
   local REDLOCK = { "node", "spec/interop/mutex/redlock.js", env = { NODE_PATH = modules } }
 
-  it("redis-py, which polls each 100 ms", function() compare("redis-py", REDIS_PY, 4, 4, 100) end)
-  it("redis-py, in a hurry", function() compare("redis-py", REDIS_PY, 4, 4, 5) end)
-  it("node-redlock, which polls each 200 ms", function()
+  it("redis-py, which polls every 100 ms", function() compare("redis-py", REDIS_PY, 4, 4, 100) end)
+  it("redis-py that polls every 5 ms", function() compare("redis-py", REDIS_PY, 4, 4, 5) end)
+  it("node-redlock, which polls every 200 ms", function()
     compare("node-redlock", REDLOCK, 4, 4, 200)
   end)
-  it("node-redlock, one beside two", function() compare("node-redlock", REDLOCK, 1, 2, 200) end)
+  it("one client of node-redlock beside two of ours", function() compare("node-redlock", REDLOCK, 1, 2, 200) end)
 end)

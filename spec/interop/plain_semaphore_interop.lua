@@ -71,7 +71,7 @@ local function stop_workers()
   for _, worker in ipairs(workers) do worker:stop() end
 end
 
-describe("a plain semaphore of holdfast and Redisson", function()
+describe("a plain semaphore shared by holdfast and Redisson", function()
   local server
 
   before_each(function()
@@ -87,7 +87,7 @@ describe("a plain semaphore of holdfast and Redisson", function()
     server:stop()
   end)
 
-  it("has one number for both", function()
+  it("has one number of permits on both sides", function()
     assert.is_true(pool:set(4))
     done(java(KEY, "set", { count = 9 }), "false")
     done(java(KEY, "acquire", { count = 3, wait = 1 }), "true")
@@ -108,7 +108,7 @@ describe("a plain semaphore of holdfast and Redisson", function()
     assert.same({ 2, 0 }, { pool:drain(), pool:available() })
   end)
 
-  it("gives to both what ours releases", function()
+  it("gives permits that we release to waiters on both sides", function()
     local theirs, mine = java(KEY, "acquire"), ours(KEY, 2)
     heard_by(server, 2, CHANNEL)
     assert(pool:release(3))
@@ -117,7 +117,7 @@ describe("a plain semaphore of holdfast and Redisson", function()
     assert.equal(0, pool:available())
   end)
 
-  it("gives to both what theirs releases", function()
+  it("gives permits that Redisson releases to waiters on both sides", function()
     local theirs, mine = java(KEY, "acquire", { count = 2 }), ours(KEY)
     heard_by(server, 2, CHANNEL)
     done(java(KEY, "release", { count = 3 }), "true")
@@ -126,7 +126,7 @@ describe("a plain semaphore of holdfast and Redisson", function()
     assert.equal(0, pool:available())
   end)
 
-  it("gives to theirs what ours says and adds, and never a number that they do not know", function()
+  it("gives permits that we set or add to Redisson's waiters, whose messages never confuse ours", function()
     assert.is_true(pool:set(0))
     local first = java(KEY, "acquire")
     heard_by(server, 1, CHANNEL)
@@ -141,14 +141,14 @@ describe("a plain semaphore of holdfast and Redisson", function()
     done(second, "true", 2)
   end)
 
-  it("may have a key with braces", function()
+  it("accepts a key with braces", function()
     local theirs = java("a{b}", "acquire")
     heard_by(server, 1, "redisson_sc:a{b}")
     assert(client:plain_semaphore("a{b}"):release())
     done(theirs, "true", 2)
   end)
 
-  it("never lets more in than there are permits, and both get on", function()
+  it("never has more holders than permits, and both sides get turns", function()
     assert.is_true(pool:set(3))
     for i = 1, 2 do
       java(KEY, "work", { seconds = 4, count = i, inside = 0.002, outside = 0.002 })
@@ -173,8 +173,8 @@ describe("a plain semaphore of holdfast and Redisson", function()
   end)
 end)
 
-describe("a plain semaphore of holdfast and Redisson in a cluster", function()
-  it("gives to both what either releases", function()
+describe("a plain semaphore shared by holdfast and Redisson in a cluster", function()
+  it("gives permits released by either to waiters on both sides", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     local node, sharded = nodes:node_of(KEY), redis.major() >= 7
     port, url, workers = nodes.nodes[1].port, nodes:url(), {}

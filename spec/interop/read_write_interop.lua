@@ -71,7 +71,7 @@ describe("a read/write lock shared with Java", function()
     server:stop()
   end)
 
-  it("is for readers of both, and one writer of either", function()
+  it("admits readers of both sides together, or one writer of either", function()
     assert(lock:read():acquire(0))
     java("reader", { role = "read", inside = 2, holds = 2 })
     assert.truthy(came_in("reader", START_UP))
@@ -86,7 +86,7 @@ describe("a read/write lock shared with Java", function()
     assert.equal(0, server:cli("EXISTS", KEY))
   end)
 
-  it("wakes writers of Java when our readers leave, and ours when theirs do", function()
+  it("wakes writers of either side when the other side's readers leave", function()
     assert(lock:read():acquire(0))
     java("writer", { role = "write", inside = 1 })
     assert.truthy(process.wait_until(function() return listeners() == 1 end, START_UP))
@@ -100,7 +100,7 @@ describe("a read/write lock shared with Java", function()
     assert.same({ 1, 1, 1 }, { turns.writer, turns.reader, turns.second })
   end)
 
-  it("wakes readers of Java when our writer leaves, or goes on as a reader", function()
+  it("wakes Java's readers when our writer releases or becomes a reader", function()
     assert(lock:write():acquire(0))
     for i = 1, 2 do java("java" .. i, { role = "read", inside = 0.5 }) end
     assert.truthy(process.wait_until(function() return listeners() == 2 end, START_UP))
@@ -112,7 +112,7 @@ describe("a read/write lock shared with Java", function()
     assert.is_nil(others:finish(10))
   end)
 
-  it("forgets Java's dead readers at the end of their leases", function()
+  it("drops Java's dead readers at the end of their leases", function()
     local dead = java("dead", { role = "read", lease = 1.5, inside = 60 })
     assert.truthy(dead:wait_output("in", START_UP))
     assert(lock:read():acquire(0))
@@ -126,7 +126,7 @@ describe("a read/write lock shared with Java", function()
     assert.equal("exit", (writer:wait(5))) -- a killed one would leave its grant in the queue
   end)
 
-  it("lets our writer in among Java's readers, who may enter again", function()
+  it("lets our writer acquire among Java's readers, which may re-enter", function()
     for i = 1, 3 do
       java("java" .. i, { role = "read", holds = i, seconds = 6, inside = 0.02, together = 1 })
     end
@@ -141,7 +141,7 @@ describe("a read/write lock shared with Java", function()
     for i = 1, 3 do assert.is_true(turns["java" .. i] > 10) end
   end)
 
-  it("lets Java's writer in among our readers", function()
+  it("lets Java's writer acquire among our readers", function()
     for i = 1, 3 do
       ours("ours" .. i, { role = "read", seconds = 5, inside = 0.02, together = 1 })
     end
@@ -156,7 +156,7 @@ describe("a read/write lock shared with Java", function()
     for i = 1, 3 do assert.is_true(turns["ours" .. i] > 10) end
   end)
 
-  it("shows no reader half of what was written, 4 and 4, and all get in", function()
+  it("shows no reader a half-written value, and all of four clients on each side get turns", function()
     local roles = { "read", "read", "write", "both" }
     for i, role in ipairs(roles) do
       local options = { role = role, seconds = 6, inside = 0.002, outside = 0.001, together = 1 }

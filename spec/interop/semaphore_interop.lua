@@ -66,7 +66,7 @@ local function history()
   return turns, most
 end
 
-describe("a semaphore of holdfast and Redisson", function()
+describe("a semaphore shared by holdfast and Redisson", function()
   before_each(function()
     server = redis.start { tcp = true }
     workers = {}
@@ -80,7 +80,7 @@ describe("a semaphore of holdfast and Redisson", function()
     server:stop()
   end)
 
-  it("counts the permits of both", function()
+  it("counts the permits of both sides", function()
     local permit = assert(pool:acquire(2))
     local refused = java("refused", { count = 2, wait = 0.05 })
     assert(refused:wait(START_UP))
@@ -98,7 +98,7 @@ describe("a semaphore of holdfast and Redisson", function()
     assert(permit:release())
   end)
 
-  it("wakes the waiters of both", function()
+  it("wakes the waiters of both sides", function()
     local permit = assert(pool:acquire(3))
     local theirs = java("theirs", { inside = 1, count = 3 })
     assert(process.wait_until(function()
@@ -116,7 +116,7 @@ describe("a semaphore of holdfast and Redisson", function()
     assert.matches("done 1", theirs:wait_output("(done %d)", 10))
   end)
 
-  it("is never overdrawn by 4 and 4, and both get turns", function()
+  it("is never overdrawn by four clients of each side, and both get turns", function()
     assert(pool:acquire()):release()
     for i = 1, 4 do
       java("java" .. i, { seconds = 4, inside = 0.003, outside = 0.002, count = i % 2 + 1,
@@ -137,7 +137,7 @@ describe("a semaphore of holdfast and Redisson", function()
     assert.equal(0, server:cli("EXISTS", "{pool}:timeout"))
   end)
 
-  it("is resized from either side", function()
+  it("can be resized from either side", function()
     assert(pool:acquire()):release()
     local java_waits = java("waits", { count = 5, wait = 30 })
     assert(process.wait_until(function()

@@ -49,7 +49,7 @@ local function places(text)
   return list
 end
 
-describe("shards and Jedis", function()
+describe("our shards and Jedis", function()
   local path
 
   setup(function()
@@ -59,7 +59,7 @@ describe("shards and Jedis", function()
 
   for _, shards in ipairs(SHARDS) do
     local label = table.concat(shards, " ")
-    it("agree with " .. label, function()
+    it("place each key on the same server " .. label, function()
       local ours = places(run(process.start { "build/interop/shards", path, unpack(shards) }))
       local theirs = places(run(java.start("Shards", { path, unpack(shards) },
         { LC_ALL = "C.UTF-8" })))

@@ -114,7 +114,7 @@ for _, kind in ipairs { "java", "node" } do
       assert_one_at_a_time()
     end)
 
-    it("lose no update, 4 and 4, and both get in", function()
+    it("lose no update with four clients each, and both get turns", function()
       for i = 1, 4 do
         local options = { seconds = 4, inside = 0.002, outside = 0.001, together = 1 }
         add(kind, kind .. i, options)
@@ -133,7 +133,7 @@ for _, kind in ipairs { "java", "node" } do
       assert.is_true(turns[kind] > 0.1 * history.turns)
     end)
 
-    it("go on after each other's death", function()
+    it("acquire the lock after the other's death when its lease has ended", function()
       local theirs = add(kind, "theirs", { inside = 60 })
       assert.truthy(others:came_in("theirs", START_UP))
       theirs:stop()
@@ -146,7 +146,7 @@ for _, kind in ipairs { "java", "node" } do
   end)
 end
 
-describe("a waiter of ours beside Java", function()
+describe("our waiter on a lock shared with Java", function()
   before_each(function()
     server = redis.start { tcp = true }
     others = crowd.new(server, KEY, { tcp = true })
@@ -160,7 +160,7 @@ describe("a waiter of ours beside Java", function()
     server:stop()
   end)
 
-  it("is in soon after Java's forceUnlock of a hold of ours", function()
+  it("acquires soon after Java's forceUnlock of our hold", function()
     assert(lock:acquire(0))
     local java = add("java", "java", { force = 1 })
     assert.truthy(java:wait_output("ready", START_UP))
@@ -173,7 +173,7 @@ describe("a waiter of ours beside Java", function()
     assert.equal("lost", (select(3, lock:release())))
   end)
 
-  it("is in soon after a short lease of the one before it, which came by a grant", function()
+  it("acquires soon after the short lease of a granted hold has ended", function()
     assert(lock:acquire(0))
     local holder = process.lua {
       code = [[
@@ -209,7 +209,7 @@ describe("holdfast and Redisson's SpinLock", function()
     server:stop()
   end)
 
-  it("lets a SpinLock in, and both get a quarter of their fair share from then on", function()
+  it("both get at least a quarter of their fair share", function()
     local options = { seconds = SECONDS, inside = 0.002, together = 1, wait = 60 }
     for i = 1, 4 do add("ours", "ours" .. i, options) end
     options.spin = 1
@@ -229,7 +229,7 @@ describe("holdfast and Redisson's SpinLock", function()
   end)
 end)
 
-describe("a waiter of Java beside a client that keeps the lock", function()
+describe("Java's waiter on a lock that our client keeps", function()
   local KEEP, HOLD = 1, 0.02
   local kept
 
@@ -259,7 +259,7 @@ describe("a waiter of Java beside a client that keeps the lock", function()
     return process.now() - since
   end
 
-  it("is in after keep and one hold at most, while the lock is used all the time", function()
+  it("acquires within keep plus one hold while our client uses the lock constantly", function()
     for i = 1, 3 do
       local name = "java" .. i
       add("java", name)
@@ -269,7 +269,7 @@ describe("a waiter of Java beside a client that keeps the lock", function()
     assert_one_at_a_time()
   end)
 
-  it("is in after keep at most, when the lock is not used any more", function()
+  it("acquires within keep once our client no longer uses the lock", function()
     add("java", "java")
     use_until(function() return true end)
     assert.truthy(others:came_in("java", KEEP + WAKE))
@@ -288,7 +288,7 @@ describe("holdfast and RFencedLock", function()
     server:stop()
   end)
 
-  it("give tokens that grow together", function()
+  it("draw tokens that rise across both", function()
     for i = 1, 2 do
       add("ours", "ours" .. i, { turns = 30, inside = 0.001, outside = 0.001, together = 1 })
       add("java", "java" .. i, { turns = 30, inside = 0.001, outside = 0.001, fenced = 1,
@@ -319,7 +319,7 @@ describe("holdfast and RFencedLock", function()
     return token
   end
 
-  it("give tokens that never fall, once they have met on the key", function()
+  it("draw tokens that never fall once they have met on the key", function()
     local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
     assert.truthy(met:wait_output("ready", START_UP))
     local first = token_of_ours { token_ttl = 2 }
@@ -331,7 +331,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("give tokens that never fall when Java has used the key between two of ours", function()
+  it("draw tokens that never fall if Java used the key between two of our holds", function()
     add("java", "before", { turns = 3, fenced = 1, together = 1 })
     local first = token_of_ours { token_ttl = 60 }
     others:begin(START_UP)
@@ -341,7 +341,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("give tokens that never fall when ours has only seen Java inside, and drew none after it",
+  it("draw tokens that never fall if ours only saw Java hold the lock",
     function()
       local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
       assert.truthy(met:wait_output("ready", START_UP))
@@ -355,7 +355,7 @@ describe("holdfast and RFencedLock", function()
       assert.is_true(tokens_of_java_alone(5) > first)
     end)
 
-  it("give tokens that never fall when ours has only released before Java, which waited", function()
+  it("draw tokens that never fall if ours only released while Java waited", function()
     local one = holdfast.new(server:url())
     local fenced = one:lock(KEY, { token_ttl = 2 })
     assert(fenced:acquire(10))
@@ -368,7 +368,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > first)
   end)
 
-  it("leave the counter of a key that never met Java to its TTL", function()
+  it("let the token counter of a key expire that only ours has used", function()
     token_of_ours { token_ttl = 0.2 }
     token_of_ours { token_ttl = 0.2 }
     assert.truthy(process.wait_until(function() return #server:cli("KEYS", "*") == 0 end, 5))

@@ -11,7 +11,7 @@ local PATIENCE = 60
 local POLL, SLACK = 2, 1 -- seconds: the page's poll, and what an answer takes
 local KEY = "shared"
 
-describe("a lock of real Java", function()
+describe("a lock held by a Java client", function()
   local server, store, java
 
   before_each(function()
@@ -34,14 +34,14 @@ describe("a lock of real Java", function()
     end, PATIENCE), java:output())
   end
 
-  it("is listed by the command", function()
+  it("is listed by `holdfast ls`", function()
     local id = owner()
     local code, output = command.run(server, { "ls" })
     assert.equal(0, code)
     assert.truthy(output:find(id, 1, true), output)
   end)
 
-  it("is on the page with its next poll", function()
+  it("appears on the status page at its next poll", function()
     if not process.succeeds "command -v chromium && command -v chromedriver && command -v nginx" then
       return pending("there is no chromium, chromedriver or nginx")
     end
