@@ -23,7 +23,7 @@ local function has(name)
 end
 
 describe("an event loop", function()
-  it("of a user is checked", function()
+  it("written by the user is checked for the functions it must have", function()
     local function new(driver)
       return select(2, pcall(function() local _ = holdfast.new { driver = driver } end))
     end
@@ -34,7 +34,7 @@ describe("an event loop", function()
     assert.matches("driver must be one of", new(7))
   end)
 
-  it("that is not installed is named", function()
+  it("is named in the message if its library is not installed", function()
     local child = process.lua { code = [[
       package.preload.cqueues = function() error("no cqueues here", 0) end
       package.preload["cqueues.condition"] = package.preload.cqueues
@@ -45,7 +45,7 @@ describe("an event loop", function()
       (child:output():gsub("^(false\t)[^%s]+:%d+: ", "%1")))
   end)
 
-  it("of luv is not loaded in a coroutine, in which luv would call back", function()
+  it("of luv is not loaded inside a coroutine, where luv would later call back", function()
     if not has("luv") then return pending("there is no luv for this Lua") end
     local child = process.lua { code = [[
       coroutine.wrap(function()
@@ -64,7 +64,7 @@ describe("an event loop", function()
   end)
 
   -- The lock is newer than the operations that it uses again, so its finalizer runs first.
-  it("may be gone before its operations, and the locks before these", function()
+  it("may be collected before its operations, and locks before theirs", function()
     local server = redis.start()
     local function child_of(code)
       local child = process.lua { args = { server:url() }, code = [[
@@ -99,7 +99,7 @@ describe("an event loop", function()
 end)
 
 for _, loop in ipairs(loops) do
-  describe("under " .. loop.name, function()
+  describe("of " .. loop.name, function()
     local server, client, clients
 
     local function new(options)
@@ -167,7 +167,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("has the same API and the same codes", function()
+    it("has the same API with the same error codes", function()
       run(function()
         local lock = client:lock("a")
         assert.equal(lock, lock:acquire(1))
@@ -213,7 +213,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
-    it("200 coroutines on one key take turns in order, and a ticker beside them is on time",
+    it("serves 200 coroutines on one key in order without delaying a timer",
       function()
       assert_on_time(function()
         local count, order, late, left = 0, {}, nil, 200
@@ -237,7 +237,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
-    it("coroutines stand in the list of a fair lock", function()
+    it("serves coroutines in the order of a fair lock's list", function()
       local order, most, left = {}, 0, 20
       for i = 1, 20 do
         loop.spawn(function()
@@ -256,7 +256,7 @@ for _, loop in ipairs(loops) do
       assert.equal(0, server:cli("EXISTS", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"))
     end)
 
-    it("coroutines read together and write alone", function()
+    it("lets coroutines read together, and one write alone", function()
       local readers, writer, most, left = 0, false, 0, 60
       for i = 1, 60 do
         local half = i % 10 == 0 and "with_write_lock" or "with_read_lock"
@@ -278,7 +278,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(client:stats().connections <= 2)
     end)
 
-    it("many coroutines begin on one handle at once", function()
+    it("lets many coroutines start an acquire on one handle at once", function()
       local half = client:read_write_lock("k"):read()
       local lock = new { async_release = true }:lock("a")
       local got = 0
@@ -297,7 +297,7 @@ for _, loop in ipairs(loops) do
       assert.equal(20, got)
     end)
 
-    it("the loop goes on while a server is silent", function()
+    it("is not blocked while a server is silent", function()
       local slow = new { command_timeout = 2 }
       assert_on_time(function()
         local over, late, got, message, code = false, nil, nil, nil, nil
@@ -319,7 +319,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("what different coroutines hold and wait for is no deadlock", function()
+    it("reports no deadlock between separate coroutines of two clients", function()
       local one, two, reader, codes = new(), new(), new(), {}
       run(function()
         local near, far = assert(one:lock("near"):acquire()), assert(two:lock("far"):acquire())
@@ -340,7 +340,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "got it", "got it" }, codes)
     end)
 
-    it("a call that has ended does not keep its lock", function()
+    it("keeps no lock alive after a call has ended", function()
       local alive = setmetatable({}, { __mode = "k" })
       local function use()
         local lock = client:lock("a")
@@ -357,7 +357,7 @@ for _, loop in ipairs(loops) do
       end))
     end)
 
-    it("a closed client takes back that one of its callers waits", function()
+    it("deletes a caller's published wait when the client is closed", function()
       local other, code = new(), nil
       run(function()
         local far = assert(other:lock("far"):acquire())
@@ -376,7 +376,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("without descriptors a lock is not acquired, or it is renewed", function()
+    it("either refuses an acquire or renews the lock when descriptors run out", function()
       local child = process.lua { descriptors = 100, args = { loop.name, server:url() }, code = [[
         local loop
         for _, each in ipairs(require "spec.support.loops") do
@@ -439,7 +439,7 @@ for _, loop in ipairs(loops) do
       return errors
     end
 
-    it("a client rests although a forked child has a copy of a connection that is closed", function()
+    it("does not keep waking a client when a forked child has a copy of its closed connection", function()
       local wakes = 0
       local plain = type(loop.driver) == "string" and require("holdfast.loop." .. loop.driver) or loop.driver
       local function watch(fd)
@@ -474,7 +474,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a lock is renewed after its task has ended with an error", function()
+    it("renews a lock after its task has raised an error", function()
       local broken = false
       local driver = breaking(function()
         local was = broken
@@ -497,7 +497,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "holdfast: broken\n" }, errors)
     end)
 
-    it("a task that always ends with an error fails the call", function()
+    it("fails a call if every new task raises an error", function()
       local tasks = 0
       local one = holdfast.new { url = server:url(), lease = 2, driver = breaking(function()
         tasks = tasks + 1
@@ -516,7 +516,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(tasks == 3 and #errors < 10)
     end)
 
-    it("a wait fails when each task from then on ends with an error", function()
+    it("fails a wait if from then on every new task raises an error", function()
       local broken = false
       local one = holdfast.new {
         url = server:url(), driver = breaking(function() return broken end), lease = 2,
@@ -543,7 +543,7 @@ for _, loop in ipairs(loops) do
       assert.truthy(process.wait_until(function() return is_free("a") and waiters("a") == 0 end))
     end)
 
-    it("a task may end with an error again and again, once it has waited", function()
+    it("tolerates a task that raises errors again and again after it has waited", function()
       local waits = 0
       local one = holdfast.new { url = server:url(), driver = breaking(function()
         waits = waits + 1
@@ -558,7 +558,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(#errors > 3, #errors .. " errors")
     end)
 
-    it("a call outside is an error at its line", function()
+    it("raises an error at the line of a call outside the loop", function()
       local fine, message = pcall(function()
         local lock = client:lock("a")
         local _ = lock:acquire(0)
@@ -571,7 +571,7 @@ for _, loop in ipairs(loops) do
       assert.is_false(client:lock("a"):is_held())
     end)
 
-    it("a held lock is renewed, and the loop ends once nothing is held", function()
+    it("renews a held lock, and ends once nothing is held", function()
       local short = new { lease = 1.5 }
       local from
       run(function()
@@ -586,7 +586,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(short:stats().renewals >= 2)
     end)
 
-    it("the loop ends soon after the last release", function()
+    it("ends soon after the last release", function()
       local late = {}
       for i = 1, 3 do
         local released_at
@@ -602,7 +602,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(median(late) < 0.4, median(late))
     end)
 
-    it("a loss is reported", function()
+    it("reports an expired lock to on_lost", function()
       local reported
       run(function()
         local lock = assert(client:lock("a", { lease = 1, on_lost = function(_, reason)
@@ -614,7 +614,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a loss is reported by on_lost and on_event without a further call", function()
+    it("reports a loss to on_lost and on_event without a further call", function()
       local reason, lost
       local listening = new { on_event = function(event)
         lost = event.event == "lost" and event or lost
@@ -639,7 +639,7 @@ for _, loop in ipairs(loops) do
       server:cli("DEL", "a")
     end
 
-    it("one coroutine is begun for what a task finds, however late it runs", function()
+    it("starts one coroutine for the events of a task, however late that runs", function()
       local plain, is_slow, begun, lost = loop.driver, false, 0, false
       if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
       local one = holdfast.new { url = server:url(), on_event = function(event)
@@ -665,7 +665,7 @@ for _, loop in ipairs(loops) do
       assert.equal(1, lost)
     end)
 
-    it("a listener may wait for a lock, and no other lock is lost meanwhile", function()
+    it("loses no other lock while a listener waits for a lock", function()
       local listening, took
       listening = new { on_event = function(event)
         if event.event ~= "lost" then return end
@@ -687,7 +687,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a listener may close the client, and every event is delivered", function()
+    it("delivers every event although a listener closes the client", function()
       for _, way in ipairs { "on_event", "on_lost" } do
         local seen, listening, closed = {}, nil, nil
         local function close()
@@ -714,7 +714,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("a listener that waits receives one event after the other, the last ones too", function()
+    it("delivers events one at a time to a listener that waits, including the last ones", function()
       local seen, inside, most = {}, 0, 0
       local listening = new { on_event = function(event)
         inside = inside + 1
@@ -747,7 +747,7 @@ for _, loop in ipairs(loops) do
         "released b", "released c" }, seen)
     end)
 
-    it("the last events of a client are delivered, though another listener waits until it is collected",
+    it("delivers a client's last events although another client's listener is still waiting",
       function()
         local alive, seen, waits, over = setmetatable({}, { __mode = "k" }), {}, false, false
         local slow = new { on_event = function()
@@ -775,7 +775,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "opened", "acquired", "released", "closed" }, seen)
       end)
 
-    it("events are delivered after a coroutine that delivered them was closed #puc", function()
+    it("delivers events after a coroutine that delivered them was closed #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local seen, waiting, waits_at = {}, nil, nil
@@ -805,7 +805,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("abort_on_loss works, or is refused under LuaJIT #puc", function()
+    it("supports abort_on_loss, or refuses it under LuaJIT #puc", function()
       run(function()
         local lock_lost = { abort_on_loss = true, lease = 1 }
         if rawget(_G, "jit") then
@@ -839,7 +839,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock is acquired and released in one step each", function()
+    it("acquires and releases a multi-lock with one command each", function()
       run(function()
         local both = client:multi_lock { "e", "f", "g" }
         assert(both:acquire() and both:release()) -- now the server has the programs
@@ -864,7 +864,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a call in a generator raises at its line, and leaves nothing behind", function()
+    it("raises an error at the line of a call in a generator, and leaves no lock", function()
       local function rows()
         client:with_lock("a", function() coroutine.yield("row") end)
       end
@@ -878,7 +878,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("an error frees the lock for the next", function()
+    it("hands the lock to the next waiter when a function raises an error", function()
       local entered
       run(function()
         loop.spawn(function()
@@ -894,7 +894,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(entered)
     end)
 
-    it("close ends what waits, frees what is held, and leaves nothing behind", function()
+    it("ends waits and frees locks on close, and leaves nothing behind", function()
       local codes = {}
       run(function()
         local other = new()
@@ -915,7 +915,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "closed", "closed", "closed" }, codes)
     end)
 
-    it("close while another coroutine is in with_lock: that call returns closed", function()
+    it("returns closed from with_lock if another coroutine closes the client", function()
       local entered, closed, result = false, false, nil
       run(function()
         loop.spawn(function()
@@ -937,7 +937,7 @@ for _, loop in ipairs(loops) do
       assert.equal("done", result[4][1])
     end)
 
-    it("close returns as soon as what was held is free", function()
+    it("returns from close as soon as the locks are free", function()
       local least = math.huge
       run(function()
         for _ = 1, 5 do
@@ -952,7 +952,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(least < 0.5, least) -- without a wake-up, it would look once a second
     end)
 
-    it("close frees what is held although its task ends with an error", function()
+    it("frees locks on close although its task raises an error", function()
       local closing, released_at = false, nil
       local one = holdfast.new {
         url = server:url(), driver = breaking(function() return closing end),
@@ -972,7 +972,7 @@ for _, loop in ipairs(loops) do
       assert.truthy(process.wait_until(function() return server:leaks().clients == 0 end, 10))
     end)
 
-    it("a failure names the server, and the key if there is one, as what can be printed", function()
+    it("names server and key in a failure, with control characters escaped", function()
       for _, driver in ipairs { loop.driver, breaking(function() return "broken" end) } do
         local one = holdfast.new { url = "unix:///nowhere/redis.sock", driver = driver }
         local messages
@@ -991,7 +991,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("close does not wait for a server that is gone, and neither does the loop", function()
+    it("returns from close and ends although a server is down", function()
       local from, returned
       run(function()
         local hasty = new { command_timeout = 1, lease = 30 }
@@ -1005,7 +1005,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - returned < 10, process.now() - returned)
     end)
 
-    it("close ends in time where the server falls silent while the release is tried again", function()
+    it("returns from close in time if the server goes silent during a retried release", function()
       local function close()
         local hasty, from = new { command_timeout = 1 }, nil
         run(function()
@@ -1029,7 +1029,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(best < 1.4, best)
     end)
 
-    it("a release after the close does not keep the loop", function()
+    it("is not kept running by a release after close", function()
       local from
       run(function()
         local lock = assert(client:lock("a"):acquire())
@@ -1040,7 +1040,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("a term that resigns after the close does not keep the loop", function()
+    it("is not kept running by a term that resigns after close", function()
       local term, led, from
       run(function()
         loop.spawn(function()
@@ -1059,7 +1059,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("a variable that is closed after the close does not keep the loop #puc", function()
+    it("is not kept running by a to-be-closed variable after close #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1084,7 +1084,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("two acquires of one owner at a time: the second one waits for the first, and enters", function()
+    it("lets the second of two acquires by one owner wait for the first, and re-enter", function()
       run(function()
         local other = assert(client:lock("a", { owner = "other" }):acquire())
         local mine, entered = client:lock("a", { owner = "me" }), 0
@@ -1105,7 +1105,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a wait that is ended by an error leaves the queue, though its coroutine goes on", function()
+    it("removes a waiter from the queue if its wait raises an error", function()
       local base = type(loop.driver) == "table" and loop.driver
         or require("holdfast.loop." .. loop.name)
       local signals, cancelled = {}, nil
@@ -1146,14 +1146,14 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("close works outside the loop too", function()
+    it("allows close outside the loop", function()
       run(function() assert(client:with_lock("a", function() end)) end)
       client:close()
       assert.equal(0, server:leaks().clients)
       new():close()
     end)
 
-    it("close outside a loop that has stopped frees what is held", function()
+    it("frees locks on close after the loop has stopped", function()
       if loop.name ~= "copas" then return end -- the other loops run while a lock is held
       local held
       run(function() held = assert(client:lock("a", { owner = "me" }):acquire()) end)
@@ -1165,7 +1165,7 @@ for _, loop in ipairs(loops) do
       run(function() end) -- the client's task ends when the loop goes on
     end)
 
-    it("a lock that is collected while held is free at once", function()
+    it("frees a lock at once when its handle is collected", function()
       run(function()
         local function leave() assert(client:lock("a"):acquire()) end
         leave()
@@ -1177,7 +1177,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a variable that is closed releases, whichever coroutine closes it #puc", function()
+    it("releases a to-be-closed variable, whichever coroutine closes it #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       local hold = assert(load([[
@@ -1208,7 +1208,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock whose coroutine is closed while it waits has none of its locks #puc",
+    it("holds no lock of a multi-lock whose coroutine is closed while it waits #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1226,7 +1226,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock whose wait ends by an error has none of its locks", function()
+    it("holds no lock of a multi-lock whose wait raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       run(function()
         local held, waiting, failure = assert(client:lock("b"):acquire()), nil, nil
@@ -1245,7 +1245,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock is released as a whole where one of its releases raises an error", function()
+    it("releases all locks of a multi-lock although one release raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       run(function()
         local releasing, acquired, failure
@@ -1263,7 +1263,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock that cannot be acquired raises the error of its roll-back", function()
+    it("raises the error of the roll-back when a multi-lock cannot be acquired", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local other = redis.start { tcp = true }
       local all = holdfast.multi_lock { new({ url = other:tcp_url() }):lock("0"), new():lock("a") }
@@ -1290,7 +1290,7 @@ for _, loop in ipairs(loops) do
       other:stop()
     end)
 
-    it("a multi-lock is released as a whole where the coroutine that releases it is closed #puc",
+    it("releases all locks of a multi-lock if its releasing coroutine is closed #puc",
       function()
         local close = coroutine.close -- Lua 5.4
         if not close or loop.name ~= "luv" then return end -- the others resume it again
@@ -1313,7 +1313,7 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-    it("a coroutine that is closed while a listener waits has nothing of what it was given #puc",
+    it("releases what a coroutine acquired that is closed while its listener waits #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1347,7 +1347,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a coroutine that is closed while it waits for permits takes none #puc", function()
+    it("takes no permits for a coroutine that is closed while it waits #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       for _, call in ipairs { "acquire", "drain" } do
@@ -1370,7 +1370,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("a lock that is lost before its caller goes on is reported, and is no term of a leader", function()
+    it("reports a lock lost before its caller resumes, and starts no leader's term with it", function()
       if loop.name ~= "cqueues" then return end -- other loops resume callers at once
       local losses, terms, ended, coming = 0, 0, false, false
       run(function()
@@ -1418,7 +1418,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a leader may resign before its first term begins", function()
+    it("lets a leader resign before its first term begins", function()
       local results
       run(function()
         local probe = client:lock("probe")
@@ -1440,7 +1440,7 @@ for _, loop in ipairs(loops) do
       assert.matches("resigned before its term", results[2])
     end)
 
-    it("a coroutine that is closed leaves neither its place in the queue nor its lock #puc",
+    it("leaves neither place nor lock of a coroutine that is closed #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1516,7 +1516,7 @@ for _, loop in ipairs(loops) do
 
     local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
 
-    it("a coroutine that does not go on when it is woken counts as cancelled #puc", function()
+    it("treats a coroutine that was woken but does not continue as cancelled #puc", function()
       if not has_little then return end
       run(function()
         local held, late = assert(client:lock("a"):acquire()), late_callers()
@@ -1528,7 +1528,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a handle that is abandoned while it releases gives back no other handle's entry", function()
+    it("releases no other handle's entry for a handle abandoned during its release", function()
       run(function()
         local one, two = client:lock("a", { owner = "me" }), client:lock("a", { owner = "me" })
         for _, lock in ipairs { one, two } do assert(lock:acquire()) end
@@ -1546,7 +1546,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a handle that is abandoned gives back each hold that nobody releases", function()
+    it("releases every remaining hold of an abandoned handle", function()
       run(function()
         local read, others = client:read_write_lock("a"):read(), nil
         loop.spawn(function() others = read:acquire(20) end)
@@ -1559,7 +1559,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("renewals come over the connection of the calls", function()
+    it("renews over the connection of its calls", function()
       run(function()
         local lock = assert(client:lock("a", { lease = 1, watchdog = true }):acquire(20))
         assert.is_true(wait_until(function() return client:stats().renewals > 0 end))
@@ -1568,7 +1568,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("each coroutine's loss stays with a handle through which another acquires", function()
+    it("keeps each coroutine's loss in a handle although another coroutine acquires through it", function()
       run(function()
         local function reader() return client:read_write_lock("a"):read() end
         local read, step, at, codes = reader(), 0, { 0, 0 }, {}
@@ -1601,7 +1601,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a re-entry that is abandoned before it is done leaves the hold as it was", function()
+    it("leaves the hold unchanged when a re-entry is abandoned in flight", function()
       run(function()
         local lock = assert(client:lock("a"):acquire(20))
         server:kill("STOP")
@@ -1617,7 +1617,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a release whose call ends by an error has released its own holds, and no others", function()
+    it("releases only its own holds if a release raises an error", function()
       if loop.name ~= "luv" then return end -- the others resume it again
       local short = new { lease = 1 }
       local function release_one(locks) return locks[1]:release() end
@@ -1649,7 +1649,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("a multi-lock has nothing to release where others have acquired all that it lost", function()
+    it("releases nothing for a multi-lock whose lost locks were all acquired again", function()
       run(function()
         local locks = { client:lock("a"), client:lock("b") }
         local both, since = holdfast.multi_lock(locks), client:multi_lock { "a", "b" }
@@ -1669,7 +1669,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("what an operation has acquired for nobody is free again", function()
+    it("frees what an abandoned acquire has acquired", function()
       local function begin(keys)
         local locks = {}
         for i, key in ipairs(keys) do locks[i] = client:lock(key) end
@@ -1697,7 +1697,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a multi-lock that was acquired for a cancelled coroutine has none of its locks #puc",
+    it("holds no lock of a multi-lock acquired for a cancelled coroutine #puc",
       function()
       if not has_little then return end
       run(function()
@@ -1707,7 +1707,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("a client that is collected leaves no connection and no lock", function()
+    it("leaves no connection and no lock of a collected client", function()
       local before
       run(function()
         before = server:leaks().clients
@@ -1723,7 +1723,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("works over TLS, and checks the certificate", function()
+    it("works over TLS, and verifies the certificate", function()
       local made = certificates.make()
       local guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
         ca = made.ca.cert } }
@@ -1747,7 +1747,7 @@ for _, loop in ipairs(loops) do
       guarded:stop()
     end)
 
-    it("a quorum loses a server and goes on", function()
+    it("keeps a quorum lock while one of three servers is down", function()
       local others = redis.several(2, { tcp = true })
       run(function()
         local urls = { server:tcp_url(), others[1]:tcp_url(), others[2]:tcp_url() }
@@ -1769,7 +1769,7 @@ for _, loop in ipairs(loops) do
       return others, new { servers = urls, mode = "quorum" }
     end
 
-    it("a quorum is left on servers that do not know the program yet, before the close is done",
+    it("releases a quorum lock on close even on servers that lack the program",
       function()
         local others, quorum = quorum_of_three()
         run(function()
@@ -1782,7 +1782,7 @@ for _, loop in ipairs(loops) do
         for _, each in ipairs(others) do each:stop() end
       end)
 
-    it("what a quorum took on a slow server is undone while nothing else is under way", function()
+    it("undoes a late grant of a slow quorum server while idle", function()
       local others, quorum = quorum_of_three()
       run(function()
         assert(quorum:with_lock("a", { wait = 5 }, function() return true end))
@@ -1800,7 +1800,7 @@ for _, loop in ipairs(loops) do
       for _, each in ipairs(others) do each:stop() end
     end)
 
-    it("a release that nobody waits for is carried out before the close is done", function()
+    it("completes an async release before close returns", function()
       local lock = new { command_timeout = 3 }:lock("a", { owner = "me", async_release = true })
       run(function()
         assert(lock:acquire(0))
@@ -1815,7 +1815,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.wait_until(function() return is_free("a") end, 5))
     end)
 
-    it("a server that comes back is used again", function()
+    it("uses a server again that was restarted", function()
       run(function()
         assert(client:with_lock("a", function() end))
         server:kill()
@@ -1829,7 +1829,7 @@ end
 
 for _, loop in ipairs(loops) do
   if loop.name == "luv" then
-    it("luv reports an error of a caller that goes on after a wait", function()
+    it("luv reports an error raised by a caller after a wait", function()
       local server = redis.start()
       local child = process.lua { args = { server:url() }, code = [[
         local uv = require "luv"
@@ -1847,7 +1847,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("a client of luv leaves no handle in the loop", function()
+    it("a closed client leaves no handle in the loop of luv", function()
       local uv, server = require "luv", redis.start()
       local function handles()
         local open = 0
@@ -1903,7 +1903,7 @@ for _, loop in ipairs(loops) do
         inner:close()
       end
 
-      it("waits that end while the loop was blocked have received the reply", function()
+      it("waits that ended while the loop was blocked still use the reply that has arrived", function()
         local holder = holdfast.new { url = server:url() }
         local held, codes, left = assert(holder:lock("a"):acquire(0)), {}, 16
         run(function() assert(client:ping()) end)
@@ -1926,7 +1926,7 @@ for _, loop in ipairs(loops) do
       end)
 
       -- These waits check once a second that the task works.
-      it("waits of many seconds end when their time is over", function()
+      it("waits of several seconds end on time", function()
         local holder, codes = holdfast.new { url = server:url(), lease = 60 }, {}
         local a, b = assert(holder:lock("a"):acquire(0)), assert(holder:lock("b"):acquire(0))
         for i = 1, 3 do
@@ -1940,7 +1940,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "busy", "busy", "busy" }, codes)
       end)
 
-      it("each wait survives one task that does not begin", function()
+      it("each wait survives one task that never starts", function()
         local plain, loses = require "holdfast.loop.cqueues", false
         local one = holdfast.new { url = server:url(), driver = setmetatable({
           spawn = function(fn)
@@ -1958,7 +1958,7 @@ for _, loop in ipairs(loops) do
         one:close()
       end)
 
-      it("a waiter whose controller is closed leaves the queue", function()
+      it("a waiter leaves the queue when its controller is closed", function()
         run(function()
           local held = assert(client:lock("a"):acquire())
           drop_controller(function() client:lock("a"):acquire(60) end, is_waited_for)
@@ -1982,7 +1982,7 @@ for _, loop in ipairs(loops) do
         assert.same({ 1, 2, 3 }, rows)
       end)
 
-      it("a nested coroutine that is closed releases, a multi-lock all of its members #puc",
+      it("a nested coroutine that is closed releases its locks, all of a multi-lock #puc",
         function()
           local close = coroutine.close -- Lua 5.4
           if not close then return end
@@ -2009,7 +2009,7 @@ for _, loop in ipairs(loops) do
           other:close()
         end)
 
-      it("a client goes on in another controller when the one that served it is closed", function()
+      it("a client continues in another controller when the one that served it is closed", function()
         run(function()
           local entered
           drop_controller(function()
@@ -2063,7 +2063,7 @@ describe("the blocking driver", function()
     return got and "got" or code, message, process.now() - from
   end
 
-  it("does not wait for a lock that another coroutine of the client holds", function()
+  it("fails as deadlock instead of waiting for another coroutine of the client", function()
     for _, kind in ipairs { "lock", "mutex" } do
       local release = held_by_coroutine(client[kind](client, "a"))
       local code, message, took = wait_for(client[kind](client, "a"), 20)
@@ -2079,7 +2079,7 @@ describe("the blocking driver", function()
     assert.equal(2, client:stats().failures.deadlock)
   end)
 
-  it("does not wait for it in a quorum either", function()
+  it("fails as deadlock in a quorum, too, if another coroutine of the client holds the lock", function()
     local servers = redis.several(3)
     local urls = { servers[1]:url(), servers[2]:url(), servers[3]:url() }
     local quorum = holdfast.new { servers = urls, mode = "quorum", command_timeout = 10 }
@@ -2109,7 +2109,7 @@ describe("the blocking driver", function()
     for _, each in ipairs(servers) do each:stop() end
   end)
 
-  it("waits where the lock can still come", function()
+  it("waits if another coroutine's lock may still become free", function()
     held_by_coroutine(client:lock("a", { lease = 1 })) -- its lease ends
     assert.equal("got", (wait_for(client:lock("a"), 20)))
     held_by_coroutine(client:lock("b", { owner = "shared" })) -- another process may release it

@@ -173,8 +173,8 @@ local function run_wait(seconds, held_until)
   return wait.main { "wait", "k" }, now, pauses
 end
 
-describe("`wait`", function()
-  it("looks soon, and then about twice a second, however long it takes", function()
+describe("holdfast wait", function()
+  it("polls soon at first, then about twice a second, however long it takes", function()
     for _, held_until in ipairs { 0, 0.01, 1, 60, 3600 } do
       local code, at, pauses = run_wait(nil, held_until)
       assert.equal(0, code)
@@ -186,7 +186,7 @@ describe("`wait`", function()
     end
   end)
 
-  it("ends when its time is over, after a last look", function()
+  it("ends after its time, with a last poll", function()
     for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
       local code, at = run_wait(seconds, 100)
       assert.equal(1, code)
@@ -197,7 +197,7 @@ describe("`wait`", function()
 end)
 
 describe("before a lease ends", function()
-  it("a job gets TERM and KILL in time when its lock cannot be renewed", function()
+  it("a job gets TERM and KILL in time if its lock cannot be renewed", function()
     each(function(grace)
       local result = job.run(lock, plan(grace))
       local ends_at, least = lock.ends_at(), margin(lock.lease)
@@ -211,7 +211,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("KILL comes before the end on a machine whose waits end late", function()
+  it("a job gets KILL in time even on a machine that wakes up late", function()
     each(function(grace)
       local least = margin(lock.lease)
       late = function() return random() * (least - LOOK) end
@@ -233,7 +233,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("KILL comes before the end while a job that ran too long has its grace", function()
+  it("a job gets KILL in time even if --max-runtime has just ended it", function()
     each(function(grace)
       local with = plan(grace)
       with.max_runtime = lock.renewed_until * random()
@@ -245,7 +245,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("a job that ends is held to --min-hold from the acquire on, unless the lock is lost", function()
+  it("--min-hold counts from the acquire, and ends with a loss", function()
     local status, ends_at = process.status, nil
     process.status = function() if now >= ends_at or killed_at then return "exit", 0 end end
     finally(function() process.status = status end)
@@ -263,7 +263,7 @@ describe("before a lease ends", function()
     end
   end)
 
-  it("a job is not started after a signal that would end it, and gets those that mean something to it", function()
+  it("a job is not started after a signal that would end it, and receives any other signal", function()
     local wait, spawn, sent, starts = process.wait, process.spawn, {}, 0
     finally(function() process.wait, process.spawn = wait, spawn end)
     process.wait = function(seconds) return table.remove(sent, 1) or wait(seconds) end
@@ -281,7 +281,7 @@ describe("before a lease ends", function()
     assert.same({ 1, "WINCHHUP" }, { starts, kills.passed })
   end)
 
-  it("a job that has to end is told once, for one reason, and its grace does not begin anew", function()
+  it("a job gets TERM once, for one reason, and its grace is not restarted", function()
     for _, case in ipairs {
       { runtime = 1, grace = 2, lost_at = 2, kill = 3, overdue = 1, lost = "deleted" },
       { runtime = 2, grace = 5, lost_at = 1, kill = 6, overdue = 0, lost = "deleted" },
@@ -298,7 +298,7 @@ describe("before a lease ends", function()
     end
   end)
 
-  it("a lock that cannot be renewed is not held for --min-hold once its job has ended", function()
+  it("--min-hold ends if the lock cannot be renewed once the job has ended", function()
     local status, exists = process.status, process.exists
     process.status = function() if kills.TERM then return "signal", 15 end end
     process.exists = function() return not kills.TERM end
@@ -311,7 +311,7 @@ describe("before a lease ends", function()
     assert.is_true(now < kills.TERM + 1.1, now - kills.TERM)
   end)
 
-  it("`hold` exits a tenth of it earlier", function()
+  it("holdfast hold exits a tenth of the lease earlier", function()
     each(function()
       local at = run_hold()
       local early = lock.ends_at() - at

@@ -41,7 +41,7 @@ local function parsed(text)
   return samples
 end
 
-describe("a client's work", function()
+describe("a client", function()
   local server, client, other
 
   setup(function() server = redis.start() end)
@@ -57,8 +57,8 @@ describe("a client's work", function()
 
   local function class_of(name) return client:stats().classes[name] end
 
-  describe("in counters", function()
-    it("is counted by class and outcome", function()
+  describe("counts", function()
+    it("acquires by class and outcome", function()
       for _ = 1, 3 do assert(client:lock("a"):acquire()):release() end
       local held = assert(other:lock("b"):acquire())
       assert.is_nil(client:lock("b", { class = "orders" }):acquire(0))
@@ -80,7 +80,7 @@ describe("a client's work", function()
       for _, number in ipairs(printed) do assert.matches("^%d+$", tostring(number)) end
     end)
 
-    it("knows other layouts and several keys", function()
+    it("acquires of mutexes, templates and multi-locks", function()
       client:mutex("m"):acquire():release()
       client:one_by_one { class = "pay" }:execute("t", 1, function() end)
       client:idempotent("i", function() end)
@@ -92,7 +92,7 @@ describe("a client's work", function()
       assert.equal(1, class_of("pay").releases)
     end)
 
-    it("counts what is entered again apart, also of several keys in one step", function()
+    it("re-entries separately, for a multi-lock too", function()
       for _, lock in ipairs { client:lock("a"), client:multi_lock { "x", "y" } } do
         local before, keys = client:stats(), lock.keys and #lock:keys() or 1
         assert(lock:acquire())
@@ -106,7 +106,7 @@ describe("a client's work", function()
       end
     end)
 
-    it("knows the classes of guards, of latches and of plain semaphores", function()
+    it("calls of guards, latches and plain semaphores by class", function()
       client:idempotent("i", { class = "pay" }, function() end)
       assert.is_nil(client:idempotent("i", { class = "pay" }, function() end))
       local pay = class_of("pay")
@@ -129,7 +129,7 @@ describe("a client's work", function()
       assert.equal(0, class_of("jobs").round_trips.count)
     end)
 
-    it("has waits, hand-offs and times", function()
+    it("waits, hand-offs and their times", function()
       local helper = process.lua { code = [[
         local client = require("holdfast").new(arg[1])
         local lock = assert(client:lock("k2"):acquire())
@@ -154,7 +154,7 @@ describe("a client's work", function()
       assert.equal("exit", helper:wait(PATIENCE))
     end)
 
-    it("counts losses by reason", function()
+    it("losses by reason", function()
       local lock = assert(client:lock("gone"):acquire())
       server:cli("DEL", "gone")
       assert.is_nil(lock:check())
@@ -165,14 +165,14 @@ describe("a client's work", function()
       assert.equal(1, class_of("jobs").lost.expired)
     end)
 
-    it("counts what the collector releases", function()
+    it("a release by garbage collection", function()
       assert(client:lock("collected"):acquire())
       collectgarbage()
       collectgarbage()
       assert.equal(1, class_of("jobs").releases)
     end)
 
-    it("counts round trips and connections made again", function()
+    it("round trips and reconnects", function()
       assert(client:lock("a"):acquire()):release()
       local before = client:stats()
       assert(client:lock("a"):acquire()):release()
@@ -183,7 +183,7 @@ describe("a client's work", function()
       assert.is_true(client:stats().reconnects >= 1)
     end)
 
-    it("measures round trips by class, renewals for the client's own", function()
+    it("round-trip times by class, with renewals in the client's own class", function()
       local lock = client:lock("a", { class = "orders", lease = 3, watchdog = true })
       assert(lock:acquire())
       local orders = class_of("orders").round_trips
@@ -202,7 +202,7 @@ describe("a client's work", function()
       assert.is_true(client:stats().round_trips >= 3 + class_of("jobs").round_trips.count)
     end)
 
-    it("measures how long a server took, not how long a caller waited", function()
+    it("round-trip times of the server, without the caller's wait for a connection", function()
       assert(client:ping())
       server:cli("CLIENT", "PAUSE", 1000) -- the client asks again later than this
       assert(client:lock("a"):acquire()):release()
@@ -211,7 +211,7 @@ describe("a client's work", function()
       assert.is_true(jobs[11] < jobs.count) -- the bucket up to 0.25 s
     end)
 
-    it("counts renewals and late ones", function()
+    it("renewals, and late renewals", function()
       local lock = assert(client:lock("kept", { lease = 3, watchdog = true }):acquire())
       assert.truthy(process.wait_until(function()
         return class_of("jobs").renewals >= 1
@@ -221,8 +221,8 @@ describe("a client's work", function()
     end)
   end)
 
-  describe("as OpenMetrics", function()
-    it("is read by Prometheus's parser, and equals the counters", function()
+  describe("writes as OpenMetrics", function()
+    it("counters that Prometheus's parser reads as the same numbers", function()
       assert(client:lock("a", { class = 'odd "class" \\ {x=1}' }):acquire()):release()
       for _ = 1, 5 do assert(client:lock("a"):acquire()):release() end
       local samples = parsed(client:metrics())
@@ -239,7 +239,7 @@ describe("a client's work", function()
         samples["holdfast_round_trip_seconds_sum{class=jobs}"], 1e-6)
     end)
 
-    it("names the end of each bucket once, with a decimal point", function()
+    it("the end of each bucket once, with a decimal point", function()
       local ends = {}
       for name in client:metrics():gmatch 'holdfast_wait_seconds_bucket{class="jobs",le="(.-)"}' do
         ends[#ends + 1] = name
@@ -248,7 +248,7 @@ describe("a client's work", function()
         "0.1", "0.25", "0.5", "1.0", "5.0", "15.0", "60.0", "+Inf" }, ends)
     end)
 
-    it("has large counts with all their digits, and what is not counted with nine", function()
+    it("large counts with all digits, and other numbers with nine", function()
       local text = require("holdfast.metrics").text {
         { "acquires", "_total", "", 3000000001 }, { "holds", "", "", 2 ^ 53 - 1 },
         { "wait_seconds", "_sum", "", 1 / 3 },
@@ -259,7 +259,7 @@ describe("a client's work", function()
       assert.matches("\n# EOF\n$", text)
     end)
 
-    it("would be refused by that parser if it were wrong", function()
+    it("nothing malformed, which Prometheus's parser would refuse", function()
       assert(client:lock("a"):acquire()):release()
       local text = client:metrics()
       for _, wrong in ipairs {
@@ -275,18 +275,18 @@ describe("a client's work", function()
       end
     end)
 
-    it("lets with_lock's function read how long it waited", function()
+    it("the wait of with_lock, which its function reads with lock:waited()", function()
       assert.is_true(client:with_lock("a", function(lock) return lock:waited() < PATIENCE end))
       assert.is_nil(client:lock("a"):waited())
     end)
 
-    it("never names a key", function()
+    it("no keys", function()
       assert(client:lock("secret-key"):acquire()):release()
       assert.is_nil(client:metrics():find("secret-key", 1, true))
     end)
   end)
 
-  describe("in events", function()
+  describe("has an event listener that", function()
     local function listen(of)
       local list = {}
       local listening = holdfast.new { url = server:url(), class = "seen",
@@ -298,7 +298,7 @@ describe("a client's work", function()
 
     local LOCKS = { acquired = true, busy = true, released = true, lost = true }
 
-    it("contains acquired, busy, released and lost, with their details", function()
+    it("receives acquired, busy, released and lost events with their details", function()
       local seen, list = listen(LOCKS)
       local lock = assert(seen:lock("k"):acquire())
       local owner, token = lock:owner(), lock:token()
@@ -320,7 +320,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("contains a loss as soon as the call returns that has found it", function()
+    it("receives a loss as soon as the call that found it returns", function()
       local seen, list = listen { lost = true }
       local function check_found(what, find)
         for i = #list, 1, -1 do list[i] = nil end
@@ -343,7 +343,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("contains no outage where a wait is over", function()
+    it("receives no closed event when only a wait ends", function()
       local seen, list = listen { closed = true }
       local held = assert(other:lock("k"):acquire())
       assert.is_nil(seen:lock("k"):acquire(0.3))
@@ -357,7 +357,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("contains opened and closed", function()
+    it("receives opened and closed events", function()
       local seen, list = listen { opened = true, closed = true }
       assert(seen:ping())
       assert(seen:lock("a"):acquire()):release()
@@ -384,14 +384,14 @@ describe("a client's work", function()
       assert.same({ "closed", "closed" }, { list[#list].event, list[#list].code })
     end)
 
-    it("contains what a close releases", function()
+    it("receives the releases made by close", function()
       local seen, list = listen(LOCKS)
       assert(seen:lock("k"):acquire())
       seen:close()
       assert.same({ "acquired", "released" }, { list[1].event, list[2].event })
     end)
 
-    it("reaches the listener of a lock only for that lock", function()
+    it("receives only its lock's events if it is a lock's", function()
       local list = {}
       local lock = client:lock("own", { on_event = function(event)
         list[#list + 1] = event.event
@@ -402,7 +402,7 @@ describe("a client's work", function()
       assert.same({ "acquired", "released" }, list)
     end)
 
-    it("reaches the client's listener beside that of a lock", function()
+    it("receives all events if it is the client's, those of locks with their own listener too", function()
       local seen, list = listen(LOCKS)
       local own = {}
       local lock = seen:lock("own", { on_event = function(event) own[#own + 1] = event.event end })
@@ -416,7 +416,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("is a table of its own for each listener", function()
+    it("receives a separate table for each event", function()
       local seen, list = listen(LOCKS)
       local lock = seen:lock("own", { on_event = function(event)
         for name in pairs(event) do event[name] = nil end
@@ -428,7 +428,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("is let go of when its listener has returned", function()
+    it("receives tables that can be collected once it has returned", function()
       local events_seen = setmetatable({}, { __mode = "k" })
       local seen = holdfast.new { url = server:url(), on_event = function(event)
         events_seen[event] = true
@@ -440,7 +440,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("goes on after a coroutine whose listener waits was dropped", function()
+    it("receives events after a coroutine with a waiting listener was dropped", function()
       if not require("holdfast.compat").yields_in_pcall then return end
       local received = {}
       do
@@ -458,7 +458,7 @@ describe("a client's work", function()
       assert.same({ "acquired", "released" }, received)
     end)
 
-    it("reaches the listener of each lock of a multi-lock, and counts in that lock's class", function()
+    it("receives its lock's events in a multi-lock, counted in that lock's class", function()
       local received = {}
       local function lock(name, more)
         return client:lock(name .. more, { class = name, on_event = function(event)
@@ -481,7 +481,7 @@ describe("a client's work", function()
       assert.same({ 1, 1 }, { class_of("b").releases, class_of("b").lost.deleted })
     end)
 
-    it("reaches a listener for all locks that are acquired in one step", function()
+    it("receives an event for each lock acquired by one command", function()
       local count, monitor = 0, server:monitor()
       local both = client:multi_lock({ "a", "b" }, {
         class = "seen", on_event = function() count = count + 1 end,
@@ -493,7 +493,7 @@ describe("a client's work", function()
       monitor:close()
     end)
 
-    it("contains that of a guard, of a template, of a latch and of a plain semaphore", function()
+    it("receives events of guards, templates, latches and plain semaphores", function()
       local list
       local function given()
         list = {}
@@ -527,7 +527,7 @@ describe("a client's work", function()
       assert.same({ "acquired places", "busy places busy" }, described())
     end)
 
-    it("contains that a renewal failed, and that a later one worked", function()
+    it("receives a failed renewal, and the next one that succeeds", function()
       local seen, list = listen { at_risk = true, renewed_late = true, lost = true }
       local lock = assert(seen:lock("kept", { lease = 2, watchdog = true }):acquire())
       assert.truthy(process.wait_until(function() return seen:stats().renewals > 0 end, PATIENCE))
@@ -549,7 +549,7 @@ describe("a client's work", function()
       seen:close()
     end)
 
-    it("a listener's error is caught and reported once", function()
+    it("has its error reported once, and is called again", function()
       local program = process.lua { code = [[
         local holdfast = require "holdfast"
         local client = holdfast.new { url = arg[1], on_event = function() error "broken listener" end }
@@ -563,7 +563,7 @@ describe("a client's work", function()
       assert.matches("went on", program:output())
     end)
 
-    it("… also one that has no text", function()
+    it("has an error without a string reported once, and is called again", function()
       local program = process.lua { code = [[
         local nameless = setmetatable({}, { __tostring = function() error "no text" end })
         local seen = 0
@@ -580,7 +580,7 @@ describe("a client's work", function()
       assert.matches("true\n$", program:output())
     end)
 
-    it("keeps no listener and no event behind its client, whatever the listener raised", function()
+    it("is not kept alive, nor is its event, whatever it raised", function()
       local program = process.lua { code = [[
         local left = setmetatable({}, { __mode = "k" })
         local function use()
@@ -603,7 +603,7 @@ describe("a client's work", function()
       assert.matches("left\ttrue\n$", program:output())
     end)
 
-    it("names nothing but what the page of the API has, for a lock's listener too", function()
+    it("receives only documented events and fields", function()
       local fields, events_of_lock = {}, {}
       local function note(event)
         events_of_lock[#events_of_lock + 1] = event.event
@@ -624,7 +624,7 @@ describe("a client's work", function()
       end
     end)
 
-    it("reaches a further listener before the one that the client has", function()
+    it("is called after a listener that was added later", function()
       local seen = {}
       local function listener(name)
         return function(event)
@@ -644,7 +644,7 @@ describe("a client's work", function()
       alone:close()
     end)
 
-    it("a listener that uses locks is not called inside itself", function()
+    it("is not called again while it is running", function()
       local seen, inside, deepest, user = {}, 0, 0, nil
       user = holdfast.new { url = server:url(), on_event = function(event)
         if not LOCKS[event.event] then return end
@@ -663,7 +663,7 @@ describe("a client's work", function()
       user:close()
     end)
 
-    it("a listener that causes an event each time does not keep its caller for ever", function()
+    it("does not keep its caller forever although it causes an event each time", function()
       local calls, lock = 0, nil
       local user = holdfast.new { url = server:url(), on_event = function(event)
         if not LOCKS[event.event] or calls == 2000 then return end
@@ -680,7 +680,7 @@ describe("a client's work", function()
       user:close()
     end)
 
-    it("a listener may use locks", function()
+    it("may use locks", function()
       local count = 0
       local seen
       seen = holdfast.new { url = server:url(), on_event = function(event)

@@ -31,7 +31,7 @@ local unpack = table.unpack or unpack
 local nan, huge = 0 / 0, math.huge
 
 describe("a key", function()
-  it("is a string with something in it", function()
+  it("must be a non-empty string of at most 1 MiB", function()
     for _, key in ipairs { "", 42, true, {}, print, ("x"):rep(1048577) } do
       raises(function() local _ = client:lock(key) end, "client:lock", "key", "string")
     end
@@ -40,7 +40,7 @@ describe("a key", function()
     raises(function() local _ = client:with_lock(nil, print) end, "client:with_lock", "key")
   end)
 
-  it("may have any bytes", function()
+  it("may contain any bytes", function()
     local keys = {
       "a\0b", "\0", " ", "with space", "{", "}", "a{b", "a{b}c", "{}", "Schlüssel-鍵", "\255\254",
       "\r\n", '"', "%s%d",
@@ -62,7 +62,7 @@ describe("a key", function()
     end
   end)
 
-  it("of binary bytes does not spoil a message", function()
+  it("with binary bytes is escaped in messages", function()
     local key = 'a\0b"\n' .. ("y"):rep(65536)
     world.hold_as("somebody:1", key)
     local _, message, code = client:lock(key):try_acquire()
@@ -73,7 +73,7 @@ describe("a key", function()
     world.cli("DEL", key)
   end)
 
-  it("of binary bytes can be waited for", function()
+  it("with binary bytes can be waited for", function()
     local key = "a\0 {\r\n"
     world.hold_as("somebody:1", key, 100)
     local waiting = client:lock(key)
@@ -85,7 +85,7 @@ end)
 describe("a lease", function()
   local bad = { nan, -1, 0, huge, -huge, 0.0009, 1e10, "1", {}, true }
 
-  it("is a number of seconds, one millisecond or more", function()
+  it("must be a number of seconds of at least one millisecond", function()
     for _, lease in ipairs(bad) do
       raises(function()
         local _ = client:lock("k", { lease = lease })
@@ -104,13 +104,13 @@ describe("a lease", function()
     raises(function() local _ = lock:extend() end, "lock:extend", "seconds", "not nil")
   end)
 
-  it("of one millisecond is taken", function()
+  it("of one millisecond is accepted", function()
     assert.is_truthy(client:lock("k", { lease = 0.001 }))
   end)
 end)
 
 describe("a wait", function()
-  it("is a number of seconds, not negative", function()
+  it("must be a non-negative number of seconds", function()
     for _, wait in ipairs { nan, -1, -huge, "1", {}, true } do
       raises(function() local _ = lock:acquire(wait) end, "lock:acquire", "wait")
       raises(function() local _ = client:lock("k", { wait = wait }) end, "client:lock", "wait")
@@ -121,7 +121,7 @@ describe("a wait", function()
 end)
 
 describe("an option", function()
-  it("that nobody knows is named with the nearest known one", function()
+  it("that is unknown is refused, and the nearest known one suggested", function()
     raises(function()
       local _ = client:lock("k", { leese = 1 })
     end, "client:lock", '"leese"', '"lease"')
@@ -145,7 +145,7 @@ describe("an option", function()
     raises(function() local _ = client:lock("k", { [1] = "lease" }) end, "unknown option 1")
   end)
 
-  it("that is like none is not compared with any", function()
+  it("that resembles no known one is refused without a suggestion", function()
     for _, name in ipairs { "host_of_all", "x", "colour", "tt", "what" } do
       local _, message = pcall(client.lock, client, "k", { [name] = 1 })
       assert.matches("unknown option", message)
@@ -153,7 +153,7 @@ describe("an option", function()
     end
   end)
 
-  it("that is as near to several is taken for the first of them", function()
+  it("that resembles several known ones is taken for the nearest or first of them", function()
     local known = { dart = 1, cart = 1, tart = 1, part = 1, mart = 1, wart = 1, smart = 1 }
     assert.equal("cart", nearest("xart", known))
     assert.equal("smart", nearest("smrt", { smart = 1, smelt = 1, start = 1 }))
@@ -163,7 +163,7 @@ describe("an option", function()
     assert.equal("abcde", nearest("abcfg", { abcde = 1 }))
   end)
 
-  it("that other libraries have is rejected with its name here", function()
+  it("with another library's name is refused, and ours suggested", function()
     local names = {
       timeout = "wait", exptime = "lease", ttl = "lease", expire = "lease", retry = "wait",
       retry_delay = "wait",
@@ -184,7 +184,7 @@ describe("an option", function()
     end, 'did you mean "expire" or "lease"%?')
   end)
 
-  it("that belongs elsewhere is rejected with the functions that have it", function()
+  it("that belongs to other functions is refused, and these are named", function()
     raises(function() local _ = client:lock("k", { abort_on_loss = true }) end,
       '"abort_on_loss" is an option of client:with_lock, with_read_lock, with_write_lock, '
         .. 'with_fair_lock, lead, semaphore:with_permit and one_by_one:execute')
@@ -209,7 +209,7 @@ describe("an option", function()
     raises(function() local _ = holdfast.new { on_lost = print } end, "an option of client:lock")
   end)
 
-  it("is none of the names beside another key, whatever the prefix leaves of them", function()
+  it("prefix and key together may not form the name of an internal key", function()
     local short = world.client { prefix = "redisson_lock_" }
     local stock = client:one_by_one()
     for _, name in ipairs { "redisson_lock_token:{v}", "redisson_lock_queue:{v}", "redisson_lock_timeout:{v}",
@@ -230,13 +230,13 @@ describe("an option", function()
     assert.equal("holdfast_once:job", client:lock("holdfast_once:job"):key())
   end)
 
-  it("that says which request it is, is not empty", function()
+  it("fingerprint must not be empty", function()
     raises(function()
       local _ = client:idempotent("k", { fingerprint = "" }, print)
     end, "client:idempotent", 'fingerprint must be a non%-empty string, not ""')
   end)
 
-  it("has its type", function()
+  it("must have the right type", function()
     raises(function() local _ = client:lock("k", { watchdog = 1 }) end, "watchdog", "boolean")
     raises(function()
       local _ = client:lock("k", { interruptible = "yes" })
@@ -262,7 +262,7 @@ describe("an option", function()
     end
   end)
 
-  it("owner is a short text, and not the word that marks other objects", function()
+  it("owner must be a short string other than the reserved word `mode`", function()
     for _, owner in ipairs { "", 7, "mode", ("x"):rep(256) } do
       raises(function() local _ = client:lock("k", { owner = owner }) end, "client:lock", "owner")
     end
@@ -272,7 +272,7 @@ describe("an option", function()
     assert(named:release())
   end)
 
-  it("stands in a table", function()
+  it("must be passed in a table", function()
     raises(function() local _ = client:lock("k", 5) end, "client:lock", "options", "table")
     raises(function() local _ = client:lock("k", "5") end, "client:lock", "options", "table")
     raises(function()
@@ -290,7 +290,7 @@ describe("an option", function()
 end)
 
 describe("a function for with_lock", function()
-  it("can be called", function()
+  it("must be callable", function()
     raises(function() local _ = client:with_lock("k") end, "client:with_lock", "fn", "function")
     raises(function() local _ = client:with_lock("k", {}) end, "client:with_lock", "fn", "not nil")
     raises(function()
@@ -301,15 +301,15 @@ describe("a function for with_lock", function()
   end)
 end)
 
-describe("an object of holdfast", function()
-  it("is named where it stands in place of a key", function()
+describe("a holdfast object", function()
+  it("is named in the message if it is passed as a key", function()
     raises(function() client:lock(client:lock("k")) end, "key must be a string.*, not a holdfast%.lock$")
     raises(function() client:lock(client:semaphore("s")) end, ", not a holdfast%.semaphore$")
   end)
 end)
 
-describe("the name of a function of Lua", function()
-  it("is not replaced in tracebacks by a field of a module", function()
+describe("a Lua function in a traceback", function()
+  it("is named as usual, not by a field of a holdfast module", function()
     local theirs = {}
     for _, library in ipairs { "_G", "string", "table", "coroutine", "debug", "os", "io" } do
       for name, value in pairs(_G[library]) do
@@ -324,10 +324,10 @@ describe("the name of a function of Lua", function()
   end)
 end)
 
-describe("options behind the function", function()
+describe("options after the function", function()
   local function never() error("the function ran") end
 
-  it("raise an error that shows the right call", function()
+  it("raise an error that shows the correct call", function()
     local queue, permits = client:one_by_one(), client:semaphore("s")
     local plain = client:plain_semaphore("p")
     for call, fn in pairs {
@@ -360,7 +360,7 @@ describe("options behind the function", function()
     end
   end)
 
-  it("are arguments when they can be meant as such", function()
+  it("are passed as arguments if they may be meant as such", function()
     local function pass(_, ...) return select("#", ...), ... end
     local order = { lease = 5, id = 7 }
     assert.same({ 1, order }, { client:with_lock("k", pass, order) })
@@ -372,8 +372,8 @@ describe("options behind the function", function()
   end)
 end)
 
-describe("holdfast.new", function()
-  it("takes options behind a URL", function()
+describe("the module holdfast", function()
+  it("accepts options after a URL in holdfast.new", function()
     local one = holdfast.new(world.server:url(), { lease = 7, prefix = "p:" })
     local held = assert(one:lock("k"):acquire())
     assert.equal("p:k", held:key())
@@ -398,7 +398,7 @@ describe("holdfast.new", function()
     end, "holdfast%.new", "one table")
   end)
 
-  it("and the other functions are called with a dot", function()
+  it("has functions that must be called with a dot", function()
     raises(function() local _ = holdfast:new() end, "holdfast%.new: .*a dot")
     raises(function() local _ = holdfast:new("redis://h") end, "holdfast%.new: .*a dot")
     raises(function() local _ = holdfast:with_lock("k", print) end, "holdfast%.with_lock: .*a dot")
@@ -411,7 +411,7 @@ describe("holdfast.new", function()
     raises(function() local _ = holdfast.fence { resource = "" } end, "resource must be a non%-empty string or a function")
   end)
 
-  it("a response that is replayed by a key of one's own needs a word about who may read it", function()
+  it("refuses a replayed response with a custom key unless `principal` is given", function()
     raises(function()
       local _ = holdfast.idempotent_request { key = "k", replay = true }
     end, "holdfast%.idempotent_request: replay with key needs principal")
@@ -435,7 +435,7 @@ describe("holdfast.new", function()
     return child:output()
   end
 
-  it("takes the servers of the environment, where what is empty is not there", function()
+  it("takes servers from the environment, and ignores empty variables", function()
     assert.matches("127.0.0.1:6379", output_with { HOLDFAST_URL = "", HOLDFAST_SERVERS = "" })
     assert.matches("h:1", output_with { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "" })
     assert.matches("a quorum of 3 servers",
@@ -445,7 +445,7 @@ describe("holdfast.new", function()
       output_with { HOLDFAST_SERVERS = "redis://a,redis://a" })
   end)
 
-  it("takes URLs with white space and quotes around them, as secrets and env files have them", function()
+  it("ignores white space and quotes around a URL", function()
     for _, around in ipairs { "%s\n", "%s\r\n", " %s\t", '"%s"', "'%s'\n", '" %s" ' } do
       assert.matches("h:1", output_with { HOLDFAST_URL = around:format "redis://h:1/0" })
       assert.matches("a quorum of 2 servers",
@@ -457,7 +457,7 @@ describe("holdfast.new", function()
     assert.matches("$HOLDFAST_URL: a URL must begin with a scheme", output_with { HOLDFAST_URL = " \n" }, 1, true)
   end)
 
-  it("shows the byte that no URL has, and nothing else of the URL", function()
+  it("shows only the invalid byte of a URL in its message", function()
     for url, said in pairs {
       ["redis://:s3cret@h:1\n/0"] = "byte 20 of the URL is \\x0a",
       ["redis://:s3cret@h\r"  .. ":1"] = "byte 18 of the URL is \\x0d",
@@ -470,7 +470,7 @@ describe("holdfast.new", function()
     end
   end)
 
-  it("misses no server that stands in the environment without a name", function()
+  it("refuses an empty entry in the list of servers in the environment", function()
     for list, number in pairs {
       [" "] = 1, [","] = 1, [",redis://a"] = 1, ["redis://a,"] = 2, ["redis://a, ,redis://b"] = 2,
       ["redis://a redis://b,,redis://c"] = 3,
@@ -480,7 +480,7 @@ describe("holdfast.new", function()
     end
   end)
 
-  it("leaves the options alone that it is given, and asks for servers where they have a mode", function()
+  it("does not modify the options it is given, and refuses a mode without servers", function()
     for name, value in pairs { HOLDFAST_URL = "redis://h:1", HOLDFAST_SERVERS = "redis://a,redis://b" } do
       local child = world.program {
         code = [[
@@ -494,7 +494,7 @@ describe("holdfast.new", function()
     end
   end)
 
-  it("prefers what it is given to the environment", function()
+  it("prefers its arguments to the environment", function()
     local child = world.program {
       code = [[print(require("holdfast").new("redis://h:1"), require("holdfast").new { url = "redis://i:2" })]],
       env = { HOLDFAST_SERVERS = "redis://a,redis://b" },
@@ -504,8 +504,8 @@ describe("holdfast.new", function()
   end)
 end)
 
-describe("a url", function()
-  it("is one that holdfast knows", function()
+describe("a URL", function()
+  it("must have a form that holdfast knows", function()
     local urls = {
       "", "localhost", "http://localhost", "redis://", "redis://:6379", "redis://h:0",
       "redis://h:65536", "redis://h:x",
@@ -532,7 +532,7 @@ describe("a url", function()
 end)
 
 describe("a method", function()
-  it("is called with a colon", function()
+  it("must be called with a colon", function()
     local methods = {
       "acquire", "try_acquire", "release", "force_release", "extend", "check", "is_held",
       "is_locked", "holds",
@@ -562,17 +562,17 @@ describe("a method", function()
     end
   end)
 
-  it("stays as it is", function()
+  it("cannot be replaced", function()
     assert.has_error(function() lock.acquire = nil end)
     assert.has_error(function() setmetatable(lock, {}) end)
     assert.is_string(getmetatable(lock))
   end)
 end)
 
-describe("metamethods called by hand", function()
+describe("metamethods called directly", function()
   local function metatable(value) return debug.getmetatable(value) end
 
-  it("do not crash on something else", function()
+  it("do not crash on a different object", function()
     for _, value in ipairs { lock, client, client:watchdog() } do
       local gc, text = metatable(value).__gc, metatable(value).__tostring
       for _, other in ipairs { false, 1, "x", {}, io.stdout } do
@@ -598,8 +598,8 @@ describe("metamethods called by hand", function()
   end)
 end)
 
-describe("what was collected", function()
-  it("can still be reached from a finalizer", function()
+describe("a collected object", function()
+  it("can still be used from a finalizer without a crash", function()
     local child = world.program {
       code = [[
         local holdfast = require "holdfast"
@@ -654,7 +654,7 @@ describe("after client:close()", function()
     assert.equal("closed", (select(3, ...)))
   end
 
-  it("calls fail with closed, and what was held is free", function()
+  it("calls on a lock fail with closed, and its lock is free", function()
     assert(lock:acquire())
     client:close()
     assert.equal(0, world.cli("EXISTS", "k"))
@@ -675,7 +675,7 @@ describe("after client:close()", function()
     assert.is_false(ran)
   end)
 
-  it("calls of all other objects fail with closed, too", function()
+  it("calls on every other object fail with closed", function()
     local all, pool = client:multi_lock { "a", "b" }, client:semaphore("s", { permits = 2 })
     local plain, latch, fence = client:plain_semaphore "p", client:latch "l", client:fence "f"
     local rw, runs, near = client:read_write_lock "rw", client:one_by_one(), world.client()
@@ -719,7 +719,7 @@ describe("after client:close()", function()
     world.cli("DEL", "s")
   end)
 
-  it("the other functions show that nothing is held", function()
+  it("getters return that nothing is held", function()
     assert(lock:acquire())
     client:close()
     assert.is_false(lock:is_held())
@@ -736,13 +736,13 @@ describe("after client:close()", function()
     assert.is_table(client:stats())
   end)
 
-  it("it can be closed again", function()
+  it("closing again is a no-op", function()
     client:close()
     client:close()
     holdfast.new(world.server:url()):close()
   end)
 
-  it("reports what was lost before, by on_lost as well", function()
+  it("losses found before it are still reported", function()
     local lost = {}
     local function note(_, reason) lost[#lost + 1] = reason end
     local held = client:lock("k", { watchdog = true, lease = 0.3, on_lost = note })
@@ -754,7 +754,7 @@ describe("after client:close()", function()
     assert.equal("deleted", held:lost())
   end)
 
-  it("with_lock may be the one it happens in", function()
+  it("with_lock returns closed if its function closed the client", function()
     closed(client:with_lock("k", function(held)
       client:close()
       assert.is_false(held:is_held())
@@ -764,7 +764,7 @@ describe("after client:close()", function()
   end)
 end)
 
-describe("a program that does not tidy up", function()
+describe("a program that exits without cleaning up", function()
   local function run(code, expected)
     local child = world.program { code = code, args = { world.server:url() } }
     assert.same({ "exit", expected }, { child:wait(20) }, child:output())
@@ -772,11 +772,11 @@ describe("a program that does not tidy up", function()
     return child:output()
   end
 
-  it("leaves nothing when it ends", function()
+  it("leaves no lock when it ends", function()
     run([[assert(require("holdfast").new(arg[1]):lock("k"):acquire())]], 0)
   end)
 
-  it("leaves nothing when it fails", function()
+  it("leaves no lock when it fails", function()
     local output = run([[
       held = assert(require("holdfast").new(arg[1]):lock("k"):acquire())
       error "fails"
@@ -785,7 +785,7 @@ describe("a program that does not tidy up", function()
   end)
 
   if features.exit_closes then
-    it("leaves nothing when it closes its state with os.exit", function()
+    it("leaves no lock when it closes its Lua state with os.exit", function()
       run([[
         held = assert(require("holdfast").new(arg[1]):lock("k"):acquire())
         os.exit(3, true)
@@ -793,7 +793,7 @@ describe("a program that does not tidy up", function()
     end)
   end
 
-  it("ends in time when the server hangs", function()
+  it("exits in time although the server hangs", function()
     local child = world.program {
       code = [[
         held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 2 }):acquire())
@@ -812,8 +812,8 @@ describe("a program that does not tidy up", function()
   end)
 end)
 
-describe("a list", function()
-  it("has no holes and nothing else", function()
+describe("a list of keys or locks", function()
+  it("must have no holes and no other fields", function()
     local empty = setmetatable({}, { __len = function() return 3 end })
     for _, keys in ipairs { { "a", nil, "c" }, { nil, "b" }, { "a", more = "b" }, empty } do
       raises(function()
@@ -828,7 +828,7 @@ describe("a list", function()
     end, "servers must be a list")
   end)
 
-  it("says which of its elements is wrong", function()
+  it("is refused with the number of the element that is wrong", function()
     local function keys(list, ...)
       raises(function() local _ = client:multi_lock(list) end, "client:multi_lock", ...)
     end
@@ -855,7 +855,7 @@ describe("a list", function()
       'servers%[1%] must be a URL or .*, not a table with the field "wieght"$')
   end)
 
-  it("names no key twice", function()
+  it("must not contain a key twice", function()
     raises(function()
       local _ = client:multi_lock { "a", "b", "a" }
     end, "client:multi_lock", '"a" is given twice')
@@ -866,7 +866,7 @@ describe("a list", function()
 end)
 
 describe("a message about an argument", function()
-  it("calls it as the manual does", function()
+  it("names it as the manual does", function()
     raises(function()
       local _ = client:one_by_one():execute("a", {}, print)
     end, "one_by_one:execute: id must be a string")
@@ -878,7 +878,7 @@ describe("a message about an argument", function()
     end, 'server_name must be a host name or an IP address, not ""')
   end)
 
-  it("shows what it is, up to 40 bytes of a text, and never a password", function()
+  it("shows its value, up to 40 bytes of a string, and never a password", function()
     for _, case in ipairs {
       { ("x"):rep(40), '"' .. ("x"):rep(40) .. '"' }, { ("x"):rep(41), "a string of 41 bytes" },
       { true, "true" }, { {}, "a table" }, { print, "a function" }, { client, "a holdfast.client" },
@@ -899,7 +899,7 @@ describe("a message about an argument", function()
 end)
 
 describe("a table with a metatable", function()
-  it("gives options that are checked like any", function()
+  it("is accepted as options, which are checked as usual", function()
     local function with(given) return setmetatable({}, { __index = given }) end
     assert.equal("me", client:lock("k", with { owner = "me" }):owner())
     raises(function()
@@ -922,8 +922,8 @@ describe("a table with a metatable", function()
   end)
 end)
 
-describe("a table of options that its caller changes later", function()
-  it("changes nothing of what was made with it", function()
+describe("an options table modified by its caller later", function()
+  it("does not change objects created with it", function()
     local semaphore, plain, template = { permits = 3 }, { class = "mine" }, { prefix = "x:" }
     local pool = client:semaphore("pool", semaphore)
     local places = client:plain_semaphore("places", plain)
@@ -941,7 +941,7 @@ describe("a table of options that its caller changes later", function()
     world.cli("DEL", "pool", "places")
   end)
 
-  it("changes nothing of the later terms of a leader", function()
+  it("does not change later terms of a leader", function()
     local opts, terms = { lease = 30 }, 0
     client:lead("chief", opts, function(term)
       terms = terms + 1
@@ -1105,7 +1105,7 @@ local function lose()
   handles.lost = lost
 end
 
-describe("at the line of its caller", function()
+describe("an error at the caller's line", function()
 
   local function not_reported()
     assert.equal(0, losses)
@@ -1120,7 +1120,7 @@ describe("at the line of its caller", function()
     world.cli("DEL", "pool")
   end)
 
-  it("each method says that it needs a colon, before it does anything", function()
+  it("is raised by each method called without a colon, before it does anything", function()
     lose()
     each_method(function(kind, handle, name, method)
       local ours = "holdfast." .. kind
@@ -1135,7 +1135,7 @@ describe("at the line of its caller", function()
     not_reported()
   end)
 
-  it("each method names the argument that is wrong, before it does anything", function()
+  it("names the wrong argument of each method, before that does anything", function()
     lose()
     each_method(function(kind, handle, name, method)
       local what, arguments = kind .. ":" .. name, ARGUMENTS[kind][name] or {}
@@ -1153,7 +1153,7 @@ describe("at the line of its caller", function()
     not_reported()
   end)
 
-  it("each method names the option that is wrong, and one that it does not have", function()
+  it("names the wrong or unknown option of each method", function()
     each_method(function(kind, handle, name, method)
       local before = { handle }
       for _, argument in ipairs(ARGUMENTS[kind][name] or {}) do
@@ -1173,7 +1173,7 @@ describe("at the line of its caller", function()
       { keep = 1 })
   end)
 
-  it("no wrong argument or option shows the password of a URL", function()
+  it("never shows the password of a URL, whatever argument or option it is", function()
     local URL, seen = "redis://u:s3cretpw@h:1", 0
     local function hides(call, ...)
       local message = tostring((select(2, pcall(call, ...))))
@@ -1230,7 +1230,7 @@ describe("at the line of its caller", function()
     assert.is_true(seen > 100, seen)
   end)
 
-  it("no failure shows the password of a URL that is a key", function()
+  it("never shows the password of a URL used as a key", function()
     local key = "redis://u:s3cretpw@h:1"
     local away = world.client { url = "redis://127.0.0.1:1", connect_timeout = 0.2 }
     for _, message in ipairs {
@@ -1242,7 +1242,7 @@ describe("at the line of its caller", function()
     end
   end)
 
-  it("each method names the calls that have an option which it does not have", function()
+  it("names the calls that have an option which this one lacks", function()
     local bounded = "client:semaphore and client:one_by_one"
     for calls, names in pairs {
       ["holdfast.new"] = [[url servers mode restart_guard tls sync prefix tenant driver grant_lease
@@ -1261,7 +1261,7 @@ describe("at the line of its caller", function()
     end
   end)
 
-  it("each method names the key that is not free to use", function()
+  it("names a key that is reserved for internal use", function()
     local name = "holdfast_fence:x"
     local text = 'must be one that does not begin with "holdfast_fence:", which holdfast uses for its own '
       .. 'keys, not "holdfast_fence:x"'
@@ -1276,7 +1276,7 @@ describe("at the line of its caller", function()
       "holdfast", "fence:x", print)
   end)
 
-  it("each function of the module names what is wrong", function()
+  it("names what is wrong with each argument of a module function", function()
     for _, name in ipairs { "new", "with_lock", "multi_lock", "idempotent_request", "fence",
       "status" } do
       says(("holdfast.%s: call it with a dot"):format(name), holdfast[name], holdfast)
@@ -1300,7 +1300,7 @@ describe("at the line of its caller", function()
     end
   end)
 
-  it("each function that is for nginx says so, after what is wrong with its options", function()
+  it("is raised by functions for nginx elsewhere, after their options were checked", function()
     for _, name in ipairs { "idempotent_request", "fence", "status" } do
       local what, call = "holdfast." .. name, holdfast[name]
       says(not_wrong(what, "options", "a table"), call, WRONG)
@@ -1312,7 +1312,7 @@ describe("at the line of its caller", function()
       { key = "k", replay = true })
   end)
 
-  it("those for the filters and the log of a request do nothing elsewhere", function()
+  it("is not raised by finish and capture outside nginx, which do nothing", function()
     assert.equal(0, select("#", holdfast.finish()))
     assert.equal(0, select("#", holdfast.capture()))
   end)
@@ -1332,7 +1332,7 @@ describe("at the line of its caller", function()
     end
   end
 
-  it("each method names the options that do not go together", function()
+  it("names options of a method that exclude each other", function()
     local bounds = "max_hold limits how long the watchdog renews the lock"
     each_with("max_hold", client, { lease = 0.5, max_hold = 9 }, bounds, "lead", "once")
     each_with("owner", client, { owner = "me", keep = 1 }, "keep and owner cannot be combined")
@@ -1345,7 +1345,7 @@ describe("at the line of its caller", function()
       { owner = owner })
   end)
 
-  it("each method names what a quorum does not have", function()
+  it("names what a quorum does not support", function()
     local quorum = holdfast.new { mode = "quorum", servers = { "redis://127.0.0.1:1" } }
     local without = {
       read_write_lock = "read/write locks", fair_lock = "fair locks", semaphore = "semaphores",
@@ -1365,7 +1365,7 @@ describe("at the line of its caller", function()
     quorum:close()
   end)
 
-  it("holdfast.new names the options that do not go together", function()
+  it("names options of holdfast.new that exclude each other", function()
     local url, two = "redis://h", { "redis://h", "redis://i" }
     local many = {}
     for i = 1, 33 do many[i] = "redis://h:" .. i end
@@ -1405,7 +1405,7 @@ describe("at the line of its caller", function()
     says("holdfast.new: the first argument is already a URL", holdfast.new, url, { url = url })
   end)
 
-  it("a call names the variable of the environment that is wrong", function()
+  it("names the environment variable that is wrong", function()
     for wrong, env in pairs {
       ["url in $HOLDFAST_URL: "] = { HOLDFAST_URL = "http://h" },
       ["servers in $HOLDFAST_SERVERS must be URLs"] = { HOLDFAST_SERVERS = "redis://h,,redis://i" },
@@ -1430,7 +1430,7 @@ describe("at the line of its caller", function()
     end
   end)
 
-  it("holdfast.new says why it cannot have an event loop", function()
+  it("says why an event loop cannot be used", function()
     local child = world.program { code = [[
       package.preload.cqueues = function() error "no such library" end
       local function call() local _ = require("holdfast").new { driver = "cqueues" } end
@@ -1442,7 +1442,7 @@ describe("at the line of its caller", function()
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
   end)
 
-  it("a fence names what is wrong with a key, and a lock that has no tokens", function()
+  it("names a fence's wrong key, and a lock without tokens", function()
     local near, far = handles.fence, world.client({ url = "redis+cluster://127.0.0.1:1" }):fence "r"
     local held = assert(lock:acquire())
     local bare = assert(client:lock("bare", { fencing = false }):acquire())
@@ -1518,7 +1518,7 @@ local OPTION_BOUNDS = {
   },
 }
 
-describe("what has bounds", function()
+describe("numeric limits", function()
   -- `try(value)` returns whether the value is accepted.
   local function check(what, bounds, try)
     for i, values in ipairs(bounds) do
@@ -1529,7 +1529,7 @@ describe("what has bounds", function()
     end
   end
 
-  it("takes them as options, and nothing beyond them", function()
+  it("are enforced for options: the bounds are accepted, anything beyond is refused", function()
     local url = world.server:url()
     local calls = {
       ["holdfast.new"] = function(options)
@@ -1575,7 +1575,7 @@ describe("what has bounds", function()
     end
   end)
 
-  it("takes them as arguments, and nothing beyond them", function()
+  it("are enforced for arguments: the bounds are accepted, anything beyond is refused", function()
     local pool, plain_pool = client:semaphore "pool", client:plain_semaphore "plain"
     local latch, resource = client:latch "latch", client:fence "resource"
     local held = assert(lock:acquire())
@@ -1631,8 +1631,8 @@ local SILENT = {
   watchdog = named "holds is_running stop start stats",
 }
 
-describe("a call that is right", function()
-  it("reports what another call has found lost, whichever method it is", function()
+describe("every method", function()
+  it("reports a loss that another call has found", function()
     client = world.client { wait = 0 }
     lock = client:lock "k"
     make_handles()
@@ -1651,8 +1651,8 @@ describe("a call that is right", function()
   end)
 end)
 
-describe("in stream {} of nginx", function()
-  it("the module says that it does not run there", function()
+describe("in nginx's stream {}", function()
+  it("loading the module fails and says that it needs http {}", function()
     local child = world.program { code = [[
       ngx = { config = { subsystem = "stream" }, socket = { tcp = print }, timer = {} } -- as ngx_stream_lua has it
       print(pcall(require, "holdfast"))

@@ -22,7 +22,7 @@ local KEEP, GRANT = 60, 150 -- longer than a sequence takes, and shorter than al
 local LEASE, TAKEN = 300, 600 -- of the clients; of another program
 local SOMEBODY = "5f0c0f9e-3b5d-4d6e-9a59-6f0a3c1d2e4b:1" -- an owner of Redisson
 
-describe("what a lock says", function()
+describe("calls on a lock", function()
   local server, store, clients
 
   before_each(function()
@@ -358,7 +358,7 @@ describe("what a lock says", function()
     end
   end
 
-  it("is what the model says", function()
+  it("return what a model predicts in random sequences", function()
     for seed = FIRST, FIRST + SEEDS - 1 do run(seed) end
   end)
 
@@ -379,7 +379,7 @@ describe("what a lock says", function()
     return given, spent
   end
 
-  it("gives each of several locks what is left of the wait, and leaves none", function()
+  it("that acquire several locks give each the rest of the wait, and hold none on failure", function()
     for count = 2, 5 do
       local wait = 0.01 * count
       local given, spent = waits_of(count, wait)
@@ -403,7 +403,7 @@ describe("what a lock says", function()
     assert.equal(1, reported, method)
   end
 
-  it("comes with a call of on_lost for each pending loss", function()
+  it("call on_lost for each pending loss", function()
     local lock, both = clients[1]:lock("other"), clients[1]:multi_lock { "other", "another" }
     for _, method in ipairs {
       "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",
