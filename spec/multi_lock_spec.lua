@@ -41,8 +41,8 @@ describe("a multi lock", function()
     return assert(connect(server:url()):lock(key, { lease = lease }):acquire(0))
   end
 
-  describe("that waits", function()
-    it("has its `wait` for all locks together", function()
+  describe("while it waits", function()
+    it("limits the wait for all of its locks together", function()
       local client = connect(one:url())
       occupy(one, "a", 2)
       occupy(one, "b", 60)
@@ -53,7 +53,7 @@ describe("a multi lock", function()
       assert.equal(0, one:cli("EXISTS", "a"))
     end)
 
-    it("has all or none where it does not wait, of one client or of several", function()
+    it("holds all or none if it does not wait, even with locks of several clients", function()
       local client = connect(one:url())
       for _, all in ipairs {
         client:multi_lock { "a", "b" },
@@ -72,7 +72,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("costs what its lock costs if it has only one", function()
+    it("with a single lock sends no more commands than that lock", function()
       local function commands(make)
         local client = connect(one:url())
         assert(client:ping())
@@ -88,7 +88,7 @@ describe("a multi lock", function()
       assert.equal(of_lock, of_all)
     end)
 
-    it("costs one round trip where it does not wait and one of its locks is taken", function()
+    it("sends one command if it does not wait and one of its locks is busy", function()
       local client = connect(one:url())
       local all = client:multi_lock { "a", "b" }
       assert(all:acquire(0)):release()
@@ -101,7 +101,7 @@ describe("a multi lock", function()
       assert(held:release())
     end)
 
-    it("costs one round trip for each lock on a server of its own that it has at once", function()
+    it("sends one command for each free lock on a separate server", function()
       local first, second = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock { first:lock("a"), second:lock("b") }
       assert(all:acquire(0))
@@ -115,7 +115,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("passes an error on that one of its locks raises", function()
+    it("raises an error that one of its locks raises", function()
       local function fail() error "this loop does not run" end
       local loop = { check = function() return nil, "outside the loop" end,
         spawn = fail, watch = fail, signal = fail }
@@ -128,12 +128,12 @@ describe("a multi lock", function()
       assert.equal(0, one:cli("EXISTS", "a"))
     end)
 
-    it("waits longer for more locks unless its `wait` is given", function()
+    it("waits longer by default the more locks it has", function()
       occupy(one, "a", 0.9)
       assert(connect(one:url()):multi_lock({ "a", "b", "c" }):acquire()):release()
     end)
 
-    it("waits for a server that refuses for a moment", function()
+    it("outlasts a server that is briefly busy", function()
       local client = connect { url = one:url(), command_timeout = 0.2 }
       assert(client:ping())
       one:cli("CONFIG", "SET", "lua-time-limit", 10)
@@ -147,7 +147,7 @@ describe("a multi lock", function()
       one:cli("CONFIG", "SET", "lua-time-limit", 5000)
     end)
 
-    it("keeps what it has beyond a short lease, which begins when it has all", function()
+    it("renews a short lease until it holds all locks", function()
       local losses = {}
       local all = connect(one:url()):multi_lock({ "a", "b", "c" }, {
         lease = 0.6, on_lost = function(lock) losses[#losses + 1] = lock:key() end,
@@ -162,7 +162,7 @@ describe("a multi lock", function()
       all:release()
     end)
 
-    it("leaves the lease of a lock that it has entered again, and whose others it cannot have", function()
+    it("leaves the lease of a re-entered lock alone if it cannot acquire the others", function()
       local client = connect(one:url())
       occupy(one, "b", 60)
       local outer, another = client:lock("a", { lease = 0.4 }), client:lock("a", { lease = 0.4 })
@@ -193,7 +193,7 @@ describe("a multi lock", function()
       return (table.unpack or unpack)(results, 1, 3)
     end
 
-    it("gives all back when one is lost meanwhile, and calls no on_lost", function()
+    it("releases everything without on_lost if it loses a lock before it has all", function()
       local losses = 0
       local all = connect(one:url()):multi_lock({ "a", "b" }, {
         lease = 5, on_lost = function() losses = losses + 1 end,
@@ -205,7 +205,7 @@ describe("a multi lock", function()
       assert.equal(0, one:cli("EXISTS", "a", "b"))
     end)
 
-    it("has none when one that is renewed is lost meanwhile", function()
+    it("holds nothing if a renewed lock is lost before it has all", function()
       local client = connect { url = one:url(), lease = 0.6 }
       local a = client:lock "a"
       occupy(one, "b", 1.2)
@@ -214,7 +214,7 @@ describe("a multi lock", function()
       assert.same({ 0, 0 }, { a:holds(), one:cli("EXISTS", "a", "b") })
     end)
 
-    it("calls on_lost for a lock that was held before", function()
+    it("calls on_lost for a lost lock that was held before", function()
       local losses = 0
       local client = connect(one:url())
       local a = client:lock("a", { lease = 5, on_lost = function() losses = losses + 1 end })
@@ -235,25 +235,25 @@ describe("a multi lock", function()
       return a, b
     end
 
-    it("leaves each its lease", function()
+    it("gives each lock its own lease", function()
       take { lease = 90, watchdog = true }
       assert.is_true(one:cli("PTTL", "a") <= 30000)
       assert.is_true(one:cli("PTTL", "b") > 60000)
     end)
 
-    it("leaves each its max_hold", function()
+    it("ends each lock at its own max_hold", function()
       local a, b = take { max_hold = 0.3 }
       assert.equal("max_hold", process.wait_until(function() return b:lost() end, 10))
       assert.is_true(a:check())
     end)
 
-    it("renews only those that are renewed", function()
+    it("renews only the locks whose options ask for it", function()
       local a, b = take({ watchdog = false }, 0.3)
       assert.equal("expired", process.wait_until(function() return b:lost() end, 10))
       assert.is_true(a:check())
     end)
 
-    it("leaves the renewals to a handle that enters later and asks for them", function()
+    it("leaves a lock's renewal to a later handle that asks for it", function()
       local client, other = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock {
         client:lock("a", { lease = 3 }), other:lock("b", { lease = 3 }),
@@ -268,13 +268,13 @@ describe("a multi lock", function()
       assert.is_true(later:check() and later:release())
     end)
 
-    it("leaves each its owner", function()
+    it("gives each lock its own owner", function()
       local a, b = take { owner = "us" }
       assert.same({ 1, "us" }, { one:cli("HEXISTS", "b", "us"), b:owner() })
       assert.equal(1, one:cli("HEXISTS", "a", a:owner()))
     end)
 
-    it("lasts as long as the first of them to end, and is held while all are", function()
+    it("remains held until the first of its leases ends", function()
       local client = connect(one:url())
       for _, names in ipairs { { "a", "b" }, { "b", "a" } } do
         local short = client:lock(names[1], { lease = 5 })
@@ -291,7 +291,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("fails with the first failure, and does the rest as well", function()
+    it("returns the first failure, but carries out the call on the other locks", function()
       for method, rest in pairs { check = "is_held", extend = "is_held", release = "is_free" } do
         local client = connect(one:url())
         local all = holdfast.multi_lock {
@@ -310,20 +310,20 @@ describe("a multi lock", function()
       end
     end)
 
-    it("draws tokens only for those that have them", function()
+    it("draws tokens only for locks with fencing", function()
       local a, b = take { fencing = false }
       assert.is_true(a:token() > 0)
       assert.is_nil(b:token())
     end)
 
-    it("counts each in its class", function()
+    it("counts each lock in its own class", function()
       take { class = "orders" }
       local classes = clients[#clients]:stats().classes
       assert.equal(1, classes.orders.outcomes.acquired)
       assert.equal(1, classes[""].outcomes.acquired)
     end)
 
-    it("reports a loss to that lock's on_lost alone", function()
+    it("reports a loss only to that lock's on_lost", function()
       local losses = {}
       local a, b = take({ on_lost = function(lock) losses[#losses + 1] = lock end }, 0.6)
       one:cli("DEL", "a", "b")
@@ -343,7 +343,7 @@ describe("a multi lock", function()
       return { first:stats().acquires, second:stats().acquires }
     end
 
-    it("takes the locks in one order, whatever the servers are called", function()
+    it("acquires its locks in one fixed order, whatever names the servers have", function()
       for _, turned in ipairs { false, true } do
         for _, urls in ipairs {
           { one:url(), two:url() }, { one:tcp_url(), two:url() }, { one:url(), two:tcp_url() },
@@ -358,7 +358,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("knows where a key of a quorum is only from all of its servers", function()
+    it("places a quorum's key in that order only once all of its servers are known", function()
       local nowhere = "unix:///nowhere/redis.sock"
       for _, urls in ipairs {
         { nowhere, one:url(), two:url() }, { one:url(), nowhere, two:url() },
@@ -373,7 +373,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("takes different keys by their bytes, wherever they are", function()
+    it("acquires different keys in byte order, whichever server they are on", function()
       for _, servers in ipairs { { one, two }, { two, one } } do
         local small, capital = connect(servers[1]:url()), connect(servers[2]:url())
         local both = holdfast.multi_lock { small:lock("stock:a"), capital:lock("stock:B") }
@@ -381,7 +381,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("raises where two names mean one lock, at the line of the caller", function()
+    it("raises an error at the caller's line if two of its members are the same lock", function()
       local both = holdfast.multi_lock {
         connect(one:url()):lock("stock"), connect(one:tcp_url()):lock("stock"),
       }
@@ -393,7 +393,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("raises where two quorums mean one lock, in whatever order they list servers", function()
+    it("raises an error if two of its quorums are the same, in whatever order their servers are", function()
       local function quorum(...) return connect { servers = { ... }, mode = "quorum" } end
       local a, b, c = one:url(), two:url(), "unix:///nowhere/redis.sock"
       local first, second = quorum(a, b, c):lock "stock", quorum(c, b, a):lock "stock"
@@ -402,7 +402,7 @@ describe("a multi lock", function()
       assert.matches('the key "stock" is given twice', message, 1, true)
     end)
 
-    it("takes one key in two databases of a server", function()
+    it("accepts one key in two databases of a server", function()
       local both = holdfast.multi_lock {
         connect(one:tcp_url()):lock("stock"), connect(one:tcp_url() .. "/1"):lock("stock"),
       }
@@ -411,7 +411,7 @@ describe("a multi lock", function()
       assert.is_true(both:release())
     end)
 
-    it("takes one key of two masters with one name, and of two quorums", function()
+    it("accepts one key on two masters of the same name, or on two quorums", function()
       local function sentinel(port) return { url = ("redis+sentinel://127.0.0.1:%d/m"):format(port) } end
       local function quorum(...) return { servers = { ... }, mode = "quorum" } end
       for _, pair in ipairs {

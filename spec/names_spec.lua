@@ -18,7 +18,7 @@ local function published(lock)
   end, PATIENCE), "the holder is not published")
 end
 
-describe("a client's name", function()
+describe("a holder's published name", function()
   local server, client, reader
 
   setup(function() server = redis.start() end)
@@ -44,7 +44,7 @@ describe("a client's name", function()
     return ("held by %s (pid %d, billing) for "):format(HOST, sys.getpid())
   end
 
-  it("stands in the failure of a wait, and in its event", function()
+  it("is in the message and event of a failed wait", function()
     local events = {}
     kept = {}
     local waiter = holdfast.new { url = server:url(), on_event = function(event)
@@ -72,7 +72,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("stands before how long the wait took, in whole ms or seconds", function()
+  it("precedes the time waited in the message, in whole ms or seconds", function()
     kept = {}
     local waiter = holdfast.new(server:url())
     local part, lock = hold(client:lock("k")), waiter:lock("k")
@@ -85,7 +85,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("stands before how long it has held the lock, and whether it has renewed it meanwhile", function()
+  it("precedes the time held in the message, and whether the holder has renewed since", function()
     kept = {}
     local waiter = holdfast.new(server:url())
     hold(client:lock("k", { lease = 20 }))
@@ -102,7 +102,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("shows a time in its two largest units", function()
+  it("comes with times in their two largest units", function()
     for seconds, shown in pairs {
       [0] = "0 ms", [0.9994] = "999 ms", [0.9996] = "1 s", [59.9] = "59 s", [60] = "1 min",
       [290.5] = "4 min 50 s", [3599] = "59 min 59 s", [3600] = "1 h", [7861] = "2 h 11 min",
@@ -112,7 +112,7 @@ describe("a client's name", function()
     end
   end)
 
-  it("is in no event but that of the wait that asked, and is forgotten with it", function()
+  it("is only in the event of the wait that looked it up, and is then forgotten", function()
     local events, waiter = {}, holdfast.new(server:url())
     local heeded = waiter:lock("k", { on_event = function(event) events[#events + 1] = event end })
     kept = {}
@@ -143,7 +143,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("is in the event of the wait, not in that of a try before it, within a listener", function()
+  it("is in the event of a wait, but not of a try, inside a listener", function()
     local events, lock = {}, nil
     local waiter = holdfast.new { url = server:url(), on_event = function(event)
       if event.event ~= "busy" then return end
@@ -159,7 +159,7 @@ describe("a client's name", function()
     waiter:close()
   end)
 
-  it("is not asked for by try_acquire or a wait of 0, nor shown where nobody has published it", function()
+  it("is not looked up for try_acquire or a wait of 0, nor shown if it was not published", function()
     local lock, monitor = reader:lock("k"), server:monitor()
     kept = { assert(client:lock("k"):acquire()) }
     local before = monitor:count("GET")
@@ -179,13 +179,13 @@ describe("a client's name", function()
     assert.matches("held by another owner, for up to ", select(2, reader:lock("foreign"):acquire(0.05)), 1, true)
   end)
 
-  it("is known of a holder without fencing tokens, too", function()
+  it("is shown for a holder without fencing tokens", function()
     kept = {}
     hold(client:lock("k", { fencing = false }))
     assert.equal("billing", reader:lock("k"):info().name)
   end)
 
-  it("is published with host and pid while it holds", function()
+  it("is published with host and pid while the client holds a lock", function()
     local lock = assert(client:lock("k"):acquire())
     local info = published(reader:lock("k"))
     assert.same({ HOST, sys.getpid(), "billing" }, { info.host, info.pid, info.name })
@@ -196,7 +196,7 @@ describe("a client's name", function()
     assert.equal(0, names())
   end)
 
-  it("is absent without a name, host and pid are not", function()
+  it("is omitted for a client without a name, but host and pid are published", function()
     local lock = assert(reader:lock("k"):acquire())
     local info = published(client:lock("k"))
     assert.same({ HOST, sys.getpid() }, { info.host, info.pid })
@@ -204,7 +204,7 @@ describe("a client's name", function()
     lock:release()
   end)
 
-  it("outlasts a lease that is longer", function()
+  it("is published for as long as a lease that is longer than usual", function()
     local lock = assert(client:lock("k", { lease = 5000 }):acquire())
     published(reader:lock("k"))
     assert.is_true(server:cli("TTL", server:cli("KEYS", "holdfast_client:*")[1]) > 4000)
@@ -218,7 +218,7 @@ describe("a client's name", function()
     process.sleep(0.05)
   end
 
-  it("is taken back by a client that has lost its connection", function()
+  it("is deleted on close even if the connection was lost", function()
     local lock = assert(client:lock("k"):acquire())
     published(reader:lock("k"))
     reader:close()
@@ -228,7 +228,7 @@ describe("a client's name", function()
     assert.equal(0, names())
   end)
 
-  it("is taken back by a client that still holds when it has lost its connection", function()
+  it("is deleted on close even if the connection was lost while the client held a lock", function()
     local held = assert(client:lock("k"):acquire())
     published(reader:lock("k"))
     reader:close()
@@ -238,7 +238,7 @@ describe("a client's name", function()
     assert.equal(0, names())
   end)
 
-  it("is not waited for where nobody answers any more", function()
+  it("is not deleted on close if the server no longer responds", function()
     local away = redis.start()
     local far = holdfast.new(away:url())
     local lock = assert(far:lock("k"):acquire())
@@ -252,7 +252,7 @@ describe("a client's name", function()
     assert.is_true(sys.now() - from < 3) -- the timeout of a command
   end)
 
-  it("costs a free cycle no command", function()
+  it("adds no command to an uncontended acquire and release", function()
     local lock = client:lock("k")
     assert(lock:acquire()):release()
     local monitor = server:monitor()
@@ -262,7 +262,7 @@ describe("a client's name", function()
     monitor:close()
   end)
 
-  it("is published by a forked child as by its parent, with the child's pid", function()
+  it("is published by a forked child with its own pid", function()
     local child = process.lua { code = [[
       local sys, holdfast = require "spec.support.sys", require "holdfast"
       local client = holdfast.new { url = arg[1], name = "family" }

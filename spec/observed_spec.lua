@@ -5,7 +5,7 @@ local sorted = require "holdfast.sorted"
 
 local unpack = table.unpack or unpack
 
-describe("for how long a lock has been held, by the server's clock", function()
+describe("the status page computes", function()
   local CLOCK, UUID = 1790000060, "2d0c6c3e-6f6a-8a53-9c2b-7b1f0e4f9a10"
   local JAVA = "2d0c6c3e-6f6a-4a53-9c2b-7b1f0e4f9a10:1"
 
@@ -16,7 +16,7 @@ describe("for how long a lock has been held, by the server's clock", function()
     return observed.held_for(info, info.in_quorum)
   end
 
-  it("follows from the holder's token", function()
+  it("how long a lock has been held from its holder's token", function()
     assert.equal(60, held_for(UUID .. ":1", CLOCK - 60))
     assert.equal(0, held_for(UUID .. ":1", CLOCK + 0.000008)) -- the token was rounded up
     assert.near(60, held_for(UUID .. ":1.2", CLOCK - 60 + 0.000001, { in_quorum = true }), 0.001)
@@ -24,7 +24,7 @@ describe("for how long a lock has been held, by the server's clock", function()
     assert.equal(60, held_for(UUID .. ":1:write", CLOCK - 60, { readers = 0 }))
   end)
 
-  it("is not known if the last token is not the holder's or not a time", function()
+  it("no time held if the last token is not the holder's or is not a time", function()
     assert.is_nil(held_for(nil, CLOCK - 60))
     assert.is_nil(held_for(UUID .. ":1", nil))
     assert.is_nil(held_for(UUID .. ":1", 0.000016))
@@ -35,20 +35,20 @@ describe("for how long a lock has been held, by the server's clock", function()
     assert.is_nil(held_for(UUID .. ":1", CLOCK - 60, { readers = 1 })) -- the last writer's token
   end)
 
-  it("is for how long a place has been taken, or longer for a waiter in front", function()
+  it("how long a waiter has waited from its place in the queue", function()
     assert.same({ 60 }, { observed.waits((CLOCK - 60) * 1e6, CLOCK) })
     assert.same({ 64, true }, { observed.waits((CLOCK - 64) * 1e6 / 1024, CLOCK) })
     assert.same({ 0 }, { observed.waits((CLOCK + 1) * 1e6, CLOCK) })
   end)
 end)
 
-describe("the state of all that is seen", function()
+describe("the overall state on the status page", function()
   local function state(seen)
     seen.deadlocks, seen.losses = seen.deadlocks or 0, seen.losses or 0
     return observed.state(seen)
   end
 
-  it("is the worst of it", function()
+  it("is the worst of all observations", function()
     assert.equal("well", state { is_known = true })
     assert.equal("well", state { is_known = true, longest_wait = 29.9 })
     assert.equal("looking", state { longest_wait = 29.9 })
@@ -60,8 +60,8 @@ describe("the state of all that is seen", function()
   end)
 end)
 
-describe("the first of many items", function()
-  it("are those that sorting all of them brings to the front", function()
+describe("the first N of many items", function()
+  it("are those that a full sort would put first", function()
     local function before(a, b) return a.number < b.number end
     local list, seed = {}, 7
     for i = 1, 1000 do

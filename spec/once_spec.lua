@@ -78,15 +78,15 @@ describe("client:once", function()
     for i, run in ipairs(runs) do assert.equal(i, run.fire) end
   end
 
-  it("runs once for each fire if clocks are off by less than a quarter of the period", function()
+  it("runs once per fire if clocks differ by less than a quarter of the period", function()
     runs_once_for_each_fire(20, 8)
   end)
 
-  it("runs 50 times in 50 fires for 100 hosts whose clocks are off by 14 s of 60 #check", function()
+  it("runs once in each of 50 fires on 100 hosts whose clocks differ by 14 s of 60 #check", function()
     runs_once_for_each_fire(100, 50)
   end)
 
-  it("runs at most twice in a period, never within half of one, if the clocks are off by more", function()
+  it("runs at most twice per period, never within half a period, if clocks differ by more", function()
     math.randomseed(74)
     local runs = simulate(50, 8, 40)
     assert.is_true(#runs >= 8 and #runs <= 18, #runs)
@@ -96,7 +96,7 @@ describe("client:once", function()
     end
   end)
 
-  it("runs once where many processes come at the same moment", function()
+  it("runs once although many processes call it at the same moment", function()
     local children = {}
     for i = 1, 12 do
       children[i] = world.program {
@@ -118,7 +118,7 @@ describe("client:once", function()
     assert.same({ ran = 1, duplicate = 11 }, counts)
   end)
 
-  it("returns what the function returns, which gets the lock and the arguments", function()
+  it("passes lock and arguments to the function, and returns its results", function()
     local client = world.client()
     assert.same({ "job", true, 7, nil, 9 }, { client:once("job", PERIOD, function(lock, a, b, c)
       return lock:key(), lock:is_held(), a, b, c
@@ -131,7 +131,7 @@ describe("client:once", function()
     end) })
   end)
 
-  it("says which call counts: its host, process, name, state and age", function()
+  it("returns host, process, name, state and age of the run that counts", function()
     local first = world.client { name = "nightly" }
     assert.equal("ran", outcome(first))
     local _, message, code, fire = world.client():once("job", PERIOD, nothing)
@@ -143,7 +143,7 @@ describe("client:once", function()
     assert.is_string(fire.host)
   end)
 
-  it("keeps its record for longer than the period, under the whole key", function()
+  it("keeps its record for longer than the period, under the full key", function()
     assert.equal("ran", outcome(world.client { prefix = "shop:" }))
     local left = world.cli("PTTL", "holdfast_once:shop:job")
     assert.is_true(left > PERIOD * 1000 and left <= 2 * PERIOD * 1000, left)
@@ -159,7 +159,7 @@ describe("client:once", function()
       return client
     end
 
-    it("does not run again for this fire", function()
+    it("does not run again for the same fire", function()
       failed {}
       assert.equal("duplicate", outcome(world.client()))
       local _, _, _, fire = world.client():once("job", PERIOD, nothing)
@@ -168,7 +168,7 @@ describe("client:once", function()
       assert.equal("ran", outcome(world.client()))
     end)
 
-    it("runs again with retry, until one succeeds", function()
+    it("runs again with retry until a run succeeds", function()
       failed { retry = true }
       failed { retry = true }
       assert.equal("ran", outcome(world.client(), { retry = true }))
@@ -176,7 +176,7 @@ describe("client:once", function()
     end)
   end)
 
-  describe("whose run goes on", function()
+  describe("while a run is in progress", function()
     -- The clock moves by less than the lease.
     local function while_it_runs(fn)
       assert.equal("ran", (outcome(world.client { lease = 600 }, {}, function()
@@ -185,7 +185,7 @@ describe("client:once", function()
       end)))
     end
 
-    it("refuses the other calls of this fire at once", function()
+    it("returns duplicate at once for the same fire", function()
       local other = world.client()
       while_it_runs(function()
         local start = process.now()
@@ -195,7 +195,7 @@ describe("client:once", function()
       end)
     end)
 
-    it("is busy for the next fire, which another call may still run", function()
+    it("returns busy for the next fire, which another call can still run", function()
       local other = world.client()
       while_it_runs(function()
         pass(PERIOD)
@@ -206,7 +206,7 @@ describe("client:once", function()
       assert.equal("duplicate", outcome(world.client()))
     end)
 
-    it("is followed by the run of the next fire, if that waits", function()
+    it("runs for the next fire after that run, if it waits", function()
       local waiting
       while_it_runs(function()
         pass(PERIOD)
@@ -229,7 +229,7 @@ describe("client:once", function()
     end)
   end)
 
-  it("is the only run of its fire with retry, if it takes longer than its record stays", function()
+  it("with retry runs once even if the run takes longer than its record lasts", function()
     local waiting
     local result = outcome(world.client { lease = 600 }, { retry = true }, function()
       waiting = world.program {
@@ -254,7 +254,7 @@ describe("client:once", function()
     assert.equal("ran", outcome(world.client(), { retry = true }))
   end)
 
-  describe("whose process is killed", function()
+  describe("after its process was killed", function()
     local function killed(opts)
       local child = world.program {
         code = [[
@@ -271,7 +271,7 @@ describe("client:once", function()
       child:wait(PATIENCE)
     end
 
-    it("counts for its fire", function()
+    it("does not run again for the same fire", function()
       killed "{}"
       assert(world.is_free "job")
       assert.equal("duplicate", outcome(world.client()))
@@ -279,7 +279,7 @@ describe("client:once", function()
       assert.equal("ran", outcome(world.client()))
     end)
 
-    it("is replaced with retry, once its lease has ended", function()
+    it("runs again with retry once the lease has ended", function()
       killed "{ retry = true }"
       assert.equal("ran", outcome(world.client(), { retry = true }))
     end)
@@ -293,7 +293,7 @@ describe("client:once", function()
     assert.equal("duplicate", outcome(world.client()))
   end)
 
-  it("holds the lock until the end is recorded, so that no retry runs after a success", function()
+  it("holds the lock until success is recorded, so that no retry runs afterwards", function()
     local client, other = world.client { lease = 20 }, world.client()
     local result = client:once("job", PERIOD, { retry = true }, function()
       world.cli("REPLICAOF", "127.0.0.1", "1")
@@ -323,7 +323,7 @@ describe("client:once", function()
     end
   end
 
-  it("leaves the fire to others if its lock is lost before the function is called", function()
+  it("leaves the fire to others if the lock is lost before the function runs", function()
     local reasons, lost, ran = {}, false, false
     local client = world.client()
     after_command(function(state)
@@ -343,7 +343,7 @@ describe("client:once", function()
     assert.is_true(ran)
   end)
 
-  it("leaves the fire to others if no reply shows that it was claimed", function()
+  it("leaves the fire to others if it cannot confirm its claim", function()
     local lost = false
     after_command(function(state)
       if state ~= "claimed" or lost then return end
@@ -354,7 +354,7 @@ describe("client:once", function()
     assert.equal("ran", outcome(world.client()))
   end)
 
-  it("gives up after half a period if its end cannot be recorded", function()
+  it("stops trying to record its end after half a period", function()
     local child = world.program {
       code = [[
         local client = require("holdfast").new(arg[1])
@@ -373,7 +373,7 @@ describe("client:once", function()
     assert.is_truthy(world.is_free "job")
   end)
 
-  it("counts if its function has released the lock, also with retry", function()
+  it("counts as run if its function released the lock, even with retry", function()
     assert.equal("ran", (world.client():once("job", PERIOD, { retry = true }, function(lock)
       assert(lock:release())
       return "ran"
@@ -382,7 +382,7 @@ describe("client:once", function()
     assert.same({ "duplicate", "done" }, { other, fire and fire.state })
   end)
 
-  it("runs until one succeeds on the hosts with retry, where others have none", function()
+  it("retries only on hosts with retry", function()
     local function fail() error("no luck", 0) end
     assert.is_false(pcall(outcome, world.client(), {}, fail))
     assert.equal("duplicate", outcome(world.client()))
@@ -393,7 +393,7 @@ describe("client:once", function()
     assert.equal("duplicate", outcome(world.client()))
   end)
 
-  it("reports a lost lock, and leaves the fire to a retry", function()
+  it("reports a lost lock, and lets a retry run the fire", function()
     local client = world.client { lease = 0.5 }
     local _, _, code, results = client:once("job", PERIOD, { retry = true }, function(lock)
       world.cli("DEL", "job")
@@ -405,7 +405,7 @@ describe("client:once", function()
   end)
 
   for _, loop in ipairs(loops) do
-    it("runs once for the coroutines of " .. loop.name .. ", which wait with retry", function()
+    it("runs once for several coroutines of " .. loop.name .. " that wait with retry", function()
       local client = world.client { driver = loop.driver }
       local results, failed = {}, false
       for i = 1, 4 do
@@ -431,7 +431,7 @@ describe("client:once", function()
   end
 
   for _, loop in ipairs(loops) do
-    it("releases the lock if a coroutine of " .. loop.name .. " is closed while it records its end #puc",
+    it("releases the lock if its coroutine under " .. loop.name .. " is closed while it records the end #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -454,7 +454,7 @@ describe("client:once", function()
     end)
   end
 
-  it("says that a server of several has no common schedule", function()
+  it("raises an error in a quorum", function()
     local servers = { world.server:url(), world.another():url(), world.another():url() }
     local quorum = holdfast.new { servers = servers, mode = "quorum" }
     assert.has_error(function() quorum:once("job", PERIOD, nothing) end,
@@ -462,14 +462,14 @@ describe("client:once", function()
     quorum:close()
   end)
 
-  it("finds a record of run --idempotent under its key to be a conflict", function()
+  it("fails with conflict on a record of holdfast run --idempotent", function()
     world.cli("HSET", "holdfast_once:job", "done", "D")
     local result, message = outcome(world.client())
     assert.equal("conflict", result)
     assert.matches('holdfast_once:job', message, 1, true)
   end)
 
-  it("refuses bad arguments at the caller's line", function()
+  it("raises errors for wrong arguments at the caller's line", function()
     local client = world.client()
     for _, period in ipairs { 0, 0.09, -1, 1e10, 0 / 0, "x", false } do
       local ok, message = pcall(function() client:once("job", period, nothing) end)

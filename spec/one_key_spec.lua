@@ -102,7 +102,7 @@ local function check_result(holder, asker)
 end
 
 for _, holder in ipairs(order) do
-  it(("on the key of a %s each kind is told what it gets"):format(holder), function()
+  it(("on a key held as a %s each other kind gets busy or conflict as specified"):format(holder), function()
     for _, asker in ipairs(order) do
       if not is_shared(holder, asker) then check_result(holder, asker) end
     end
@@ -117,8 +117,8 @@ local function fails(code, message, ...)
   assert.matches(message, got_message, 1, true)
 end
 
-describe("a guard and a lock of one caller, on one key,", function()
-  it("are a conflict at once: the guard within the lock", function()
+describe("a guard and a lock on the same key, in one caller,", function()
+  it("conflict at once when the guard is called while the lock is held", function()
     local client = world.client()
     for _, with in ipairs { "with_lock", "with_fair_lock", "with_read_lock", "with_write_lock" } do
       assert(client[with](client, KEY, function()
@@ -129,7 +129,7 @@ describe("a guard and a lock of one caller, on one key,", function()
     end
   end)
 
-  it("are a conflict at once: the lock within the guard, and beside its record", function()
+  it("conflict at once when the lock is acquired inside the guard or beside its record", function()
     local client = world.client()
     local function is_guards()
       for _, with in ipairs { "with_lock", "with_fair_lock" } do
@@ -150,7 +150,7 @@ describe("a guard and a lock of one caller, on one key,", function()
   end)
 end)
 
-it("a lock of Redisson on its key is a guard's conflict, whether it waits or not", function()
+it("a guard conflicts with a Redisson lock on its key, whether it waits or not", function()
   world.cli("HSET", KEY, "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 1)
   world.cli("PEXPIRE", KEY, 60000)
   local client = world.client()
@@ -160,7 +160,7 @@ it("a lock of Redisson on its key is a guard's conflict, whether it waits or not
   world.cli("DEL", KEY)
 end)
 
-it("a guard that was granted its key is a guard for others", function()
+it("a granted guard looks like a guard to other callers", function()
   local client = world.client()
   local child = process.lua {
     code = [[

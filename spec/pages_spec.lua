@@ -57,7 +57,7 @@ local function known_by(call)
   return known
 end
 
-describe("the tables of the documents", function()
+describe("the reference documents", function()
   local client
 
   setup(function() client = holdfast.new() end)
@@ -118,7 +118,7 @@ describe("the tables of the documents", function()
   }
   for _, case in ipairs(cases) do
     local path, heading, what, call, told_elsewhere, refused = compat.unpack(case, 1, 6)
-    it(("have the options of %s, and no others"):format(what), function()
+    it(("list the options of %s, and no others"):format(what), function()
       local known = assert(known_by(call)[what], what .. " checks no options")
       for name in pairs(told_elsewhere or {}) do assert.is_truthy(known[name], name) end
       local all = sorted(known, told_elsewhere)
@@ -142,7 +142,7 @@ describe("the tables of the documents", function()
   }
   for _, case in ipairs(in_prose) do
     local path, heading, what, call = compat.unpack(case, 1, 4)
-    it(("stand beside the options of %s"):format(what), function()
+    it(("mention the options of %s"):format(what), function()
       local known = assert(known_by(call)[what], what .. " checks no options")
       local section = ("\n" .. pages.read(path) .. "\n#"):match("\n#+ " .. heading:gsub("%p", "%%%0")
         .. "\n(.-)\n#")
@@ -153,7 +153,7 @@ describe("the tables of the documents", function()
     end)
   end
 
-  it("have the options of idempotent_request, and no others", function()
+  it("list the options of idempotent_request, and no others", function()
     local known = require("holdfast.idempotent_request").options
     assert.same(sorted(known), documented("docs/how-to/openresty.md", "Idempotent requests"))
   end)
@@ -167,13 +167,13 @@ describe("the tables of the documents", function()
     return names
   end
 
-  it("have each error code, and no others", function()
+  it("list each error code, and no others", function()
     local codes = rows_of("csrc/core/base/failure.h", "HF_CODE_LIST")
     assert.same(sorted(codes, { ok = true, no_memory = true }),
       documented("docs/reference/api/errors.md", "Error codes"))
   end)
 
-  it("have each setting of the command's file, and no others", function()
+  it("list each key of the settings file, and no others", function()
     assert.same(sorted(require("holdfast.command.settings").known),
       documented("docs/reference/connect.md", "The settings file"))
   end)
@@ -187,17 +187,17 @@ describe("the tables of the documents", function()
     return sorted(names)
   end
 
-  it("have each event of on_event, and no others", function()
+  it("list each event of on_event, and no others", function()
     assert.same(names_in("csrc/core/op/observe.c", "names"),
       documented("docs/reference/api/events.md", "Events"))
   end)
 
-  it("have each reason of a loss, and no others", function()
+  it("list each reason of a loss, and no others", function()
     assert.same(sorted(rows_of("csrc/core/holdfast.h", "HF_LOST_LIST")),
       documented("docs/reference/holds.md", "Losing a lock"))
   end)
 
-  it("have each event that the command prints with --json, and no others", function()
+  it("list each event printed with --json, and no others", function()
     local printed, pipe = {}, assert(io.popen("cat lua/holdfast/command/*.lua"))
     for text in pipe:read("*a"):gmatch("[:.](%l+%(\"[%l_]+\")") do
       local method, name = text:match("^(%l+)%(\"([%l_]+)\"")
@@ -208,13 +208,13 @@ describe("the tables of the documents", function()
     assert.same(sorted(printed), documented("docs/reference/command.md", "Events"))
   end)
 
-  it("have each counter, and no others", function()
+  it("list each counter, and no others", function()
     local counters = {}
     for name in pairs(client:stats()) do counters[name] = true end
     assert.same(sorted(counters), documented("docs/reference/api/metrics.md", "`client:stats()`"))
   end)
 
-  it("have each family of metrics with its type and labels, and no others", function()
+  it("list each metric with its type and labels, and no others", function()
     local labels, family = {}, nil
     for line in client:metrics():gmatch("[^\n]+") do
       local name, kind = line:match("^# TYPE (%S+) (%S+)$")
@@ -239,7 +239,7 @@ describe("the tables of the documents", function()
     assert.same(sorted(actual), sorted(shown))
   end)
 
-  it("have each exit code, and no others", function()
+  it("list each exit code, and no others", function()
     local codes, listed = {}, {}
     for name, code in pairs(exits) do
       if type(code) == "number" and name ~= "OK" then codes[code] = true end
@@ -252,7 +252,7 @@ describe("the tables of the documents", function()
     assert.same(sorted(codes), sorted(listed))
   end)
 
-  it("name the environment variables that the code reads, and no others", function()
+  it("list the environment variables that the code reads, and no others", function()
     local function variables(command)
       local set, pipe = {}, assert(io.popen(command))
       for name in pipe:read("*a"):gmatch("HOLDFAST_%u+") do set[name] = true end
@@ -265,7 +265,7 @@ describe("the tables of the documents", function()
   end)
 end)
 
-describe("the pictures of the documents", function()
+describe("the animated pictures in the documents", function()
   -- → the frames of an animation: { { at = its start, seconds = its duration, text }, … }
   local function frames_of(name)
     local file = assert(io.open("docs/pictures/" .. name))
@@ -283,14 +283,14 @@ describe("the pictures of the documents", function()
     return list
   end
 
-  it("begin with the first line of the demo within 2 s", function()
+  it("show the first line of the demo within 2 s", function()
     for _, frame in ipairs(frames_of "demo.svg") do
       if frame.text:find("\n1. 8 processes sell 100 items", 1, true) then return assert.is_true(frame.at <= 2) end
     end
     error("the demo has no first line")
   end)
 
-  it("stand still for no longer than 5 s", function()
+  it("show no frame for longer than 5 s", function()
     for _, name in ipairs { "demo.svg", "waiting.svg" } do
       local frames = frames_of(name)
       assert.is_true(#frames > 5)
@@ -300,7 +300,7 @@ describe("the pictures of the documents", function()
     end
   end)
 
-  it("show no folder of the machine that drew them", function()
+  it("contain no path of the machine that drew them", function()
     local pipe = assert(io.popen("grep -lE 'Entering directory' docs/pictures/*.svg"))
     local found = pipe:read("*a")
     pipe:close()

@@ -224,7 +224,7 @@ describe("a cluster's master that is cut off with its clients #check", function(
     return process.now()
   end
 
-  it("serves them until it misses the majority, and they believe for one lease more", function()
+  it("lets holders keep their locks for at most one lease after it loses its majority", function()
     finally(function()
       finish_cluster()
       remove_network()

@@ -79,7 +79,7 @@ describe("a plain semaphore", function()
     world.close()
   end)
 
-  it("stands on the server as Redisson has it, and says how many are free", function()
+  it("is stored as in Redisson, and announces how many permits are free", function()
     local plain_semaphore, java = world.client():plain_semaphore(KEY), listen()
     assert.is_true(plain_semaphore:set(3))
     assert.same({ "message", CHANNEL, "03" }, java:receive())
@@ -96,7 +96,7 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("gives so many permits and no more, all or none", function()
+  it("gives out as many permits as it has, all of a request or none", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     assert.same({ 0, 0, false }, { plain_semaphore:available(), plain_semaphore:drain(),
       plain_semaphore:delete() })
@@ -119,7 +119,7 @@ describe("a plain semaphore", function()
     fails("busy", plain_semaphore:try_acquire())
   end)
 
-  it("wakes those that wait by each way in which permits come", function()
+  it("wakes its waiters when permits are released, added or set", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     local ways = {
       { "release", 1 }, { "add", 1 }, { "set", 1 },
@@ -135,7 +135,7 @@ describe("a plain semaphore", function()
     end
   end)
 
-  it("gives a large request its permits together", function()
+  it("grants a large request its permits together", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     local child = waiter(nil, nil, nil, 3)
     listeners()
@@ -148,7 +148,7 @@ describe("a plain semaphore", function()
     assert.equal(1, free())
   end)
 
-  it("lets a waiter in on Redisson's release, and not on other messages", function()
+  it("serves a waiter when Redisson releases, but not on a forged message", function()
     local child = waiter()
     listeners()
     for _, text in ipairs { "1", "0", "-1", "nonsense" } do world.cli("PUBLISH", CHANNEL, text) end
@@ -158,7 +158,7 @@ describe("a plain semaphore", function()
     gets_it(child)
   end)
 
-  it("leaves a turn to clients that only listen, and lets its waiter in behind it", function()
+  it("leaves a turn to foreign subscribers, then serves its own waiter", function()
     local child = waiter()
     listeners()
     local java = listen()
@@ -168,7 +168,7 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("leaves no turn to its own waiters", function()
+  it("leaves no turn when only its own waiters are subscribed", function()
     local child = waiter()
     listeners()
     listeners(1, CHANNEL .. ":holdfast")
@@ -181,7 +181,7 @@ describe("a plain semaphore", function()
     watch:close()
   end)
 
-  it("acquires and releases once what had to be sent twice", function()
+  it("acquires and releases once although the command was sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local function known(plain_semaphore) -- teaches the server the programs
@@ -206,7 +206,7 @@ describe("a plain semaphore", function()
     proxy:stop()
   end)
 
-  it("undoes an acquire whose reply never came, and carries out such a release", function()
+  it("undoes an acquire without a reply, but completes a release without one", function()
     local client = world.client { command_timeout = 0.2 }
     local plain_semaphore = client:plain_semaphore(KEY)
     assert(plain_semaphore:set(3))
@@ -227,7 +227,7 @@ describe("a plain semaphore", function()
     assert.is_true(client:stats().undone >= 3) -- only calls that were sent are undone
   end)
 
-  it("carries out a release that its client made during an outage as its only call", function()
+  it("completes in the background a release that was made during an outage", function()
     assert(world.client():plain_semaphore(KEY):set(1))
     local client = world.client { command_timeout = 0.2 }
     world.server:kill("STOP")
@@ -237,7 +237,7 @@ describe("a plain semaphore", function()
     comes_to(2)
   end)
 
-  it("undoes what is under way when its client is closed", function()
+  it("undoes an acquire in flight when its client is closed", function()
     local proxy = fake.proxy { path = world.server.path, closes = "mute" }
     world.cli("SET", KEY, 2)
     local client = world.client { url = proxy.url, command_timeout = 0.3 }
@@ -247,7 +247,7 @@ describe("a plain semaphore", function()
     assert.equal(2, free())
   end)
 
-  it("leaves nothing behind but the notes of its last calls", function()
+  it("leaves no keys except the notes of its last calls", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     assert(plain_semaphore:set(3))
@@ -267,7 +267,7 @@ describe("a plain semaphore", function()
   end)
 
   for _, loop in ipairs { loops[1] } do
-    it("serves the coroutines of a client as far as there are permits", function()
+    it("serves a client's coroutines while there are permits", function()
       local client = holdfast.new { url = world.server:url(), driver = loop.driver,
         grant_lease = LATE }
       local plain_semaphore, served = client:plain_semaphore(KEY), {}
@@ -291,7 +291,7 @@ describe("a plain semaphore", function()
     end)
   end
 
-  it("keeps the permits of a process that dies, and those of a client that closes", function()
+  it("keeps permits taken by a process that died or a client that was closed", function()
     assert(world.client():plain_semaphore(KEY):set(3))
     local child = world.program { args = { world.server:url() }, code = [[
       local client = require("holdfast").new(arg[1])
@@ -307,7 +307,7 @@ describe("a plain semaphore", function()
     assert.equal(1, free())
   end)
 
-  it("fails as closed with a closed client", function()
+  it("fails with closed after its client was closed", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     client:close()
@@ -315,7 +315,7 @@ describe("a plain semaphore", function()
     fails("closed", plain_semaphore:with_permit(error))
   end)
 
-  it("counts what Java counts, also below 0, with a TTL and in braces", function()
+  it("counts large and negative numbers, keys with a TTL and with braces as Redisson does", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     world.cli("SET", KEY, "9007199254740000")
@@ -339,7 +339,7 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("refuses a key with something else, and leaves it alone", function()
+  it("fails with conflict on a key of another type, and leaves it unchanged", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
         { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" },
@@ -358,7 +358,7 @@ describe("a plain semaphore", function()
     end
   end)
 
-  it("names what is wrong with its arguments", function()
+  it("raises errors for wrong arguments", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     local function misuse(text, fn, ...)
@@ -396,8 +396,8 @@ describe("a plain semaphore", function()
     quorum:close()
   end)
 
-  describe("as a template", function()
-    it("releases after fn, whatever fn does", function()
+  describe("with_permit", function()
+    it("releases the permits after the function, whatever that does", function()
       local plain_semaphore = world.client():plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
       assert.same({ 2, 7, nil, 8, n = 4 }, (function(...)
@@ -414,7 +414,7 @@ describe("a plain semaphore", function()
       assert.equal(3, free())
     end)
 
-    it("returns what fn does where the permits are given back later", function()
+    it("returns the function's results even if the release is completed later", function()
       local plain_semaphore = world.client({ command_timeout = 0.1 }):plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
       assert.equal("mine", plain_semaphore:with_permit({ count = 2 }, function()
@@ -424,7 +424,7 @@ describe("a plain semaphore", function()
       comes_to(3)
     end)
 
-    it("reports that fn has closed the client, which leaves the permits taken", function()
+    it("returns closed if the function closed the client, and leaves the permits taken", function()
       local client = world.client()
       local plain_semaphore = client:plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
@@ -450,13 +450,13 @@ describe("a plain semaphore", function()
     end)
   end)
 
-  describe("with a user's rights", function()
+  describe("for a user with restricted rights", function()
     local function allow(...)
       world.cli("ACL", "SETUSER", ...)
       return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
     end
 
-    it("works with those that are documented", function()
+    it("needs only the documented ACL rights", function()
       local url = allow((table.unpack or unpack)(rights.of { "plain_semaphore" }))
       local plain_semaphore = world.client { url = url }:plain_semaphore "lock:pool"
       assert(plain_semaphore:set(1))
@@ -476,8 +476,8 @@ describe("a plain semaphore", function()
   end)
 end)
 
-describe("a plain semaphore of several processes", function()
-  it("never lets more in than there are permits, and loses none", function()
+describe("a plain semaphore shared by several processes", function()
+  it("never has more holders than permits, and loses no permit", function()
     local server = redis.start()
     local client = holdfast.new(server:url())
     local plain_semaphore, children = client:plain_semaphore(KEY), {}
@@ -508,8 +508,8 @@ describe("a plain semaphore of several processes", function()
   end)
 end)
 
-describe("a plain semaphore on a server that comes again", function()
-  it("gets a release that began while it was gone, for which close waits", function()
+describe("a plain semaphore whose server was restarted", function()
+  it("receives a release begun during the outage, and close waits for it", function()
     local server = redis.start { persist = true }
     local client = holdfast.new(server:url())
     assert(client:plain_semaphore(KEY):set(1))
@@ -544,7 +544,7 @@ describe("a plain semaphore on a server that comes again", function()
 end)
 
 for _, loop in ipairs(loops) do
-  it("a plain semaphore under " .. loop.name .. " lets so many coroutines in as it should",
+  it("a plain semaphore under " .. loop.name .. " admits as many coroutines as it has permits",
     function()
       local here = redis.start()
       local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
@@ -595,7 +595,7 @@ describe("a plain semaphore under ngx_lua", function()
     server:stop()
   end)
 
-  it("lets so many requests in as it should", function()
+  it("admits as many requests as it has permits", function()
     front = nginx.start {
       workers = 2,
       http = ([[
@@ -629,7 +629,7 @@ describe("a plain semaphore under ngx_lua", function()
     assert.equal("1", server:cli("GET", "pool"))
   end)
 
-  it("releases the permits of a request that has ended", function()
+  it("releases the permits of a request that ended during its acquire", function()
     front = nginx.start {
       workers = 1,
       http = ([[

@@ -68,7 +68,7 @@ local function is_queued(queue)
   return process.wait_until(function() return server:cli("ZCOUNT", queue, "(0", "+inf") == 1 end, 20)
 end
 
-describe("a client written from the protocol's page", function()
+describe("a client written from the protocol page", function()
   setup(function()
     programs = process.directory()
     assert(process.succeeds("lua5.4 tools/embed.lua --sent " .. programs))
@@ -95,7 +95,7 @@ describe("a client written from the protocol's page", function()
     assert.is_nil(litter)
   end)
 
-  it("sends the programs that the page lists, as the real one does", function()
+  it("sends the same programs as the real client", function()
     assert(lock:acquire(0))
     assert(lock:release())
     assert.equal(1, server:cli("SCRIPT", "EXISTS", digests.acquire)[1])
@@ -106,7 +106,7 @@ describe("a client written from the protocol's page", function()
     end
   end)
 
-  it("gets from the smallest lock the replies that the page shows", function()
+  it("gets the replies that the page shows for the smallest lock", function()
     local page = assert(io.open("docs/reference/protocol.md")):read("*a")
     local commands = page:match("\n## The smallest safe lock\n.-\n```text\n(.-)```")
     local ran = 0
@@ -121,7 +121,7 @@ describe("a client written from the protocol's page", function()
     assert.equal(3, ran)
   end)
 
-  it("takes turns with the real one", function()
+  it("takes turns with the real client", function()
     for i = 1, 3 do
       add("p" .. i, { turns = 40 })
       add("h" .. i, { turns = 40 })
@@ -133,7 +133,7 @@ describe("a client written from the protocol's page", function()
     end
   end)
 
-  it("is served in the order of arrival, behind and before the real one", function()
+  it("is queued in order of arrival, before and after the real client", function()
     local names = { "p1", "h1", "h2", "p2", "p3", "h3" }
     assert(lock:acquire(0))
     line_up(names)
@@ -141,7 +141,7 @@ describe("a client written from the protocol's page", function()
     assert.same(names, assert_turns(6).names)
   end)
 
-  it("is served in turn again and again", function()
+  it("gets every turn in order when all clients queue again", function()
     local names, order = { "p1", "h1", "p2", "h2" }, {}
     assert(lock:acquire(0))
     line_up(names, { turns = 5, inside = 0.06 }) -- long enough for the last holder to wait again
@@ -150,7 +150,7 @@ describe("a client written from the protocol's page", function()
     assert.same(order, assert_turns(20).names)
   end)
 
-  it("confirms a grant: the hold outlives the grant's lease", function()
+  it("confirms a grant, so that the hold outlives the grant lease", function()
     assert(lock:acquire(0))
     add("p1", { inside = 2 * GRANT })
     assert(others:wait_queued(1))
@@ -166,7 +166,7 @@ describe("a client written from the protocol's page", function()
   for _, pair in ipairs { { "p1", "h1" }, { "h1", "p1" } } do
     local dead, next_one = pair[1], pair[2]
 
-    it(("%s, killed as it waits, does not block %s"):format(dead, next_one), function()
+    it(("lets the next waiter pass (%s killed while waiting, then %s)"):format(dead, next_one), function()
       assert(lock:acquire(0))
       line_up { dead, next_one }
       others.workers[1]:stop()
@@ -176,7 +176,7 @@ describe("a client written from the protocol's page", function()
       assert.same({ next_one }, assert_turns(1).names)
     end)
 
-    it(("%s, killed as it holds, blocks %s until the end of its lease"):format(dead, next_one),
+    it(("blocks the next waiter until its lease ends (%s killed while holding, then %s)"):format(dead, next_one),
       function()
       add(dead, { lease = 1, inside = 30 })
       assert.truthy(in_soon(dead))
@@ -187,7 +187,7 @@ describe("a client written from the protocol's page", function()
       assert.same({ dead, next_one }, others:history().names)
     end)
 
-    it(("%s, stopped when the lock is granted to it, lets %s pass"):format(dead, next_one),
+    it(("lets the next waiter pass (%s stopped while the lock was granted to it, then %s)"):format(dead, next_one),
       function()
       assert(lock:acquire(0))
       line_up({ dead, next_one })
@@ -200,7 +200,7 @@ describe("a client written from the protocol's page", function()
     end)
   end
 
-  it("leaves nothing when its wait ends", function()
+  it("leaves no key when its wait ends", function()
     assert(lock:acquire(0))
     -- it asks twice, and would ask again after LONG
     local patient = protocol.new(server:url(), { programs = programs, grant_lease = LONG * 1000 })
@@ -215,7 +215,7 @@ describe("a client written from the protocol's page", function()
     assert(lock:release())
   end)
 
-  it("asks once if it is not to wait", function()
+  it("sends one command if it does not wait", function()
     assert(lock:acquire(0))
     assert.is_nil(plain:acquire(KEY))
     assert(lock:release())
@@ -226,7 +226,7 @@ describe("a client written from the protocol's page", function()
     assert(lock:release())
   end)
 
-  it("renews, and knows by its own clock for how long the hold is its own", function()
+  it("renews, and knows by its own clock how long its hold is valid", function()
     local hold = assert(plain:acquire(KEY))
     assert.is_true(hold:left() <= LONG * 990 - 2)
     server:cli("PEXPIRE", KEY, 5000)
@@ -238,7 +238,7 @@ describe("a client written from the protocol's page", function()
     assert.is_false(hold:release())
   end)
 
-  it("believes in no hold after its validity, whatever the server has", function()
+  it("never trusts a hold past its validity, whatever the server has", function()
     local brief = protocol.new(server:url(), { programs = programs, lease = 1000 })
     local hold = assert(brief:acquire(KEY))
     server:cli("PERSIST", KEY)
@@ -248,7 +248,7 @@ describe("a client written from the protocol's page", function()
     brief:close()
   end)
 
-  it("ignores grants that name another place, kind, key or format, or are over", function()
+  it("ignores grants for a different place, kind, key or format, and expired ones", function()
     assert(lock:acquire(0))
     -- it asks again only after a message
     line_up({ "p1" }, { grant_lease = LONG })
@@ -279,7 +279,7 @@ describe("a client written from the protocol's page", function()
     assert.is_true(assert_turns(1).tokens[1] > 7)
   end)
 
-  it("listens to a holder that knows no queue", function()
+  it("subscribes to the release channel of a foreign holder", function()
     server:cli("HSET", KEY, "somebody", 1)
     server:cli("PEXPIRE", KEY, LONG * 1000)
     line_up({ "p1" }, { grant_lease = LONG })
@@ -290,7 +290,7 @@ describe("a client written from the protocol's page", function()
     assert_turns(1)
   end)
 
-  it("finds the names of keys with braces, spaces and what patterns mean", function()
+  it("derives the right names for keys with braces, spaces and wildcards", function()
     for key, queue in pairs {
       ["a {b}c"] = "holdfast_queue::a {b}c", ["what? [a]*\\"] = "holdfast_queue:{what? [a]*\\}",
       ["{x"] = "holdfast_queue::{x",
@@ -311,7 +311,7 @@ describe("a client written from the protocol's page", function()
     assert_turns(3)
   end)
 
-  it("connects again after its server was away, and loads the programs again", function()
+  it("reconnects after an outage, and loads the programs again", function()
     assert(plain:acquire(KEY)):release()
     server:cli("SCRIPT", "FLUSH")
     assert(plain:acquire(KEY)):release()
@@ -321,7 +321,7 @@ describe("a client written from the protocol's page", function()
     assert.is_true(assert(plain:acquire(KEY)):release())
   end)
 
-  it("shows its turns in examples/protocol/turns.lua", function()
+  it("prints its turns in examples/protocol/turns.lua", function()
     local turns = process.lua { file = "examples/protocol/turns.lua",
       args = { server:tcp_url(), KEY, 3, programs } }
     assert.same({ "exit", 0 }, { turns:wait(20) }, turns:output())

@@ -73,7 +73,7 @@ describe("a command that arrives late", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("frees, renews, shortens or leaves no newer hold of its caller", function()
+  it("does not release, renew, shorten or leave its caller's newer hold", function()
     local lock = world.client():lock(KEY)
     assert(lock:acquire(0))
     local old = lock:owner()
@@ -91,7 +91,7 @@ describe("a command that arrives late", function()
     assert(lock:release())
   end)
 
-  it("has nothing to do with a mutex or a run that was begun since", function()
+  it("does not change a mutex or guard acquired since", function()
     local client = world.client()
     local mutex = client:mutex "m"
     assert(mutex:acquire(0))
@@ -104,7 +104,7 @@ describe("a command that arrives late", function()
     assert(mutex:release())
   end)
 
-  it("of several locks neither", function()
+  it("for several locks does not release newer holds of them", function()
     local client = world.client()
     local both = client:multi_lock { "a", "b" }
     assert(both:acquire(0))
@@ -141,7 +141,7 @@ describe("a grant", function()
     waiter.close()
   end)
 
-  it("of a lock goes to the waiters of this lock, whose key may be like another's", function()
+  it("is accepted only by waiters of its own key, even if two keys have similar names", function()
     local client = world.client()
     local plain, braces = client:lock("order"), client:lock("{order}")
     assert(plain:acquire(0))
@@ -162,7 +162,7 @@ describe("a grant", function()
     assert(braces:release())
   end)
 
-  it("is confirmed whatever its holder does meanwhile", function()
+  it("is confirmed even while its holder computes without calling the library", function()
     local other = world.client():lock(KEY)
     assert(other:acquire(0))
     local child = world.program {
@@ -185,7 +185,7 @@ describe("a grant", function()
   end)
 end)
 
-describe("a shared owner", function()
+describe("a shared owner's grant", function()
   before_each(world.open)
   after_each(world.close)
 
@@ -204,7 +204,7 @@ describe("a shared owner", function()
     return waiter, member
   end
 
-  it("keeps the grant of one process when another one joins: it takes it", function()
+  it("counts as a second hold when another process has joined and the waiter accepts it", function()
     local waiter, member = granted_and_joined()
     local taken = acquire("svc", member, 0, true)
     assert.same({ 1, 1 }, { taken[1], taken[3] })
@@ -215,7 +215,7 @@ describe("a shared owner", function()
     waiter.close()
   end)
 
-  it("that joins its own grant has one hold", function()
+  it("counts as one hold if the waiter itself joined meanwhile", function()
     local waiter = listener(1)
     local member = waiter.member(1, "svc")
     world.hold_as("svc", KEY)
@@ -229,7 +229,7 @@ describe("a shared owner", function()
     waiter.close()
   end)
 
-  it("…or lets go of it", function()
+  it("is given back if another process has joined and the waiter leaves", function()
     local waiter, member = granted_and_joined()
     assert.equal(1, call("leave", KEY, "svc", 0, member, 0))
     assert.same({ svc = "1" }, world.hash(KEY))
@@ -238,13 +238,13 @@ describe("a shared owner", function()
   end)
 end)
 
-describe("what a replica confirms", function()
+describe("a command confirmed by replicas", function()
   before_each(world.open)
   after_each(world.close)
 
   -- WAIT waits for the last write of its connection, so a command without a write is confirmed even
   -- without a replica.
-  it("was written after it was asked for", function()
+  it("writes something even if the renewal changes nothing", function()
     world.hold_as("A:1", KEY, 600000)
     world.cli("CONFIG", "SET", "notify-keyspace-events", "Eg")
     local events = assert(resp.connect { path = world.server.path })
@@ -284,7 +284,7 @@ describe("what a replica confirms", function()
     { "permits", renewed_permits, "permit", { TAG .. "timeout" },
       { TAG .. "timeout", crowd.queue_of(KEY) }, A .. "*2" },
   } do
-    it("was written for " .. case[1] .. " whose lease is longer already", function()
+    it("writes something for " .. case[1] .. " whose lease is longer already", function()
       local _, make, name, renewed, extended, owner = (unpack or table.unpack)(case)
       make()
       local calls = {
@@ -323,7 +323,7 @@ describe("a queue", function()
       end]], 1, crowd.queue_of(KEY), count, first or 0)
   end
 
-  it("of any number of dead clients costs each script a bounded amount of work", function()
+  it("with many dead waiters costs each script a bounded number of steps", function()
     assert.equal(1, acquire("A:1")[1])
     fill(10000)
     assert.equal(3, release("A:1"))
@@ -334,7 +334,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of a run that is done costs each script a bounded amount of work, and notifies all waiters", function()
+  it("of a finished guard costs each script a bounded number of steps, and all waiters are notified", function()
     local client, waiter, queue = world.client(), listener(1), crowd.queue_of(KEY)
     local before
     assert(client:idempotent(KEY, { expire = 60 }, function()
@@ -351,7 +351,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of dead clients is passed on to a live one by the client that releases, in the background", function()
+  it("with many dead waiters is passed on to a live one in the background", function()
     local lock = world.client():lock(KEY)
     assert(lock:acquire(0))
     fill(10000)
@@ -364,7 +364,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("of a mutex costs a release one read, behind its record and the grant that ends", function()
+  it("of a mutex costs a release one read, although it begins with a record and an expired grant", function()
     local waiters = {}
     local function mutex(program, owner, ...) return call("mutex_" .. program, KEY, owner, ...) end
     assert.equal(1, mutex("acquire", OURS:format(1) .. ":1", 0, 0, LEASE, TTL, "")[1])
@@ -384,7 +384,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("that was written by a newer version stays as it is, and says so", function()
+  it("written by a newer version is left alone, and acquires fail with that reason", function()
     local newer = "2l" .. OURS:format(1) .. ":1:0"
     local lock = world.client():lock(KEY)
     assert(lock:acquire(0))
@@ -399,7 +399,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("has no place for waiters that want another type of key", function()
+  it("drops waiters for another type of key after notifying them", function()
     local waiter = listener(1)
     local mutex = waiter.member(1):gsub("^1l", "1m")
     assert.equal(1, acquire("A:1")[1])
@@ -410,7 +410,7 @@ describe("a queue", function()
     waiter.close()
   end)
 
-  it("goes on when its head leaves during a turn of Redisson's", function()
+  it("moves on when its head leaves during Redisson's turn", function()
     local head, second = listener(1), listener(2)
     local java = redisson()
     assert.equal(1, acquire("A:1")[1])
@@ -426,7 +426,7 @@ describe("a queue", function()
   end)
 end)
 
-describe("a grant that nobody confirmed", function()
+describe("an unconfirmed grant that ended", function()
   before_each(world.open)
   after_each(world.close)
 
@@ -449,7 +449,7 @@ describe("a grant that nobody confirmed", function()
     clean()
   end
 
-  it("costs its client its place in front only where the client does not ask", function()
+  it("puts its waiter back in front if its client still asks", function()
     local client, other = missed()
     assert.equal(0, acquire(client.owner(2), client.member(2))[1])
     assert.same({ [client.owner(1)] = "1" }, world.hash(KEY))
@@ -458,7 +458,7 @@ describe("a grant that nobody confirmed", function()
     finish(client, other)
   end)
 
-  it("costs a client that does not ask all its places", function()
+  it("costs its client all places if that client does not ask", function()
     local client, other = missed()
     assert.equal(1, acquire(other.owner(1), other.member(1))[1])
     assert.is_nil(place_of(client.member(1)))
@@ -472,7 +472,7 @@ describe("a waiter", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("keeps the queue by each recheck for longer than the longest time between two", function()
+  it("extends the queue's TTL beyond the recheck interval at each recheck", function()
     local waiter = listener(1)
     world.hold_as("B:1", KEY)
     for _ = 1, 2 do
@@ -484,7 +484,7 @@ describe("a waiter", function()
     clean()
   end)
 
-  it("leaves the queue when it takes the lock", function()
+  it("leaves the queue when it acquires the lock", function()
     local waiter = listener(1)
     world.hold_as("B:1", KEY)
     assert.equal(0, acquire(waiter.owner(1), waiter.member(1))[1])
@@ -508,7 +508,7 @@ describe("a waiter", function()
     clean()
   end)
 
-  it("leaves the queue when it gets the record", function()
+  it("leaves the queue when it gets the record of a finished guard", function()
     local waiter = listener(1)
     local member = waiter.member(1):gsub("^1l", "1g")
     assert.equal(1, call("begin", KEY, "A:1", 0, 0, LEASE, TTL, "", "print")[1])
@@ -522,7 +522,7 @@ describe("a waiter", function()
     clean()
   end)
 
-  it("that becomes the first one behind a foreign holder is notified to recheck", function()
+  it("is notified to recheck when it becomes the first behind a foreign holder", function()
     local first, second = listener(1), listener(2)
     world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)
     for _, each in ipairs { first, second } do
@@ -537,7 +537,7 @@ describe("a waiter", function()
   end)
 end)
 
-describe("a turn of Redisson's", function()
+describe("Redisson's turn", function()
   before_each(world.open)
   after_each(world.close)
 
@@ -557,7 +557,7 @@ describe("a turn of Redisson's", function()
     return -tonumber(head[2]) - now_ms()
   end
 
-  it("ends when the server's clock goes back", function()
+  it("ends when the server's clock is set back", function()
     local java = redisson()
     mark(3600000)
     assert.equal(1, acquire("A:1")[1])
@@ -565,7 +565,7 @@ describe("a turn of Redisson's", function()
     clean()
   end)
 
-  it("ends when it is taken", function()
+  it("ends when a foreign client has acquired the lock", function()
     local java, waiter = redisson(), listener(1)
     mark(60000)
     assert.is_true(left() > 0)
@@ -578,11 +578,11 @@ describe("a turn of Redisson's", function()
   end)
 end)
 
-describe("a hold that is gone", function()
+describe("a re-entry of a hold that has ended", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("is not entered again, and the reply contains the reason", function()
+  it("fails with the reason in its reply, and creates nothing", function()
     assert.same({ -1 }, acquire("A:1", "", 1))
     assert.same({ -1, 1 }, acquire_all("A:1", 1))
     assert.equal(0, world.cli("EXISTS", KEY))
@@ -594,11 +594,11 @@ describe("a hold that is gone", function()
   end)
 end)
 
-describe("a token", function()
+describe("a fencing token", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("stays with the hold that is entered again", function()
+  it("stays the same in a re-entry", function()
     local counter = "redisson_lock_token:{" .. KEY .. "}"
     local taken, last = acquire_all("A:1", 0), world.cli("GET", counter)
     assert.equal(last, ("%.0f"):format(taken[2]))
@@ -607,7 +607,7 @@ describe("a token", function()
     clean()
   end)
 
-  it("is above the last one, also where the counter is ahead of the server's clock", function()
+  it("is above the previous one, even if the counter is ahead of the server's clock", function()
     local ahead = 8e15
     world.cli("SET", "redisson_lock_token:{" .. KEY .. "}", ("%.0f"):format(ahead))
     -- tokens are multiples of 8, so a token that Java draws in between is recognized
@@ -617,7 +617,7 @@ describe("a token", function()
     clean()
   end)
 
-  it("is never above the next one, whatever is raised late", function()
+  it("never exceeds the next one, although `raise` may arrive late", function()
     local counter = "redisson_lock_token:{" .. KEY .. "}"
     local function raise(token)
       assert.equal(1, world.cli("EVAL", crowd.program("raise"), 1, counter, token, TTL))
@@ -633,7 +633,7 @@ describe("a partial release", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("renews what stays, and never shortens it", function()
+  it("renews the entries that remain, and never shortens their lease", function()
     assert.equal(1, acquire("A:1")[1])
     assert.equal(1, acquire("A:1", "", 1)[1])
     world.cli("PEXPIRE", KEY, 1000)
@@ -646,11 +646,11 @@ describe("a partial release", function()
   end)
 end)
 
-describe("a key that is no lock", function()
+describe("force_release", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("is not broken", function()
+  it("leaves keys that are not locks alone", function()
     local lock = world.client():lock("user:1")
     local others = {
       { "HSET", "user:1", "name", "bob", "age", "5" },
@@ -669,7 +669,7 @@ describe("a key that is no lock", function()
     end
   end)
 
-  it("is, when it is a lock of Redisson's, of a named owner, or a record", function()
+  it("frees locks of Redisson, of named owners and without fencing, and running guards", function()
     local client = world.client()
     local lock = client:lock(KEY)
     world.hold_as("c8bfa1a5-7ee0-4f14-9d14-7a8e2a0f5f00:1", KEY)

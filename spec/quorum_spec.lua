@@ -80,7 +80,7 @@ describe("a quorum", function()
     world.close()
   end)
 
-  it("takes, enters, extends, checks and releases a lock on all servers", function()
+  it("acquires, re-enters, extends, checks and releases a lock on all servers", function()
     local lock, began = quorum():lock("k"), process.now()
     assert.equal(lock, assert(lock:acquire(1)))
     assert.truthy(wait_standing("k", 5))
@@ -123,7 +123,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("needs more than half of an even number of servers", function()
+  it("of an even number of servers needs more than half of them", function()
     local half = quorum { servers = urls { servers[3], servers[4] } }:lock("k")
     local four = quorum { servers = urls { unpack(servers, 1, 4) } }:lock("k")
     assert(half:acquire())
@@ -134,7 +134,7 @@ describe("a quorum", function()
     assert(four:release())
   end)
 
-  it("waits for a holder that lets go", function()
+  it("makes a waiter wait until the holder releases", function()
     local holder = world.program { args = { table.concat(urls(), ",") }, code = [[
       local servers = {}
       for url in arg[1]:gmatch("[^,]+") do servers[#servers + 1] = url end
@@ -152,7 +152,7 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("goes on with two of five servers gone, and says no_quorum with three", function()
+  it("works with two of five servers down, and fails with no_quorum with three down", function()
     local client = quorum { command_timeout = 1 }
     local lock = client:lock("k")
     servers[1]:kill() servers[2]:kill()
@@ -171,7 +171,7 @@ describe("a quorum", function()
     assert.match("[012] of 5 answered", message)
   end)
 
-  it("is busy, and waits, when one of three servers is gone and somebody has the lock", function()
+  it("returns busy, not no_quorum, if one of three servers is down and the lock is held", function()
     local three = { urls()[1], urls()[2], urls()[3] }
     local lock = quorum { servers = three }:lock("k")
     assert(lock:acquire())
@@ -184,7 +184,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("is not delayed by servers that hang", function()
+  it("is not slowed by a minority of hung servers", function()
     local client = quorum { command_timeout = 20, connect_timeout = 20 }
     local lock = client:lock("k")
     assert(lock:acquire()) assert(lock:release())
@@ -197,7 +197,7 @@ describe("a quorum", function()
     servers[1]:kill("CONT") servers[4]:kill("CONT")
   end)
 
-  it("without a majority that answers ends a wait on time", function()
+  it("ends a wait on time if a majority hangs", function()
     local lock = quorum { command_timeout = 20, connect_timeout = 20 }:lock("k")
     assert(lock:acquire()) assert(lock:release())
     for i = 1, 3 do servers[i]:kill("STOP") end
@@ -211,7 +211,7 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:kill("CONT") end
   end)
 
-  it("does not wait long for the server on which the outcome hangs", function()
+  it("waits only briefly for a decisive server that hangs", function()
     local mine = quorum { command_timeout = 20 }:lock("k")
     for i = 1, 2 do servers[i]:cli("SET", "k", "x", "PX", 60000) end
     assert(mine:acquire(0)) -- three are a majority
@@ -227,7 +227,7 @@ describe("a quorum", function()
     for i = 1, 2 do servers[i]:cli("DEL", "k") end
   end)
 
-  it("gives a minority back", function()
+  it("rolls back what it acquired on a minority", function()
     for i = 1, 3 do
       servers[i]:cli("HSET", "k", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1", 1)
       servers[i]:cli("PEXPIRE", "k", 60000)
@@ -240,7 +240,7 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:cli("DEL", "k") end
   end)
 
-  it("is renewed for as long as it is held, also by a majority alone", function()
+  it("renews a held lock even if only a majority is up", function()
     local lock = quorum { lease = LEASE }:lock("k")
     assert(lock:acquire())
     servers[5]:kill() servers[2]:kill()
@@ -251,7 +251,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("is reported lost when a majority cannot renew it", function()
+  it("reports a loss when a majority cannot renew the lock", function()
     local lost
     local client = quorum { lease = LEASE, command_timeout = 1 }
     local lock = client:lock("k", { on_lost = function(_, reason) lost = reason end })
@@ -264,7 +264,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("is reported lost at the next renewal when a majority has forgotten it", function()
+  it("reports a loss at the next renewal when a majority no longer has the lock", function()
     local lock = quorum { lease = 6 }:lock("k")
     assert(lock:acquire())
     assert.truthy(wait_standing("k", 5))
@@ -283,7 +283,7 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:cli("DEL", "k") end
   end)
 
-  it("does not ask how long its servers have been up without restart_guard", function()
+  it("does not query the uptime of its servers without restart_guard", function()
     local function gets()
       return tonumber(servers[1]:cli("INFO", "commandstats"):match("cmdstat_get:calls=(%d+)") or 0)
     end
@@ -297,7 +297,7 @@ describe("a quorum", function()
     end
   end)
 
-  it("gives nobody the lock by servers that have forgotten it, with restart_guard", function()
+  it("lets no second owner in through servers that lost the lock, with restart_guard", function()
     local lock = quorum { lease = 2, restart_guard = 3 }:lock("k")
     local other = quorum { lease = 2, restart_guard = 3 }:lock("k")
     assert(process.wait_until(function() -- the servers have just started
@@ -313,7 +313,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("counts by its own clock: a server that restarts empty and whose clock is then set is not an old one", function()
+  it("measures restart_guard by its own clock, not by the clock of a restarted server", function()
     for _, server in ipairs(servers) do server:stop() end
     servers = redis.several(3, { clock = true })
     local lock = quorum { lease = 6, restart_guard = 6 }:lock("k")
@@ -335,7 +335,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("takes another client's word that a server is old, and leaves it for others", function()
+  it("trusts another client's mark that a server has been up long enough", function()
     local first = quorum { restart_guard = 2 }:lock("k")
     local function is_marked(server)
       return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")
@@ -356,7 +356,7 @@ describe("a quorum", function()
     assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
   end)
 
-  it("says that servers have restarted recently", function()
+  it("fails with no_quorum and says so if its servers were restarted recently", function()
     local got, message, code = quorum { restart_guard = 60 }:lock("k"):acquire(0)
     assert.is_nil(got)
     assert.equal("no_quorum", code)
@@ -364,7 +364,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("gives out tokens that grow from hold to hold, also by different majorities", function()
+  it("draws tokens that rise from hold to hold, even across different majorities", function()
     local a, b = quorum():lock("k"), quorum():lock("k")
     local last = 0
     for i = 1, 20 do
@@ -379,7 +379,7 @@ describe("a quorum", function()
     end
   end)
 
-  it("writes a token back to a majority", function()
+  it("stores the highest token on a majority", function()
     servers[2]:cli("SET", "redisson_lock_token:{k}", "7000000000000000")
     servers[4]:kill("STOP") servers[5]:kill("STOP")
     local lock = quorum():lock("k")
@@ -390,7 +390,7 @@ describe("a quorum", function()
     servers[4]:kill("CONT") servers[5]:kill("CONT")
   end)
 
-  it("keeps processes out of each other's way", function()
+  it("never has two owners while servers hang and die", function()
     local group = crowd.new({ url = function() return table.concat(urls(), ",") end }, "k")
     for i = 1, 4 do group:add("p" .. i, { turns = 10, inside = 0.001 }) end
     process.sleep(0.2)
@@ -409,7 +409,7 @@ describe("a quorum", function()
     group:stop()
   end)
 
-  it("frees the lock of a handle that is collected, and of a client that is closed", function()
+  it("releases the lock of a collected handle and of a closed client", function()
     local client = quorum()
     do
       local lock = client:lock("k")
@@ -424,7 +424,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("forces a release on all servers", function()
+  it("force-releases a lock on all servers", function()
     local lock, other = quorum():lock("k"), quorum():lock("k")
     assert.is_false(other:force_release())
     assert(lock:acquire())
@@ -435,7 +435,7 @@ describe("a quorum", function()
     assert.equal("lost", select(3, lock:release()))
   end)
 
-  it("records a run when a majority that refused the record takes it again", function()
+  it("retries a refused record until a majority accepts it", function()
     local client, runs = quorum { command_timeout = 0.3 }, 0
     local function each_of_three(...)
       for i = 1, 3 do servers[i]:cli("REPLICAOF", ...) end
@@ -456,7 +456,7 @@ describe("a quorum", function()
     for _, server in ipairs(servers) do server:cli("DEL", "job") end
   end)
 
-  it("serves the templates", function()
+  it("works with with_lock, one_by_one and idempotent", function()
     local client = quorum()
     assert.equal("done", client:with_lock("k", function(lock)
       assert.is_true(lock:is_held())
@@ -485,7 +485,7 @@ describe("a quorum", function()
     assert.is_true(client:ping() > 0)
   end)
 
-  it("joins a shared owner", function()
+  it("lets a second process join a shared owner", function()
     local a, b = quorum():lock("k", { owner = "job-7" }), quorum():lock("k", { owner = "job-7" })
     assert(a:acquire())
     assert.truthy(wait_standing("k", 5))
@@ -497,7 +497,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("ends a wait on time, and by a signal", function()
+  it("ends a wait on time", function()
     local holder = quorum():lock("k")
     assert(holder:acquire())
     local from = process.now()
@@ -508,7 +508,7 @@ describe("a quorum", function()
     assert(holder:release())
   end)
 
-  it("names the servers that refuse it, and is denied when they are too many", function()
+  it("names the servers that deny access, and fails with denied if they prevent a majority", function()
     servers[1]:cli("CONFIG", "SET", "requirepass", "secret")
     servers[2]:cli("CONFIG", "SET", "requirepass", "secret")
     local lock = quorum():lock("k")
@@ -528,7 +528,7 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:cli("CONFIG", "SET", "requirepass", "") end
   end)
 
-  it("names servers that are not there", function()
+  it("names unreachable servers in its message", function()
     local list = urls()
     list[1], list[2], list[3] = "redis://127.0.0.1:1", "redis://no-such-host.invalid", "unix:///nowhere/redis.sock"
     local got, message, code = quorum({ servers = list, connect_timeout = 2 }):lock("k"):acquire(0)
@@ -538,7 +538,7 @@ describe("a quorum", function()
     assert.match("unix:/nowhere/redis.sock ", message, 1, true)
   end)
 
-  it("ends a computing function when the majority is lost", function()
+  it("aborts the function on a loss, with abort_on_loss", function()
     local client, reported = quorum { lease = LEASE }, nil
     local opts = { abort_on_loss = true, on_lost = function(_, reason) reported = reason end }
     local _, _, code = client:with_lock("k", opts, function()
@@ -555,7 +555,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("is another client after a fork", function()
+  it("has a separate client after a fork", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -581,7 +581,7 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("knows coroutines as owners of their own", function()
+  it("treats coroutines as separate owners", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -594,7 +594,7 @@ describe("a quorum", function()
     end)())
   end)
 
-  it("is closed in bounded time while servers hang", function()
+  it("closes in bounded time while a majority hangs", function()
     local client = quorum { command_timeout = 2 }
     assert(client:lock("k"):acquire())
     for i = 1, 3 do servers[i]:kill("STOP") end
@@ -606,7 +606,7 @@ describe("a quorum", function()
     for _, server in ipairs(servers) do server:cli("DEL", "k") end
   end)
 
-  it("is closed soon while two of five servers hang", function()
+  it("closes soon while a minority hangs", function()
     local client = quorum { command_timeout = 20 }
     local lock = client:lock("k")
     assert(lock:acquire() and lock:release() and lock:acquire())
@@ -619,7 +619,7 @@ describe("a quorum", function()
     for _, i in ipairs { 2, 5 } do servers[i]:cli("DEL", "k") end
   end)
 
-  it("ends an interruptible wait by a signal", function()
+  it("ends an interruptible wait on a signal", function()
     local holder = quorum():lock("k")
     assert(holder:acquire())
     local child = world.program { args = { table.concat(urls(), ",") }, code = [[
@@ -642,7 +642,7 @@ describe("a quorum", function()
     assert(holder:release())
   end)
 
-  it("uses a server that is back at once, also when it owes it a release", function()
+  it("uses a restarted server again at once, even if a release there is pending", function()
     local client = quorum { lease = LEASE, command_timeout = 5 }
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -655,7 +655,7 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("counts", function()
+  it("counts each call once, not once per server", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -671,7 +671,7 @@ describe("a quorum", function()
     assert.is_true(stats.connections >= 5)
   end)
 
-  it("does not take a lock for a run of a guard, nor a run for a lock", function()
+  it("keeps locks and guards of one key apart", function()
     local first, second = quorum(), quorum()
     local function run_twice() error "it ran" end
     assert(first:with_lock("k", function()
@@ -688,7 +688,7 @@ describe("a quorum", function()
     end))
   end)
 
-  it("reports a key that holds something else", function()
+  it("fails with conflict on a key of another type", function()
     for _, server in ipairs(servers) do server:cli("SET", "k", "x", "PX", 60000) end
     local lock = quorum():lock("k")
     assert.equal("conflict", select(3, lock:acquire(0)))
@@ -697,14 +697,14 @@ describe("a quorum", function()
   end)
 end)
 
-describe("the options of a quorum", function()
+describe("the quorum options", function()
   local function refused(opts)
     local made, message = pcall(holdfast.new, opts)
     assert.is_false(made)
     return message
   end
 
-  it("are checked", function()
+  it("are validated", function()
     local one = { "redis://a" }
     assert.match("servers must be a list of 1 to 32 URLs", refused { servers = {}, mode = "quorum" })
     assert.match("servers%[1%] must be a URL", refused { servers = { 7 }, mode = "quorum" })

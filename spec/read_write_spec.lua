@@ -59,7 +59,7 @@ describe("a read/write lock", function()
 
   after_each(world.close)
 
-  it("stands on the server as Redisson's", function()
+  it("is stored as in Redisson", function()
     local read, other, write = a:read(), b:read(), a:write()
     assert(read:acquire(0)) assert(read:acquire(0)) assert(other:acquire(0))
     assert.same({ mode = "read", [read:owner()] = "2", [other:owner()] = "1" }, fields())
@@ -77,7 +77,7 @@ describe("a read/write lock", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("uses a key with braces as it is", function()
+  it("derives its keys from a key with braces as Redisson does", function()
     local read = world.client():read_write_lock("a{b}"):read()
     assert(read:acquire(0))
     assert.is_true(pttl(hold_key(read, 1, "a{b}")) > 0)
@@ -85,7 +85,7 @@ describe("a read/write lock", function()
     assert.equal(0, world.cli("EXISTS", "a{b}"))
   end)
 
-  it("is for many readers or one writer", function()
+  it("admits many readers or one writer", function()
     assert(a:read():acquire(0)) assert(b:read():acquire(0))
     local c = world.client():read_write_lock("k")
     assert.matches("held by another owner", assert_fails("busy", c:write():acquire(0)))
@@ -97,7 +97,7 @@ describe("a read/write lock", function()
     assert(c:write():release())
   end)
 
-  it("lets a writer read, and go on as a reader", function()
+  it("lets a writer also read, and remain as a reader", function()
     assert(a:write():acquire(0)) assert(a:read():acquire(0))
     assert_fails("busy", b:read():acquire(0))
     assert.equal(a:write():token(), a:read():token())
@@ -109,14 +109,14 @@ describe("a read/write lock", function()
     assert(a:read():release()) assert(b:read():release())
   end)
 
-  it("lets a writer let go of its read lock first", function()
+  it("lets a writer release its read lock first", function()
     assert(a:write():acquire(0)) assert(a:read():acquire(0))
     assert(a:read():release())
     assert.same({ mode = "write", [a:write():owner()] = "1" }, fields())
     assert(a:write():release())
   end)
 
-  it("refuses to turn a reader into a writer, at once", function()
+  it("fails with deadlock at once if a reader asks to write", function()
     assert(a:read():acquire(0))
     local start = process.now()
     local message = assert_fails("deadlock", a:write():acquire(20))
@@ -128,7 +128,7 @@ describe("a read/write lock", function()
     assert(a:write():acquire(0)):release()
   end)
 
-  it("reports a deadlock with another coroutine of a program that blocks", function()
+  it("fails with deadlock if a blocking client waits for another of its coroutines", function()
     local thread = coroutine.create(function()
       assert(a:read():acquire(0))
       coroutine.yield()
@@ -140,7 +140,7 @@ describe("a read/write lock", function()
     assert(coroutine.resume(thread))
   end)
 
-  it("reports a deadlock with another coroutine, behind a writer that waits for that", function()
+  it("fails with deadlock behind a queued writer that waits for another of its coroutines", function()
     local thread = coroutine.create(function()
       assert(a:read():acquire(0))
       coroutine.yield()
@@ -164,7 +164,7 @@ describe("a read/write lock", function()
     assert(a:read():acquire(10)):release()
   end)
 
-  it("has tokens that grow with each writer, and readers that carry the last one", function()
+  it("gives each writer a higher token, and readers the last writer's", function()
     assert(a:write():acquire(0))
     local first = a:write():token()
     assert(a:write():release())
@@ -181,7 +181,7 @@ describe("a read/write lock", function()
     assert(unfenced:read():release())
   end)
 
-  it("returns its key, its text and its state", function()
+  it("returns its key, string and info", function()
     assert.equal("k", a:key())
     assert.equal("holdfast.read_write_lock: k", tostring(a))
     assert(a:read():acquire(0)) assert(b:read():acquire(0))
@@ -212,7 +212,7 @@ describe("a read/write lock", function()
     assert_fails("lost", a:read():release())
   end)
 
-  it("ends with the leases of the readers that are left", function()
+  it("has the TTL of the longest lease among its remaining readers", function()
     local short = world.client():read_write_lock("k", { lease = 5 }):read()
     assert(short:acquire(0)) assert(b:read():acquire(0))
     assert.is_true(pttl "k" > 29000)
@@ -221,7 +221,7 @@ describe("a read/write lock", function()
     assert(short:release())
   end)
 
-  it("is extended hold by hold", function()
+  it("extends each hold separately", function()
     assert(a:read():acquire(0)) assert(b:read():acquire(0))
     assert(a:read():extend(60))
     assert.is_true(pttl(hold_key(a:read(), 1)) > 59000)
@@ -260,7 +260,7 @@ describe("a read/write lock", function()
     assert(write:release())
   end)
 
-  it("is reported lost with the reason found on the server", function()
+  it("is reported lost, with the reason found on the server", function()
     local losses = {}
     local lock = world.client():read_write_lock("k", {
       lease = 3, watchdog = true, on_lost = function(_, reason) losses[#losses + 1] = reason end,
@@ -281,7 +281,7 @@ describe("a read/write lock", function()
     world.cli("DEL", "k")
   end)
 
-  describe("that several coroutines lose through one handle", function()
+  describe("lost by several coroutines through one handle", function()
     local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
     local losses, holders
 
@@ -301,7 +301,7 @@ describe("a read/write lock", function()
       end
     end
 
-    it("is reported lost for each hold", function()
+    it("is reported once for each hold", function()
       local client = world.client { lease = 1.5 }
       hold(client, "check")
       world.cli("FLUSHALL")
@@ -313,7 +313,7 @@ describe("a read/write lock", function()
     end)
 
     for _, method in ipairs { "check", "release" } do
-      it("is reported lost for each hold by a " .. method .. " that comes while a callback runs", function()
+      it("is reported once for each hold by " .. method .. " during a callback", function()
         local client = world.client()
         hold(client, method)
         local other = client:lock("other", { on_lost = function()
@@ -328,7 +328,7 @@ describe("a read/write lock", function()
     end
   end)
 
-  it("is let go of by the collector", function()
+  it("is released when it is collected", function()
     do
       local lock = world.client():read_write_lock("k")
       assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
@@ -338,7 +338,7 @@ describe("a read/write lock", function()
   end)
 
   if features.closes_variables then
-    it("is closed with its variable #puc", function()
+    it("is released by a to-be-closed variable #puc", function()
       local run = assert(load [[
         local lock, held = ...
         local read <close> = assert(lock:read():acquire(0))
@@ -349,7 +349,7 @@ describe("a read/write lock", function()
     end)
   end
 
-  it("refuses a key of another kind", function()
+  it("fails with conflict on a key of another type", function()
     for _, make in ipairs {
       function() world.cli("SET", "k", "v") end,
       function() world.cli("RPUSH", "k", "v") end,
@@ -371,13 +371,13 @@ describe("a read/write lock", function()
     world.cli("DEL", "redisson_lock_token:{k}")
   end)
 
-  it("without a TTL is no lock", function()
+  it("without a TTL counts as a conflict", function()
     world.cli("HSET", "k", "mode", "write", JAVA .. ":write", 1)
     assert_fails("conflict", a:read():acquire(0))
     world.cli("DEL", "k")
   end)
 
-  it("is released though its queue is none", function()
+  it("is released even if its queue's key has another type", function()
     for _, half in ipairs { "read", "write" } do
       assert(a[half](a):acquire(0))
       world.cli("SET", QUEUE, "v")
@@ -387,7 +387,7 @@ describe("a read/write lock", function()
     end
   end)
 
-  it("says what is wrong with how it is used", function()
+  it("raises errors for wrong arguments and options", function()
     local client = world.client()
     local function raises(pattern, fn, ...)
       local ok, message = pcall(fn, ...)
@@ -407,7 +407,7 @@ describe("a read/write lock", function()
     raises("^spec/read_write_spec", function() client:with_read_lock("k", 5) end)
   end)
 
-  it("is refused in a quorum, by name", function()
+  it("is refused in a quorum", function()
     local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
     for _, name in ipairs { "read_write_lock", "with_read_lock", "with_write_lock" } do
       local ok, message = pcall(client[name], client, "k", function() end)
@@ -417,7 +417,7 @@ describe("a read/write lock", function()
     client:close()
   end)
 
-  it("has templates", function()
+  it("has templates for reading and writing", function()
     local client = world.client()
     assert.same({ 1, 2, 3 }, { client:with_write_lock("k", { lease = 5 }, function(lock, ...)
       assert.equal("write", fields().mode)
@@ -439,7 +439,7 @@ describe("a read/write lock", function()
   end)
 end)
 
-describe("a reply about a read/write lock that is lost", function()
+describe("a lost reply about a read/write lock", function()
   local faking, proxied = {}, nil
 
   before_each(function()
@@ -463,7 +463,7 @@ describe("a reply about a read/write lock that is lost", function()
   end)
 
   for _, half in ipairs { "read", "write" } do
-    it(("of an acquire to %s, cut at every byte, leaves one hold"):format(half), function()
+    it(("to an acquire to %s, cut at any byte, leaves one hold"):format(half), function()
       for n = 0, 28, 4 do
         local key = ("cut%d:1:acquire"):format(n)
         local rw = proxied:read_write_lock(key)
@@ -475,7 +475,7 @@ describe("a reply about a read/write lock that is lost", function()
       end
     end)
 
-    it(("of a re-entry to %s counts it once"):format(half), function()
+    it(("to a re-entry to %s leaves one more entry"):format(half), function()
       for n = 0, 12, 4 do
         local key = ("cut%d:2:again"):format(n)
         local rw = proxied:read_write_lock(key)
@@ -487,7 +487,7 @@ describe("a reply about a read/write lock that is lost", function()
       end
     end)
 
-    it(("of a release of what %ss is a release"):format(half), function()
+    it(("to a release of a %s lock leaves it released"):format(half), function()
       for n = 0, 4 do
         local key = ("cut%d:2:release"):format(n)
         local rw = proxied:read_write_lock(key)
@@ -578,7 +578,7 @@ describe("the queue of a read/write lock", function()
     assert.is_nil(litter)
   end)
 
-  it("is served in the order of arrival, readers together", function()
+  it("is served in order of arrival, with consecutive readers together", function()
     assert(lock:write():acquire(0))
     line_up({ "r1", "r2", "r3", "w1", "r4", "r5", "w2" }, { inside = 0.5 })
     assert(lock:write():release())
@@ -591,7 +591,7 @@ describe("the queue of a read/write lock", function()
     assert.equal(3, most)
   end)
 
-  it("lets no newcomer pass a writer that waits, but who reads enter again", function()
+  it("lets no new reader pass a waiting writer, but readers may re-enter", function()
     assert(lock:read():acquire(0))
     line_up { "w1" }
     local late = holdfast.new(server:url())
@@ -604,7 +604,7 @@ describe("the queue of a read/write lock", function()
     assert.same({ "w1" }, (history()))
   end)
 
-  it("notifies the readers of one client with one message", function()
+  it("grants all readers of a client with one message", function()
     assert(lock:write():acquire(0))
     local uuid = ("00000000-0000-8000-8000-%012x"):format(7)
     local reader = assert(resp.connect { path = server.path })
@@ -620,7 +620,7 @@ describe("the queue of a read/write lock", function()
     server:cli("FLUSHALL")
   end)
 
-  it("goes on when the writer at its head gives up", function()
+  it("moves on when the writer at its head gives up", function()
     assert(lock:read():acquire(0))
     line_up({ "w1" }, { wait = 5 })
     line_up { "r1", "r2" }
@@ -630,7 +630,7 @@ describe("the queue of a read/write lock", function()
     assert(lock:read():release())
   end)
 
-  it("lets readers in when a writer goes on as one", function()
+  it("grants waiting readers when a writer becomes a reader", function()
     assert(lock:write():acquire(0)) assert(lock:read():acquire(0))
     line_up { "r1", "r2", "w1" }
     assert(lock:write():release())
@@ -640,7 +640,7 @@ describe("the queue of a read/write lock", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("skips the dead", function()
+  it("skips dead waiters", function()
     assert(lock:write():acquire(0))
     line_up { "r1", "w1", "w2", "r2" }
     others.workers[1]:kill("KILL")
@@ -656,7 +656,7 @@ describe("the queue of a read/write lock", function()
     assert.same({ "exit", 0 }, { others.workers[4]:wait(20) })
   end)
 
-  it("forgets dead readers at the end of their own leases", function()
+  it("drops dead readers at the end of their leases", function()
     local dead = add("r1", { lease = 2, inside = 60 })
     assert(dead:wait_output("in", 20))
     local other = holdfast.new(server:url())
@@ -672,7 +672,7 @@ describe("the queue of a read/write lock", function()
     other:close()
   end)
 
-  it("serves readers and writers alike", function()
+  it("gives readers and writers their turns", function()
     for i = 1, 6 do add("r" .. i, { seconds = 3, inside = 0.003, together = 1 }) end
     for i = 1, 2 do add("w" .. i, { role = "write", seconds = 3, inside = 0.003, together = 1 }) end
     add("b1", { role = "both", seconds = 3, inside = 0.003, together = 1 })

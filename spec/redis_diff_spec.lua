@@ -42,7 +42,7 @@ local MUTANTS = {
   pttl = function() return -1 end,
 }
 
-describe("the small Redis and a real one", function()
+describe("the simulated Redis and a real one", function()
   local server, pair
 
   setup(function() server = redis.start() end)
@@ -52,7 +52,7 @@ describe("the small Redis and a real one", function()
     pair = nil
   end)
 
-  it(("answer %d random sequences alike"):format(SEEDS), function()
+  it(("give the same replies to %d random sequences of commands"):format(SEEDS), function()
     pair = diff.pair(server.path)
     for seed = 1, SEEDS do
       local report = pair:check(seed, LENGTH)
@@ -60,7 +60,7 @@ describe("the small Redis and a real one", function()
     end
   end)
 
-  it("let short-lived keys die at the same time", function()
+  it("expire short-lived keys at the same time", function()
     pair = diff.pair(server.path)
     pair:reset()
     local function alike(...)
@@ -80,7 +80,7 @@ describe("the small Redis and a real one", function()
   end)
 
   for name, mutant in pairs(MUTANTS) do
-    it("are found to differ when " .. name .. " is wrong", function()
+    it("are found to differ if " .. name .. " is wrong", function()
       pair = diff.pair(server.path, { [name] = mutant })
       for seed = 1, MUTANT_SEEDS do
         if pair:run(steps.generate(seed, LENGTH)) then return end

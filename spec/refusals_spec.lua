@@ -129,7 +129,7 @@ describe("a refusal of writes", function()
     end
   end)
 
-  it("delays releases", function()
+  it("delays a release until writes are accepted again", function()
     local client = world.client()
     local plain = client:plain_semaphore("plain")
     assert(plain:set(1))
@@ -154,7 +154,7 @@ describe("a refusal of writes", function()
     world.cli("DEL", "plain", "permits")
   end)
 
-  it("delays a record, and the run counts once", function()
+  it("delays a guard's record, and the run still counts once", function()
     local child = world.program { code = ([[
       local c = require("holdfast").new { url = %q }
       print(c:idempotent("pay", { expire = 60, replay = true }, function()
@@ -207,9 +207,9 @@ local function mend()
   world.cli("ACL", "SETUSER", unpack(USER))
 end
 
-describe("a user", function()
+describe("a user with a temporary fault", function()
   for _, trouble in ipairs(TROUBLES) do
-    it(trouble[1] .. " for a moment loses no permit, no place in a queue and no record", function()
+    it("loses no permit, place or record: " .. trouble[1], function()
       mend()
       local client = world.client { url = url_of_user(), command_timeout = 0.5 }
       local plain, lock = client:plain_semaphore("plain"), client:lock("lock")

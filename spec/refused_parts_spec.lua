@@ -212,8 +212,8 @@ local function run_without(name, job, command)
   return key
 end
 
-describe("a user without one of the commands of a program", function()
-  it("loses no permit, no record and no lock for good, and gets nothing twice", function()
+describe("a user without one of the commands that a program calls", function()
+  it("loses no permit, record or lock permanently, and acquires nothing twice", function()
     local listener, jobs = resp.connect { path = world.server.path }, {}
     listener:call("SUBSCRIBE", "holdfast_grant:" .. LISTENER)
     for name, job in pairs(JOBS) do

@@ -36,7 +36,7 @@ describe("after package.loaded was cleared", function()
     other = second.new(world.server:url())
   end
 
-  it("clients and locks made before go on, beside those made since", function()
+  it("old clients and locks continue to work beside new ones", function()
     local lock, pool = client:lock("k"), client:semaphore("pool", { permits = 1 })
     assert(lock:acquire(1))
     reload()
@@ -55,7 +55,7 @@ describe("after package.loaded was cleared", function()
     collectgarbage()
   end)
 
-  it("a loss of a lock made before is reported by any call", function()
+  it("any call reports a loss of an old lock", function()
     local reported
     local function on_lost(_, reason) reported = reason end
     local lock = client:lock("k", { watchdog = false, on_lost = on_lost })
@@ -67,7 +67,7 @@ describe("after package.loaded was cleared", function()
     assert.equal("deleted", reported)
   end)
 
-  it("an event of a client made before is reported by any call", function()
+  it("any call reports an event of an old client", function()
     local event
     local seen = first.new { url = world.server:url(), on_event = function(e) event = e.event end }
     reload()

@@ -25,8 +25,8 @@ local function new(options)
   return assert(resty_lock:new("my_locks", options))
 end
 
-describe("a lock object", function()
-  it("locks and unlocks a key again and again", function()
+describe("a lock object of the lua-resty-lock module", function()
+  it("locks and unlocks a key repeatedly", function()
     for _ = 1, 2 do
       local lock = new()
       assert.same(pack(0), pack(lock:lock("my_key")))
@@ -36,7 +36,7 @@ describe("a lock object", function()
     end
   end)
 
-  it("is refused as timeout while another object of the same caller holds the key", function()
+  it("returns timeout while another object of the same caller holds the key", function()
     for _, timeout in ipairs { 0, 0.01 } do
       local first, second = new { timeout = timeout }, new { timeout = timeout }
       assert.equal(0, first:lock("foo"))
@@ -46,7 +46,7 @@ describe("a lock object", function()
     end
   end)
 
-  it("holds one lock at a time, of any key", function()
+  it("holds at most one key at a time", function()
     local lock = new()
     assert.equal(0, lock:lock("a"))
     assert.same(pack(nil, "locked"), pack(lock:lock("b")))
@@ -55,7 +55,7 @@ describe("a lock object", function()
     assert.equal(1, (lock:unlock()))
   end)
 
-  it("keeps the keys of each name apart", function()
+  it("with a different name uses separate keys", function()
     local one, other = resty_lock:new("one"), resty_lock:new("other", { timeout = 0 })
     assert.equal(0, one:lock("k"))
     assert.equal(0, other:lock("k"))
@@ -63,7 +63,7 @@ describe("a lock object", function()
     assert.equal(1, (other:unlock()))
   end)
 
-  it("refuses a nil key, and takes a number for its text", function()
+  it("refuses a nil key, and converts a number to a string", function()
     assert.same(pack(nil, "nil key"), pack(new():lock(nil)))
     local lock = new()
     assert.equal(0, lock:lock(42))
@@ -71,7 +71,7 @@ describe("a lock object", function()
     assert.equal(1, (lock:unlock()))
   end)
 
-  it("frees its key when it is collected", function()
+  it("releases its key when it is collected", function()
     assert.equal(0, new():lock("foo"))
     assert(process.wait_until(function()
       collectgarbage()
@@ -79,7 +79,7 @@ describe("a lock object", function()
     end, 20))
   end)
 
-  it("holds its key for exptime, which expire counts anew or replaces", function()
+  it("holds its key for exptime, which expire() restarts or replaces", function()
     local lock = new { exptime = 20 }
     assert.same(pack(nil, "unlocked"), pack(lock:expire()))
     assert.equal(0, lock:lock("foo"))
@@ -94,7 +94,7 @@ describe("a lock object", function()
     assert.same(pack(nil, "unlocked"), pack(lock:expire(1)))
   end)
 
-  it("is renewed by nobody: its key is free after exptime, even for its own caller", function()
+  it("is not renewed: its key is free after exptime, even for its own caller", function()
     local first, second = new { exptime = 0.1, timeout = 0 }, new { exptime = 5 }
     assert.equal(0, first:lock("foo"))
     assert.is_true(second:lock("foo") > 0)
@@ -113,7 +113,7 @@ describe("a lock object", function()
     assert.equal(1, (holder:unlock()))
   end)
 
-  it("reports an outage by its message", function()
+  it("returns the reason of an outage as its message", function()
     resty_lock.client = holdfast.new { url = "unix:///nowhere.sock", connect_timeout = 0.2 }
     local ok, message = new():lock("foo")
     assert.is_nil(ok)
@@ -121,7 +121,7 @@ describe("a lock object", function()
     resty_lock.client:close()
   end)
 
-  it("takes the options of lua-resty-lock, and no others", function()
+  it("accepts lua-resty-lock's options, and no others", function()
     assert.is_table(new { exptime = 1, timeout = 1, step = 0.01, ratio = 3, max_step = 0.05 })
     local function refuses(pattern, ...)
       local ok, message = pcall(resty_lock.new, resty_lock, ...)
@@ -138,7 +138,7 @@ describe("a lock object", function()
 end)
 
 if nginx.is_there() then
-  describe("under ngx_lua", function()
+  describe("the lua-resty-lock module under ngx_lua", function()
     local front, server
 
     -- The synopsis and the cache lock of lua-resty-lock's manual, with another module name.
@@ -215,17 +215,17 @@ if nginx.is_there() then
       server:stop()
     end)
 
-    it("the examples of lua-resty-lock's manual run with the module's name changed", function()
+    it("runs the examples of lua-resty-lock's manual unchanged except for the name", function()
       assert.equal("lock: 0, nil\nunlock: 1\nlock: 0, nil\nunlock: 1\n", get "/twice")
       assert.equal("sub thread: lock: 0\nsub thread: unlock: 1\nmain thread: lock: true nil\n"
         .. "main thread: unlock: 1\n", get "/threads")
     end)
 
-    it("any thread unlocks what another one has locked", function()
+    it("lets any thread unlock a lock of another one", function()
       assert.equal("0\n1\n", get "/other_thread")
     end)
 
-    it("one request of all workers fills a cache that all of them miss", function()
+    it("lets one request of all workers fill a cache that all of them miss", function()
       local requests = {}
       for i = 1, 12 do requests[i] = front:begin("/cached") end
       for _, request in ipairs(requests) do assert.equal("42\n", request:finish().body) end
