@@ -59,7 +59,7 @@ local function forget()
   end
 end
 
-describe("a real partition #check", function()
+describe("a network partition #check", function()
   local possible
 
   setup(function() possible = make_network() end)
@@ -75,7 +75,7 @@ describe("a real partition #check", function()
     end)
   end
 
-  test("that forgets a quiet connection costs an acquire and a release nothing", function(lock)
+  test("of a quiet connection fails neither an acquire nor a release", function(lock)
     process.sleep(QUIET)
     forget()
     assert(lock:acquire(20))
@@ -84,7 +84,7 @@ describe("a real partition #check", function()
     assert.is_true(lock:release())
   end)
 
-  test("that forgets a connection in use costs an acquire nothing", function(lock)
+  test("of a connection in use does not fail an acquire", function(lock)
     assert(lock:acquire(0))
     assert(lock:release())
     forget()
@@ -92,7 +92,7 @@ describe("a real partition #check", function()
     assert.is_true(lock:release())
   end)
 
-  test("that forgets all connections of a waiter costs it neither its wait nor the lock", function(lock)
+  test("of all connections of a waiter ends neither its wait nor its hand-off", function(lock)
     local holder = holdfast.new { url = ("redis://%s:%d"):format(INSIDE, PORT) }
     local held = assert(holder:lock "k":acquire(0))
     local waiter = process.lua {
@@ -111,7 +111,7 @@ describe("a real partition #check", function()
     assert.is_false(lock:is_locked())
   end)
 
-  test("of a second costs a call that has the time nothing", function(lock)
+  test("of one second does not fail a call with a longer timeout", function(lock)
     process.sleep(QUIET)
     assert(inside "ip link set hf1 down")
     local healer = process.start {
@@ -125,7 +125,7 @@ end)
 
 -- One master is cut off together with the clients beside it. The replicas and the other masters are
 -- on the other side. Times are those of spec.support.sys, which all processes share.
-describe("a cluster's master that is cut off with its clients #check", function()
+describe("a partition that cuts off a cluster master with its clients #check", function()
   local NODE_TIMEOUT, LEASE, PATIENCE = 2, 9, 30 -- seconds
   local DUE_SOON = 7000 -- ms left of the lease one second before its renewal
   local NOBODY = "02:00:00:00:00:01" -- no interface has this address, so packets to it are lost

@@ -100,7 +100,7 @@ describe("under ngx_lua", function()
       guarded = nil
     end)
 
-    it("the API works; the certificate is checked", function()
+    it("verifies the server's certificate", function()
       guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
         ca = made.ca.cert }, tcp = true }
       local other = redis.start {
@@ -151,7 +151,7 @@ describe("under ngx_lua", function()
       untrusted:stop()
     end)
 
-    it("who waits is handed the lock", function()
+    it("hands the lock to a waiter", function()
       guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
         ca = made.ca.cert } }
       start {
@@ -171,7 +171,7 @@ describe("under ngx_lua", function()
 
     -- nginx does not compare numeric addresses with a certificate: `server_name` is the name in all
     -- certificates.
-    it("Sentinels and the nodes of a cluster are reached", function()
+    it("reaches the master named by Sentinels and the nodes of a cluster", function()
       local tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
         alone = true }
       local set = sentinel.start { tls = tls, replicas = 0 }
@@ -189,7 +189,7 @@ describe("under ngx_lua", function()
       nodes:stop()
     end)
 
-    it("a server that hangs in the handshake is given up with the connect timeout", function()
+    it("gives up a server that hangs in the handshake after the connect timeout", function()
       local sys = require "spec.support.sys"
       local listener, port = assert(sys.listen_tcp())
       start { server = handler("/", ([[
@@ -204,7 +204,7 @@ describe("under ngx_lua", function()
       sys.close(listener)
     end)
 
-    it("a client certificate is shown", function()
+    it("presents the client certificate", function()
       guarded = redis.start {
         tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
           clients = "yes" },
@@ -244,7 +244,7 @@ describe("under ngx_lua", function()
       for _, each in ipairs(others) do each:stop() end
     end)
 
-    it("a lock is held while a majority has it", function()
+    it("holds a lock while a majority has it", function()
       local list = ('"%s", "%s", "%s"'):format(server:tcp_url(), others[1]:tcp_url(),
         others[2]:tcp_url())
       start {
@@ -272,7 +272,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("the API", function()
-    it("is the same, with the same codes", function()
+    it("returns the same results and error codes as elsewhere", function()
       start { server = FINISH .. handler("/lock", [[
         local lock = CLIENT:lock("a")
         SAY(lock:acquire(1) == lock, lock:acquire() == lock, lock:holds(), lock:is_held(), lock:check())
@@ -315,7 +315,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("cuts what it sends and receives in places that vary, as LuaJIT finds like strings slowly",
+    it("reads and writes in pieces of varying length, so that LuaJIT interns their strings quickly",
       function()
         start { server = handler("/", [[
           local sizes, tcp = { sent = {}, received = {} }, ngx.socket.tcp
@@ -351,7 +351,7 @@ describe("under ngx_lua", function()
         assert.equal("true|true", say "/")
       end)
 
-    it("does not wait for a release that is asked not to", function()
+    it("does not wait for an async release", function()
       start { server = FINISH .. handler("/", [[
         local lock, done = CLIENT:lock("a", { async_release = true }), 0
         for _ = 1, 50 do
@@ -376,7 +376,7 @@ describe("under ngx_lua", function()
       assert.is_truthy(free_within("a", 2))
     end)
 
-    it("sends such a release together with the next command of its request", function()
+    it("sends an async release together with the request's next command", function()
       start { server = FINISH .. handler("/", [[
         local lock = CLIENT:lock("a", { async_release = true })
         for _ = 1, 100 do
@@ -396,7 +396,7 @@ describe("under ngx_lua", function()
       assert.is_truthy(free_within("a", 2))
     end)
 
-    it("keeps a lock for its requests until others want it", function()
+    it("keeps a lock for its requests until other clients want it", function()
       start { server = FINISH .. handler("/", [[
         local before, last = nil, 0
         local function trips() return CLIENT:stats().round_trips end
@@ -439,7 +439,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("has readers that share and a writer that waits, and frees what a request left", function()
+    it("lets readers share and a writer wait, and releases what a finished request held", function()
       start { server = FINISH .. handler("/read", [[
         local lock = CLIENT:read_write_lock("pages")
         assert(lock:read():acquire(5))
@@ -461,7 +461,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("stands in the list of a fair lock, and frees what a request left", function()
+    it("queues requests for a fair lock, and releases what a finished request held", function()
       start { server = FINISH .. handler("/", [[
         local lock = CLIENT:fair_lock("fair")
         assert(lock:acquire(5))
@@ -483,7 +483,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("takes a multi-lock in one step, and frees it with its request", function()
+    it("acquires a multi-lock with one command, and releases it when its request ends", function()
       start { server = FINISH .. handler("/", [[
         local both = CLIENT:multi_lock { "e", "f", "g" }
         SAY(both:acquire(1) == both, both:is_held(), ngx.var.arg_leave or both:release())
@@ -498,7 +498,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("logs in and selects, over TCP too", function()
+    it("logs in and selects the database, over TCP too", function()
       local guarded = redis.start { tcp = true, password = "s3cret" }
       start { url = guarded:tcp_url() .. "/5", server = handler("/", [[
         SAY(CLIENT:with_lock("a", function(lock) return lock:check() end))
@@ -513,7 +513,7 @@ describe("under ngx_lua", function()
       guarded:stop()
     end)
 
-    it("connects by the name localhost, and by IPv6", function()
+    it("connects to localhost by name, and over IPv6", function()
       local both = redis.start { tcp = true, conf = { "bind 127.0.0.1 -::1" } }
       local function by(path, host)
         return handler(path, ([[
@@ -531,7 +531,7 @@ describe("under ngx_lua", function()
       both:stop()
     end)
 
-    it("follows the master that Sentinels name", function()
+    it("follows a master found through Sentinels", function()
       local set = sentinel.start {}
       start { url = set:url(), server = FINISH .. handler("/", [[
         local client = HOLDFAST.new { url = "]] .. set:url() .. [[", command_timeout = 20 }
@@ -554,7 +554,7 @@ describe("under ngx_lua", function()
     end)
 
     for _, by in ipairs { "unix", "tcp" } do
-      it("takes no connection that other code has left in the pool: " .. by, function()
+      it("takes no connection from the pool that other code has left there: " .. by, function()
         local place = by == "unix" and ("%q"):format("unix:" .. server.path)
           or ('"127.0.0.1", %d'):format(server.port)
         start { url = by == "tcp" and server:tcp_url(), server = handler("/leave", [[
@@ -570,14 +570,14 @@ describe("under ngx_lua", function()
       end)
     end
 
-    it("has another owner in each request, although they share a coroutine", function()
+    it("has a different owner in each request, although requests share a coroutine", function()
       start { server = handler("/leak", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]])
         .. handler("/take", [[ SAY(select(3, CLIENT:lock("a"):acquire(0))) ]]) }
       assert.equal("true", say "/leak")
       for _ = 1, 20 do assert.equal("busy", say "/take") end
     end)
 
-    it("shows a lock as the request that asks has it, not as the one before in its coroutine",
+    it("shows a lock as not held to a later request in the same coroutine",
       function()
       start { server = handler("/leak", [[ LEFT = CLIENT:lock("a") SAY(LEFT:acquire(0) == LEFT, tostring(LEFT)) ]])
         .. handler("/show", [[ SAY(tostring(LEFT)) ]]) }
@@ -585,7 +585,7 @@ describe("under ngx_lua", function()
       for _ = 1, 5 do assert.equal("holdfast.lock: a (not held)", say "/show") end
     end)
 
-    describe("has one handle for many requests:", function()
+    describe("with one handle shared by several requests", function()
       local SHARED = [[ init_worker_by_lua_block {
         PAGES, LOCK = CLIENT:read_write_lock("pages"), CLIENT:lock("a")
         OWNED = CLIENT:lock("owned", { owner = "us" })
@@ -631,7 +631,7 @@ describe("under ngx_lua", function()
         end, 10), said)
       end
 
-      it("it is renewed for one when another one has released it", function()
+      it("renews the hold of one request after another one has released its own", function()
         start_shared(4)
         local holder = hold(READ, "&renewals=3")
         assert.equal("true|true", say("/use?" .. READ))
@@ -639,7 +639,7 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
-      it("it is renewed for one when another one releases what it does not hold", function()
+      it("renews the hold of one request after another one released without holding it", function()
         start_shared(4)
         local holder = hold("of=LOCK", "&renewals=3")
         assert.equal("not_held", say "/stray?of=LOCK")
@@ -647,7 +647,7 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
-      it("it is freed for the one that ends, and for no other", function()
+      it("releases the hold of the request that ended, and of no other", function()
         start_shared(30)
         for _, of in ipairs { READ, BLOCKING_READ } do
           local holder = hold(of)
@@ -660,7 +660,7 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
-      it("of a given owner the others' holds are renewed when one request has ended", function()
+      it("renews the remaining holds of a named owner after one of its requests has ended", function()
         start_shared(1.8)
         local holder = hold("of=OWNED", "&renewals=4")
         assert.equal("true|2", say "/leave?of=OWNED")
@@ -669,7 +669,7 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
-      it("of a given owner it is renewed though many of its requests are gone", function()
+      it("renews a named owner's hold although many of its requests have ended", function()
         start_shared(1.8)
         local holder = hold("of=OWNED", "&renewals=4")
         for i = 1, 6 do assert.equal("true|" .. i + 1, say "/forget?of=OWNED") end
@@ -677,7 +677,7 @@ describe("under ngx_lua", function()
         server:cli("DEL", "owned")
       end)
 
-      it("of a given owner as many holds are freed as the one that ends has", function()
+      it("releases as many holds of a named owner as its finished request had", function()
         start_shared(30)
         local holder = hold "of=OWNED"
         assert.equal("true|true", say "/use?of=OWNED")
@@ -689,7 +689,7 @@ describe("under ngx_lua", function()
       end)
     end)
 
-    it("frees a lock whose handle was collected before its request ended", function()
+    it("releases a lock whose handle was collected before its request ended", function()
       start { server = FINISH .. handler("/", [[
         assert(CLIENT:lock("a"):acquire())
         collectgarbage()
@@ -703,7 +703,7 @@ describe("under ngx_lua", function()
       assert.is_nil(front:log():find("exited on signal", 1, true))
     end)
 
-    it("closes a client with what it holds", function()
+    it("releases what a client holds when it is closed", function()
       start { server = handler("/", [[
         local client = HOLDFAST.new("]] .. server:url() .. [[")
         assert(client:lock("a"):acquire())
@@ -748,7 +748,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("frees what a request left behind, which no other request can enter", function()
+    it("releases what a request left held, which no later request could re-enter", function()
       start { http = BLOCKING:format(server:url()), server = handler("/leak", [[
         LEFT = BLOCKING:lock(ngx.var.arg_k)
         LEFT:acquire()
@@ -765,7 +765,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("guards an idempotent request", function()
+    it("works with idempotent_request", function()
       start { http = BLOCKING:format(server:url()), server = FINISH .. [[ location /pay {
         access_by_lua_block { HOLDFAST.idempotent_request { client = BLOCKING, key = "p", expire = 60 } }
         content_by_lua_block { SAY("ran") }
@@ -809,7 +809,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("has another owner in each request, also in phases that have no coroutine", function()
+    it("has a different owner in each request, even in phases without a coroutine", function()
       start {
         http = BLOCKING:format(server:url()):gsub("}%s*$", [[
           local locks = {}
@@ -862,7 +862,7 @@ describe("under ngx_lua", function()
       assert.truthy(front:log():find("the worker's: true.", 1, true))
     end)
 
-    it("has the same owner there after an internal redirect", function()
+    it("keeps its owner in those phases after an internal redirect", function()
       start { http = BLOCKING:format(server:url()), server = FINISH .. [[
         location /from {
           set_by_lua_block $x { LOCK = BLOCKING:lock("a") LOCK:acquire(0) }
@@ -876,7 +876,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("works in the master's init, which has no request either", function()
+    it("works in the master's init phase, without a request", function()
       start { init = ([[
         local client = require("holdfast").new { url = "%s", driver = "posix" }
         BEGUN = client:with_lock("a", function(lock) return lock:is_held() end)
@@ -886,7 +886,7 @@ describe("under ngx_lua", function()
       assert.is_true(is_free("a"))
     end)
 
-    it("works in a worker's init, before any request", function()
+    it("works in a worker's init phase, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)
       }
@@ -896,7 +896,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  describe("a client for each request", function()
+  describe("with a client created in each request", function()
     local OWN = handler("/", [[
       local client = HOLDFAST.new("%s")
       SAY(client:with_lock("k" .. ngx.var.arg_k, { wait = 20 }, function(lock) return lock:is_held() end))
@@ -913,7 +913,7 @@ describe("under ngx_lua", function()
 
     local function own() return (OWN:gsub("%%s", server:url())) end
 
-    it("leaves few timers and connections behind, however many there were", function()
+    it("leaves few timers and connections, however many clients were created", function()
       start { server = FINISH .. own() }
       for i = 1, 600 do assert.equal("true", say("/?k=" .. i % 3), "request " .. i) end
       assert.is_true(tonumber(say "/timers") <= 4, say "/timers")
@@ -921,7 +921,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("begins at once when others were closed, and stays connected", function()
+    it("starts at once while others are being closed, and stays connected", function()
       start { server = handler("/closed", ([[
         local now = require("holdfast.core").now
         local begun, slow = now(), 0
@@ -971,7 +971,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("serves more at a time than nginx has timers, and keeps 16 connected", function()
+    it("serves more clients at a time than nginx has timers, and keeps 16 connected", function()
       start { server = FINISH .. own() }
       local requests = {}
       for i = 1, 400 do requests[i] = front:begin("/held?k=" .. i) end
@@ -1006,7 +1006,7 @@ describe("under ngx_lua", function()
 
   -- A key of 1 MiB is larger than a socket's buffers, so nginx cannot send the rest while the
   -- server is stopped.
-  it("gives a large command the client's own time, not nginx's timeout for sends", function()
+  it("sends a large command within the client's command_timeout, not nginx's send timeout", function()
     start { url = "unix://" .. server.path, command_timeout = 20,
       http = "lua_socket_send_timeout 50ms;\n",
       server = FINISH .. handler("/ping", [[ SAY(CLIENT:ping() ~= nil) ]]) .. handler("/large", [[
@@ -1024,7 +1024,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("when nginx has no timer left", function()
-    it("names the limit of pending timers at once", function()
+    it("fails at once with the limit of pending timers in its message", function()
       start { http = "lua_max_pending_timers 1;\n", server = FINISH
         .. handler("/fill", [[ SAY(ngx.timer.at(60, function() end)) ]])
         .. handler("/", [[
@@ -1038,7 +1038,7 @@ describe("under ngx_lua", function()
       assert.equal("closed", say "/leave")
     end)
 
-    it("says that events are not delivered, and delivers them at the next call", function()
+    it("reports that events are not delivered, and delivers them at the next call", function()
       start { http = "lua_max_pending_timers 8;\n", server = FINISH .. handler("/", ([[
         local client = HOLDFAST.new { url = "%s", on_event = function(event)
           if event.event == "lost" then LOST = event.key end
@@ -1060,7 +1060,7 @@ describe("under ngx_lua", function()
         table.concat(front:errors(), "\n"))
     end)
 
-    it("is not taken for that when the worker was held up", function()
+    it("does not report a missing timer if the worker was only blocked", function()
       start { server = FINISH .. handler("/", ([[
         local client = HOLDFAST.new("%s")
         local thread = ngx.thread.spawn(client.with_lock, client, "a", function(lock) return lock:check() end)
@@ -1072,7 +1072,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("says so, soon, and works again when there is one", function()
+    it("fails soon with the limit of running timers, and works again when one is free", function()
       start { http = "lua_max_running_timers 2;\n", server = FINISH .. handler("/use", [[
         OVER = false
         for _ = 1, 2 do
@@ -1104,7 +1104,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("under contention", function()
-    it("loses no update of 500 requests in two workers over two connections each, and answers others", function()
+    it("loses no update of 500 requests in two workers, and serves other requests meanwhile", function()
       start { workers = 2, server = FINISH .. handler("/add", [[
         local counters = ngx.shared.counters
         SAY(CLIENT:with_lock("hot", { wait = 100 }, function()
@@ -1137,7 +1137,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("serves in the order of arrival", function()
+    it("serves requests in order of arrival", function()
       start { grant_lease = 20, server = handler("/", [[
         local counters = ngx.shared.counters
         local place = counters:incr("arrived", 1, 0)
@@ -1194,7 +1194,7 @@ describe("under ngx_lua", function()
   end
 
   describe("with holdfast.finish() in log_by_lua", function()
-    it("frees the lock of a request at its end, however it ends", function()
+    it("releases a request's lock however the request ends", function()
       start { server = FINISH .. locations_of_ends() }
       for i, each in ipairs(ENDS) do
         local response = front:begin("/end" .. i):finish()
@@ -1203,7 +1203,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("frees at once what a request holds, also what it acquires after a first finish()", function()
+    it("releases at once what a request holds, even if acquired after an earlier finish()", function()
       start { server = FINISH .. handler("/", [[
         local lock = CLIENT:lock("a")
         assert(lock:acquire(5))
@@ -1220,7 +1220,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("ends the waits of its request, which may go on", function()
+    it("ends the waits of a request that then continues", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
       start { server = FINISH .. handler("/", [[
@@ -1237,7 +1237,7 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
-    it("ends all waits of its request, of each client, and frees all locks of a multi-lock",
+    it("ends all waits of a request in every client, and releases all locks of a multi-lock",
       function()
       local holder = require("holdfast").new(server:url())
       local both = assert(holder:multi_lock({ "a", "b" }):acquire(0))
@@ -1282,7 +1282,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("ends a wait whose request has another ngx.ctx, and says why", function()
+    it("ends a wait whose request replaced ngx.ctx, and says why", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
       start { server = FINISH .. handler("/", [[
@@ -1302,7 +1302,7 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
-    it("a client that is closed in a phase that cannot wait is closed in the background", function()
+    it("closes a client in the background if close is called in a phase that cannot wait", function()
       start { server = [[
         location /log {
           content_by_lua_block { OWN = NEW() assert(OWN:lock("a"):acquire(0)) SAY("held") }
@@ -1329,7 +1329,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("frees the locks that subrequests leave with their main request, and with no other", function()
+    it("releases a subrequest's locks when its main request ends, and not before", function()
       local leaves = handler("/leaves", [[
         CLIENT:with_lock(ngx.var.arg_key or "a", function() ngx.exit(204) end)
       ]])
@@ -1361,7 +1361,7 @@ describe("under ngx_lua", function()
       assert.truthy(free_within("a", 5))
     end)
 
-    it("frees a lock that comes in the moment in which its waiter is killed", function()
+    it("releases a lock granted at the moment when its waiter is killed", function()
       start { grant_lease = 20, server = FINISH .. handler("/", [[
         local mine, theirs = CLIENT:lock("a", { owner = "mine" }), CLIENT:lock("a", { owner = "theirs" })
         assert(mine:acquire(10))
@@ -1378,7 +1378,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("frees the lock of a client that hangs up, and the place of one that waited", function()
+    it("releases the lock and the place in the queue of clients that disconnect", function()
       start { server = FINISH .. locations_of_ends() }
       local holder = front:begin("/hold")
       assert.truthy(process.wait_until(function() return not is_free("a") end))
@@ -1396,8 +1396,8 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  describe("without it", function()
-    it("renews nothing for a request that is over: the lock ends with the lease", function()
+  describe("without holdfast.finish()", function()
+    it("stops renewing for a request that has ended, so the lock ends with its lease", function()
       start { lease = 2, server = locations_of_ends() }
       for i, each in ipairs(ENDS) do
         local request = front:begin("/end" .. i)
@@ -1407,7 +1407,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("renews nothing for one that is over when another one has released what it had", function()
+    it("stops renewing for a request that has ended although another one released its hold", function()
       start { lease = 2, http = "init_worker_by_lua_block { OWNED = CLIENT:lock('a', { owner = 'us' }) }\n",
         server = handler("/hold", [[
           assert(OWNED:acquire(5))
@@ -1428,7 +1428,7 @@ describe("under ngx_lua", function()
       living:abort()
     end)
 
-    it("ends a listener with its request, and the next events go to others", function()
+    it("ends a listener with its request, and delivers later events in other requests", function()
       start { server = handler("/", [[
         WATCHED = HOLDFAST.new { url = "]] .. server:url() .. [[", lease = 60, on_event = function(event)
           if event.key == "stuck" then
@@ -1450,7 +1450,7 @@ describe("under ngx_lua", function()
       end, 10))
     end)
 
-    it("does not wait for those who hung up", function()
+    it("passes over waiters whose clients disconnected", function()
       start { lease = 2, server = locations_of_ends() }
       local holder = front:begin("/hold")
       assert.truthy(process.wait_until(function() return not is_free("a") end))
@@ -1468,7 +1468,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  it("reads the replies that have come while a request computed before it checks the time", function()
+  it("reads replies that arrived while a request was computing before it checks for timeouts", function()
     start { server = FINISH .. handler("/", ([[
       local now = require "holdfast.core".now
       local lock, threads = CLIENT:lock("a"), {}
@@ -1491,7 +1491,7 @@ describe("under ngx_lua", function()
     assert.same({}, front:errors())
   end)
 
-  it("renews the lock of a living request, through all its phases", function()
+  it("renews the lock of a live request through all its phases", function()
     start { lease = 3, server = FINISH .. [[
       location /long {
         access_by_lua_block {
@@ -1510,7 +1510,7 @@ describe("under ngx_lua", function()
     assert.equal("nil", say "/replaced")
   end)
 
-  describe("fence", function()
+  describe("holdfast.fence", function()
     local function guarded(location, opts)
       return ([[location %s {
         access_by_lua_block { HOLDFAST.fence { client = CLIENT, %s } }
@@ -1528,7 +1528,7 @@ describe("under ngx_lua", function()
 
     local STALE = { 412, "stale: a request with a higher token has already been admitted" }
 
-    it("admits no request with a token below one that was admitted, in all workers", function()
+    it("refuses a token lower than one already admitted by any worker", function()
       start { workers = 2, server = guarded("/price") .. guarded("/named", 'resource = "stock"') }
       assert.same({ 200, "in|16" }, put("/price", "16", "l", "a%7Bb"))
       assert.same({ 200, "in|16" }, put("/price", "16", "l", "a%7Bb"))
@@ -1542,7 +1542,7 @@ describe("under ngx_lua", function()
       assert.same({ 409, "the resource belongs to another lock" }, put("/price", "16", "m", "another"))
     end)
 
-    it("refuses what has no token, and lets through what changes nothing", function()
+    it("refuses a write without a valid token, and admits requests that write nothing", function()
       start { server = guarded("/price"), command_timeout = 0.2 }
       assert.equal("in|nil", say "/price")
       for _, method in ipairs { "HEAD", "OPTIONS" } do
@@ -1573,7 +1573,7 @@ describe("under ngx_lua", function()
       assert.matches("fences need a single server, not a quorum", say "/")
     end)
 
-    it("takes resources from a function, the ttl and the prefix, and checks what writes",
+    it("accepts resource functions, ttl and prefix, and decides which methods write",
       function()
       start { server = handler("/make", ([[
           PREFIXED = HOLDFAST.new { url = "%s", prefix = "app:" }
@@ -1617,7 +1617,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("refuses a header that came twice, and finds one behind a hundred others", function()
+    it("refuses a header sent twice, and finds one after a hundred others", function()
       start { server = guarded("/price") }
       assert.same({ 400, "Fence-Token must be a fencing token, in decimal" },
         put("/price", "8\r\nFence-Token: 9", "l", "a"))
@@ -1636,7 +1636,7 @@ describe("under ngx_lua", function()
       assert.same({ 200, "in|8" }, { response.status, (response.body:gsub("\n$", "")) })
     end)
 
-    it("takes the headers of lock:fence_headers", function()
+    it("accepts the headers made by lock:fence_headers", function()
       local client = require("holdfast").new(server:url())
       start { server = guarded("/price") }
       local function send(headers)
@@ -1672,7 +1672,7 @@ describe("under ngx_lua", function()
         headers = { ["Idempotency-Key"] = key } })
     end
 
-    it("lets one of equal requests run, by address, URI, arguments and body", function()
+    it("runs one of several requests with equal address, URI, arguments and body", function()
       start { server = FINISH .. COUNT .. guarded("/pay",
         'expire = 5, info = "twice", status = 429', RUN) }
       assert.equal(200, front:get("/pay?a=1&b=2").status)
@@ -1693,7 +1693,7 @@ describe("under ngx_lua", function()
       end, 20))
     end)
 
-    it("takes what the upstream server can tell apart for different requests", function()
+    it("treats requests as different if the upstream server can tell them apart", function()
       start { server = FINISH .. [[
         location /pay {
           access_by_lua_block { HOLDFAST.idempotent_request {
@@ -1724,7 +1724,7 @@ describe("under ngx_lua", function()
       assert.equal(422, post("/by_key?l=2&l=1", "k").status)
     end)
 
-    it("takes the key from a header: 400 without, 422 for another payload, 409 while it runs",
+    it("takes the key from a header: 400 if missing, 422 for a different payload, 409 while running",
       function()
       start { server = FINISH .. COUNT .. guarded("/pay", "header = true, expire = 30", RUN) }
       local without = front:get("/pay")
@@ -1749,7 +1749,7 @@ describe("under ngx_lua", function()
       assert.equal("1", say "/runs")
     end)
 
-    it("answers a duplicate at once while the first one runs, with the status and the text given",
+    it("answers a duplicate at once with the given status and text while the first one runs",
       function()
       start { server = FINISH .. COUNT .. guarded("/pay",
         'header = "X-Payment", lease = 0.6, status = 425, info = "wait"', [[
@@ -1780,7 +1780,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("records a request that has run when the server takes writes again", function()
+    it("records a finished request once the server accepts writes again", function()
       start { server = FINISH .. COUNT .. guarded("/pay", "expire = 60", RUN) }
       finally(function() server:cli("REPLICAOF", "NO", "ONE") end)
       local first = front:begin("/pay?sleep=0.3", { method = "GET" })
@@ -1793,7 +1793,7 @@ describe("under ngx_lua", function()
       assert.equal("1\n", front:get("/runs").body)
     end)
 
-    it("finds headers behind a hundred others, and tells an empty one from none", function()
+    it("finds headers after a hundred others, and distinguishes an empty header from a missing one", function()
       start { server = FINISH .. [[
         large_client_header_buffers 8 32k;
         location /pay {
@@ -1832,7 +1832,7 @@ describe("under ngx_lua", function()
       assert.equal(422, ask("").status)
     end)
 
-    it("records an empty answer to HEAD, and nothing that belongs to a connection", function()
+    it("records an empty response to HEAD, but no headers of the connection", function()
       start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true", [[
         local names = "Server Date Keep-Alive Proxy-Connection TE Trailer Upgrade X-Kept"
         for name in names:gmatch("%S+") do
@@ -1864,7 +1864,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("is recorded with keep_on_error when its client hangs up", function()
+    it("with keep_on_error records a request whose client disconnected", function()
       start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
         .. guarded("/pay", "header = true, expire = 60, keep_on_error = true", RUN) }
       local request = front:begin("/pay?sleep=60",
@@ -1878,7 +1878,7 @@ describe("under ngx_lua", function()
       assert.equal("1", say "/runs")
     end)
 
-    it("is recorded once, though finish is called twice, with a key that all users share", function()
+    it("records a request once although finish is called twice, under a key shared by all users", function()
       start { server = [[
         log_by_lua_block { HOLDFAST.finish() HOLDFAST.finish() }
         gzip on;
@@ -1903,7 +1903,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("knows requests of other addresses as others, unless they name a key", function()
+    it("treats requests from different addresses as different unless they name a key", function()
       local real = "set_real_ip_from unix:; set_real_ip_from 127.0.0.1; real_ip_header X-From;\n"
       start { server = real
         .. FINISH .. guarded("/pay", "expire = 60", RUN)
@@ -1916,7 +1916,7 @@ describe("under ngx_lua", function()
       assert.same({ 200, 409 }, { from("/key", "192.0.2.1"), from("/key", "192.0.2.2") })
     end)
 
-    it("frees the key of a success with delete_key, and of a client that hangs up", function()
+    it("frees the key after a success with delete_key, and when the client disconnects", function()
       start { server = FINISH .. COUNT .. "lua_check_client_abort on;\n"
         .. guarded("/free", "header = true, delete_key = true, expire = 60", RUN)
         .. guarded("/pay", "header = true, expire = 60", RUN) }
@@ -1973,7 +1973,7 @@ describe("under ngx_lua", function()
       return text
     end
 
-    it("replays to clients that know gzip and to others, with nginx's gzip on", function()
+    it("replays to clients with and without gzip while nginx compresses responses", function()
       start { server = FINISH .. [[
         gzip on;
         gzip_min_length 1;
@@ -2001,7 +2001,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("is entered once by a request that nginx redirects internally", function()
+    it("enters a guard once for a request that nginx redirects internally", function()
       start { lease = 3, server = FINISH .. [[
         access_by_lua_block {
           HOLDFAST.idempotent_request { client = CLIENT, header = true, principal = false, replay = true,
@@ -2049,7 +2049,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("is recorded, and what the request holds is freed, after several internal redirects",
+    it("records the request and releases its locks after several internal redirects",
       function()
       start { server = FINISH .. COUNT .. guarded("/first", "header = true, expire = 60", [[
         assert(CLIENT:lock("left", { owner = "me" }):acquire(0))
@@ -2078,7 +2078,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("is recorded also when the request has another ngx.ctx at its end", function()
+    it("records a request that replaced ngx.ctx", function()
       start { server = FINISH .. guarded("/pay", "header = true, expire = 60, replay = true",
         [[ ngx.ctx = {} SAY("ran") ]], "body_filter_by_lua_block { HOLDFAST.capture() }\n") }
       assert.equal("ran\n", post("/pay", "k").body)
@@ -2087,7 +2087,7 @@ describe("under ngx_lua", function()
       end, 5))
     end)
 
-    it("is not recorded by another request, which has its address", function()
+    it("does not record the response of a different request with the same table address", function()
       start { server = FINISH .. [[
         body_filter_by_lua_block { HOLDFAST.capture() }
         location /other { content_by_lua_block {
@@ -2125,7 +2125,7 @@ describe("under ngx_lua", function()
       end, 20), front:log())
     end)
 
-    it("tells methods apart, and an empty key or principal from one", function()
+    it("distinguishes methods, and empty keys or principals from missing ones", function()
       start { server = FINISH .. COUNT .. guarded("/plain", "expire = 60", RUN)
         .. guarded("/header", "header = true, expire = 60", RUN)
         .. [[ location /user {
@@ -2160,7 +2160,7 @@ describe("under ngx_lua", function()
       assert.same({}, server:cli("KEYS", "redisson_lock_token*")) -- a guard needs no token
     end)
 
-    it("replays what fits in a record of 64 KiB, and refuses duplicates of what does not",
+    it("replays a response of up to 64 KiB, and refuses duplicates of a longer one",
       function()
       start { server = FINISH .. guarded("/pay",
         "key = ngx.var.arg_size, replay = true, expire = 60", [[
@@ -2184,7 +2184,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("ends no guard of a later request, when its own has been lost", function()
+    it("does not end a later request's guard after its own was lost", function()
       start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         STARTED = (STARTED or 0) + 1
         local number = STARTED
@@ -2218,7 +2218,7 @@ describe("under ngx_lua", function()
     end)
 
     -- The task looks once a second for callers that are gone, and this record has no caller.
-    it("is recorded by a server that is slow to answer at the end", function()
+    it("waits for a slow server to record the request's end", function()
       start { command_timeout = 20, server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         CLIENT:ping()
         SAY("ran")
@@ -2253,7 +2253,7 @@ describe("under ngx_lua", function()
       assert.matches("No such file", table.concat(front:errors(), "\n"))
     end)
 
-    it("refuses a request for which the function of the key has none", function()
+    it("answers 400 if the key function returns no key", function()
       start { server = FINISH .. guarded("/pay",
         "key = function() return ngx.var.arg_key == 'none' and '' or ngx.var.arg_key end", RUN) }
       for _ = 1, 2 do assert.equal(400, front:get("/pay?key=none").status) end
@@ -2261,7 +2261,7 @@ describe("under ngx_lua", function()
       assert.equal(200, front:get("/pay?key=a").status)
     end)
 
-    it("frees the key after an error of the server, and with the lease when nobody finishes",
+    it("frees the key after a server error, or with the lease if finish is never called",
       function()
       start { lease = 2, server = guarded("/fail", 'key = "f", expire = 60', "ngx.exit(500)",
         FINISH)
@@ -2273,7 +2273,7 @@ describe("under ngx_lua", function()
       assert.truthy(free_within("idempotent:g", 10))
     end)
 
-    it("refuses duplicates for a second after a success unless it is given another time", function()
+    it("refuses duplicates for a second after a success by default", function()
       start { server = FINISH .. guarded("/pay", 'key = "p"', RUN) }
       assert.equal(200, front:get("/pay").status)
       local left
@@ -2285,7 +2285,7 @@ describe("under ngx_lua", function()
       assert.truthy(process.wait_until(function() return front:get("/pay").status == 200 end))
     end)
 
-    describe("of several users", function()
+    describe("with several users", function()
       local CAPTURE = "body_filter_by_lua_block { HOLDFAST.capture() }\n"
       local SECRET = [[
         ngx.shared.counters:incr("runs", 1, 0)
@@ -2324,7 +2324,7 @@ describe("under ngx_lua", function()
 
       local function keyed(key) return { ["Idempotency-Key"] = key } end
 
-      it("gives an answer to the user who sent the request, and to no other", function()
+      it("replays a response only to the user who sent the request", function()
         start { server = FINISH .. COUNT
           .. location("/header", "header = true, replay = true", SECRET)
           .. location("/plain", "replay = true", SECRET)
@@ -2367,7 +2367,7 @@ describe("under ngx_lua", function()
         for _, key in ipairs(server:cli("KEYS", "*")) do assert.is_nil(key:find("anna", 1, true)) end
       end)
 
-      it("comes behind the authentication of nginx", function()
+      it("runs after nginx's authentication", function()
         local passwords = process.directory() .. "/passwords"
         local file = assert(io.open(passwords, "w"))
         file:write("anna:{PLAIN}a\nbert:{PLAIN}b\n")
@@ -2393,7 +2393,7 @@ describe("under ngx_lua", function()
         assert.equal("2", say "/runs")
       end)
 
-      it("records no answer that refuses a request, nor an error without keep_on_error", function()
+      it("records no response that refuses a request, and no error without keep_on_error", function()
         local CONTENT = [[
           ngx.status = ngx.shared.counters:incr(ngx.var.uri .. ngx.var.arg_first, 1, 0) == 1
             and tonumber(ngx.var.arg_first) or 200
@@ -2419,7 +2419,7 @@ describe("under ngx_lua", function()
         assert.same({}, front:errors())
       end)
 
-      it("takes the headers of `vary` for a part of the request", function()
+      it("treats requests as different if the headers in `vary` differ", function()
         start { server = FINISH
           .. location("/header", 'header = true, replay = true, vary = { "Accept" }', SECRET)
           .. location("/plain", 'replay = true, vary = { "Accept" }', SECRET)
@@ -2439,7 +2439,7 @@ describe("under ngx_lua", function()
         assert.same({ 200, 409, 422, 422 }, statuses "/key")
       end)
 
-      it("replays no answer that was cut off", function()
+      it("does not replay a response that was cut off", function()
         start { server = FINISH .. COUNT .. location("/pay", "header = true, replay = true", [[
           ngx.shared.counters:incr("runs", 1, 0)
           if ngx.var.arg_empty then ngx.exit(204) end
@@ -2465,7 +2465,7 @@ describe("under ngx_lua", function()
       end)
     end)
 
-    it("answers 503 where a lock already uses the key, and the error log says so", function()
+    it("answers 503 if a lock already uses the key, and logs that", function()
       start { server = FINISH .. COUNT .. guarded("/pay", 'key = "k"', RUN) }
       server:cli("HSET", "idempotent:k", "somebody", 1)
       server:cli("PEXPIRE", "idempotent:k", 60000)
@@ -2474,7 +2474,7 @@ describe("under ngx_lua", function()
       server:cli("DEL", "idempotent:k")
     end)
 
-    it("answers 503 without a server", function()
+    it("answers 503 if the server is unreachable", function()
       start { url = "unix:///nowhere/redis.sock", server = FINISH
         .. guarded("/pay", "", RUN, "default_type text/html;") }
       local response = front:get("/pay")
@@ -2483,7 +2483,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  describe("phases", function()
+  describe("a call", function()
     local function try(kind)
       return kind .. [[_by_lua_block {
         local ran, message = pcall(function() local lock = CLIENT:lock("phase"):try_acquire() return lock end)
@@ -2494,7 +2494,7 @@ describe("under ngx_lua", function()
       ]]
     end
 
-    it("wait where ngx_lua can, and say what to do where it cannot", function()
+    it("waits in phases where ngx_lua can, and says what to do in others", function()
       start {
         http = [[ init_worker_by_lua_block {
           local ran, message = pcall(CLIENT.with_lock, CLIENT, "w", function() end)
@@ -2533,7 +2533,7 @@ describe("under ngx_lua", function()
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)
 
-    it("say what to do before there is a worker, and when it ends", function()
+    it("says what to do in the master's init phase and when the worker exits", function()
       start {
         init = [[
           function TRY(name, client)
@@ -2561,7 +2561,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("wait in those that it does not know by name", function()
+    it("waits in phases that it does not know by name", function()
       start {
         init = [[
           local get_phase = ngx.get_phase
@@ -2579,7 +2579,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  describe("processes", function()
+  describe("nginx", function()
     local WORK = FINISH .. handler("/work", [[
       local done, _, code = CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 10 }, function()
         ngx.sleep(0.01)
@@ -2618,7 +2618,7 @@ describe("under ngx_lua", function()
       end
     end
 
-    it("reload under load: old workers go, no request fails, no lock stays", function()
+    it("reloads under load without a failed request or a stale lock", function()
       start { workers = 2, lease = 3, server = WORK }
       local old, slow = front:workers(), nil
       local results = load(1.5, 20, once(0.5, function()
@@ -2638,7 +2638,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("quit while a request holds a lock beyond its lease: it keeps it, then the worker goes",
+    it("quits only after a request has finished, whose lock is renewed until then",
       function()
       start { lease = 1.2, server = WORK }
       local slow = front:begin("/slow")
@@ -2676,12 +2676,12 @@ describe("under ngx_lua", function()
       end
     end
 
-    it("quit soon, whatever requests that are over have left", function() quits_soon(false) end)
+    it("quits soon although finished requests have left timers and connections", function() quits_soon(false) end)
 
-    it("quit soon, also while the server hangs", function() quits_soon(true) end)
+    it("quits soon even while the server hangs", function() quits_soon(true) end)
 
     -- The task looks once a second for callers that are gone.
-    it("quit while requests wait for a lock and for a slow reply: they go on", function()
+    it("quits only after waits and slow replies of its requests have ended", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("k"):acquire(0))
       start { command_timeout = 20, server = FINISH
@@ -2709,7 +2709,7 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
-    it("a killed worker's locks go with the lease", function()
+    it("loses a killed worker's locks at the end of their leases", function()
       start { lease = 3, server = WORK }
       local slow = front:begin("/slow")
       assert.truthy(process.wait_until(function() return not is_free("slow") end))
@@ -2720,7 +2720,7 @@ describe("under ngx_lua", function()
       assert.equal("true|nil", say "/work?k=1")
     end)
 
-    it("with crash_release a sibling that waits has a killed worker's lock at once", function()
+    it("with crash_release hands a killed worker's lock to a waiter of a sibling at once", function()
       local client = ([[
         local CRASH = package.loaded.crash or HOLDFAST.new { url = "%s", crash_release = true }
         package.loaded.crash = CRASH
@@ -2757,7 +2757,7 @@ describe("under ngx_lua", function()
       process.succeeds(("rm -f /dev/shm/holdfast-$(id -u)/%s"):format(uuid))
     end)
 
-    it("Redis restarts under load: nobody hangs, and the workers recover by themselves", function()
+    it("recovers by itself when Redis restarts under load, and no request hangs", function()
       start { workers = 2, lease = 3, server = WORK }
       local results = load(2, 20, once(0.3, function() server:restart() end))
       for what in pairs(results) do
@@ -2767,7 +2767,7 @@ describe("under ngx_lua", function()
       for i = 1, 20 do assert.equal("true|nil", say("/work?k=" .. i)) end
     end)
 
-    it("Redis is away: unreachable in time; Redis hangs: the same", function()
+    it("answers unreachable in time if Redis is down or hangs", function()
       start { server = WORK }
       assert.equal("true|nil", say "/work?k=1")
       server:kill("STOP")
@@ -2785,7 +2785,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  it("gives up a connection that cannot be made with the connect timeout", function()
+  it("gives up a connection that cannot be opened after the connect timeout", function()
     local sys = require "spec.support.sys"
     local listener, port = assert(sys.listen_tcp()) -- its queue is full, so it accepts none
     local waiting = {}
@@ -2804,7 +2804,7 @@ describe("under ngx_lua", function()
     sys.close(listener)
   end)
 
-  it("gives up a connection whose server says nothing any more", function()
+  it("gives up a connection whose server has gone silent", function()
     local other = redis.start()
     start { server = handler("/", [[ SAY(select(3, CLIENT:lock("a", { lease = 0.5 }):acquire(2)) or "held") ]]) }
     assert.equal("held", say "/")
@@ -2818,7 +2818,7 @@ describe("under ngx_lua", function()
     other:stop()
   end)
 
-  it("waits for several seconds over one connection, for a lock and for a slow reply", function()
+  it("waits several seconds for a lock or a slow reply over one connection", function()
     local holder = require("holdfast").new(server:url())
     local lock = assert(holder:lock("k"):acquire(0))
     start { command_timeout = 20, server = FINISH
@@ -2842,7 +2842,7 @@ describe("under ngx_lua", function()
     holder:close()
   end)
 
-  it("renews a lock after a timer that has made 200 connections has ended", function()
+  it("renews a lock after a timer that has opened 200 connections has ended", function()
     start { server = FINISH .. handler("/", ([[
       local dials, tcp = 0, ngx.socket.tcp
       ngx.socket.tcp = function()
@@ -2867,7 +2867,7 @@ describe("under ngx_lua", function()
   end)
 
   -- nginx itself gives no reason, or the reason of another call.
-  it("says that nginx has no free connection, and works again when it has", function()
+  it("reports that nginx has no free connection, and works again once it has", function()
     for _, url in ipairs { server:url(), server:tcp_url() } do
       start { connections = 32, url = url, server = handler("/", ([[
         local kept, begins = {}, ngx.var.arg_begins == "true"
@@ -2894,7 +2894,7 @@ describe("under ngx_lua", function()
     end
   end)
 
-  it("says that the server closed the connection", function()
+  it("reports that the server closed the connection", function()
     local closing = fake.server { reply = "", close = true }
     start { url = closing.url, server = handler("/", [[ SAY(select(2, CLIENT:ping())) ]]) }
     assert.matches("the server closed the connection during login", say "/", 1, true)
@@ -2902,7 +2902,7 @@ describe("under ngx_lua", function()
   end)
 
   -- When the handler ends, both the task and the wait are already overdue.
-  it("keeps a wait and its connections when a handler blocks the worker", function()
+  it("keeps a wait and its connections while a handler blocks the worker", function()
     local holder = require("holdfast").new(server:url())
     local lock = assert(holder:lock("k"):acquire(0))
     start { grant_lease = 20, server = FINISH .. handler("/", [[ SAY(CLIENT:lock("k"):acquire(60) ~= nil) ]])
@@ -2936,7 +2936,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("with lua_code_cache off", function()
-    it("leaves no timer, no connection and no lock behind", function()
+    it("leaves no timer, connection or lock behind", function()
       -- The worker loads the library again for each request before it reads the reply to the first.
       start { code_cache = false, command_timeout = 30, server = FINISH .. handler("/", [[
         SAY(CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 60 }, function() return true end))
@@ -2959,7 +2959,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  it("says which directive is missing when nginx takes $HOLDFAST_URL from its workers", function()
+  it("names the missing directive if nginx hides $HOLDFAST_URL from its workers", function()
     local TAKEN = "$HOLDFAST_URL is not set in the nginx workers, although nginx was started with it"
     for _, main in ipairs { "", "env HOLDFAST_URL;" } do
       start { main = main, env = { HOLDFAST_URL = server:url() },
@@ -2974,7 +2974,7 @@ describe("under ngx_lua", function()
     end
   end)
 
-  it("does what docs/how-to/openresty.md shows", function()
+  it("runs the examples of docs/how-to/openresty.md", function()
     local file = assert(io.open("docs/how-to/openresty.md", "rb"))
     local page = "\n" .. file:read("*a")
     file:close()
@@ -3002,7 +3002,7 @@ describe("under ngx_lua", function()
     assert.same({}, front:errors())
   end)
 
-  it("loads from where make install puts it", function()
+  it("loads from the directory of make install", function()
     local prefix = process.directory()
     local made = process.start { "make", "-s", "install", "FLAVOURS=luajit", "PREFIX=" .. prefix }
     assert.equal("exit", (made:wait(600)))
@@ -3019,7 +3019,7 @@ describe("under ngx_lua", function()
     assert.equal(prefix .. "/lib/lua/5.1/holdfast/core.so", say "/")
   end)
 
-  it("has an example that answers JSON, failures included", function()
+  it("comes with an example that answers JSON, even for failures", function()
     front = nginx.example("examples/openresty", { HOLDFAST_URL = "unix:///nowhere/redis.sock" })
     for _, path in ipairs { "/sale", "/orders/42/ship", "/report" } do
       local response = front:get(path)
@@ -3079,7 +3079,7 @@ describe("under ngx_lua", function()
       server = FINISH .. COLLECT .. handler("/use", USE) }
   end
 
-  it("connects a few times a second while the server refuses, and soon when it is back", function()
+  it("reconnects a few times a second while the server refuses, and soon after it is back", function()
     start_to_use()
     local _, before = use(0.1)
     server:kill()
@@ -3090,7 +3090,7 @@ describe("under ngx_lua", function()
     assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
   end)
 
-  it("pauses before it connects again: 10 ms at first, then twice as long each time", function()
+  it("doubles its pause before each reconnect, starting at 10 ms", function()
     start { server = FINISH .. handler("/", [[
       local sleep, pauses = ngx.sleep, {}
       function ngx.sleep(seconds)
@@ -3111,7 +3111,7 @@ describe("under ngx_lua", function()
     assert.matches("^true|true|", say "/")
   end)
 
-  it("leaves no coroutine in a task for each telling of events", function()
+  it("leaves no coroutine in memory after delivering events", function()
     start { server = handler("/", [[
       local done = 0
       for i = 1, 30 do
@@ -3131,7 +3131,7 @@ describe("under ngx_lua", function()
     assert.is_true(count < 20, count)
   end)
 
-  it("does not grow while the server refuses #check", function()
+  it("does not leak memory while the server refuses connections #check", function()
     local seconds = tonumber(os.getenv("HOLDFAST_OUTAGE")) or 120
     start_to_use()
     use(2)
@@ -3149,7 +3149,7 @@ describe("under ngx_lua", function()
     assert.is_true(process.wait_until(function() return use(0.01) == 0 end, 5))
   end)
 
-  it("does not grow over many clients #check", function()
+  it("does not leak memory over many clients #check", function()
     start { server = FINISH .. COLLECT .. handler("/", ([[
       HOLDFAST.new("%s"):with_lock("k" .. ngx.var.arg_k, { wait = 10 }, function() end)
     ]]):format(server:url())) .. handler("/timers", [[ SAY(ngx.timer.running_count()) ]]) }
@@ -3165,7 +3165,7 @@ describe("under ngx_lua", function()
     assert.same({}, front:errors())
   end)
 
-  it("does not grow over many requests #check", function()
+  it("does not leak memory over many requests #check", function()
     start { server = FINISH .. COLLECT .. handler("/", [[
       CLIENT:with_lock("k" .. ngx.var.arg_k, { wait = 10 }, function() end)
     ]]) }
