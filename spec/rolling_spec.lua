@@ -69,12 +69,12 @@ describe("protocol " .. number, function()
   before_each(function() server = redis.start() end)
   after_each(function() server:stop() end)
 
-  it("is kept: tools/keep_protocol writes it once for each number", function()
+  it("has a kept copy, which tools/keep_protocol writes once per number", function()
     local child = process.start { "sh", "-c", ("cd %s && sha1sum --quiet -c SHA1"):format(unpacked) }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
   end)
 
-  it("gives the transcript that is the one that is kept", function()
+  it("produces the kept transcript", function()
     local parts = transcript(server, kept_programs)
     local path = os.getenv("HOLDFAST_KEEP")
     if path then
@@ -93,7 +93,7 @@ describe("protocol " .. number, function()
   end
 
   for _, turn in ipairs(TURNS) do
-    it("looks the same " .. turn[1], function()
+    it("produces the same transcript " .. turn[1], function()
       local expected = without_spare(read(kept .. "/transcript.txt"))
       local parts = transcript(server, turn[2])
       for i, part in ipairs(parts) do
@@ -108,7 +108,7 @@ describe("protocol " .. number, function()
   end
 end)
 
-describe("a client of the kept protocol and today's", function()
+describe("clients of a kept protocol and today's", function()
   local server, others, client, lock, old
 
   before_each(function()
@@ -167,7 +167,7 @@ describe("a client of the kept protocol and today's", function()
 
   for _, names in ipairs { { "k1", "t1", "t2", "k2", "k3", "t3" },
       { "t1", "k1", "k2", "t2", "t3", "k3" } } do
-    it("are served in the order of arrival: " .. table.concat(names, " "), function()
+    it("are served in order of arrival: " .. table.concat(names, " "), function()
       local held = names[1] == "k1" and assert(old:acquire(KEY)) or assert(lock:acquire(0))
       line_up(names)
       assert(held:release())
@@ -175,7 +175,7 @@ describe("a client of the kept protocol and today's", function()
     end)
   end
 
-  it("pass each other's dead waiters", function()
+  it("pass over each other's dead waiters", function()
     assert(lock:acquire(0))
     line_up { "k1", "t1", "k2" }
     others.workers[1]:stop()
@@ -210,7 +210,7 @@ describe("a client of the kept protocol and today's", function()
     }
   end
 
-  it("keep the order of arrival, where today's places are times and the kept ones follow", function()
+  it("keep the order of arrival although only today's places are times", function()
     assert(lock:acquire(0))
     local waiters, places = {}, {}
     for i, directory in ipairs { today, kept_programs(), today, kept_programs(), today } do
@@ -235,7 +235,7 @@ describe("a client of the kept protocol and today's", function()
     for _, each in ipairs(waiters) do each.close() end
   end)
 
-  it("read each other's record of a queue that lasts", function()
+  it("read each other's record of a lasting queue", function()
     for _, directory in ipairs { today, kept_programs() } do
       local one, two = waiter("l", 1), waiter("l", 2)
       assert.equal(1, call("acquire", one.owner, 500, 0, 0, 20000, 0, "")[1])
@@ -251,7 +251,7 @@ describe("a client of the kept protocol and today's", function()
     end
   end)
 
-  it("hand a mutex over to each other", function()
+  it("hand a mutex to each other", function()
     local mutex, kept_one = client:mutex(KEY, { lease = LEASE, fencing = false }), waiter "m"
     assert(mutex:acquire(0))
     assert.equal(0, call("mutex_acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])
@@ -274,7 +274,7 @@ describe("a client of the kept protocol and today's", function()
     kept_one.close()
   end)
 
-  it("read each other's records", function()
+  it("read each other's idempotency records", function()
     local record = "RD7;S2:ab{S1:kT}"
     local kept_one, runs = waiter "g", 0
     local function run() runs = runs + 1 return 7, "ab", { k = true } end
@@ -292,7 +292,7 @@ describe("a client of the kept protocol and today's", function()
     kept_one.close()
   end)
 
-  it("exclude each other from several locks", function()
+  it("exclude each other from multi-locks", function()
     local both, kept_one = client:multi_lock({ KEY, "second" }, { lease = LEASE, fencing = false }),
       waiter "l"
     assert(both:acquire(0))

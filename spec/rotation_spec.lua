@@ -131,7 +131,7 @@ local function have_begun_to_wait()
   end, "nobody waits for k, or for l")
 end
 
-describe("when the certificates are replaced in place", function()
+describe("when certificates are replaced in place", function()
   local one, two
 
   setup(function()
@@ -161,7 +161,7 @@ describe("when the certificates are replaced in place", function()
       cert = directory .. "cert.pem", key = directory .. "key.pem" } }
   ]]
 
-  it("a holder renews, a waiter acquires and a listener hears its channel over new connections", function()
+  it("holders renew, waiters acquire and subscribers receive over new connections", function()
     install(one)
     local setup = OVER_TLS:gsub("arg%[3%]", ("%q"):format(world.server:tls_url()))
     local holder = world.client { url = world.server:tls_url(), tls = tls(), lease = 3 }
@@ -181,7 +181,7 @@ describe("when the certificates are replaced in place", function()
     ends_with(listens, "true")
   end)
 
-  it("a standby of lead takes over from a leader that dies", function()
+  it("a standby of `holdfast lead` takes over from a leader that dies", function()
     install(one)
     settings(("url = %s\nca = %sca.pem\ncert = %scert.pem\nkey = %skey.pem\n")
       :format(world.server:tls_url(), directory, directory, directory))
@@ -230,14 +230,14 @@ describe("when the password is replaced", function()
     end
   end
 
-  it("in the settings file, leader, standby, runner, holder and waiter of the command go on", function()
+  it("in the settings file, every running holdfast command continues", function()
     local url = ("url = redis://:%%s@127.0.0.1:%d\n"):format(world.server.port)
     local function install(password) settings(url:format(password)) end
     install "one"
     survive(install)
   end)
 
-  it("those with a credentials command go on", function()
+  it("in the output of the credentials command, every running holdfast command continues", function()
     settings(("url = redis://127.0.0.1:%d\ncredentials_command = cat %spassword\n")
       :format(world.server.port, directory))
     local function install(password) write(directory .. "password", password .. "\r\n") end
@@ -257,7 +257,7 @@ describe("a credentials command", function()
     return command.run(nil, words)
   end
 
-  it("prints user and password, or the password alone", function()
+  it("prints user and password, or only the password", function()
     world.cli("ACL", "SETUSER", "ann", "on", ">x y", "~*", "&*", "+@all")
     for _, shell in ipairs { "echo one", "printf one", "printf 'one\\r\\n'", "echo; echo one",
       "printf 'ann\\nx y\\n'", "printf 'ann\\r\\nx y'", "echo one; exec sleep 60 >/dev/null & exit 0" } do
@@ -268,7 +268,7 @@ describe("a credentials command", function()
 
   -- All servers of a quorum have refused the last login. The loop that watches a job must not wait
   -- for another run of the login command.
-  it("runs once for all servers that need another login while a lock is held", function()
+  it("runs once for all servers that need a new login while a lock is held", function()
     local core, logins = require "holdfast.core", require "holdfast.command.logins"
     local needs_login, log_in = core.client.needs_login, core.client.log_in
     local login, got = logins.of_command(("echo >>%sruns; echo two"):format(directory)), {}
@@ -287,7 +287,7 @@ describe("a credentials command", function()
     runs:close()
   end)
 
-  it("that fails makes the server unreachable, and nobody sees what it prints", function()
+  it("that fails makes the server unreachable, and its output is never shown", function()
     for shell, said in pairs {
       ["echo s3cret; echo s3cret >&2; exit 3"] = "it exited with code 3",
       ["echo s3cret; kill -9 $$"] = "it was terminated by signal 9",
@@ -302,7 +302,7 @@ describe("a credentials command", function()
     end
   end)
 
-  it("of the settings file does not apply to a URL of the environment that has a login", function()
+  it("in the settings file does not apply to a URL in the environment that contains a login", function()
     write(directory .. "holdfast.conf", "credentials_command = echo wrong\n")
     local url = ("redis://%%s127.0.0.1:%d"):format(world.server.port)
     local function ping_at(login)
@@ -316,7 +316,7 @@ describe("a credentials command", function()
     assert.equal(64, code, output)
   end)
 
-  it("excludes a login in the URL", function()
+  it("cannot be combined with a login in the URL", function()
     local code, output = command.run(nil, { "ping", "--url", "redis://:x@h", "--credentials-command", "echo x" })
     assert.equal(64, code)
     assert.is_truthy(output:find("--url has a user or a password; leave them out of the URL, or leave out "
@@ -325,7 +325,7 @@ describe("a credentials command", function()
 end)
 
 if nginx.is_there() then
-  describe("a worker of nginx", function()
+  describe("an nginx worker", function()
     local one, two, front
 
     setup(function()
@@ -348,7 +348,7 @@ if nginx.is_there() then
     end
 
     -- nginx trusts both authorities from the start, because it reads them only then.
-    it("goes on with a new certificate, a new password and another user", function()
+    it("continues with a new certificate, a new password and a different user", function()
       install(one, "default one")
       local both = assert(io.open(directory .. "both.pem", "w"))
       for _, made in ipairs { one, two } do

@@ -124,7 +124,7 @@ describe("a semaphore", function()
     assert.is_nil(litter)
   end)
 
-  it("stands on the server as Redisson has it", function()
+  it("is stored as in Redisson", function()
     local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
     local one = assert(pool:acquire())
     local two = assert(pool:acquire(2))
@@ -147,7 +147,7 @@ describe("a semaphore", function()
     assert.equal(0, server:cli("EXISTS", LEASES))
   end)
 
-  it("returns what it knows", function()
+  it("returns key, permits, waiters and lease of its state", function()
     local pool = new():semaphore(KEY, { permits = 4, lease = 20 })
     assert.equal(KEY, pool:key())
     assert.same({ permits = 0, available = 0, held = 0, waiters = 0 }, pool:info())
@@ -166,7 +166,7 @@ describe("a semaphore", function()
     assert.matches("not_held", select(3, permit:release()))
   end)
 
-  it("says that it may have none, where nobody has one", function()
+  it("says in a busy message that its number of permits may not be set", function()
     local pool = new():semaphore(KEY)
     local none = "too few permits are free %(set the total with the permits option or set_permits%)"
     assert.matches(none, fails("busy", pool:acquire(1, 0)))
@@ -174,7 +174,7 @@ describe("a semaphore", function()
     assert.matches(none, fails("busy", pool:acquire(1, 0)))
   end)
 
-  it("does not give more permits than there are", function()
+  it("never gives out more permits than it has", function()
     local pool, other = new():semaphore(KEY, { permits = 2 }), new():semaphore(KEY)
     local a, b = assert(pool:acquire()), assert(pool:acquire())
     assert.matches("its permits are taken, for up to [%d.]+ s", fails("busy", other:acquire(1, 0)))
@@ -186,7 +186,7 @@ describe("a semaphore", function()
     assert(b:release() and c:release())
   end)
 
-  it("that was never set has none, and wakes who waits for them", function()
+  it("has no permits before they are set, and then serves its waiters", function()
     local pool = new():semaphore(KEY)
     fails("busy", pool:acquire(1, 0))
     local worker = process.lua { args = { server:url() }, code = [[
@@ -199,7 +199,7 @@ describe("a semaphore", function()
     finish(worker)
   end)
 
-  it("keeps the number it was given first", function()
+  it("keeps the number of permits it was first given", function()
     assert(new():semaphore(KEY, { permits = 2 }):acquire()):release()
     local pool = new():semaphore(KEY, { permits = 9 })
     assert(pool:acquire()):release()
@@ -207,7 +207,7 @@ describe("a semaphore", function()
     fails("conflict", pool:acquire(3))
   end)
 
-  it("refuses a key whose leases would be those of another key", function()
+  it("refuses a key in braces whose leases another key would use", function()
     local client = new()
     local pool = client:semaphore("{pool}", { permits = 2 })
     local message = fails("conflict", pool:acquire(1, 0))
@@ -219,7 +219,7 @@ describe("a semaphore", function()
     for _, key in ipairs(server:cli("KEYS", "*:1")) do server:cli("DEL", key) end
   end)
 
-  it("gives as many permits as were set last, whatever its options say", function()
+  it("has as many permits as were last set, whatever its options say", function()
     local pool = new():semaphore(KEY, { permits = 3 })
     local message = fails("conflict", pool:acquire(4, 0))
     assert.matches("the semaphore has 3 permits in total, fewer than the 4 requested", message)
@@ -235,7 +235,7 @@ describe("a semaphore", function()
     assert.equal(0, pool:permits())
   end)
 
-  it("serves in the order of arrival, and a large request is not passed by", function()
+  it("serves waiters in order of arrival, and lets none pass a large request", function()
     local pool = new():semaphore(KEY, { permits = 3 })
     local a, b, c = assert(pool:acquire()), assert(pool:acquire()), assert(pool:acquire())
     local big = work { name = "big", count = 3, inside = 0.05 }
@@ -262,7 +262,7 @@ describe("a semaphore", function()
       and token.small2 < token.small3)
   end)
 
-  it("is never overdrawn, and everybody gets turns", function()
+  it("is never overdrawn, and all clients get turns", function()
     for i = 1, 8 do work { name = "w" .. i, rounds = 40, count = i % 3 + 1, inside = 0.0005 } end
     for _, worker in ipairs(workers) do finish(worker) end
     local names, most, tokens = history()
@@ -277,7 +277,7 @@ describe("a semaphore", function()
     assert.equal(0, server:cli("EXISTS", LEASES, QUEUE))
   end)
 
-  it("gets the permits of a killed process back at their lease, for the first that waits",
+  it("gives the permits of a killed process to the first waiter when their lease ends",
     function()
     local victim = work { count = 3, inside = 60, lease = 4 }
     assert(process.wait_until(function() return server:cli("LLEN", "test:log") == 1 end, 20))
@@ -301,7 +301,7 @@ describe("a semaphore", function()
     assert.is_true(took.first < 4 + GRANT / 2, took.first)
   end)
 
-  it("does not wait for a dead waiter", function()
+  it("passes over a dead waiter", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     local permit = assert(pool:acquire())
     local dead = work { name = "dead" }
@@ -317,7 +317,7 @@ describe("a semaphore", function()
     assert.same({ "alive" }, (history()))
   end)
 
-  it("takes the places of a client that let a grant run out", function()
+  it("removes all places of a client that let a grant expire", function()
     local pool = new({ grant_lease = SHORT }):semaphore(KEY, { permits = 1 })
     local permit = assert(pool:acquire())
     local silent = crowd.silent_client(server, 7)
@@ -332,7 +332,7 @@ describe("a semaphore", function()
     silent.connection:close()
   end)
 
-  it("is resized while it is used", function()
+  it("can be resized while permits are taken and awaited", function()
     local pool = new():semaphore(KEY, { permits = 2 })
     local a, b = assert(pool:acquire()), assert(pool:acquire())
     local worker = work { name = "more", count = 2 }
@@ -354,7 +354,7 @@ describe("a semaphore", function()
     assert.equal(0, pool:available())
   end)
 
-  it("rejects an acquire of more permits than there are, also while it waits", function()
+  it("fails with conflict if more permits are requested than exist, even for a waiter", function()
     local pool = new():semaphore(KEY, { permits = 3 })
     local permit = assert(pool:acquire())
     local message = fails("conflict", new():semaphore(KEY):acquire(4, 5))
@@ -374,7 +374,7 @@ describe("a semaphore", function()
     assert(permit:release())
   end)
 
-  it("renews permits in batches, and not beyond their release", function()
+  it("renews permits in batches, and stops when they are released", function()
     local client = new { lease = 2 }
     local pool, permits = client:semaphore(KEY, { permits = 60 }), {}
     for i = 1, 30 do permits[i] = assert(pool:acquire(i % 2 + 1)) end
@@ -395,7 +395,7 @@ describe("a semaphore", function()
     assert.equal("60", server:cli("GET", KEY))
   end)
 
-  it("ends a permit with an explicit lease, and reports the loss", function()
+  it("ends a permit at its explicit lease, and reports the loss", function()
     local reported
     local pool = new():semaphore(KEY, {
       permits = 1, lease = 1, on_lost = function(permit, reason)
@@ -412,7 +412,7 @@ describe("a semaphore", function()
     assert.equal("1", server:cli("GET", KEY))
   end)
 
-  it("extends a permit, also to less", function()
+  it("extends a permit's lease, to longer or shorter", function()
     local pool = new():semaphore(KEY, { permits = 1, lease = 5 })
     local permit = assert(pool:acquire())
     assert(permit:extend(20))
@@ -423,7 +423,7 @@ describe("a semaphore", function()
     assert(other:release())
   end)
 
-  it("notices that its data is gone", function()
+  it("reports a loss when its data was deleted", function()
     local client = new { lease = 3 }
     local pool = client:semaphore(KEY, { permits = 2 })
     local permit = assert(pool:acquire())
@@ -436,7 +436,7 @@ describe("a semaphore", function()
     assert.equal("2", server:cli("GET", KEY))
   end)
 
-  it("gives a collected permit back", function()
+  it("gets a permit back when its handle is collected", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     do local _ = assert(pool:acquire()) end
     collectgarbage() collectgarbage()
@@ -444,7 +444,7 @@ describe("a semaphore", function()
   end)
 
   if features.closes_variables then
-    it("gives a permit back that is closed with its variable #puc", function()
+    it("gets a permit back from a to-be-closed variable #puc", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       local compiled = load [[
         local pool = ...
@@ -454,7 +454,7 @@ describe("a semaphore", function()
     end)
   end
 
-  it("is used by any coroutine of its holder", function()
+  it("has permits that any coroutine of the client can use and release", function()
     local pool = new():semaphore(KEY, { permits = 2 })
     local permit
     coroutine.wrap(function() permit = assert(pool:acquire()) end)()
@@ -464,7 +464,7 @@ describe("a semaphore", function()
     assert(permit:release())
   end)
 
-  it("runs functions with a permit", function()
+  it("runs a function with permits in with_permit", function()
     local pool = new():semaphore(KEY, { permits = 3 })
     assert.same({ 2, "x" }, { pool:with_permit({ count = 2 }, function(permit, x)
       return permit:count(), x
@@ -477,7 +477,7 @@ describe("a semaphore", function()
     assert.same({ "lost", 7 }, { results[3], results[4][1] })
   end)
 
-  it("does not wait where with_permit{wait = 0} finds no permit", function()
+  it("returns busy at once from with_permit with wait = 0 if no permit is free", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     local permit, from = assert(pool:acquire()), process.now()
     fails("busy", pool:with_permit({ wait = 0 }, function() error("ran") end))
@@ -485,7 +485,7 @@ describe("a semaphore", function()
     assert(permit:release())
   end)
 
-  it("is closed with its client", function()
+  it("returns its permits and fails with closed when its client is closed", function()
     local client = new()
     local pool = client:semaphore(KEY, { permits = 1 })
     assert(pool:acquire())
@@ -495,7 +495,7 @@ describe("a semaphore", function()
     assert.equal("1", server:cli("GET", KEY))
   end)
 
-  it("has a prefix", function()
+  it("uses its client's key prefix", function()
     local pool = new { prefix = "test:" }:semaphore(KEY, { permits = 1 })
     local permit = assert(pool:acquire())
     assert.equal("test:pool", permit:key())
@@ -503,8 +503,8 @@ describe("a semaphore", function()
     assert(permit:release())
   end)
 
-  describe("beside Redisson", function()
-    it("counts its permits", function()
+  describe("shared with Redisson", function()
+    it("counts Redisson's permits", function()
       local pool = new():semaphore(KEY, { permits = 2 })
       assert(pool:acquire()):release()
       local ids = java_takes(2)
@@ -517,7 +517,7 @@ describe("a semaphore", function()
       assert.equal("2", server:cli("GET", KEY))
     end)
 
-    it("receives its releases at once", function()
+    it("serves a waiter at once when Redisson releases", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       assert(pool:acquire()):release()
       local ids = java_takes(1)
@@ -532,7 +532,7 @@ describe("a semaphore", function()
       finish(worker)
     end)
 
-    it("takes back at once as many as are asked for", function()
+    it("takes back all of Redisson's expired permits that a request needs", function()
       local pool = new():semaphore(KEY, { permits = 300 })
       assert(pool:acquire()):release()
       java_takes(300, -1)
@@ -540,7 +540,7 @@ describe("a semaphore", function()
       assert(permit:release())
     end)
 
-    it("receives its releases behind many permits of ours, though they have no end", function()
+    it("serves a waiter when Redisson releases although many of our permits never end", function()
       local pool = new():semaphore(KEY, { permits = 12 })
       local many, one = assert(pool:acquire(10)), assert(pool:acquire())
       local ids = java_takes(1, 1e12)
@@ -558,7 +558,7 @@ describe("a semaphore", function()
       assert(many:release())
     end)
 
-    it("takes back what it left, at its lease, without a call of its own", function()
+    it("takes back Redisson's permits when their leases end, without a call by Redisson", function()
       local pool = new():semaphore(KEY, { permits = 3 })
       assert(pool:acquire()):release()
       java_takes(3, 1)
@@ -567,7 +567,7 @@ describe("a semaphore", function()
       assert.equal("3", server:cli("GET", KEY))
     end)
 
-    it("announces what is free, and leaves it to them for a while, in turns", function()
+    it("announces free permits, and leaves every other one to Redisson for a moment", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       local permit = assert(pool:acquire())
       local java = assert(resp.connect { path = server.path })
@@ -586,7 +586,7 @@ describe("a semaphore", function()
     end)
   end)
 
-  it("refuses keys of another type", function()
+  it("fails with conflict on keys of another type", function()
     local pool = new():semaphore(KEY, { permits = 2 })
     for _, words in ipairs { { "RPUSH", KEY, "x" }, { "SET", KEY, "x" }, { "HSET", KEY, "a", "b" },
         { "SADD", LEASES, "x" } } do
@@ -604,7 +604,7 @@ describe("a semaphore", function()
     server:cli("DEL", LEASES)
   end)
 
-  it("refuses a key with another text than a whole number, and takes no permit", function()
+  it("fails with conflict on a value that is not a whole number, and takes no permit", function()
     local pool = new():semaphore(KEY)
     for _, text in ipairs { "2.0", "12.50", "0x10", " 7", "007", "-0", "9223372036854775808" } do
       server:cli("SET", KEY, text)
@@ -625,7 +625,7 @@ describe("a semaphore", function()
     server:cli("DEL", LEASES)
   end)
 
-  it("names what is wrong with its arguments", function()
+  it("raises errors for wrong arguments", function()
     local client = new()
     local pool = client:semaphore(KEY, { permits = 3 })
     local function misuse(text, fn, ...)
@@ -671,7 +671,7 @@ describe("a semaphore in a cluster", function()
     nodes:stop()
   end)
 
-  it("lives on the node of its key, is renewed there, and follows its slot", function()
+  it("is stored and renewed on the node of its key, and follows its slot", function()
     local pool = client:semaphore("far", { permits = 2, lease = 1.5, watchdog = true })
     local permit = assert(pool:acquire(2))
     local node = nodes:node_of("far")
@@ -705,12 +705,12 @@ describe("a semaphore in a cluster", function()
     java:close()
   end)
 
-  it("refuses a key whose braces are no hash tag", function()
+  it("refuses a key with braces that are not a hash tag", function()
     fails("conflict", client:semaphore("a{}b", { permits = 1 }):acquire(1, 0))
   end)
 end)
 
-it("a semaphore outlives a failover by Sentinels", function()
+it("a semaphore keeps its permits through a failover by Sentinels", function()
   local set = require("spec.support.sentinel").start {}
   local client = holdfast.new(set:url())
   local pool = client:semaphore("far", { permits = 2, lease = 60, watchdog = true })
@@ -725,7 +725,7 @@ it("a semaphore outlives a failover by Sentinels", function()
   set:stop()
 end)
 
-it("semaphores of shards live where their keys do", function()
+it("semaphores in shards are stored on the server of their key", function()
   local servers = redis.several(3)
   local urls = {}
   for i, one in ipairs(servers) do urls[i] = one:url() end
@@ -747,7 +747,7 @@ it("semaphores of shards live where their keys do", function()
 end)
 
 for _, loop in ipairs(require "spec.support.loops") do
-  it("a semaphore under " .. loop.name .. " lets so many coroutines in, in order", function()
+  it("a semaphore under " .. loop.name .. " admits as many coroutines as it has permits, in order", function()
     local here = redis.start()
     local client = holdfast.new { url = here:url(), driver = loop.driver }
     local pool, inside, most, order = client:semaphore("pool", { permits = 3, wait = 20 }), 0, 0, {}
@@ -794,7 +794,7 @@ describe("a semaphore under ngx_lua", function()
     server:stop()
   end)
 
-  it("admits so many requests at once, and takes back what a request forgets", function()
+  it("admits as many requests as it has permits, and gets back what a request left", function()
     front = nginx.start {
       workers = 2,
       http = ([[

@@ -64,7 +64,7 @@ after_each(function()
 end)
 
 describe("a client of Sentinels", function()
-  it("finds the master, with the login and the database of the data servers", function()
+  it("finds the master, and uses the login and database meant for it", function()
     start { password = "data", sentinel_password = "watch" }
     local lock = client({ url = set:url(3), sentinel_password = "watch" }):lock("k")
     assert(lock:acquire(0))
@@ -76,7 +76,7 @@ describe("a client of Sentinels", function()
     end
   end)
 
-  it("is denied where its login is wrong, and says by whom", function()
+  it("is denied with a wrong login, and the message names Sentinel or master", function()
     start { password = "data", sentinel_password = "watch" }
     local first = "127.0.0.1:" .. set.sentinels[1].port
     fails("denied", "sentinel " .. first .. ": WRONGPASS",
@@ -89,7 +89,7 @@ describe("a client of Sentinels", function()
     assert.is_nil(message:find("wrong", 1, true))
   end)
 
-  it("says that nobody knows the name, that nobody is there, that a host has no address", function()
+  it("says whether the master's name is unknown, no Sentinel answers or a host has no address", function()
     start { sentinels = 1, quorum = 1 }
     fails("unreachable", "knows this master",
       client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))
@@ -100,7 +100,7 @@ describe("a client of Sentinels", function()
       nowhere:lock("k"):acquire(5))
   end)
 
-  it("needs one of its Sentinels to find the master, and none to go on", function()
+  it("needs one Sentinel to find the master, and none to keep renewing", function()
     start {}
     set.sentinels[1]:kill("KILL")
     local held = client({}):lock("k", { lease = 3, watchdog = true })
@@ -120,7 +120,7 @@ describe("a client of Sentinels", function()
     fails("unreachable", "no sentinel at ", client({}):lock("k3"):acquire(0))
   end)
 
-  it("works in the command", function()
+  it("works in `holdfast run`", function()
     start {}
     local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo",
       "done" })
@@ -130,7 +130,7 @@ describe("a client of Sentinels", function()
 end)
 
 describe("after a failover", function()
-  it("a client goes to the new master, with what it holds", function()
+  it("a client continues at the new master with its hold", function()
     start {}
     local old = set:master()
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 30 })
@@ -145,7 +145,7 @@ describe("after a failover", function()
     assert.are.equal(0, new:cli("EXISTS", "k"))
   end)
 
-  it("a fair lock outlives a failover, and its list goes on", function()
+  it("a fair lock keeps its holder and its list", function()
     start {}
     local old = set:master()
     local lock = client({ command_timeout = 20 }):fair_lock("k", { lease = 30 })
@@ -161,7 +161,7 @@ describe("after a failover", function()
     assert(client({}):fair_lock("k"):acquire(0)):release()
   end)
 
-  it("a client reads and writes at the new master", function()
+  it("a read/write lock keeps its holders", function()
     start {}
     local old = set:master()
     local lock = client({ command_timeout = 20 }):read_write_lock("k", { lease = 30 })
@@ -176,7 +176,7 @@ describe("after a failover", function()
     assert(lock:write():acquire(0)):release()
   end)
 
-  it("a lock that the new master does not know is reported lost at once, one with sync was never acquired", function()
+  it("a lock unknown to the new master is reported lost, and one with sync was never acquired", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]
     cut_off(replica, old)
@@ -192,7 +192,7 @@ describe("after a failover", function()
     assert(client({ command_timeout = 20 }):lock("k"):acquire(20))
   end)
 
-  it("a waiter goes on to wait at the new master", function()
+  it("a waiter continues to wait at the new master", function()
     start {}
     local old = set:master()
     local holder = client { command_timeout = 20 }
@@ -215,7 +215,7 @@ describe("after a failover", function()
     assert.are.equal("exit", (waiter:wait(PATIENCE)))
   end)
 
-  it("an old master that hung is left alone when it goes on", function()
+  it("an old master that hung is not used when it resumes", function()
     start {}
     local old = set:master()
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 60, watchdog = true })
@@ -233,7 +233,7 @@ describe("after a failover", function()
     assert(other:release())
   end)
 
-  it("what a server refuses because it has become a replica is asked of the master", function()
+  it("a command refused by a server that became a replica is sent to the new master", function()
     -- Sentinels of 6.2 ask every 10 s, and promote a replica only if it was without a master for at
     -- most ten times down_after when they noticed the fault.
     start { down_after = redis.major() < 7 and 4000 or nil }
@@ -248,7 +248,7 @@ describe("after a failover", function()
     assert(lock:release())
   end)
 
-  it("a failover that was asked for is noticed by its own links, and the client named after it", function()
+  it("a manual failover is noticed without Sentinels, and the client's string names the new master", function()
     start {}
     local one = client({ command_timeout = 20 })
     local lock = one:lock("k", { lease = 60, watchdog = true })
@@ -304,13 +304,13 @@ describe("eight processes under load", function()
     return took
   end
 
-  it("are back soon after each kill -9 of the master #check", function()
+  it("continue within 5 s after each kill -9 of the master #check", function()
     start_workers {}
     local took = math.min(back_after_failover(), back_after_failover())
     assert.is_true(took < 5, took)
   end)
 
-  it("with a replica for each acquire never hold at the same time #check", function()
+  it("never hold one lock at the same time with sync #check", function()
     start_workers { sync = 1 }
     for i = 1, 2 do
       local old = set:master()
@@ -333,7 +333,7 @@ end)
 
 -- ---- sync ----
 
-describe("with sync", function()
+describe("with the option sync", function()
   local master, replica
 
   before_each(function()
@@ -366,7 +366,7 @@ describe("with sync", function()
     end
   end)
 
-  it("an acquire without enough replicas is undone", function()
+  it("an acquire that too few replicas confirm is undone", function()
     local one = synced { sync = { replicas = 2, timeout = 0.5 } }
     local lock = one:lock("k")
     fails("no_quorum", "1 of 2 replicas confirmed the write within 0.5 s", lock:acquire(0))
@@ -376,7 +376,7 @@ describe("with sync", function()
     eventually(function() return master:cli("EXISTS", "a", "b") == 0 end)
   end)
 
-  it("a re-entry without them leaves the hold as it was", function()
+  it("a re-entry that no replica confirms leaves the hold unchanged", function()
     local lock = synced({ sync = { timeout = 1 } }):lock("k")
     assert(lock:acquire(0))
     replica:kill("STOP")
@@ -389,7 +389,7 @@ describe("with sync", function()
     assert.are.equal(0, master:cli("EXISTS", "k"))
   end)
 
-  it("a lock is handed over when the replica has it", function()
+  it("a grant counts once the replica has it", function()
     local first = synced({}):lock("k")
     assert(first:acquire(0))
     local waiter = process.lua {
@@ -409,7 +409,7 @@ describe("with sync", function()
     assert.are.equal("exit", (waiter:wait(PATIENCE)))
   end)
 
-  it("renewals that no replica confirms end in a loss that is reported", function()
+  it("renewals that no replica confirms end in a reported loss", function()
     local lock = synced({ sync = { timeout = 0.5 } }):lock("k", { lease = 3, watchdog = true })
     assert(lock:acquire(0))
     process.wait_until(function() return clients[1]:stats().renewals > 1 end, PATIENCE)
@@ -420,7 +420,7 @@ describe("with sync", function()
     assert.are.equal("unreachable", lock:lost())
   end)
 
-  it("a user who may not use WAIT is denied", function()
+  it("a user who may not run WAIT is denied", function()
     master:cli("ACL", "SETUSER", "limited", "on", ">pass", "~*", "&*", "+@all", "-wait")
     local one = client { url = ("redis://limited:pass@127.0.0.1:%d"):format(master.port),
       sync = {} }
@@ -428,7 +428,7 @@ describe("with sync", function()
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
   end)
 
-  it("options are checked", function()
+  it("wrong values are refused", function()
     local function bad(options, text)
       local good, message = pcall(function() holdfast.new(options) end)
       assert.is_false(good)

@@ -131,7 +131,7 @@ describe("an option", function()
     assert.message(maker .. ": " .. option).equal(wanted, has)
   end
 
-  it("reaches what it is given for", function()
+  it("takes effect in each handle that accepts it", function()
     local client = connect()
     for maker, options in pairs(taken) do
       for option in pairs(options) do
@@ -165,21 +165,21 @@ describe("an option", function()
     end
   end
 
-  it("is in no handle that it is not given for", function()
+  it("has its default in each handle that does not set it", function()
     check_defaults(connect(), {
       lease = 30, watchdog = true, wait = 10, keep = 0, deadlock_check = 0, class = "",
       fencing = true, token_ttl = 86400,
     })
   end)
 
-  it("of the client is that of each handle that does not set it", function()
+  it("of the client applies to each handle that does not set it", function()
     local settings = {
       lease = 8, wait = 4, class = "others", async_release = true, keep = 3, token_ttl = 70,
     }
     check_defaults(connect(settings), settings)
   end)
 
-  it("of a handle comes before that of the client, also where it turns something off", function()
+  it("of a handle overrides the client's, even to turn it off", function()
     local client = connect { lease = 8, wait = 4, class = "others", async_release = true, keep = 3,
       token_ttl = 70 }
     local off = { lease = 7, wait = 3, class = "orders", async_release = false, keep = 0,
@@ -212,7 +212,7 @@ describe("an option", function()
     return settings
   end
 
-  it("of a client reaches the core, and has its default where it is not set", function()
+  it("of the client reaches the core, with its default if unset", function()
     local url = server:url()
     local defaults = {
       restart_guard = 0, sentinel_user = "", sentinel_password = "", sync_replicas = 0,
@@ -253,7 +253,7 @@ describe("an option", function()
       { shards.servers, shards.weights, shards.names })
   end)
 
-  it("is how long all locks of a multi lock, a latch and a plain semaphore wait", function()
+  it("wait applies to a multi-lock, a latch and a plain semaphore as a whole", function()
     local client = connect { wait = 4 }
     local function locks() return { client:lock "a", client:lock "b" } end
     for opts, wait in pairs { [{}] = 3, [{ wait = 2 }] = 2, [{ wait = 0 }] = 0 } do
@@ -265,7 +265,7 @@ describe("an option", function()
     end
   end)
 
-  it("or an argument that forbids a wait comes before the client's", function()
+  it("wait = 0, or a call that does not wait, overrides the client's wait", function()
     local client, holder = connect { wait = 8 }, connect()
     local rw, fair = client:read_write_lock "rw", client:fair_lock "fair"
     local pool, plain = client:semaphore("pool", { permits = 1 }), client:plain_semaphore "plain"
@@ -307,7 +307,7 @@ describe("an option", function()
     for _, lock in ipairs(held) do assert(lock:release()) end
   end)
 
-  it("that names other servers gives the client a place of its own", function()
+  it("that names different servers makes a client with a different place", function()
     local known = {}
     for _, opts in ipairs {
       { url = "redis://a" }, { url = "redis://b" }, { url = "redis://a/1" },
@@ -321,7 +321,7 @@ describe("an option", function()
     end
   end)
 
-  it("does not change when the caller changes the table later", function()
+  it("is not changed when its table is modified later", function()
     local client = connect()
     local opts = { permits = 3, lease = 7, class = "orders" }
     local pool = client:semaphore("pool", opts)

@@ -57,21 +57,21 @@ describe("tools/setup.sh", function()
     return text
   end
 
-  it("installs no package that is only mentioned", function()
+  it("does not install a package that is only mentioned in another one", function()
     local output, code = run("tools/setup.sh demo")
     assert.equal(0, code, output)
     assert.matches("^apt%-get update %-q\napt%-get install [^\n]* luajit libluajit%-5%.1%-dev ", log())
     assert.is_nil(log():find("luajit2", 1, true))
   end)
 
-  it("names all packages in one line where it may not install them", function()
+  it("lists all packages in one command if it may not install them", function()
     local output, code = run("TEST_UID=1000 tools/setup.sh demo")
     assert.equal(1, code)
     assert.matches("\nsetup:   apt%-get update && apt%-get install [^\n]*gcc make [^\n]* redis%-server\n$", output)
     assert.equal("", log())
   end)
 
-  it("asks sudo once, and takes no for an answer", function()
+  it("asks sudo once, and gives up if it refuses", function()
     program("sudo", ("echo sudo >>%s/log; exit 1"):format(directory))
     local output, code = run("TEST_UID=1000 tools/setup.sh demo")
     assert.equal(1, code)
@@ -79,7 +79,7 @@ describe("tools/setup.sh", function()
     assert.matches("apt%-get install [^\n]* redis%-server\n$", output)
   end)
 
-  it("refuses the demo in nginx, before anything is installed, where nginx has no package of its Lua module", function()
+  it("refuses the nginx demo before installing anything if the Lua module has no package", function()
     for _, user in ipairs { "0", "1000" } do
       local output, code = run(("TEST_UID=%s TEST_ABSENT=libnginx-mod-http-lua tools/setup.sh demo-openresty"):format(user))
       assert.equal(1, code)
@@ -88,7 +88,7 @@ describe("tools/setup.sh", function()
     assert.equal("", log())
   end)
 
-  it("does without a package that only tests need, and installs nothing where all others are there", function()
+  it("skips a missing package that only tests need, and installs nothing if the rest is there", function()
     local output, code = run("TEST_ABSENT=libnginx-mod-http-lua tools/setup.sh test")
     assert.equal(0, code, output)
     assert.is_nil(log():find("http-lua", 1, true))
@@ -99,7 +99,7 @@ describe("tools/setup.sh", function()
     assert.equal("", log())
   end)
 
-  it("uses sudo where it is allowed", function()
+  it("uses sudo if that is allowed", function()
     program("sudo", '"$@"')
     local output, code = run("TEST_UID=1000 tools/setup.sh demo")
     assert.equal(0, code, output)
@@ -124,7 +124,7 @@ describe("the Makefile", function()
     assert(process.succeeds(("chmod 755 %s/tools/setup.sh"):format(tree)))
   end
 
-  it("finds the Lua that the set-up of a demo brings", function()
+  it("finds the Lua that the demo's set-up has installed", function()
     -- all programs of this system except Lua
     assert(process.succeeds(("ln -s /usr/bin/* %s/ && rm -f %s/lua* %s/sudo"):format(bin, bin, bin)))
     make_tree(('ln -s "$(PATH=/usr/bin:/usr/local/bin command -v lua5.4)" %s/\n'):format(bin))
@@ -141,7 +141,7 @@ describe("the Makefile", function()
     return (output:match("([^\n]*)\n$"))
   end
 
-  it("gives the installed command a Lua for which there are modules", function()
+  it("gives the installed command a Lua for which modules were built", function()
     link("make", "sed", "find", "mkdir", "cmp", "uname", "pkg-config", "sh", "gcc")
     program("echo", [[printf '%s\n' "$*"]])
     local all = { "lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit" }

@@ -58,7 +58,7 @@ after_each(function()
 end)
 
 describe("shards", function()
-  it("have the keys that Jedis gives them", function()
+  it("place keys as Jedis does", function()
     local all = urls()
     assert.equal("002000021202", places())
     assert.equal("221002211202",
@@ -68,7 +68,7 @@ describe("shards", function()
         { url = all[3], name = "c" } } })
   end)
 
-  it("are not asked for the name of a holder, whose server may be another one", function()
+  it("are not asked for a holder's name that may be on a different server", function()
     local holder, waiter = connect { name = "billing" }, connect()
     for _, key in pairs(keys_of_all(holder)) do
       local lock = assert(holder:lock(key):acquire())
@@ -79,7 +79,7 @@ describe("shards", function()
     end
   end)
 
-  it("keep each lock on its own server, with its queue and counter", function()
+  it("store each lock with its queue and counter on its own server", function()
     local client = connect()
     for i = 0, 11 do
       local key = "order:" .. i
@@ -93,7 +93,7 @@ describe("shards", function()
     end
   end)
 
-  it("have each fence beside the key that it protects", function()
+  it("store each fence on the server of the key it protects", function()
     local client = connect()
     local lock = assert(client:lock("a lock"):acquire())
     for place, key in ipairs(keys_of_all(client, "price:")) do
@@ -104,7 +104,7 @@ describe("shards", function()
     assert.is_true(lock:release())
   end)
 
-  it("hand locks over to waiters in their order", function()
+  it("hand locks to waiters in order of arrival", function()
     local client = connect()
     for place, key in ipairs(keys_of_all(client)) do
       local line = crowd.new(servers[place], key)
@@ -138,7 +138,7 @@ describe("shards", function()
     end
   end)
 
-  it("are renewed by one watchdog", function()
+  it("are all renewed by one watchdog", function()
     local client = connect { lease = 3 }
     local locks = {}
     for place, key in ipairs(keys_of_all(client)) do
@@ -151,7 +151,7 @@ describe("shards", function()
     end
   end)
 
-  it("take several keys: in one step on one server, in order on several", function()
+  it("acquire several keys atomically on one server, and in order across several", function()
     local client, rival = connect(), connect()
     local keys = keys_of_all(client)
     local spread, other = client:multi_lock(keys), rival:multi_lock(keys)
@@ -174,7 +174,7 @@ describe("shards", function()
     monitor:close()
   end)
 
-  it("that are down take only their own keys with them, and are named", function()
+  it("that are down affect only their own keys, and are named in the message", function()
     local client = connect()
     local keys = keys_of_all(client)
     servers[2]:kill("KILL")
@@ -194,7 +194,7 @@ describe("shards", function()
     end
   end)
 
-  it("are checked when the client is made", function()
+  it("are validated when the client is created", function()
     local url = servers[1]:url()
     local function new(options) return function() holdfast.new(options) end end
     assert.error_matches(new { servers = { url }, }, "servers need a mode")

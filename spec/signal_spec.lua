@@ -49,7 +49,7 @@ describe("a signal", function()
     world.cli("DEL", "k")
   end)
 
-  it("ends an interruptible wait without end", function()
+  it("ends an interruptible wait without a time limit", function()
     local child = waiting_program("interruptible = true", "math.huge")
     child:kill("USR1")
     assert.same({ "exit", 0 }, { child:wait(20) })
@@ -57,7 +57,7 @@ describe("a signal", function()
     world.cli("DEL", "k")
   end)
 
-  it("ends an interruptible wait of each kind and template", function()
+  it("ends an interruptible wait of each kind of lock and each template", function()
     world.hold_as("somebody:1", "k")
     world.cli("SET", "m", "somebody:1", "PX", 60000)
     world.cli("SET", "t_1", "somebody:1", "PX", 60000)
@@ -103,7 +103,7 @@ describe("a signal", function()
     world.cli("FLUSHALL")
   end)
 
-  it("does not end another wait", function()
+  it("does not end a wait that is not interruptible", function()
     local child = waiting_program("", "30")
     for _ = 1, 5 do
       child:kill("USR1")
@@ -117,7 +117,7 @@ describe("a signal", function()
     assert.matches("release\ttrue", child:output())
   end)
 
-  it("does not shorten or lengthen another wait", function()
+  it("does not shorten or lengthen a wait that is not interruptible", function()
     local child = waiting_program("", "1")
     for _ = 1, 5 do
       child:kill("USR1")
@@ -129,7 +129,7 @@ describe("a signal", function()
     world.cli("DEL", "k")
   end)
 
-  it("is not taken by the watchdog's thread", function()
+  it("is never delivered to the watchdog's thread", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -210,7 +210,7 @@ describe("while the server hangs", function()
   end
 
   for _, call in ipairs { "acquire", "acquire again" } do
-    it("a signal ends " .. call .. " that is interruptible", function()
+    it("a signal ends an interruptible " .. call, function()
       local child = start(call, true)
       process.wait_until(function()
         return child:output():find("ended") or not child:kill("USR1")
@@ -234,7 +234,7 @@ describe("while the server hangs", function()
   for _, call in ipairs { "acquire", "release", "acquire again" } do
     for _, interruptible in ipairs { false, true } do
       local how = interruptible and ", interruptible" or ""
-      it(("a signal that nobody catches ends a program in %s%s"):format(call, how), function()
+      it(("an uncaught signal ends a program in %s%s"):format(call, how), function()
         local child = start(call, interruptible)
         process.sleep(0.2)
         local sent = process.now()
@@ -277,7 +277,7 @@ describe("Ctrl-C", function()
     world.cli("DEL", "k")
   end)
 
-  it("ends a wait in a coroutine", function()
+  it("ends a wait in a coroutine at once", function()
     world.hold_as("somebody:1", "k")
     local took = interrupt [[
       local lock = require("holdfast").new(arg[1]):lock("k")
@@ -289,7 +289,7 @@ describe("Ctrl-C", function()
     world.cli("DEL", "k")
   end)
 
-  it("is not taken for a hook that the program has had before", function()
+  it("is not confused with a debug hook that the program had set", function()
     world.hold_as("somebody:1", "k")
     local lock, calls = world.client():lock("k"), 0
     local function wait_with(hook)
@@ -308,7 +308,7 @@ describe("Ctrl-C", function()
     world.cli("DEL", "k")
   end)
 
-  it("in with_lock's function releases the lock", function()
+  it("releases the lock of with_lock whose function it interrupts", function()
     local took = interrupt [[
       require("holdfast").new(arg[1]):with_lock("k", function()
         if jit then jit.off() end -- compiled loops of LuaJIT do not handle signals

@@ -36,7 +36,7 @@ local function without_rate(text)
 end
 
 describe("the simulator", function()
-  it("puts mutants of the core behind switches, and leaves the rest of the file alone", function()
+  it("inserts mutants behind switches, and leaves the rest of the file alone", function()
     local patches = require "spec.sim.patches"
     local source = "void go(void);\nvoid f(int a) {\n  if (a &&\n    b) {\n    go(a);\n    stop();\n  }\n"
       .. "  return b;\n}\n\nvoid g(int a) {\n  go(a);\n}\n"
@@ -53,7 +53,7 @@ describe("the simulator", function()
     end, "X overlaps with Y")
   end)
 
-  it("leaves out a mutant that has no place any more, and shows its function as it is", function()
+  it("skips a mutant whose place is gone, and prints its function", function()
     local patches = require "spec.sim.patches"
     local source = "void f(void) {\n  a();\n}\n\nvoid g(void) {\n  b();\n  b();\n}\n"
     local rows = {
@@ -69,12 +69,12 @@ describe("the simulator", function()
     }, problems)
   end)
 
-  it("finds each program alone to do what its case says", function()
+  it("passes all cases of single programs", function()
     local text, last = simulate(flavour, "--cases")
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
-  it("finds by a case what no schedule shows #check", function()
+  it("finds with a case what no schedule finds #check", function()
     local run_all = require "spec.sim.case_runner".run_all
     for _, mutant in ipairs(require "spec.sim.mutants".of_cases()) do
       assert.not_same({}, (run_all(mutant.texts, true)), mutant.name)
@@ -82,12 +82,12 @@ describe("the simulator", function()
   end)
 
   if flavour == "luajit" then
-    it("finds nothing lost for good where one command of a program is refused", function()
+    it("loses nothing permanently when any one command of a program is refused", function()
       local text, last = simulate(flavour, "--cases --refused")
       assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
     end)
 
-    it("finds a program that cannot stand a refusal #check", function()
+    it("finds each program that cannot cope with a refused command #check", function()
       local run_all = require "spec.sim.case_runner".run_all
       for _, mutant in ipairs(require "spec.sim.mutants".of_refused_parts()) do
         assert.not_same({}, (run_all(mutant.texts, true, mutant.program)), mutant.name)
@@ -96,7 +96,7 @@ describe("the simulator", function()
   end
 
   if plain then
-    it("gives the same traces under both Luas", function()
+    it("produces the same traces under both Luas", function()
       local _, here = simulate(flavour, "--seeds " .. COMPARED)
       local _, there = simulate(other, "--seeds " .. COMPARED)
       assert.is_string(hash_of(here))
@@ -106,7 +106,7 @@ describe("the simulator", function()
       assert.equal(hash_of(here), hash_of(there))
     end)
 
-    it("follows what it reaches in the same way under both Luas", function()
+    it("measures the same coverage under both Luas", function()
       local arguments, build = "--guided --coverage --seeds " .. GUIDED, without_mutants()
       local here, there = simulate(flavour, arguments, build), simulate(other, arguments, build)
       assert.matches("programs: %d+ of %d+ branches", here)

@@ -19,7 +19,7 @@ end
 -- chroot needs root.
 local can_run = is_there(PROGRAM) and process.succeeds "chroot / true 2>/dev/null"
 
-describe("the command as one file", function()
+describe("the statically linked command", function()
   if not can_run then return it("needs make static, and root", function() pending "not here" end) end
 
   local root, made
@@ -51,14 +51,14 @@ describe("the command as one file", function()
     return how, code, child:output()
   end
 
-  it("has at most 8 MB", function()
+  it("is at most 8 MB", function()
     local file = assert(io.open(PROGRAM, "rb"))
     local size = file:seek "end"
     file:close()
     assert.is_true(size <= MOST_BYTES, size)
   end)
 
-  it("reads neither modules nor settings of Lua from outside", function()
+  it("loads no Lua modules or settings from outside", function()
     local version = require("holdfast")._VERSION
     assert.same({ "exit", 0, "holdfast " .. version .. "\n" }, { run(nil, "--version") })
   end)
@@ -70,7 +70,7 @@ describe("the command as one file", function()
     assert.matches('released "k"', output, 1, true)
   end)
 
-  it("trusts the authorities of --ca, and no others", function()
+  it("trusts only the authorities of --ca", function()
     local url = world.server:tls_url():gsub("localhost", "127.0.0.1")
     local how, code, output = run(url, "run", "--ca", "/ca.pem", "k", "--", "/holdfast", "--version")
     assert.same({ "exit", 0 }, { how, code }, output)
@@ -79,12 +79,12 @@ describe("the command as one file", function()
     assert.matches("certificate", output)
   end)
 
-  it("exits with 127 for a program that the root does not have", function()
+  it("exits with 127 for a program that does not exist", function()
     local how, code, output = run(world.server:tcp_url(), "run", "k", "--", "/bin/sh", "-c", "true")
     assert.same({ "exit", 127 }, { how, code }, output)
   end)
 
-  it("looks names up in /etc/hosts", function()
+  it("resolves names from /etc/hosts", function()
     assert(process.succeeds(("mkdir '%s/etc'"):format(root)))
     local hosts = assert(io.open(root .. "/etc/hosts", "w"))
     hosts:write "127.0.0.1 redis.internal\n"

@@ -61,7 +61,7 @@ local SERVER = [[
   } }
 ]]
 
-describe("for operators under ngx_lua", function()
+describe("under ngx_lua", function()
   local server, front
 
   local function start(options)
@@ -85,7 +85,7 @@ describe("for operators under ngx_lua", function()
   end)
 
   describe("metrics", function()
-    it("are the exact sum of two workers, and stay over a reload", function()
+    it("are the exact sum over two workers, and survive a reload", function()
       start { workers = 2 }
       local seen, count = {}, 0
       local function work(times)
@@ -118,7 +118,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("have what a client counted that was closed at once", function()
+    it("include what a client counted that was closed at once", function()
       start {}
       for i = 1, 5 do
         assert.equal("done", front:get("/once").body)
@@ -127,7 +127,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("have what clients of the blocking driver count, closed ones and losses too", function()
+    it("include counts and losses of clients with the blocking driver", function()
       local new = 'HOLDFAST.new { url = CLIENT_URL, driver = "posix", class = "%s", lease = 1 }'
       local function use(class, name)
         return ([[ local client = %s client:with_lock("%s", function() end) ]]):format(
@@ -168,7 +168,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("know the class of an idempotent request, and its listener receives the events", function()
+    it("use the class of an idempotent request, whose listener receives its events", function()
       start {}
       assert.equal("paid", front:get("/paid").body)
       assert.truthy(process.wait_until(function()
@@ -179,7 +179,7 @@ describe("for operators under ngx_lua", function()
       end, PATIENCE))
     end)
 
-    it("have no number of holds, and name the dict that is missing", function()
+    it("omit the number of holds, and name the missing dict", function()
       start {}
       front:get("/work")
       assert.truthy(process.wait_until(function() return acquired() == 1 end, PATIENCE))
@@ -207,7 +207,7 @@ describe("for operators under ngx_lua", function()
         table.concat(front:errors(), "\n"))
     end)
 
-    it("have the losses of all classes, which the page adds up by reason", function()
+    it("count losses by class, which the page adds up by reason", function()
       start { more = [[ location = /lose_another { content_by_lua_block {
         local other = HOLDFAST.new { url = CLIENT_URL, driver = "posix" }
         for _, class in ipairs { "a", "b" } do
@@ -231,7 +231,7 @@ describe("for operators under ngx_lua", function()
       assert.equal(3, all)
     end)
 
-    it("leave alone what others keep in the dict", function()
+    it("leave other entries of the dict alone", function()
       start { more = [[ location = /others { content_by_lua_block {
         local dict = ngx.shared.holdfast
         dict:set("of another", 1)
@@ -265,7 +265,7 @@ describe("for operators under ngx_lua", function()
       return tonumber(child:output())
     end
 
-    it("are read by Prometheus's parsers, in the format that it accepts", function()
+    it("are accepted by Prometheus's parsers in the requested format", function()
       start { more = [[ location = /other { content_by_lua_block {
         for _, class in ipairs { "a", "other", "z" } do
           CLIENT:with_lock("of " .. class, { class = class }, function() end)
@@ -301,7 +301,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("keep what they have when the dict is full, and count and log once what has no room", function()
+    it("keep their values when the dict is full, and count and log what does not fit", function()
       start { dict = "lua_shared_dict holdfast 64k;", more = [[
         location = /other { content_by_lua_block { for i = 1, 20 do
           CLIENT:with_lock("of " .. i, { class = "class" .. i }, function() end)
@@ -337,7 +337,7 @@ describe("for operators under ngx_lua", function()
     end)
   end)
 
-  describe("the record of the page", function()
+  describe("the status page's record", function()
     local FILL = [[
       location = /fill { content_by_lua_block {
         local dict, i = ngx.shared.holdfast, 0
@@ -360,7 +360,7 @@ describe("for operators under ngx_lua", function()
       return false
     end
 
-    it("throws out nothing from a full dict, and the log says once what to do", function()
+    it("evicts nothing from a full dict, and logs once what to do", function()
       start { dict = "lua_shared_dict holdfast 32k;", more = FILL }
       local filled = front:get("/fill").body
       assert.is_true(tonumber(filled) > 10)
@@ -375,7 +375,7 @@ describe("for operators under ngx_lua", function()
       assert.equal(1, said)
     end)
 
-    it("has a dict of its own, which a full one of the metrics does not concern", function()
+    it("uses its own dict if there is one, whether or not the metrics' is full", function()
       start { dict = "lua_shared_dict holdfast 32k; lua_shared_dict holdfast_status 1m;", more = FILL }
       local filled = front:get("/fill").body
       assert.truthy(process.wait_until(has_points, PATIENCE))
@@ -384,7 +384,7 @@ describe("for operators under ngx_lua", function()
     end)
   end)
 
-  it("a loss is reported by on_lost and on_event without a further call", function()
+  it("a loss is reported to on_lost and on_event without a further call", function()
     front = nginx.start {
       http = ([[
         lua_shared_dict noted 1m;
@@ -422,7 +422,7 @@ describe("for operators under ngx_lua", function()
     request:abort()
   end)
 
-  it("a listener may wait for a lock, and events are delivered after a request that ended in one", function()
+  it("events are delivered after a request ended during one, and listeners may wait", function()
     front = nginx.start {
       http = ([[
         lua_shared_dict noted 1m;
@@ -522,7 +522,7 @@ describe("for operators under ngx_lua", function()
       return most
     end
 
-    it("shows locks of a job, of Java and of Lua, holders and waiters", function()
+    it("shows locks held by a job, by Java and by Lua, with holders and waiters", function()
       start {}
       local lock = assert(client:lock("from:lua"):acquire())
       server:cli("HSET", "from:java", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
@@ -604,7 +604,7 @@ describe("for operators under ngx_lua", function()
       return command.start(server, { "run", "busy", "--", "sleep", "600" })
     end
 
-    it("shows the same in each worker, also of what happened while it was closed", function()
+    it("shows the same in each worker, including losses while it was closed", function()
       start { workers = 2 }
       assert.is_true(state().shared)
       both() -- each worker listens for losses from now on
@@ -642,7 +642,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("has one worker read the server for all of them", function()
+    it("lets one worker read the server for all of them", function()
       start { workers = 3, where = ('url = "%s"'):format(server:tcp_url()) }
       both()
       local monitor, seen = server:monitor(), {}
@@ -658,7 +658,7 @@ describe("for operators under ngx_lua", function()
       assert.is_nil(next(seen, (next(seen))))
     end)
 
-    it("goes on after a client that hung up while the server was slow", function()
+    it("continues after a viewer disconnected while the server was slow", function()
       start {}
       local early = assert(client:lock("early"):acquire())
       eventually("early", function() return true end)
@@ -673,7 +673,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("reads the locks before it is opened, from init_worker_by_lua on", function()
+    it("reads the locks before it is first opened if init_worker_by_lua calls it", function()
       start { http = "init_worker_by_lua_block { HOLDFAST.status { client = CLIENT } }" }
       wait_for_look()
       assert.same({}, front:errors())
@@ -694,7 +694,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("shows read/write locks and semaphores, again and again, whatever prefix its client has", function()
+    it("shows read/write locks and semaphores whatever key prefix its client has", function()
       start { where = ('url = "%s", prefix = "app:"'):format(server:url()) }
       local rw = client:read_write_lock("app:rw")
       local other = holdfast.new { url = server:url(), name = "lua-owner" }
@@ -765,7 +765,7 @@ describe("for operators under ngx_lua", function()
       return servers
     end
 
-    it("shows the servers of a quorum, and its locks", function()
+    it("shows the servers and locks of a quorum", function()
       local servers = start_quorum(4)
       local urls = {}
       for i, each in ipairs(servers) do urls[i] = each:url() end
@@ -852,7 +852,7 @@ describe("for operators under ngx_lua", function()
       return keys
     end
 
-    it("lists many locks in pages, to several viewers, in small commands", function()
+    it("lists many locks in pages, for several viewers, with small commands", function()
       local count, busy = 300, 20
       start {}
       forge(count, busy)
@@ -891,7 +891,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("shows the others beside names that do not fit in one reply, and beside an empty one", function()
+    it("skips names that do not fit in one reply, and shows the other locks", function()
       start {}
       local owner, mib = "11111111-2222-3333-4444-555555555555:1", ("a"):rep(2 ^ 20)
       local function put(key)
@@ -918,7 +918,7 @@ describe("for operators under ngx_lua", function()
 
     -- Short in make test, long in make fuzz. The next round through the locks begins at most 30 s
     -- after a slow one.
-    it("shows what is good, whatever stands on the server", function()
+    it("shows valid locks, whatever data is on the server", function()
       start {}
       local hostile = require "spec.support.hostile"
       local random = hostile.random(tonumber(os.getenv "HOLDFAST_HOSTILE_SEED") or 1)
@@ -935,7 +935,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("finds a word in the same time however long the word is", function()
+    it("searches in linear time, however long the word is", function()
       local finder = require("holdfast.status_json").finder
       local random = require("spec.support.hostile").random(1)
       local function any(most)
@@ -960,7 +960,7 @@ describe("for operators under ngx_lua", function()
       assert.is_true(seconds(20000) < 10 * seconds(20) + 0.1)
     end)
 
-    it("says that a server is none, without an error of its own", function()
+    it("says that the address is not a Redis server, without failing", function()
       for _, reply in ipairs { ":1\r\n", "*2\r\n$1\r\n0\r\n:5\r\n" } do
         local strange = fake.server { reply = reply, login = true }
         start { where = ('url = "%s"'):format(strange.url) }
@@ -973,7 +973,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("is 503 while the server is away, with its age and what was seen last", function()
+    it("answers 503 while the server is down, with the last data and its age", function()
       start {}
       server:cli("HSET", "seen", UUID .. ":1", 1)
       server:cli("PEXPIRE", "seen", 600000)
@@ -998,7 +998,7 @@ describe("for operators under ngx_lua", function()
       assert.is_true(math.abs(later.locks[1].wait - then_.wait) < 0.5, later.locks[1].wait)
     end)
 
-    it("orders by the longest wait, then by the longest hold", function()
+    it("sorts by longest wait, then by longest hold", function()
       start {}
       local now = os.time()
       local function hold(key, owner, seconds, waits)
@@ -1061,7 +1061,7 @@ describe("for operators under ngx_lua", function()
       return table.concat(list, " ")
     end
 
-    it("orders by lease and by token, what is equal by the hold and the key; others by the wait",
+    it("sorts by lease or token, with equal locks by hold and key",
       function()
       start {}
       local at = os.time() - 10
@@ -1080,7 +1080,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("says for how long each waiter has waited, and which one of all for the longest", function()
+    it("shows how long each waiter has waited, and which wait is longest", function()
       start {}
       local from = process.now()
       local function put(key, n, seconds)
@@ -1124,7 +1124,7 @@ describe("for operators under ngx_lua", function()
       assert.same({ 0 }, { empty.waiters, empty.longest_wait })
     end)
 
-    it("has the host, the process and the name of holders and waiters", function()
+    it("shows host, process and name of holders and waiters", function()
       start {}
       local names = { [UUID] = "web-1 4711 shop", ["c" .. UUID:sub(2)] = "web-2 4712" }
       for uuid, name in pairs(names) do server:cli("SET", "holdfast_client:" .. uuid, name) end
@@ -1138,7 +1138,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("counts leases down between two looks at the server", function()
+    it("counts leases down between two reads of the server", function()
       start {}
       write_lock { key = "k", ttl = 60000, queue = { "1l" .. UUID .. ":9:1" } }
       eventually("k", function(of) return of.waiters == 1 end)
@@ -1158,7 +1158,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("leaves out a key that has become something else", function()
+    it("omits a key that is no longer a lock", function()
       start {}
       write_lock { key = "k" }
       eventually("k", function() return true end)
@@ -1168,7 +1168,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("tells how to break each kind, cuts long keys, and links to those that JSON escapes",
+    it("shows how to break each kind, shortens long keys, and links to any key",
       function()
       start {}
       local long, binary = ("x"):rep(1025), "a\1/ä"
@@ -1199,7 +1199,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("keeps what the servers have said while they are away, none of it older", function()
+    it("keeps the last data while servers are down, and never older data", function()
       start {}
       write_lock { key = "k", ttl = 900, queue = { "1l" .. UUID .. ":9:1" } }
       write_lock { key = "long", ttl = 600000 }
@@ -1228,7 +1228,7 @@ describe("for operators under ngx_lua", function()
       assert.is_true(second[1] > 0)
     end)
 
-    it("has a page for each pattern, with its own locks, losses and deadlocks", function()
+    it("has a page per pattern, with its own locks, losses and deadlocks", function()
       start {
         more = [[
           location = /only { content_by_lua_block {
@@ -1305,7 +1305,7 @@ describe("for operators under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("lists losses as far as there is room, and counts all of them without a dict", function()
+    it("lists as many losses as fit, and counts all of them without a dict", function()
       start { dict = "", more = [[ location = /lose_many { content_by_lua_block {
         local other = HOLDFAST.new { url = CLIENT_URL, driver = "posix" }
         for i = 1, 12 do
@@ -1332,7 +1332,7 @@ describe("for operators under ngx_lua", function()
       end
     end)
 
-    it("goes through all keys by itself once it was asked, and says when it has", function()
+    it("scans all keys in the background once opened, and says when it is complete", function()
       start { dict = "" }
       local count = 4000
       forge(count, 0)
@@ -1354,7 +1354,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("does not look for each viewer, and ends with the point of this moment", function()
+    it("does not read the server once per viewer, and ends its plot at the present", function()
       start {}
       state()
       assert.truthy(process.wait_until(function()
@@ -1377,7 +1377,7 @@ describe("for operators under ngx_lua", function()
       assert.equal(0, last.waiting or answer.points[#answer.points - 1].waiting)
     end)
 
-    it("does not ask for each name while the server hangs", function()
+    it("does not look up each name while the server hangs", function()
       start { where = ('url = "%s", command_timeout = 0.3'):format(server:url()) }
       for i = 1, 20 do
         write_lock { key = "k" .. i, owner = ("%08x%s:1"):format(i, UUID:sub(9)) }
@@ -1397,7 +1397,7 @@ describe("for operators under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("says what it left out, as long as that is there", function()
+    it("says what it left out while that exists", function()
       start {}
       local listener = assert(resp.connect { path = server.path })
       assert.is_nil(state().left_out)
@@ -1410,7 +1410,7 @@ describe("for operators under ngx_lua", function()
     end)
 
     -- A scan begins again as soon as it has seen all keys.
-    it("says what a whole round left out until the next one has ended", function()
+    it("says what a full scan left out until the next scan has ended", function()
       start { more = [[ location = /rounds { content_by_lua_block {
         local locks, pages = require "holdfast.command.locks", require "holdfast.pages"
         local scan = locks.scans(CLIENT, "*", true)[1]
@@ -1426,7 +1426,7 @@ describe("for operators under ngx_lua", function()
       assert.equal("2 5 5 0", front:get("/rounds").body)
     end)
 
-    it("sends JSON under the same rules as the page", function()
+    it("sends JSON with the same security headers as the page", function()
       start {}
       local response = front:get("/status?json")
       for name, value in pairs { ["cache-control"] = "no-store",
@@ -1438,7 +1438,7 @@ describe("for operators under ngx_lua", function()
     end)
 
     -- What would take minutes is tested on the record itself.
-    describe("has a record of ten minutes:", function()
+    describe("keeps for ten minutes", function()
       -- Writes strings, numbers, booleans and lists so that Lua can read them.
       local SHOW = [[
         local function show(value)
@@ -1482,13 +1482,13 @@ describe("for operators under ngx_lua", function()
       local LISTED = {}
       for i = 12, 3, -1 do LISTED[#LISTED + 1] = "a b%20|" .. i .. "deletedc do4711" end
 
-      it("the last ten losses, whatever their texts", function()
+      it("the last ten losses, whatever strings they contain", function()
         assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()"))
         front:stop("TERM")
         assert.same({ LISTED, 0 }, ask(LOSSES .. "return listed, #other:losses()", ""))
       end)
 
-      it("no older ones", function()
+      it("no older losses", function()
         assert.same({ 1, "new" }, ask([[
           for _, age in ipairs { 601, 590 } do
             record:add_loss { time = ngx.now() - age, key = age > 600 and "old" or "new" }
@@ -1512,7 +1512,7 @@ describe("for operators under ngx_lua", function()
         local list = { record:point(1000), record:point(1005), other:point(1000) or "none", record:point(1010) or "none" }
       ]]
 
-      it("points, of which the most waiters count", function()
+      it("a point per interval with the most waiters seen", function()
         assert.same({ { 3, 4, "none", "none" }, true }, ask(POINTS .. [[
           return list, math.abs(dict:ttl(name .. 1000) - 605) < 5
         ]]))
@@ -1525,7 +1525,7 @@ describe("for operators under ngx_lua", function()
         ]], ""))
       end)
 
-      it("a lease for the worker that looks, which it renews, and leaves when it ends", function()
+      it("a lease for the worker that reads, renewed by it and released when it ends", function()
         assert.same({ { true, false, true, true }, true, { false, true }, { true, false } }, ask [[
           local second = records.new("id")
           local list = { record:leads(), second:leads(), record:leads(), other:leads() }
@@ -1542,7 +1542,7 @@ describe("for operators under ngx_lua", function()
         assert.same({ true, true }, ask("return record:leads(), records.new('id'):leads()", ""))
       end)
 
-      it("questions to the worker that looks, each answered once", function()
+      it("questions for the worker that reads, each answered once", function()
         assert.same({ { "a", 503 }, { "b", 200 }, "none", { "a", "b", "none" }, "none" }, ask [[
           local asks, answers, seen = records.new("id"), {}, {}
           local function put(question, number)
@@ -1568,7 +1568,7 @@ describe("for operators under ngx_lua", function()
       end)
 
       -- What a page keeps that has been open for months.
-      it("no names or rows of the past", function()
+      it("no outdated names or rows", function()
         assert.same({ 1, 0, 0, "answered", true, true }, ask [[
           local views, now = require "holdfast.status_view", require("holdfast.core").now()
           local view = views.new(CLIENT, "*", "here")
@@ -1597,7 +1597,7 @@ describe("for operators under ngx_lua", function()
         ]])
       end)
 
-      it("one timer in each worker, whatever Lua state", function()
+      it("one timer per worker, whatever Lua state it is in", function()
         assert.same({ true, true, false, true, true }, ask [[
           local second, list = records.new("id"), {}
           list[1], list[2], list[3] = record:has_timer(), record:has_timer(), second:has_timer()
@@ -1609,7 +1609,7 @@ describe("for operators under ngx_lua", function()
       end)
     end)
 
-    it("answers only to the host that its option names", function()
+    it("answers only to the host names in its options", function()
       start { more = [[
         location = /own { content_by_lua_block {
           HOLDFAST.status { client = CLIENT, host = { "Locks.Example", "localhost" } }
@@ -1634,7 +1634,7 @@ describe("for operators under ngx_lua", function()
       assert.equal(200, status_of("/status", "anything"))
     end)
 
-    it("only reads, and says that it must be protected", function()
+    it("answers only GET and HEAD, and says that it must be protected", function()
       start {}
       assert.equal(405, front:begin("/status", { method = "POST", body = "x" }):finish().status)
       assert.equal(200, front:get("/status", { method = "HEAD" }).status)
@@ -1660,7 +1660,7 @@ describe("for operators under ngx_lua", function()
       assert.is_nil(response.body:find("innerHTML", 1, true))
     end)
 
-    it("writes nothing: a user without the right to write is enough", function()
+    it("needs no right to write on the server", function()
       assert.equal("OK", server:cli("ACL", "SETUSER", "viewer", "on", ">pw", "~*", "&*", "+@all", "-@write"))
       start { where = ('url = "%s"'):format((server:tcp_url():gsub("//", "//viewer:pw@"))) }
       local waiter = process.lua { args = { server:url() }, code = [[
@@ -1701,7 +1701,7 @@ describe("for operators under ngx_lua", function()
       return ("%d us: %s"):format(slow[1][3], table.concat(slow[1][4], " "))
     end
 
-    it("does not stop the server for 5 ms with 10,000 locks, nor does the command #check",
+    it("never blocks the server for 5 ms with 10,000 locks, and neither does the command #check",
       function()
       start {}
       lock_many(server)

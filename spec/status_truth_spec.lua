@@ -22,7 +22,7 @@ local WAITER = [[
   sys.sleep(3600)
 ]]
 
-describe("the status page tells the truth", function()
+describe("the status page shows the true state", function()
   local server, front, holder, waiters, seen, forged
 
   -- Starts a process that waits for a lock that is never released: its wait begins between `asked`
@@ -206,7 +206,7 @@ describe("the status page tells the truth", function()
     end
   end
 
-  it("of 20 locks when it has just been opened beside a long wait", function()
+  it("of 20 locks right after it is opened during a long wait", function()
     local open = start(1, 20)
     wait_for("busy:1")
     process.sleep(LONG + 1)
@@ -219,7 +219,7 @@ describe("the status page tells the truth", function()
     watch(4)
   end)
 
-  it("of 1,000 locks when Redis is restarted, nginx reloaded, and each of three workers killed", function()
+  it("of 1,000 locks while Redis restarts, nginx reloads and workers are killed", function()
     local open = start(3, 1000)
     open()
     wait_for("busy:1")
@@ -234,7 +234,7 @@ describe("the status page tells the truth", function()
     assert.is_true(count > 1, "one worker answers everything")
   end)
 
-  it("of a waiter beside 50,000 locks, within 5 s #check", function()
+  it("of a waiter among 50,000 locks within 5 s #check", function()
     local open = start(3, 20)
     for from = 1, 50000, 500 do server:cli("EVAL", [[
       for i = ARGV[1], ARGV[1] + 499 do
@@ -267,7 +267,7 @@ describe("the status page tells the truth", function()
 
   for _, workers in ipairs { 1, 3 } do
     for _, locks in ipairs { 20, 1000, 20000 } do
-      it(("of %d locks and %d workers for two minutes, whatever happens #check"):format(locks, workers), function()
+      it(("of %d locks with %d workers for two minutes, whatever happens #check"):format(locks, workers), function()
         local open = start(workers, locks)
         wait_for("busy:1")
         process.sleep(LONG + 1)

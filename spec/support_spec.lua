@@ -25,7 +25,7 @@ describe("spec.support.redis", function()
     assert.equal(value, server:cli("GET", "k\0 {x}"))
   end)
 
-  it("gives numbers, lists, nil and errors", function()
+  it("returns numbers, lists, nil and errors", function()
     assert.equal(2, server:cli("RPUSH", "list", "a", "b"))
     assert.same({ "a", "b" }, server:cli("LRANGE", "list", 0, -1))
     assert.is_false(server:cli("GET", "none"))
@@ -43,14 +43,14 @@ describe("spec.support.redis", function()
     assert.is_false(server:cli("GET", "k"))
   end)
 
-  it("is gone after a kill and comes back", function()
+  it("stops when killed, and can be restarted", function()
     server:kill()
     assert.has_error(function() server:cli("PING") end)
     server:restart()
     assert.equal("PONG", server:cli("PING"))
   end)
 
-  it("hangs and resumes", function()
+  it("hangs on STOP, and resumes on CONT", function()
     local connection = resp.connect { path = server.path }
     server:kill("STOP")
     connection:send("PING")
@@ -60,7 +60,7 @@ describe("spec.support.redis", function()
     connection:close()
   end)
 
-  it("shows every command that clients sent", function()
+  it("records every command that clients sent", function()
     local monitor = server:monitor()
     local odd = 'a "quoted" \\x41 \n\1\255'
     server:cli("SET", "k", odd)
@@ -73,7 +73,7 @@ describe("spec.support.redis", function()
     monitor:close()
   end)
 
-  it("lists what was left behind", function()
+  it("lists the keys, channels and clients that a test left", function()
     local subscriber = resp.connect { path = server.path }
     subscriber:call("SUBSCRIBE", "channel")
     server:cli("SET", "b", 1)
@@ -106,7 +106,7 @@ describe("a redis-server with options", function()
     connection:close()
   end)
 
-  it("asks for a password and knows users", function()
+  it("requires a password, and has users", function()
     local server = start { tcp = true, password = "secret", users = { "reader on >pass ~* +get" } }
     assert.equal("PONG", server:cli("PING"))
     assert.matches(":secret@", server:url(), 1, true)
@@ -127,7 +127,7 @@ describe("a redis-server with options", function()
     assert.equal("v", server:cli("GET", "k"))
   end)
 
-  it("replicates", function()
+  it("replicates to a replica", function()
     local master = start { tcp = true }
     local replica = start { replica_of = master }
     master:cli("SET", "k", "v")
@@ -135,14 +135,14 @@ describe("a redis-server with options", function()
     assert.matches("^READONLY", replica:cli("SET", "k", "w").err)
   end)
 
-  it("takes maxmemory and further lines", function()
+  it("accepts maxmemory and further configuration lines", function()
     local server = start { maxmemory = "100kb",
       conf = { "maxmemory-policy noeviction", "timeout 7" } }
     assert.same({ "timeout", "7" }, server:cli("CONFIG", "GET", "timeout"))
     assert.matches("^OOM", server:cli("SET", "k", "v").err)
   end)
 
-  it("says why it does not start", function()
+  it("says why it did not start", function()
     assert.error_matches(function()
       redis.start { conf = { "no-such-option 1" } }
     end, "no%-such%-option")
@@ -156,7 +156,7 @@ describe("several redis-servers", function()
     for _, server in ipairs(servers) do server:stop() end
   end)
 
-  it("know nothing of each other and fail one by one", function()
+  it("are independent, and fail one by one", function()
     servers = redis.several(3, { tcp = true, password = "secret" })
     for i, server in ipairs(servers) do server:cli("SET", "k", i) end
     servers[2]:kill()
@@ -168,7 +168,7 @@ describe("several redis-servers", function()
       servers[3]:cli("GET", "k") })
   end)
 
-  it("are asked again over a new connection when the old one was ended", function()
+  it("are asked over a new connection after the old one was killed", function()
     servers = redis.several(1)
     local other = resp.connect { path = servers[1].path }
     assert.equal("PONG", servers[1]:cli("PING"))
@@ -183,7 +183,7 @@ describe("spec.support.sentinel", function()
 
   after_each(function() set:stop() end)
 
-  it("has a master, replicas and Sentinels, each with its password", function()
+  it("starts a master, replicas and Sentinels, each with its password", function()
     set = sentinel.start { replicas = 2, password = "data", sentinel_password = "watch" }
     assert.equal(set.nodes[1], set:master())
     assert.same({ set.nodes[2], set.nodes[3] }, set:replicas())
@@ -214,7 +214,7 @@ describe("spec.support.sentinel", function()
     assert.equal("w", old:cli("GET", "k"))
   end)
 
-  it("fails over from a master that hangs, which learns of it later", function()
+  it("fails over from a master that hangs, which becomes a replica later", function()
     set = sentinel.start()
     local old = set:master()
     set:hang(old)
@@ -225,7 +225,7 @@ describe("spec.support.sentinel", function()
     assert.matches("^READONLY", old:cli("SET", "k", "v").err)
   end)
 
-  it("fails over when asked to", function()
+  it("fails over on request", function()
     set = sentinel.start()
     local old = set:master()
     local new = set:fail_over()
@@ -301,13 +301,13 @@ describe("spec.support.process", function()
     assert.equal(_VERSION .. tostring(rawget(_G, "jit") ~= nil) .. "onetwo", child:output())
   end)
 
-  it("collects errors and the exit code", function()
+  it("returns a program's output and exit code", function()
     local child = process.lua { code = "error('told you')" }
     assert.same({ "exit", 1 }, { child:wait(20) })
     assert.matches("told you", child:output())
   end)
 
-  it("bounds the wait, and returns the signal", function()
+  it("limits its wait, and returns the signal that ended the program", function()
     local child = process.lua { code = "require('spec.support.sys').sleep(60)" }
     local before = process.now()
     assert.same({ nil, "timeout" }, { child:wait(0.05) })
@@ -317,7 +317,7 @@ describe("spec.support.process", function()
     assert.is_nil(child:kill())
   end)
 
-  it("takes its children along when it is killed", function()
+  it("kills a program's children when the program is killed", function()
     local child = process.lua {
       code = [[
         local process = require "spec.support.process"
@@ -336,7 +336,7 @@ describe("spec.support.process", function()
     end))
   end)
 
-  it("stops servers and removes files of a program that fails", function()
+  it("stops the servers and removes the files of a program that failed", function()
     local child = process.lua {
       code = [[
         local server = require("spec.support.redis").start()
@@ -358,7 +358,7 @@ describe("spec.support.process", function()
     end, "in a thread")
   end)
 
-  it("counts signals that it catches", function()
+  it("counts caught signals", function()
     assert(sys.catch(10))
     local before = sys.caught()
     sys.kill(sys.getpid(), 10)
@@ -409,7 +409,7 @@ describe("a test that leaves something behind", function()
     end)
   ]]
 
-  it("fails", function()
+  it("fails, and the output names what was left", function()
     local directory = process.directory()
     local path = directory .. "/some_spec.lua"
     local file = assert(io.open(path, "w"))
@@ -454,12 +454,12 @@ describe("spec.support.stage", function()
     return (child:output():gsub("\r\n", "\n"))
   end
 
-  it("says plain words in a pipe", function()
+  it("prints plain words in a pipe", function()
     assert.equal(SAID, said(false, ""))
     assert.equal(SAID, said(true, "TERM=dumb"))
   end)
 
-  it("says the same on a terminal, with marks and a bar, and in colours unless NO_COLOR forbids them", function()
+  it("prints the same words on a terminal, with marks, a bar, and colours unless NO_COLOR is set", function()
     local plain = said(true, "NO_COLOR=1")
     assert.is_nil(plain:find("\27%[%d+m"))
     assert.matches("\r   " .. ("█"):rep(40) .. " 300 of 100\27%[K\n   ✗ sold\n   ✓ in time\n   ✗ late\n$", plain)

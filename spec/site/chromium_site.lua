@@ -26,7 +26,7 @@ local SWITCH = [[
 
 local FOUND = "return [...document.querySelectorAll('.md-search-result__link')].map((a) => a.href);"
 
-describe("the site", function()
+describe("the documentation site", function()
   local browser = require "spec.support.browser"
   local server, base
 
@@ -79,7 +79,7 @@ describe("the site", function()
   end
 
   for _, kind in ipairs { "phone", "desktop" } do
-    it("is whole on a " .. kind, function()
+    it("has no broken page on a " .. kind, function()
       local wrong, seen = walk(kind)
       assert.same({}, wrong)
       for _, path in ipairs(pages.all()) do
@@ -91,7 +91,7 @@ describe("the site", function()
       end
     end)
 
-    it("switches the language on a " .. kind, function()
+    it("switches languages on a " .. kind, function()
       local view = browser.open(kind)
       finally(function() view:close() end)
       for page, expected in pairs {
@@ -112,7 +112,7 @@ describe("the site", function()
       end, 20))
     end)
 
-    it("finds on a " .. kind, function()
+    it("finds search words on a " .. kind, function()
       local view = browser.open(kind)
       finally(function() view:close() end)
       for word, expected in pairs {

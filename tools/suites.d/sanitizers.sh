@@ -61,7 +61,7 @@ tsan_spec() { # tsan_spec NAME FILES
 tsan() {
     suite tsan-build one build build/tsan "SANITIZE=-fsanitize=thread" "CFLAGS=-O1 -g" "FLAVOURS=lua5.4 luajit"
     tsan_spec tsan-spec "$SLOW_SPECS"
-    tsan_spec tsan-failover "--filter=named.after.it spec/sentinel_spec.lua"
+    tsan_spec tsan-failover "--filter=names.the.new.master spec/sentinel_spec.lua"
 }
 
 valgrind_suites() {
