@@ -40,7 +40,7 @@ describe("templates", function()
   end
 
   describe("mutex", function()
-    it("is SET NX PX: a string that holds the owner, with a TTL", function()
+    it("is stored as by SET NX PX: a string with the owner and a TTL", function()
       local mutex = assert(client:mutex("m", { lease = 5 }):acquire())
       assert.equal(mutex:owner(), server:cli("GET", "m"))
       local ttl = server:cli("PTTL", "m")
@@ -49,7 +49,7 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "m"))
     end)
 
-    it("is not re-entrant, says so at once, and stays held", function()
+    it("fails as busy at once when its owner acquires it again, and stays held", function()
       local mutex = assert(client:mutex("m"):acquire())
       local again, message, code = mutex:acquire(math.huge)
       assert.is_nil(again)
@@ -59,7 +59,7 @@ describe("templates", function()
       assert.is_true(mutex:release())
     end)
 
-    it("excludes two processes that use one owner's name", function()
+    it("excludes two processes that use the same owner name", function()
       local first = assert(client:mutex("m", { owner = "job" }):acquire())
       local _, message, code = other:mutex("m", { owner = "job" }):acquire(30)
       assert.equal("busy", code)
@@ -69,7 +69,7 @@ describe("templates", function()
       assert.is_true(first:release())
     end)
 
-    it("waits for a foreign holder by looking, and gets in soon after its release", function()
+    it("polls for a foreign holder, and acquires soon after its release", function()
       server:cli("SET", "m", "somebody", "NX", "PX", "60000")
       assert.equal("busy", select(3, client:mutex("m"):try_acquire()))
       local waiter = process.lua {
@@ -90,7 +90,7 @@ describe("templates", function()
       assert.is_true(tonumber(before) < 200)
     end)
 
-    it("lets in a client that polls, again and again, while two of ours contend", function()
+    it("lets a polling client acquire repeatedly while two of ours contend", function()
       local ours = {}
       for i = 1, 2 do
         ours[i] = process.lua {
@@ -133,7 +133,7 @@ describe("templates", function()
       assert(stop:release())
     end)
 
-    it("also waits for a holder that set no TTL", function()
+    it("waits for a holder without a TTL", function()
       server:cli("SET", "m", "somebody")
       local _, _, code = client:mutex("m"):acquire(1)
       assert.equal("busy", code)
@@ -142,7 +142,7 @@ describe("templates", function()
       assert(client:mutex("m"):acquire(1))
     end)
 
-    it("never deletes the next holder's lock by a late release", function()
+    it("released late leaves the next holder's lock alone", function()
       local late = assert(client:mutex("m", { lease = 1 }):acquire())
       assert.truthy(process.wait_until(function() return server:cli("EXISTS", "m") == 0 end, 20))
       local next_one = assert(other:mutex("m"):acquire())
@@ -153,13 +153,13 @@ describe("templates", function()
       assert.is_true(next_one:release())
     end)
 
-    it("is a conflict on a key of another type", function()
+    it("fails with conflict on a key of another type", function()
       server:cli("RPUSH", "m", "x")
       assert.equal("conflict", select(3, client:mutex("m"):try_acquire()))
       assert.equal("list", server:cli("TYPE", "m"))
     end)
 
-    it("is renewed by the watchdog and has growing tokens", function()
+    it("is renewed by the watchdog, and gets increasing tokens", function()
       local c = holdfast.new { url = server:url(), lease = 1.5 }
       local mutex = assert(c:mutex("m"):acquire())
       local token = mutex:token()
@@ -172,7 +172,7 @@ describe("templates", function()
   end)
 
   describe("one_by_one", function()
-    it("runs under prefix .. type .. _ .. id and returns all results", function()
+    it("runs under the key prefix .. type .. \"_\" .. id, and returns all results", function()
       local template = client:one_by_one { prefix = "p:" }
       local key, a, b, c = template:execute("order", 42, function(lock, x)
         return lock:key(), x, nil, 3
@@ -181,7 +181,7 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "p:order_42"))
     end)
 
-    it("writes a number as the same id in every Lua", function()
+    it("converts a numeric id to the same key in every Lua version", function()
       local template = client:one_by_one()
       local IDS = {
         [123456789012345] = "123456789012345", [123456789012346] = "123456789012346",
@@ -198,7 +198,7 @@ describe("templates", function()
       assert.equal("t_0", template:execute("t", -0.0, function(lock) return lock:key() end))
     end)
 
-    it("refuses numbers that stand for several ids, and what is too long for a key", function()
+    it("refuses numbers that are ambiguous as ids, and ids too long for a key", function()
       local template = client:one_by_one()
       local WRONG = { 2 ^ 60, -2 ^ 54, math.huge, -math.huge, 0 / 0, "", ("x"):rep(500001), true }
       for _, id in ipairs(WRONG) do
@@ -210,7 +210,7 @@ describe("templates", function()
       end
     end)
 
-    it("shows no more than the beginning of a long id", function()
+    it("shows only the beginning of a long id in messages", function()
       local id = ("x"):rep(1000)
       client:one_by_one():execute("t", id, function()
         local _, message = other:one_by_one({ queue = false }):execute("t", id, error)
@@ -222,7 +222,7 @@ describe("templates", function()
       end)
     end)
 
-    it("shows no bytes of a type or an id that drive a terminal", function()
+    it("escapes control characters of type and id in messages", function()
       local held = assert(other:mutex("t\27[2J_i\r\255"):acquire(0))
       local _, message, code = client:one_by_one({ queue = false }):execute("t\27[2J", "i\r\255", error)
       assert.equal("busy", code)
@@ -230,14 +230,14 @@ describe("templates", function()
       assert(held:release())
     end)
 
-    it("returns true for a function that returns nothing, and an explicit nil as it is", function()
+    it("returns true for a function without results, and nil for an explicit nil", function()
       local template = client:one_by_one()
       assert.is_true(assert(template:execute("order", 42, function() end)))
       assert.equal(1, select("#", template:execute("order", 42, function() return nil end)))
       assert.is_nil((template:execute("order", 42, function() return nil end)))
     end)
 
-    it("takes 10 s and 30 s for values of 0 and less", function()
+    it("replaces a lease or wait of 0 or less by its default of 30 s or 10 s", function()
       local ttl
       client:one_by_one({ lease = 0, wait = -1 }):execute("t", "1", { lease = -5 }, function()
         ttl = server:cli("PTTL", "t_1")
@@ -245,7 +245,7 @@ describe("templates", function()
       assert.is_true(ttl > 29000 and ttl <= 30000)
     end)
 
-    it("takes the options of a call before its own", function()
+    it("prefers the options of a call to its own", function()
       local function ttl_in(template, opts)
         return template:execute("t", 1, opts, function() return server:cli("PTTL", "t_1") end)
       end
@@ -261,14 +261,14 @@ describe("templates", function()
       held:release()
     end)
 
-    it("renews no run whose lease is that of its call", function()
+    it("does not renew a run whose lease was given in the call", function()
       local _, _, code = client:one_by_one():execute("t", 1, { lease = 0.3 }, function()
         process.wait_until(function() return server:cli("EXISTS", "t_1") == 0 end, 20)
       end)
       assert.equal("lost", code)
     end)
 
-    it("fails with the type and the id when one runs already, and does not run the function",
+    it("fails as busy with type and id if a run is in progress, without running the function",
       function()
       local ran = false
       client:one_by_one():execute("order", 42, function()
@@ -287,7 +287,7 @@ describe("templates", function()
       assert.is_false(ran)
     end)
 
-    it("releases and passes the function's own error on", function()
+    it("releases, then raises the function's own error", function()
       local err = { "own" }
       local ok, value = pcall(function()
         client:one_by_one():execute("t", 1, function() error(err) end)
@@ -298,7 +298,7 @@ describe("templates", function()
       assert.matches("templates_spec", holdfast.traceback())
     end)
 
-    it("serves 50 processes in the order they came", function()
+    it("serves 50 processes in order of arrival", function()
       local gate = assert(client:mutex("job_1"):acquire())
       local all = {}
       for i = 1, 50 do
@@ -330,7 +330,7 @@ describe("templates", function()
       assert.same(expected, order)
     end)
 
-    it("lets exactly one of 50 run with queue = false", function()
+    it("lets exactly one of 50 processes run with queue = false", function()
       server:cli("SET", "go", "0")
       local outputs = run_processes(50, [[
         local client = require("holdfast").new(arg[1])
@@ -353,7 +353,7 @@ describe("templates", function()
   end)
 
   describe("multi_lock", function()
-    it("takes all or none, with a token for each key", function()
+    it("acquires all keys or none, with a token for each", function()
       local both = assert(client:multi_lock({ "b", "a" }):acquire())
       assert.same({ "a", "b" }, both:keys())
       local tokens = both:tokens()
@@ -367,7 +367,7 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "a", "b"))
     end)
 
-    it("takes all in one command and releases in one", function()
+    it("acquires and releases with one command each", function()
       local all = client:multi_lock { "a", "b", "c" }
       all:acquire()
       all:release()
@@ -378,7 +378,7 @@ describe("templates", function()
       monitor:close()
     end)
 
-    it("is entered again and renewed as one", function()
+    it("is re-entered and renewed as a whole", function()
       local c = holdfast.new { url = server:url(), lease = 1.5 }
       local all = assert(c:multi_lock({ "a", "b", "c" }):acquire())
       assert(all:acquire())
@@ -393,7 +393,7 @@ describe("templates", function()
       c:close()
     end)
 
-    it("raises for duplicate keys, an empty list and wrong types", function()
+    it("raises errors for duplicate keys, an empty list and wrong types", function()
       assert.has_error(function() client:multi_lock { "a", "a" } end)
       assert.has_error(function() client:multi_lock {} end)
       assert.has_error(function() client:multi_lock { 1 } end)
@@ -401,7 +401,7 @@ describe("templates", function()
       assert.has_error(function() holdfast.multi_lock { client:lock("a"), other:lock("a") } end)
     end)
 
-    it("takes 1,000 keys", function()
+    it("accepts 1,000 keys", function()
       local keys = {}
       for i = 1, 1000 do keys[i] = "k" .. i end
       local all = assert(client:multi_lock(keys):acquire())
@@ -411,13 +411,13 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "k1", "k777", "k1000"))
     end)
 
-    it("leaves nothing held when a member has another type", function()
+    it("holds nothing if one of its keys has another type", function()
       server:cli("SET", "b", "text")
       assert.equal("conflict", select(3, client:multi_lock({ "a", "b", "c" }):acquire(1)))
       assert.equal(0, server:cli("EXISTS", "a", "c"))
     end)
 
-    it("does not shorten the lease of what was entered before", function()
+    it("does not shorten the lease of a lock held before", function()
       local outer = assert(client:lock("b", { lease = 60 }):acquire())
       local blocker = assert(other:lock("a", { lease = 1 }):acquire())
       -- one after another
@@ -442,7 +442,7 @@ describe("templates", function()
       assert.equal(0, server:cli("EXISTS", "a"))
     end)
 
-    it("joins locks of different servers and rolls back", function()
+    it("spans locks of several servers, and rolls back", function()
       local second = redis.start {}
       local there = holdfast.new(second:url())
       local joined = holdfast.multi_lock({ there:lock("x"), client:lock("x") }, { wait = 0.3 })
@@ -462,7 +462,7 @@ describe("templates", function()
       second:stop()
     end)
 
-    it("feeds five philosophers", function()
+    it("solves the dining philosophers problem", function()
       local outputs = run_processes(5, [[
         local holdfast, resp, sys = require "holdfast", require "spec.support.resp", require "spec.support.sys"
         local core = require "holdfast.core"
@@ -488,7 +488,7 @@ describe("templates", function()
   end)
 
   describe("idempotent", function()
-    it("shows its owner, however long the fingerprint is", function()
+    it("returns its owner in info, however long the fingerprint is", function()
       for i = 1, 40 do -- a long value makes the server order the fields at random
         local key = "long" .. i
         local ran = client:idempotent(key, { fingerprint = ("9"):rep(65), expire = 0.01 },
@@ -500,7 +500,7 @@ describe("templates", function()
       end
     end)
 
-    it("runs once; a duplicate returns a message of the caller's own", function()
+    it("runs once; a duplicate gets the message given in info", function()
       local runs = 0
       local function run(x) runs = runs + 1 return x, nil, 7 end
       assert.same({ "a", nil, 7 }, { client:idempotent("k", run, "a") })
@@ -545,7 +545,7 @@ describe("templates", function()
       assert.equal(6, select("#", other:idempotent("k", { replay = true }, function() end)))
     end)
 
-    it("leaves no memory behind where it replays", function()
+    it("leaks no memory when it replays", function()
       if process.build ~= "./build" then return end -- a sanitizer keeps what is freed
       local function memory() return tonumber(io.open("/proc/self/statm"):read("*a"):match("^%d+ (%d+)")) / 256 end
       local opts, text = { replay = true, expire = 60 }, ("x"):rep(50000)
@@ -558,7 +558,7 @@ describe("templates", function()
       assert.is_true(memory() - before < 20)
     end)
 
-    it("replays a number as what it was", function()
+    it("replays numbers with their original subtype", function()
       local opts, values = { replay = true, expire = 60 }, { 2.0, 2, -3.0, 1e300, 0.1 }
       client:idempotent("k", opts, function() return 2.0, 2, -3.0, 1e300, 0.1 end)
       local again = { other:idempotent("k", opts, function() error "twice" end) }
@@ -568,7 +568,7 @@ describe("templates", function()
       end
     end)
 
-    it("returns true for a function that returns nothing, and replays it; an explicit nil stays one", function()
+    it("replays true for a function without results, and nil for an explicit nil", function()
       local opts = { replay = true, expire = 60 }
       assert.is_true(assert(client:idempotent("nothing", opts, function() end)))
       assert.is_true(assert(other:idempotent("nothing", opts, function() error "twice" end)))
@@ -577,7 +577,7 @@ describe("templates", function()
       end
     end)
 
-    it("replays nothing that cannot be written down, and still runs once", function()
+    it("runs once although its results cannot be encoded, and replays nothing", function()
       assert.equal("function", type((client:idempotent("k", { replay = true }, function()
         return print
       end))))
@@ -598,7 +598,7 @@ describe("templates", function()
       end
     end)
 
-    it("replays a fraction to its last digit, and -0 and tiny ones", function()
+    it("replays fractions, -0 and tiny numbers exactly", function()
       for i, number in ipairs {
         0.1, 1 / 3, 123456789.12345678, 2 ^ 53 - 1, -2.0, 5e-324, 1e308, -0.0,
       } do
@@ -610,7 +610,7 @@ describe("templates", function()
       end
     end)
 
-    it("replays nothing where the record is damaged", function()
+    it("replays nothing from a damaged record", function()
       for _, text in ipairs { "S9:short", "S:x", "Sx", "D1", "Dx;", "{", "{T", "{NT}", "X", "TT}" } do
         client:idempotent("k", { replay = true, expire = 60 }, function() return 1 end)
         server:cli("HSET", "k", "done", "R" .. text)
@@ -619,7 +619,7 @@ describe("templates", function()
       end
     end)
 
-    it("writes tables down that are up to 32 deep", function()
+    it("encodes tables nested up to 32 levels deep", function()
       local function nested(depth)
         local all = {}
         for _ = 2, depth do all = { all } end
@@ -629,7 +629,7 @@ describe("templates", function()
       assert.is_nil(record.encode(1000, nested(33)))
     end)
 
-    it("does not write down what is too long to be replayed", function()
+    it("stops encoding results as soon as they are too long", function()
       local opts, line = { replay = true, expire = 60 }, ("x"):rep(10000)
       local wide, nested = {}, {}
       for i = 1, 4000 do wide[i] = line end
@@ -647,7 +647,7 @@ describe("templates", function()
       end
     end)
 
-    it("replays results of 64 KiB, and no longer ones", function()
+    it("replays results of up to 64 KiB", function()
       for i, size in ipairs { 65536 - 7, 65536 - 6 } do -- "S65529:" precedes the bytes
         local text = ("x"):rep(size)
         client:idempotent("full" .. i, { replay = true, expire = 60 }, function() return text end)
@@ -656,7 +656,7 @@ describe("templates", function()
       end
     end)
 
-    it("knows another request by its fingerprint", function()
+    it("fails with mismatch for a different fingerprint", function()
       client:idempotent("k", { fingerprint = "a", expire = 60 }, function()
         assert.equal("mismatch", select(3, other:idempotent("k", { fingerprint = "b" }, function()
           error "twice"
@@ -670,7 +670,7 @@ describe("templates", function()
       end)))
     end)
 
-    it("is any request when one of the two has no fingerprint", function()
+    it("accepts a duplicate if either call has no fingerprint", function()
       local function run(key, fingerprint)
         return (client:idempotent(key, { fingerprint = fingerprint, replay = true, expire = 60 },
           function() return fingerprint or "none" end))
@@ -679,7 +679,7 @@ describe("templates", function()
       assert.same({ "none", "none" }, { run("l"), run("l", "a") })
     end)
 
-    it("is known by its fingerprint when it has waited", function()
+    it("compares fingerprints for a call that had to wait", function()
       local child = process.lua {
         code = [[
           local client = require("holdfast").new(arg[1])
@@ -711,7 +711,7 @@ describe("templates", function()
       assert.matches("second", child:output())
     end)
 
-    it("cannot store when its lease was lost", function()
+    it("stores no result if its lease was lost", function()
       local result, _, code, results = client:idempotent("k", function()
         server:cli("DEL", "k")
         assert.equal("second", (other:idempotent("k", { expire = 60 }, function()
@@ -736,12 +736,12 @@ describe("templates", function()
       end)))
     end)
 
-    it("is a conflict on a key of another type", function()
+    it("fails with conflict on a key of another type", function()
       server:cli("RPUSH", "k", "x")
       assert.equal("conflict", select(3, client:idempotent("k", function() end)))
     end)
 
-    it("frees the key of a killed process with its lease", function()
+    it("frees the key of a killed process when its lease ends", function()
       local killed = process.lua {
         code = [[
           require("holdfast").new(arg[1]):idempotent("k", { lease = 3 }, function()
@@ -758,7 +758,7 @@ describe("templates", function()
       assert.equal("in", (client:idempotent("k", { wait = 20 }, function() return "in" end)))
     end)
 
-    it("runs once for 100 processes, which all get the same answer", function()
+    it("runs once for 100 processes, which all get the same results", function()
       local outputs = run_processes(100, [[
         local client = require("holdfast").new { url = arg[1], command_timeout = 30 }
         local store = require("spec.support.resp").connect { path = arg[1]:match("unix://(.+)") }

@@ -75,7 +75,7 @@ describe("a tenant", function()
     assert.truthy(text:find("^NOPERM"), table.concat({ ... }, " ") .. ": " .. text)
   end
 
-  it("cannot write another one's keys, queues, counters and names, nor use its channels", function()
+  it("cannot write another tenant's keys or use its channels", function()
     local seen = 0
     for _, word in ipairs(acl.words("a:", { kinds = KINDS, cluster = true })) do
       local sign, pattern = word:match("^([~&])(.*)$")
@@ -96,7 +96,7 @@ describe("a tenant", function()
     refused("SET", "holdfast_wait:" .. uuid .. ":1", "1 x l a:k")
   end)
 
-  it("cannot look for another one's keys and clients", function()
+  it("cannot list another tenant's keys and clients", function()
     refused("PSUBSCRIBE", "holdfast_grant:*")
     refused("PUBSUB", "CHANNELS", "*")
     refused("SCAN", "0")
@@ -104,7 +104,7 @@ describe("a tenant", function()
     refused("RANDOMKEY")
   end)
 
-  it("with +scan, +psubscribe or +pubsub sees another one's keys and clients", function()
+  it("with +scan, +psubscribe or +pubsub can list another tenant's keys and clients", function()
     local lock = client_of_a():lock "k"
     assert(lock:acquire(0))
     local waiter = program_of_a 'say(client:lock("k"):acquire(60) and "acquired")'
@@ -116,7 +116,7 @@ describe("a tenant", function()
     assert.same({ "exit", 0 }, { waiter:wait(PATIENCE) })
   end)
 
-  it("makes nobody an owner by a forged grant, whatever it knows", function()
+  it("cannot make a waiter an owner by forging a grant", function()
     local lock = client_of_a():lock "k"
     assert(lock:acquire(0))
     local waiter = program_of_a 'say(client:lock("k"):acquire(60) and "acquired")'
@@ -141,7 +141,7 @@ describe("a tenant", function()
   end)
 
   -- Such a user may publish a grant, and could find the waiter with SCAN or KEYS.
-  it("may make a client without the option an owner by a forged grant", function()
+  it("can make a waiter without the option `tenant` an owner by forging a grant", function()
     local lock = client_of_a():lock "k"
     assert(lock:acquire(0))
     local waiter = program_of_a('say(client:lock("k"):acquire(60) and "acquired")', "")
@@ -156,7 +156,7 @@ describe("a tenant", function()
   end)
 
   -- The forged keys say that the owner of a:two waits for a:one, is in the queue, and listens.
-  it("closes no cycle of waits", function()
+  it("cannot create a false deadlock", function()
     local client = client_of_a()
     local two, gate = client:lock "two", client:lock "gate"
     assert(two:acquire(0))
@@ -179,7 +179,7 @@ describe("a tenant", function()
     world.cli("FLUSHALL")
   end)
 
-  it("is not named as another one's holder", function()
+  it("cannot pose as another tenant's holder by publishing a name", function()
     local client = client_of_a()
     local lock = client:lock "k"
     assert(lock:acquire(0))
@@ -195,7 +195,7 @@ describe("a tenant", function()
     assert(lock:release())
   end)
 
-  it("writes nothing because of forged grants of keys that it never waited for", function()
+  it("cannot make another tenant write anything by forging grants", function()
     local other = client_of_a():lock "other"
     assert(other:acquire(0))
     local waiter = program_of_a 'say(client:lock("other"):acquire(60) and "acquired")'
@@ -213,7 +213,7 @@ describe("a tenant", function()
     end
   end)
 
-  it("delays no renewal by a flood of forged grants", function()
+  it("cannot delay another tenant's renewals by flooding it with forged grants", function()
     local other = client_of_a():lock "other"
     assert(other:acquire(0))
     local holder = program_of_a [[
@@ -232,7 +232,7 @@ describe("a tenant", function()
     assert.equal("true\tkept\ttrue\n", holder:output())
   end)
 
-  it("learns of a server whose scripts can change those of other users", function()
+  it("receives an event if the server's scripts can be changed by other users", function()
     local function exposed_at(url, tenant)
       local seen = {}
       local client = world.client { url = url, tenant = tenant,

@@ -24,7 +24,7 @@ local function in_coroutine(fn)
 end
 
 local function locks_of(place)
-  describe("a lock " .. place.name, function()
+  describe("a lock in testing " .. place.name, function()
     before_each(place.open)
     after_each(place.close)
 
@@ -39,7 +39,7 @@ local function locks_of(place)
       assert.equal("not_held", code_of(other:release()))
     end)
 
-    it("counts how often its owner has acquired it", function()
+    it("counts how often its owner acquired it", function()
       local lock = assert(place.client():lock("k"):acquire())
       assert(lock:acquire())
       assert.equal(2, lock:holds())
@@ -59,7 +59,7 @@ local function locks_of(place)
       assert.is_true(tokens[1] < tokens[2] and tokens[2] < tokens[3])
     end)
 
-    it("is waited for as long as its wait says, and the message names the holder", function()
+    it("is waited for as long as `wait` says, and the busy message names the holder", function()
       local holder, waiter = place.client { name = "holder" }, place.client()
       local lock = assert(holder:lock("k"):acquire())
       place.pass(0.5) -- by then a holder has published its name
@@ -71,7 +71,7 @@ local function locks_of(place)
       lock:release()
     end)
 
-    it("is granted to a waiter when its lease ends", function()
+    it("is granted to a waiter when its holder's lease ends", function()
       local gone = assert(place.client():lock("k", { lease = 0.5 }):acquire())
       local waiter = place.client { lease = 30 }:lock("k")
       assert.equal(waiter, waiter:acquire(10))
@@ -81,7 +81,7 @@ local function locks_of(place)
       waiter:release()
     end)
 
-    it("is renewed while its client lives", function()
+    it("is renewed while its client is alive", function()
       local client = place.client { lease = 0.6 }
       local lock = assert(client:lock("k"):acquire())
       place.pass(1.5)
@@ -92,7 +92,7 @@ local function locks_of(place)
       lock:release()
     end)
 
-    it("is not renewed if it has a lease of its own", function()
+    it("is not renewed if it has an explicit lease", function()
       local lost
       local lock = assert(place.client():lock("k", {
         lease = 0.3, on_lost = function(_, reason) lost = reason end,
@@ -104,7 +104,7 @@ local function locks_of(place)
       assert(place.client():lock("k"):try_acquire()):release()
     end)
 
-    it("is extended", function()
+    it("can be extended", function()
       local lock = assert(place.client():lock("k", { lease = 0.4 }):acquire())
       assert.is_true(lock:extend(20))
       place.pass(0.5)
@@ -113,7 +113,7 @@ local function locks_of(place)
       lock:release()
     end)
 
-    it("shows its state", function()
+    it("returns its state from info", function()
       local lock = assert(place.client { name = "me" }:lock("k", { lease = 20 }):acquire())
       local info = place.client():lock("k"):info()
       assert.same({ 1, 0, lock:token(), lock:owner() },
@@ -123,7 +123,7 @@ local function locks_of(place)
       assert.same({ holds = 0, waiters = 0 }, place.client():lock("free"):info())
     end)
 
-    it("that another coroutine of the client holds is a deadlock", function()
+    it("fails as deadlock if another coroutine of the client holds it", function()
       local client = place.client()
       local lock = assert(client:lock("k"):acquire())
       in_coroutine(function() assert.equal("deadlock", code_of(client:lock("k"):acquire(1))) end)
@@ -139,14 +139,14 @@ local function locks_of(place)
       assert(place.client():lock("k"):try_acquire()):release()
     end)
 
-    it("is freed by anybody", function()
+    it("can be freed by any client with force_release", function()
       local lock = assert(place.client():lock("k"):acquire())
       assert.is_true(place.client():lock("k"):force_release())
       assert.equal("lost", code_of(lock:check()))
       assert.equal("deleted", lock:lost())
     end)
 
-    it("reports what happens to it", function()
+    it("reports its events", function()
       local seen = {}
       local client = place.client { on_event = function(event)
         if event.key then seen[#seen + 1] = event.event end
@@ -188,7 +188,7 @@ local function losses_of(place)
       end)
     end
 
-    it("makes with_lock fail with the results of its function", function()
+    it("makes with_lock return lost and the function's results", function()
       local result = pack(place.client():with_lock("k", function(lock)
         place.lose(lock, "deleted")
         return "done"
@@ -196,7 +196,7 @@ local function losses_of(place)
       assert.same({ "lost", { n = 1, "done" } }, { result[3], result[4] })
     end)
 
-    it("ends a function that abort_on_loss watches", function()
+    it("aborts a function run with abort_on_loss", function()
       local went_on = false
       local result = pack(place.client():with_lock("k", { abort_on_loss = true }, function(lock)
         place.lose(lock, "deleted")
@@ -206,7 +206,7 @@ local function losses_of(place)
       assert.same({ "lost", false }, { result[3], went_on })
     end)
 
-    it("ends a term", function()
+    it("ends a leader's term", function()
       local lost
       local result = pack(place.client():lead("k", { once = true }, function(term)
         assert.is_true(term:is_leader())
@@ -229,7 +229,7 @@ local function servers_of(place)
 
     local SHORT = { command_timeout = 0.3, connect_timeout = 0.3 }
 
-    it("makes calls fail, and they work again when it is back", function()
+    it("makes calls fail, which succeed again once it is back", function()
       local client, ran = place.client(SHORT), false
       assert(client:lock("before"):acquire()):release()
       place.fail()
@@ -242,7 +242,7 @@ local function servers_of(place)
       assert.is_number(client:ping())
     end)
 
-    it("does not end a hold that outlasts it", function()
+    it("does not end a hold whose lease outlasts the outage", function()
       local client = place.client { lease = 3, command_timeout = 0.3, connect_timeout = 0.3 }
       local lock = assert(client:lock("k"):acquire())
       place.fail()
@@ -274,7 +274,7 @@ local function others_of(place)
       for i = 1, 3 do client:mutex("order:" .. i):force_release() end
     end)
 
-    it("runs once for each fire of a schedule", function()
+    it("runs a schedule's job once per fire", function()
       local client, other, runs = place.client(), place.client(), 0
       local function job() runs = runs + 1 end
       assert.is_true(client:once("nightly", 2, job))
@@ -285,7 +285,7 @@ local function others_of(place)
       assert.equal(2, runs)
     end)
 
-    it("refuses the writes of an older holder", function()
+    it("refuses a fenced write of an older holder", function()
       local client, other = place.client(), place.client()
       local fence = client:fence("report", { ttl = 1 })
       local old = assert(client:lock("k"):acquire())
@@ -300,7 +300,7 @@ local function others_of(place)
       new:release()
     end)
 
-    it("shares a read lock, and excludes writers", function()
+    it("shares a read lock between readers, and excludes writers", function()
       local client, other = place.client(), place.client()
       local reading = assert(client:read_write_lock("k"):read():acquire())
       local also = assert(other:read_write_lock("k"):read():try_acquire())
@@ -310,7 +310,7 @@ local function others_of(place)
       assert(other:read_write_lock("k"):write():try_acquire()):release()
     end)
 
-    it("counts permits", function()
+    it("limits the permits of a semaphore", function()
       local pool = place.client():semaphore("pool", { permits = 2 })
       local one, two = assert(pool:acquire()), assert(pool:acquire())
       assert.equal("busy", code_of(pool:acquire(1, 0.1)))
@@ -321,7 +321,7 @@ local function others_of(place)
       place.delete("pool")
     end)
 
-    it("takes several locks or none", function()
+    it("acquires several locks, or none", function()
       local client, other = place.client(), place.client()
       local all = assert(client:multi_lock { "a", "b" }:acquire())
       assert.equal("busy", code_of(other:multi_lock { "b", "c" }:acquire(0.3)))
@@ -329,7 +329,7 @@ local function others_of(place)
       all:release()
     end)
 
-    it("waits for a latch", function()
+    it("waits until a latch opens", function()
       local latch = place.client():latch("gate")
       assert.is_true(latch:set(1))
       assert.equal("timeout", code_of(place.client():latch("gate"):wait(0.2)))
@@ -337,7 +337,7 @@ local function others_of(place)
       assert.is_true(place.client():latch("gate"):wait(1))
     end)
 
-    it("has mutexes, fair locks and plain semaphores", function()
+    it("supports mutexes, fair locks and plain semaphores", function()
       local client, other = place.client(), place.client()
       for _, kind in ipairs { "mutex", "fair_lock" } do
         local lock = assert(client[kind](client, kind):acquire())
@@ -352,7 +352,7 @@ local function others_of(place)
       plain:delete()
     end)
 
-    it("finds who waits for whom", function()
+    it("lists deadlocks and waits", function()
       local client = place.client()
       local lock = assert(client:lock("k"):acquire())
       assert.same({ cycles = {}, waits = {} }, client:deadlocks())
@@ -379,7 +379,7 @@ describe("holdfast.testing", function()
     assert.is_true(message:find(text, 1, true) ~= nil, message)
   end
 
-  it("raises at the caller's line for bad input", function()
+  it("raises errors for invalid input at the caller's line", function()
     local lock = testing.client():lock("k")
     local held = assert(testing.client():lock("held"):acquire())
     for _, case in ipairs {
@@ -404,14 +404,14 @@ describe("holdfast.testing", function()
     real:close()
   end)
 
-  it("lets a day pass at once, in which a held lock is renewed", function()
+  it("lets a day pass at once while a held lock is renewed", function()
     local lock = assert(testing.client():lock("k"):acquire())
     testing.advance(86400)
     assert.is_true(lock:is_held())
     assert.is_true(lock:check())
   end)
 
-  it("needs no thread and no descriptor", function()
+  it("starts no thread and opens no descriptor", function()
     local function count(path)
       local entries = 0
       for _ in lfs.dir(path) do entries = entries + 1 end
@@ -425,7 +425,7 @@ describe("holdfast.testing", function()
     assert.is_true(lock:is_held())
   end)
 
-  it("hands a lock over that is released during the wait", function()
+  it("hands a waiter a lock that is released during its wait", function()
     local holder, waiter = testing.client(), testing.client():lock("k")
     local seen
     in_coroutine(function()
@@ -440,7 +440,7 @@ describe("holdfast.testing", function()
     assert.is_true(waiter:waited() >= 2 and waiter:waited() < 2.1)
   end)
 
-  it("tells a candidate who leads while it waits", function()
+  it("reports leaders to a candidate while it waits", function()
     local leader, seen = testing.client { name = "first" }, {}
     in_coroutine(function()
       local lock = assert(leader:lock("job", { owner = "a" }):acquire())
@@ -452,7 +452,7 @@ describe("holdfast.testing", function()
     assert.same({ "unknown", "second", "leads" }, seen)
   end)
 
-  it("bounds the whole wait of a multi-lock", function()
+  it("limits the total wait of a multi-lock", function()
     local other, late = testing.client(), false
     assert(other:lock("a", { lease = 2 }):acquire())
     local held = assert(other:lock("b"):acquire())
@@ -462,7 +462,7 @@ describe("holdfast.testing", function()
     held:release()
   end)
 
-  it("calls what comes later in order, each in a coroutine of its own", function()
+  it("calls functions scheduled with `after` in order, each in its own coroutine", function()
     local seen = {}
     for _, at in ipairs { 3, 1, 2, 1 } do
       testing.after(at, function() seen[#seen + 1] = { at, coroutine.running() } end)
@@ -473,7 +473,7 @@ describe("holdfast.testing", function()
     assert.is_nil(seen[4])
   end)
 
-  it("passes on an error of what comes later, and the wait is over", function()
+  it("raises an error of a scheduled function in the wait that it interrupts", function()
     local holder, waiter = testing.client(), testing.client()
     local lock = assert(holder:lock("k"):acquire())
     testing.after(1, function() error("no", 0) end)
@@ -481,14 +481,14 @@ describe("holdfast.testing", function()
     assert.equal(0, lock:info().waiters)
   end)
 
-  it("raises where a call would wait forever", function()
+  it("raises an error instead of waiting forever", function()
     local lock = assert(testing.client():lock("k"):acquire())
     local waiter = testing.client()
     refuses("would wait forever", function() waiter:lock("k"):acquire(math.huge) end)
     assert.equal(0, lock:info().waiters)
   end)
 
-  it("has a server that does not answer, and one that denies", function()
+  it("can make the server silent or deny access", function()
     local client = testing.client()
     assert(client:lock("k"):acquire())
     testing.fail("silent")
@@ -499,7 +499,7 @@ describe("holdfast.testing", function()
     assert(client:lock("other"):try_acquire())
   end)
 
-  it("has a server for each of a list", function()
+  it("simulates a separate server for each in a list", function()
     local client = testing.client { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum" }
     local lock = assert(client:lock("k"):acquire())
     testing.advance(31)
@@ -511,14 +511,14 @@ describe("holdfast.testing", function()
     assert(testing.client():lock("k"):try_acquire())
   end)
 
-  it("takes the options of a real client, with its URL", function()
+  it("accepts the options of a real client, including its URL", function()
     local client = testing.client { url = "rediss://user:secret@db.example:6390/3", prefix = "app:" }
     local lock = assert(client:lock("k"):acquire())
     assert.equal("app:k", lock:key())
     assert(testing.client():lock("app:k"):try_acquire()) -- in another database
   end)
 
-  it("raises where a fence needs what its server does not have", function()
+  it("raises an error if a fence needs a command that the simulated server lacks", function()
     local client = testing.client()
     local lock, fence = assert(client:lock("k"):acquire()), client:fence("scores")
     assert.has_error(function() fence:call(lock, "zadd", "scores", "GT", 1, "a") end,
@@ -527,19 +527,19 @@ describe("holdfast.testing", function()
     assert(fence:call(lock, "zadd", "scores", 1, "a"))
   end)
 
-  it("has replicas for a client that waits for them", function()
+  it("confirms writes for a client with the option sync", function()
     local client = testing.client { sync = { replicas = 2 }, tenant = "shop:" }
     assert(client:lock("k"):acquire()):release()
   end)
 
-  it("refuses calls of a client whose process is stopped", function()
+  it("refuses calls of a client whose process it has stopped", function()
     local client = testing.client()
     local lock = assert(client:lock("k"):acquire())
     testing.after(1, function() client:ping() end)
     refuses("has stopped the process", testing.lose, lock, "expired")
   end)
 
-  it("lets other clients go on while the process of one is stopped", function()
+  it("lets other clients continue while one client's process is stopped", function()
     local other = testing.client { lease = 3 }
     local held = assert(other:lock("other"):acquire())
     testing.lose(assert(testing.client():lock("k"):acquire()), "expired")
@@ -547,7 +547,7 @@ describe("holdfast.testing", function()
     assert.is_true(other:stats().renewals > 10)
   end)
 
-  it("does what was left for the background before the next call", function()
+  it("carries out background work before the next call", function()
     local client, other = testing.client { async_release = true }, testing.client()
     local lock = assert(client:lock("k"):acquire())
     assert(lock:release())
@@ -558,7 +558,7 @@ describe("holdfast.testing", function()
     assert(other:lock("collected"):try_acquire())
   end)
 
-  it("asks for credentials", function()
+  it("calls a credentials function", function()
     local asked = 0
     local client = testing.client { credentials = function()
       asked = asked + 1
@@ -568,7 +568,7 @@ describe("holdfast.testing", function()
     assert.is_true(asked > 0)
   end)
 
-  it("loses a permit", function()
+  it("can make a permit be lost", function()
     local pool = testing.client():semaphore("pool", { permits = 2, max_hold = 60 })
     for _, reason in ipairs { "expired", "unreachable", "deleted", "max_hold" } do
       local permit = assert(pool:acquire())
@@ -578,7 +578,7 @@ describe("holdfast.testing", function()
     refuses("permit cannot be taken", testing.lose, assert(pool:acquire()), "taken")
   end)
 
-  it("forgets all at a reset", function()
+  it("forgets all state on reset", function()
     local client = testing.client()
     local lock = assert(client:lock("k"):acquire())
     testing.after(1, function() error("not forgotten") end)
@@ -590,7 +590,7 @@ describe("holdfast.testing", function()
     testing.advance(2)
   end)
 
-  it("works beside another copy of itself, as busted loads one for each file", function()
+  it("works when loaded twice, as busted does for each file", function()
     local call, before = require("holdfast.loop.pump").call, {}
     for _, name in ipairs { "holdfast.testing", "holdfast.testing.world" } do
       before[name], package.loaded[name] = package.loaded[name], nil
@@ -605,7 +605,7 @@ describe("holdfast.testing", function()
     assert.is_true(lock:release())
   end)
 
-  it("does not follow the program's locale", function()
+  it("is independent of the program's locale", function()
     local directory = process.directory()
     locale.make(directory)
     local program = process.lua { args = { locale.name }, env = { LOCPATH = directory }, code = [[
@@ -624,7 +624,7 @@ describe("holdfast.testing", function()
     assert.same({ "exit", 0 }, { how, code }, program:output())
   end)
 
-  it("leaves real clients alone", function()
+  it("does not affect real clients", function()
     local client = holdfast.new("redis://127.0.0.1:1")
     assert.equal("unreachable", code_of(client:lock("k"):acquire(0)))
     assert.equal("unreachable", code_of(client:ping()))
@@ -639,7 +639,7 @@ describe("docs/how-to/testing.md", function()
     testing.reset()
   end)
 
-  it("lists each function", function()
+  it("lists each function of holdfast.testing", function()
     local page = pages.read("docs/how-to/testing.md")
     for name in pairs(testing) do
       assert.is_true(page:find("\n| `testing." .. name .. "(", 1, true) ~= nil, name)
@@ -647,7 +647,7 @@ describe("docs/how-to/testing.md", function()
   end)
 
   for i, block in ipairs(pages.blocks_in("docs/how-to/testing.md", "lua")) do
-    it("works as it says: " .. i, function()
+    it("contains an example that works: " .. i, function()
       assert((loadstring or load)(block.text, ("@docs/how-to/testing.md %d"):format(i)))()
     end)
   end

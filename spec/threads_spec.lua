@@ -14,7 +14,7 @@ local function run(count, code)
 end
 
 describe("Lua states in threads of one process", function()
-  it("have owners of their own and exclude each other", function()
+  it("have separate owners, and exclude each other", function()
     world.cli("SET", "count", 0)
     local owners = run(4, [[
       local resp = require "spec.support.resp"
@@ -40,7 +40,7 @@ describe("Lua states in threads of one process", function()
     end
   end)
 
-  it("renew, lose and release side by side", function()
+  it("renew, lose and release locks independently", function()
     local results = run(4, [[
       local process = require "spec.support.process"
       local sys = require "spec.support.sys"
@@ -66,7 +66,7 @@ describe("Lua states in threads of one process", function()
     assert.same({ "good", "good", "good", "good" }, results)
   end)
 
-  it("are counted as long as they are open", function()
+  it("are counted while they are open", function()
     local count = [[ return require("holdfast.core").states() ]]
     local before = states()
     assert.same({ tostring(before + 1) }, run(1, count))
@@ -74,7 +74,7 @@ describe("Lua states in threads of one process", function()
   end)
 
   -- A look-up of a name cannot be stopped: its thread may return when all states are closed.
-  it("leave the module loaded, for its own threads", function()
+  it("keep the C module loaded for its own threads after they end", function()
     local program = world.program { code = [[
       require("spec.support.sys").run_threads { 'require("holdfast.core").states() return "ended"' }
       local maps = io.open "/proc/self/maps"
@@ -84,7 +84,7 @@ describe("Lua states in threads of one process", function()
     assert.matches("^true", program:output())
   end)
 
-  it("may end without closing their clients", function()
+  it("release their locks when they end without closing their clients", function()
     assert.same({ "held", "held", "held" }, run(3, [[
       local lock = assert(require("holdfast").new(url):lock("k" .. number):acquire())
       return lock:is_held() and "held"

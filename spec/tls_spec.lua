@@ -59,13 +59,13 @@ local function fails(reason, opts)
 end
 
 describe("over TLS", function()
-  it("a lock is taken, checked and released, by name and by address", function()
+  it("a client connects by name and by address, and uses a lock", function()
     round_trip(client())
     round_trip(client { url = world.server:tls_url("127.0.0.1") })
     round_trip(client { url = world.server:tls_url() .. "/3" })
   end)
 
-  it("a user logs in", function()
+  it("a client logs in as a user", function()
     local server = world.another { tls = options.tls, password = "secret",
       users = { "app on >pass ~* &* +@all" } }
     round_trip(client { url = server:tls_url() })
@@ -76,12 +76,12 @@ describe("over TLS", function()
     assert.equal("denied", code)
   end)
 
-  it("TLS 1.2 will do", function()
+  it("a client connects to a server that has only TLS 1.2", function()
     local server = world.another { tls = options.tls, conf = { "tls-protocols TLSv1.2" } }
     round_trip(client { url = server:tls_url() })
   end)
 
-  it("who waits is handed the lock", function()
+  it("a lock is handed to a waiter", function()
     local lock = client():lock("k")
     assert(lock:acquire(0))
     local child = world.program {
@@ -100,7 +100,7 @@ describe("over TLS", function()
   end)
 
   -- Two records come at once: data that is already decrypted must not wait for more on the socket.
-  it("a grant right behind another message is received", function()
+  it("a waiter receives a grant that arrives together with another message", function()
     local lock = client({ grant_lease = 20 }):lock("k")
     assert(lock:acquire(0))
     local child = world.program {
@@ -123,7 +123,7 @@ describe("over TLS", function()
     assert.matches("true\t1\ttrue", child:output())
   end)
 
-  it("the watchdog renews", function()
+  it("the watchdog renews a lock", function()
     local one = client { lease = 1.2 }
     local lock = one:lock("k")
     assert(lock:acquire(0))
@@ -133,7 +133,7 @@ describe("over TLS", function()
     assert.equal(0, one:stats().losses)
   end)
 
-  it("commands and replies of megabytes pass", function()
+  it("a client sends and receives megabytes", function()
     local one = client()
     local text = ("0123456789abcdef"):rep(131072)
     assert.equal("OK", core.client.command(one, { "SET", "big", text }))
@@ -142,7 +142,7 @@ describe("over TLS", function()
     assert.equal(1, one:stats().connections)
   end)
 
-  it("servers make up a quorum, with or without it", function()
+  it("a quorum may mix servers with and without TLS", function()
     local urls = { world.server:tls_url(), world.server:url() }
     for _ = 1, 3 do urls[#urls + 1] = world.another { tls = options.tls }:tls_url() end
     for _ = 1, 2 do
@@ -153,7 +153,7 @@ describe("over TLS", function()
     end
   end)
 
-  it("a client connects again when the server was restarted", function()
+  it("a client reconnects after the server was restarted", function()
     local lock = client():lock("k")
     for _ = 1, 3 do
       assert(lock:acquire(0)) assert(lock:release())
@@ -162,7 +162,7 @@ describe("over TLS", function()
     assert(lock:acquire(0)) assert(lock:release())
   end)
 
-  it("a server that is killed kills no client", function()
+  it("a client survives when the server is killed", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -183,7 +183,7 @@ describe("over TLS", function()
     assert.matches("false\ttrue", child:output())
   end)
 
-  it("a program ends by os.exit while its watchdog makes a connection", function()
+  it("a program can exit with os.exit while its watchdog connects", function()
     local code = [[
       local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
       local lock = client:lock("k" .. arg[3])
@@ -201,7 +201,7 @@ describe("over TLS", function()
     world.server:cli("FLUSHALL") -- removes locks whose processes ended before the release
   end)
 
-  it("what was checked of the settings is what is used", function()
+  it("a client reads each TLS option once, so that what was checked is used", function()
     local asked = 0
     local settings = setmetatable({}, { __index = function(_, name)
       if name ~= "ca_file" then return nil end
@@ -211,7 +211,7 @@ describe("over TLS", function()
     round_trip(world.client { url = world.server:tls_url(), tls = settings })
   end)
 
-  it("the child of a fork makes connections of its own and leaves the parent's open", function()
+  it("a forked child opens its own connections, and leaves its parent's open", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -236,7 +236,7 @@ describe("over TLS", function()
     assert.matches("exit\t0\ttrue\t0", child:output())
   end)
 
-  it("forks while another thread is in the middle of handshakes end well", function()
+  it("forks succeed while another thread is in a handshake", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -314,7 +314,7 @@ describe("Sentinels over TLS", function()
     set:stop()
   end)
 
-  it("name a master that is reached over TLS, and its successor", function()
+  it("lead to a master over TLS, and to its successor", function()
     set = sentinel.start { tls = alone(), password = "secret" }
     round_trip(client { url = set:url() })
     hand_over(set:url())
@@ -329,7 +329,7 @@ describe("Sentinels over TLS", function()
     assert(lock:release())
   end)
 
-  it("are not believed without a good certificate, and neither is a plain URL", function()
+  it("are refused without a valid certificate, and not reachable through a plain URL", function()
     set = sentinel.start { tls = alone(), replicas = 0 }
     refused("no sentinel at .*certificate verify failed",
       { url = set:url(), tls = { ca_file = made.other_ca.cert } })
@@ -371,7 +371,7 @@ describe("a cluster over TLS", function()
     assert.is_true(one:stats().redirects > 0)
   end)
 
-  it("is shown the client's certificate by every connection, and its own is verified", function()
+  it("gets the client's certificate on every connection, and has its own verified", function()
     nodes = cluster.start { masters = 3, replicas = 0, tls = alone { clients = "yes" } }
     local given = { ca_file = made.ca.cert, cert = made.client.cert, key = made.client.key }
     for i = 1, 5 do
@@ -386,13 +386,13 @@ describe("a cluster over TLS", function()
 end)
 
 describe("a certificate", function()
-  it("of an authority that is not trusted is refused", function()
+  it("from an untrusted authority is refused", function()
     fails("certificate verify failed: ", { url = world.server:tls_url(),
       tls = { ca_file = made.other_ca.cert } })
     fails("certificate verify failed: ", { url = world.server:tls_url() })
   end)
 
-  it("of an authority in ca_path is trusted", function()
+  it("from an authority in ca_path is accepted", function()
     local directory = process.directory()
     local from, to = io.open(made.ca.cert), io.open(directory .. "/ca.pem", "w")
     to:write((from:read("*a")))
@@ -404,7 +404,7 @@ describe("a certificate", function()
     process.remove(directory)
   end)
 
-  it("of the system's authorities is trusted, unless others are named", function()
+  it("from the system's authorities is accepted, unless others are named", function()
     local empty = process.directory()
     local child = world.program {
       code = [[
@@ -423,7 +423,7 @@ describe("a certificate", function()
     assert.equal("true\n" .. refused_one:rep(2), child:output())
   end)
 
-  it("for another name is refused, unless that is the one to expect", function()
+  it("for a different name is refused, unless server_name says to expect it", function()
     local server = server_with(made.elsewhere)
     fails("hostname mismatch", { url = server:tls_url(), tls = { server_name = "localhost" } })
     fails("IP address mismatch", { url = server:tls_url(), tls = {} })
@@ -438,7 +438,7 @@ describe("a certificate", function()
     fails("certificate has expired", { url = server:tls_url(), tls = {} })
   end)
 
-  it("is not checked with verify = false", function()
+  it("is not verified with verify = false", function()
     for _, cert in ipairs { made.expired, made.elsewhere, made.stranger } do
       round_trip(client { url = server_with(cert):tls_url(),
         tls = { ca_file = made.other_ca.cert, verify = false } })
@@ -446,7 +446,7 @@ describe("a certificate", function()
     round_trip(client { tls = { verify = true } })
   end)
 
-  it("of the client is shown when the server asks", function()
+  it("of the client is presented when the server requires one", function()
     local server = server_with(made.server, { clients = "yes" })
     local given = { cert = made.client.cert, key = made.client.key }
     round_trip(client { url = server:tls_url(), tls = given })
@@ -455,7 +455,7 @@ describe("a certificate", function()
       tls = { cert = made.stranger.cert, key = made.stranger.key } })
   end)
 
-  it("that cannot be read is named", function()
+  it("file that cannot be read is named in the message", function()
     local url = world.server:tls_url()
     fails("cannot use ca_file /nowhere: No such file",
       { url = url, tls = { ca_file = "/nowhere" } })
@@ -467,7 +467,7 @@ describe("a certificate", function()
       { url = url, tls = { cert = made.client.cert, key = made.server.key } })
   end)
 
-  it("with an encrypted key asks nobody for a passphrase", function()
+  it("with an encrypted key causes no passphrase prompt", function()
     local key = made.directory .. "locked.key"
     certificates.openssl("ec -in %s -aes128 -passout pass:secret -out %s", made.client.key, key)
     local child = world.program {
@@ -484,14 +484,14 @@ describe("a certificate", function()
 end)
 
 describe("a server", function()
-  it("with TLS is recognized by a plain client", function()
+  it("with TLS is recognized by a client without TLS, which suggests rediss://", function()
     local port = world.server.tls_port
     for _, login in ipairs { "", ":secret@", "app:secret@" } do
       fails("use rediss://", { url = ("redis://%s127.0.0.1:%d"):format(login, port) })
     end
   end)
 
-  it("without TLS ends in the connect timeout, and the message asks", function()
+  it("without TLS fails after the connect timeout, and the message asks about TLS", function()
     local started = process.now()
     local url = "rediss://127.0.0.1:" .. world.server.port
     local message = fails("the TLS handshake timed out; does the server speak TLS?",
@@ -500,7 +500,7 @@ describe("a server", function()
     assert.is_true(took >= TIMEOUT * 0.9 and took < TIMEOUT + SLACK, message .. took)
   end)
 
-  it("that answers something else does not speak TLS", function()
+  it("that sends plain text is reported as not speaking TLS", function()
     for _, answer in ipairs { "-ERR unknown command\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n",
         "SSH-2.0-x\r\n" } do
       local child = world.program {
@@ -520,7 +520,7 @@ describe("a server", function()
     end
   end)
 
-  it("that hangs in the handshake ends in the connect timeout", function()
+  it("that hangs in the handshake fails after the connect timeout", function()
     local listener, port = assert(sys.listen_tcp())
     local started = process.now()
     fails("the TLS handshake timed out", { url = "rediss://127.0.0.1:" .. port, tls = {},
@@ -529,7 +529,7 @@ describe("a server", function()
     sys.close(listener)
   end)
 
-  it("that hangs up in the handshake is distinguished from one that is not there", function()
+  it("that closes the connection in the handshake is reported differently from a refusal", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -547,14 +547,14 @@ describe("a server", function()
   end)
 end)
 
-describe("the options of TLS", function()
+describe("the TLS options", function()
   local function raises(pattern, opts)
     local ok, message = pcall(holdfast.new, opts)
     assert.is_false(ok)
     assert.matches(pattern, message)
   end
 
-  it("are checked", function()
+  it("are validated", function()
     local url = "rediss://localhost"
     raises("tls must be a table, not true", { url = url, tls = true })
     raises('tls: unknown option "cafile"; did you mean "ca_file"',
@@ -567,7 +567,7 @@ describe("the options of TLS", function()
     raises("tls: cert and key must be set together", { url = url, tls = { key = "x" } })
   end)
 
-  it("are for rediss:// alone", function()
+  it("are refused for URLs without rediss://", function()
     raises("the tls option requires rediss://", { url = "redis://localhost", tls = {} })
     raises("the tls option requires rediss://",
       { url = "unix:///run/redis.sock", tls = { verify = false } })
@@ -578,7 +578,7 @@ describe("the options of TLS", function()
     end
   end)
 
-  it("raise at the caller's line", function()
+  it("raise errors at the caller's line", function()
     local ok, message = pcall(function()
       holdfast.new { url = "rediss://localhost", tls = { no = 1 } }
     end)

@@ -54,7 +54,7 @@ describe("holdfast top", function()
       return output
     end
 
-    it("prints a plain table once, the longest wait first", function()
+    it("prints a plain table once, longest wait first", function()
       name_holders()
       forge("idle", 1, 4000)
       forge("short", 2, 3, 2)
@@ -67,7 +67,7 @@ describe("holdfast top", function()
       end
     end)
 
-    it("prints one JSON object per lock, in the same order", function()
+    it("--json prints one JSON object per lock in the same order", function()
       forge("short", 2, 3, 2)
       forge("long", 3, 400, 290)
       local list = {}
@@ -76,21 +76,21 @@ describe("holdfast top", function()
       assert.is_true(list[1].waits >= 290 and list[1].held_for >= 400)
     end)
 
-    it("shows only what matches its pattern", function()
+    it("prints only locks that match its pattern", function()
       forge("a1", 1, 1)
       forge("b1", 2, 1)
       assert.matches("^1 lock, 0 waiters\nKEY [^\n]+\na1 [^\n]*\n$", run "a*")
       assert.equal("0 locks, 0 waiters\n", run "c*")
     end)
 
-    it("shows neither a time held nor a wait that the server does not know", function()
+    it("prints no time held or waited that the server does not know", function()
       local java = "b983c153-7421-469a-addb-44fb92259a1b:33"
       server:cli("HSET", "java", java, 1)
       server:cli("PEXPIRE", "java", 60000)
       assert.matches("\njava +" .. java:gsub("%-", "%%-") .. " +%- +0 +%- +%d%ds\n$", run())
     end)
 
-    it("reads a lock once", function()
+    it("reads each lock only once", function()
       for i = 1, 100 do forge("many:" .. i, i, 1) end
       local monitor = server:monitor()
       assert.matches("^100 locks", run "many:*")
@@ -102,7 +102,7 @@ describe("holdfast top", function()
       assert.is_true(asked < 250, asked .. " commands") -- two per key, the second is HLEN
     end)
 
-    it("reads what somebody waits for first", function()
+    it("reads locks with waiters first", function()
       for i = 1, 100 do forge("idle:" .. i, i, 1) end
       forge("waits", 101, 3, 2)
       local monitor, first = server:monitor(), nil
@@ -124,7 +124,7 @@ describe("holdfast top", function()
       assert.matches("^1 lock, 1 waiter\nKEY [^\n]+\ntaken [^\n]* 1 +[5-9]s +9m%d*s?\n$", run())
     end)
 
-    it("keeps long keys whole", function()
+    it("prints long keys in full", function()
       local key = ("k"):rep(300)
       forge(key, 1, 1)
       assert.truthy(run():find("\n" .. key .. "  " .. UUID, 1, true))
@@ -152,7 +152,7 @@ describe("holdfast top", function()
       sees("%$ *\n*$")
     end
 
-    it("shows the locks live, sorts them and quits by a key", function()
+    it("updates the table live, sorts it, and quits on a key", function()
       forge("aaa", 1, 300)
       start()
       sees("1 lock, 0 waiters\n\nKEY [^\n]+\naaa .*sort by")
@@ -179,7 +179,7 @@ describe("holdfast top", function()
       sees("icanon\ndone")
     end)
 
-    it("counts a waiter that comes into Redisson's list while it looks", function()
+    it("counts a waiter that joins Redisson's list while it is running", function()
       forge("booking", 1, 1)
       start()
       sees("1 lock, 0 waiters\n")
@@ -189,7 +189,7 @@ describe("holdfast top", function()
       quit()
     end)
 
-    it("ends by Ctrl-C, by a signal and with its input, and gives the terminal back", function()
+    it("exits on Ctrl-C, a signal or the end of input, and restores the terminal", function()
       local function ends(how, code)
         types("clear; holdfast top --interval 0.1; echo code $?", "Enter")
         sees("^holdfast top   0 locks.*sort by")
@@ -211,13 +211,13 @@ describe("holdfast top", function()
       ends(signal "USR2", 140)
     end)
 
-    it("prints the table once with --once, cut to the terminal", function()
+    it("--once prints the table once, shortened to the terminal's width", function()
       forge(("k"):rep(300), 1, 1)
       types("clear; holdfast top --once; echo code $?", "Enter")
       sees("^1 lock, 0 waiters\nKEY [^\n]+ TTL\nk+…k+ [^\n]+s\ncode 0\n%$")
     end)
 
-    it("goes on through an outage, and says how old the table is", function()
+    it("continues through an outage, and shows the age of its table", function()
       local directory = process.directory()
       finally(function() process.remove(directory) end)
       local file = assert(io.open(directory .. "/conf", "w"))
@@ -244,7 +244,7 @@ describe("holdfast top", function()
       quit()
     end)
 
-    it("shows as many locks as there are rows for, and scrolls", function()
+    it("shows as many locks as fit the screen, and scrolls", function()
       for i = 1, 30 do forge(("lock:%02d"):format(i), i, 1) end
       start()
       types("k")
@@ -266,7 +266,7 @@ describe("holdfast top", function()
       quit()
     end)
 
-    it("filters by a part of the key, in upper and lower case, as it is typed", function()
+    it("filters by a part of the key as it is typed, ignoring case", function()
       for i = 1, 25 do forge("Order:" .. i, i, 1) end
       for i = 1, 3 do forge("stöck:" .. i, 30 + i, 1) end
       start()
@@ -285,7 +285,7 @@ describe("holdfast top", function()
       quit()
     end)
 
-    describe("colours", function()
+    describe("in colour", function()
       -- Waits for the pattern on the screen with its colours. tmux ends a colour in several ways.
       local function coloured(pattern)
         return shell:sees(function()
@@ -293,7 +293,7 @@ describe("holdfast top", function()
         end)
       end
 
-      it("its head, waits, and leases that were not renewed", function()
+      it("highlights the header, long waits and leases that were not renewed", function()
         forge("calm", 1, 1)
         forge("waits", 2, 10, -600) -- a place in the future, whose wait does not grow
         forge("waits long", 3, 1000, 500)
@@ -307,7 +307,7 @@ describe("holdfast top", function()
         quit()
       end)
 
-      it("nothing where NO_COLOR is set", function()
+      it("uses no colour if NO_COLOR is set", function()
         forge("waits long", 3, 100, 50)
         types("export NO_COLOR=1", "Enter")
         start()
@@ -349,7 +349,7 @@ describe("holdfast top", function()
       forge(STRANGE, 3, 40, 20)
     end
 
-    it("fits long and strange keys into 80, 100 and 200 columns", function()
+    it("fits long and unusual keys into 80, 100 and 200 columns", function()
       forge_three()
       start()
       local before = 0

@@ -67,14 +67,14 @@ describe("a proxy that closes the connection", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("at SUBSCRIBE is tried less and less often, and named", function()
+  it("at SUBSCRIBE is retried less and less often, and the message suspects a proxy", function()
     local message, code, connections = wait_behind("SUBSCRIBE")
     assert.equal("busy", code)
     assert.matches("closed on SUBSCRIBE; is a proxy rejecting that command", message)
     assert.is_true(connections < 20, connections)
   end)
 
-  it("at EVALSHA likewise", function()
+  it("at EVALSHA is retried less and less often, and the message suspects a proxy", function()
     local message, code, connections = wait_behind("EVALSHA")
     assert.equal("unreachable", code)
     assert.matches("closed on the first command; is a proxy rejecting EVALSHA", message)
@@ -83,7 +83,7 @@ describe("a proxy that closes the connection", function()
 end)
 
 describe("a server that is down", function()
-  it("is unreachable at once", function()
+  it("makes calls fail as unreachable at once", function()
     world.server:kill()
     local one = client()
     local lock = one:lock("k")
@@ -99,20 +99,20 @@ describe("a server that is down", function()
     assert.is_false(lock:is_held())
   end)
 
-  it("is unreachable on a unix socket that is not there", function()
+  it("makes calls fail as unreachable if the unix socket does not exist", function()
     local message = fails("unreachable", 0, function()
       return client { url = "unix:///nowhere/redis.sock" }:lock("k"):acquire(5)
     end)
     assert.matches("/nowhere/redis%.sock", message)
   end)
 
-  it("is unreachable under a name that nobody has", function()
+  it("makes calls fail as unreachable if the name does not resolve", function()
     fails("unreachable", 5, function()
       return client { url = "redis://no-such-host.invalid" }:lock("k"):acquire(0)
     end)
   end)
 
-  it("is used when it comes", function()
+  it("is used again once it is back", function()
     world.server:kill()
     local lock = client():lock("k")
     fails("unreachable", 0, function() return lock:acquire(0) end)
@@ -122,8 +122,8 @@ describe("a server that is down", function()
   end)
 end)
 
-describe("a server that dies while the lock is held", function()
-  it("makes the release unreachable, and the lock ends with its lease", function()
+describe("a server that goes down while the lock is held", function()
+  it("makes the release fail as unreachable, and the lock ends with its lease", function()
     local lock = client():lock("k", { lease = 3, watchdog = true })
     assert(lock:acquire())
     world.server:kill()
@@ -131,7 +131,7 @@ describe("a server that dies while the lock is held", function()
     assert.is_false(lock:is_held())
   end)
 
-  it("is reported as unreachable before the lease can end", function()
+  it("makes the hold lost as unreachable before its lease can end", function()
     local lock = client():lock("k", { lease = 2, watchdog = true })
     assert(lock:acquire())
     local acquired = process.now()
@@ -147,7 +147,7 @@ describe("a server that dies while the lock is held", function()
     fails("lost", 0, function() return lock:release() end)
   end)
 
-  it("and comes back with its data keeps it", function()
+  it("and returns with its data leaves the lock held", function()
     local lock = client():lock("k", { lease = 6, watchdog = true })
     assert(lock:acquire())
     world.server:restart(true)
@@ -156,7 +156,7 @@ describe("a server that dies while the lock is held", function()
     assert.is_true(lock:release())
   end)
 
-  it("and comes back empty is reported as deleted", function()
+  it("and returns empty makes the hold lost as deleted", function()
     local lost
     local lock = client():lock("k", { lease = 6, watchdog = true, on_lost = function(_, reason)
       lost = reason
@@ -170,7 +170,7 @@ describe("a server that dies while the lock is held", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("does not count as busy for one who waits", function()
+  it("makes a waiter fail as unreachable, not busy", function()
     world.hold_as(JAVA, "k")
     local child = world.program {
       code = [[
@@ -190,7 +190,7 @@ describe("a server that dies while the lock is held", function()
 end)
 
 describe("a server that hangs", function()
-  it("is unreachable within the command timeout", function()
+  it("makes calls fail as unreachable within the command timeout", function()
     local one = client()
     assert(one:ping())
     local lock = one:lock("k")
@@ -202,7 +202,7 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("leaves no phantom of an acquire that got no answer", function()
+  it("keeps no lock from an acquire without a reply", function()
     local one = client()
     assert(one:ping())
     world.server:kill("STOP")
@@ -216,7 +216,7 @@ describe("a server that hangs", function()
     assert(other:release())
   end)
 
-  it("during a release frees the lock when it goes on", function()
+  it("during a release frees the lock when it resumes", function()
     local lock = client():lock("k")
     assert(lock:acquire())
     world.server:kill("STOP")
@@ -226,7 +226,7 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("keeps a close waiting for the command timeout, whatever the one of connects is", function()
+  it("delays close by the command timeout only, even with a longer connect timeout", function()
     local one = world.client { command_timeout = QUICK, connect_timeout = 60 }
     local lock = assert(one:lock("k"):acquire())
     world.server:kill("STOP")
@@ -238,7 +238,7 @@ describe("a server that hangs", function()
     world.cli("DEL", "k")
   end)
 
-  it("for longer than the lease leaves nothing of a lock whose handle is collected", function()
+  it("longer than the lease keeps no lock whose handle was collected", function()
     local one = client()
     local held = { assert(one:lock("k", { lease = 2, watchdog = true }):acquire()) }
     world.cli("PEXPIRE", "k", 60000)
@@ -252,7 +252,7 @@ describe("a server that hangs", function()
     assert.is_truthy(process.wait_until(function() return one:stats().holds == 0 end))
   end)
 
-  it("for longer than the lease during a release lets the handle know why", function()
+  it("during a release and beyond the lease leaves the reason of the loss in the handle", function()
     local one, options = client { lease = 1 }, { watchdog = false }
     local first, second = one:lock("k", options), one:lock("k", options)
     assert(first:acquire(0)) assert(second:acquire(0))
@@ -264,7 +264,7 @@ describe("a server that hangs", function()
     assert.same({ "expired", "expired" }, { first:lost(), second:lost() })
   end)
 
-  it("for longer than the lease never gives a lock that is over", function()
+  it("longer than the lease never grants a lock whose lease is already over", function()
     local lock = world.client { command_timeout = 10 }:lock("k", { lease = 1 })
     assert(lock:acquire(0)) assert(lock:release())
     world.cli("CLIENT", "PAUSE", 2000, "ALL")
@@ -280,7 +280,7 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("counts the lease from before the command was sent", function()
+  it("makes a lease count from before its command was sent", function()
     local lock = world.client():lock("k", { lease = 6 })
     assert(lock:acquire(0)) assert(lock:release())
     world.cli("CLIENT", "PAUSE", 1000, "ALL")
@@ -290,8 +290,8 @@ describe("a server that hangs", function()
   end)
 end)
 
-describe("a server that refuses", function()
-  it("a wrong password is denied", function()
+describe("a server that refuses access", function()
+  it("because of a wrong password makes calls fail as denied", function()
     local server = world.another { tcp = true, password = "secret",
       users = { "app on >pass ~* &* +@all" } }
     local function try(login)
@@ -306,7 +306,7 @@ describe("a server that refuses", function()
     assert(lock:release())
   end)
 
-  it("a user without EVALSHA is denied", function()
+  it("because EVALSHA is forbidden makes calls fail as denied", function()
     local server = world.another { tcp = true,
       users = { "poor on >pass ~* &* +@all -evalsha -eval" } }
     local one = client { url = ("redis://poor:pass@127.0.0.1:%d"):format(server.port) }
@@ -314,14 +314,14 @@ describe("a server that refuses", function()
     fails("denied", 0, function() return one:lock("k"):acquire(0) end)
   end)
 
-  it("a user who may not touch the key is denied", function()
+  it("to the key makes calls fail as denied", function()
     local server = world.another { tcp = true, users = { "other on >pass ~other:* &* +@all" } }
     local one = client { url = ("redis://other:pass@127.0.0.1:%d"):format(server.port) }
     fails("denied", 0, function() return one:lock("k"):acquire(0) end)
     assert.same({}, server:cli("KEYS", "*"))
   end)
 
-  it("a user who may not subscribe is denied when it would have to wait", function()
+  it("to channels makes an acquire fail as denied only if it has to wait", function()
     local server = world.another { tcp = true, users = { "deaf on >pass ~* resetchannels +@all" } }
     server:cli("HSET", "k", JAVA, 1)
     server:cli("PEXPIRE", "k", 30000)
@@ -331,7 +331,7 @@ describe("a server that refuses", function()
     assert.same({ "k" }, server:cli("KEYS", "*"))
   end)
 
-  it("a replica is denied", function()
+  it("because it is a replica makes calls fail as denied", function()
     local replica = world.another { tcp = true, replica_of = world.server }
     assert.is_truthy(process.wait_until(function()
       return replica:cli("INFO", "replication"):find("master_link_status:up", 1, true)
@@ -345,7 +345,7 @@ describe("a server that refuses", function()
     process.wait_until(function() return world.server:leaks().clients == 0 end)
   end)
 
-  it("a master that became a replica is left where its name leads to another one", function()
+  it("because it became a replica is left if its name leads to a different server", function()
     local new, name = world.another(), world.server.path .. ".name"
     local function lead_to(server) assert(process.succeeds(("ln -sfn %s %s"):format(server.path, name))) end
     lead_to(world.server)
@@ -360,7 +360,7 @@ describe("a server that refuses", function()
     world.cli("REPLICAOF", "NO", "ONE")
   end)
 
-  it("a master that becomes a replica is denied, for the holder too", function()
+  it("because it became a replica makes the holder's release fail as denied", function()
     local lock = client():lock("k", { lease = 6, watchdog = true })
     assert(lock:acquire())
     world.cli("REPLICAOF", "127.0.0.1", 1)
@@ -369,7 +369,7 @@ describe("a server that refuses", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("one without memory gives the server's words", function()
+  it("because it is out of memory makes calls fail with its own message", function()
     local server = world.another { tcp = true, maxmemory = "1kb",
       conf = { "maxmemory-policy noeviction" } }
     local one = client { url = server:tcp_url() }
@@ -378,7 +378,7 @@ describe("a server that refuses", function()
     assert.same({}, server:cli("KEYS", "*"))
   end)
 
-  it("one without memory lets the holder release", function()
+  it("because it is out of memory still lets the holder release", function()
     local lock = client():lock("k")
     assert(lock:acquire())
     world.cli("CONFIG", "SET", "maxmemory", "1kb")
@@ -387,7 +387,7 @@ describe("a server that refuses", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("one without memory renews and extends what is held", function()
+  it("because it is out of memory still renews and extends locks", function()
     local one = client { lease = 3 }
     local locks = { one:lock("l"), one:mutex("m"), one:fair_lock("f"),
       one:read_write_lock("r"):read(), one:read_write_lock("w"):write(),
@@ -409,7 +409,7 @@ describe("a server that refuses", function()
     world.cli("DEL", "s")
   end)
 
-  it("one with too many clients is unreachable", function()
+  it("because it has too many clients makes calls fail as unreachable", function()
     world.cli("CONFIG", "SET", "maxclients", 1)
     local message = fails("unreachable", 0, function() return client():lock("k"):acquire(0) end)
     assert.matches("max number of clients", message)
@@ -433,7 +433,7 @@ describe("a server that is busy with a script", function()
     looper:close()
   end)
 
-  it("is given a while, and then its words", function()
+  it("makes calls fail after a while, with its own message", function()
     local lock = client():lock("k")
     local message = fails("unreachable", COMMAND, function() return lock:acquire(0) end)
     assert.matches("BUSY", message)
@@ -442,7 +442,7 @@ describe("a server that is busy with a script", function()
     assert(lock:release())
   end)
 
-  it("is used as soon as it goes on", function()
+  it("is used as soon as the script has ended", function()
     local child = world.program {
       code = [[
         local lock = require("holdfast").new(arg[1]):lock("k")
@@ -460,7 +460,7 @@ describe("a server that is busy with a script", function()
 end)
 
 describe("a server that is loading its data", function()
-  it("is unreachable for a while, never busy", function()
+  it("makes calls fail as unreachable after a while, never as busy", function()
     local server = world.another { tcp = true, persist = true }
     server:cli("EVAL", "for i = 1, 30000 do redis.call('SET', 'x' .. i, i) end", 0)
     server:cli("CONFIG", "SET", "appendonly", "no")
@@ -488,7 +488,7 @@ describe("a server that is loading its data", function()
   end)
 end)
 
-describe("a key that holds something else", function()
+describe("a key with data of another type", function()
   local function make(kind)
     if kind == "string" then world.cli("SET", "k", "v") end
     if kind == "list" then world.cli("RPUSH", "k", "v") end
@@ -497,7 +497,7 @@ describe("a key that holds something else", function()
     if kind == "hash" then world.cli("HSET", "k", "field", "v") end
   end
 
-  it("is a conflict and stays as it is", function()
+  it("makes an acquire fail with conflict, and is left unchanged", function()
     for _, kind in ipairs { "string", "list", "set", "zset", "hash" } do
       make(kind)
       local lock = client():lock("k")
@@ -515,7 +515,7 @@ describe("a key that holds something else", function()
     end
   end)
 
-  it("is a loss for one who held it before", function()
+  it("makes an earlier holder lose its lock as taken", function()
     local lock = client():lock("k", { lease = 6, watchdog = true })
     assert(lock:acquire())
     world.cli("SET", "k", "v")
@@ -525,7 +525,7 @@ describe("a key that holds something else", function()
     world.cli("DEL", "k")
   end)
 
-  it("in place of the token's counter is reported, and nothing is acquired", function()
+  it("as the token counter makes an acquire fail with conflict", function()
     world.cli("RPUSH", "redisson_lock_token:{k}", "v")
     local lock = client():lock("k")
     fails("conflict", 0, function() return lock:acquire(0) end)
@@ -535,7 +535,7 @@ describe("a key that holds something else", function()
     assert(client():lock("k", { fencing = false }):acquire(0)):release()
   end)
 
-  it("in place of the queue does not hinder the release", function()
+  it("as the queue does not prevent a release", function()
     local lock = client():lock("k")
     assert(lock:acquire())
     world.cli("SET", "holdfast_queue:{k}", "v")
@@ -544,7 +544,7 @@ describe("a key that holds something else", function()
     world.cli("DEL", "holdfast_queue:{k}")
   end)
 
-  it("with a counter that is no number is reported or overcome, never a crash", function()
+  it("as a counter without a number never causes a crash", function()
     world.cli("SET", "redisson_lock_token:{k}", "abc")
     local lock = client():lock("k")
     local got = lock:acquire(0)
@@ -553,7 +553,7 @@ describe("a key that holds something else", function()
   end)
 end)
 
-describe("replies that make no sense", function()
+describe("a malformed reply", function()
   local GARBAGE = {
     ["a huge array"] = "*1000000000\r\n",
     ["a huge string"] = "$999999999999\r\n",
@@ -567,13 +567,13 @@ describe("replies that make no sense", function()
   }
 
   for name, bytes in pairs(GARBAGE) do
-    it(name .. " is unreachable, from the first command on", function()
+    it(name .. " makes calls fail as unreachable, if it is sent from the first command on", function()
       local lock = client_of_fake { reply = bytes }:lock("k")
       fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
       assert.is_false(lock:is_held())
     end)
 
-    it(name .. " is unreachable, after a good login", function()
+    it(name .. " makes calls fail as unreachable, if it is sent after a good login", function()
       local lock = client_of_fake { reply = bytes, login = true }:lock("k")
       fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
       assert.is_false(lock:is_held())
@@ -590,7 +590,7 @@ describe("replies that make no sense", function()
   }
 
   for name, bytes in pairs(NONSENSE) do
-    it(name .. " is not taken for a lock", function()
+    it(name .. " is not taken for an acquired lock", function()
       local lock = client_of_fake { reply = bytes, login = true }:lock("k")
       local started = process.now()
       local got, message, code = lock:acquire(0)
@@ -602,19 +602,19 @@ describe("replies that make no sense", function()
     end)
   end
 
-  it("an error that nobody knows is server, with its words", function()
+  it("with an unknown error code fails as server, with the server's message", function()
     local lock = client_of_fake ({ reply = "-WEIRD thing\r\n", login = true }, 3):lock("k")
     assert.matches("WEIRD thing", fails("server", QUICK, function() return lock:acquire(0) end))
   end)
 
-  it("an error of many bytes does not spoil the message", function()
+  it("with a very long error is shortened in the message", function()
     local lock = client_of_fake({ reply = "-ERR " .. ("x"):rep(100000) .. "\r\n",
       login = true }, 3):lock("k")
     local message = fails("server", QUICK, function() return lock:acquire(0) end)
     assert.is_true(#message < 1000)
   end)
 
-  it("silence is unreachable", function()
+  it("that never comes makes calls fail as unreachable", function()
     local lock = client_of_fake { reply = "" }:lock("k")
     fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
     lock = client_of_fake { reply = "", login = true }:lock("k")
@@ -622,7 +622,7 @@ describe("replies that make no sense", function()
     fails("unreachable", QUICK + 2 * QUICK, function() return lock:acquire(0.5) end)
   end)
 
-  it("half a reply and the end is unreachable", function()
+  it("cut off by the end of the connection makes calls fail as unreachable", function()
     for _, bytes in ipairs { "", "*", "*2\r\n", "*2\r\n:1\r\n", "*2\r\n:1\r\n:17952050814",
         "$10\r\nabc" } do
       local lock = client_of_fake { reply = bytes, login = true, close = true }:lock("k")
@@ -631,7 +631,7 @@ describe("replies that make no sense", function()
     end
   end)
 
-  it("half a reply and silence is unreachable", function()
+  it("that stops halfway makes calls fail as unreachable", function()
     local lock = client_of_fake { reply = "*2\r\n:1\r\n", login = true }:lock("k")
     fails("unreachable", QUICK + QUICK, function() return lock:acquire(0) end)
     assert.is_false(lock:is_held())
@@ -650,7 +650,7 @@ describe("a lost reply", function()
     assert(lock:acquire()) assert(lock:release()) assert(lock:extend(20)) assert(lock:release())
   end)
 
-  it("of an acquire, cut at every byte, leaves one hold and not two", function()
+  it("to an acquire, cut at every byte, leaves one hold and not two", function()
     for n = 0, 28 do
       local key = ("cut%d:1:acquire"):format(n)
       local lock = proxied:lock(key)
@@ -664,7 +664,7 @@ describe("a lost reply", function()
     assert.equal(29, proxied:stats().reconnects)
   end)
 
-  it("of a re-entry, cut at every byte, counts it once", function()
+  it("to a re-entry, cut at every byte, leaves one more entry", function()
     for n = 0, 12 do
       local key = ("cut%d:2:again"):format(n)
       local lock = proxied:lock(key)
@@ -675,7 +675,7 @@ describe("a lost reply", function()
     end
   end)
 
-  it("of a partial release, cut at every byte, counts it once", function()
+  it("to a partial release, cut at every byte, leaves one entry less", function()
     for n = 0, 4 do
       local key = ("cut%d:3:part"):format(n)
       local lock = proxied:lock(key)
@@ -686,7 +686,7 @@ describe("a lost reply", function()
     end
   end)
 
-  it("of a release, cut at every byte, is a release", function()
+  it("to a release, cut at every byte, leaves the lock released", function()
     for n = 0, 4 do
       local key = ("cut%d:2:release"):format(n)
       local lock = proxied:lock(key)
@@ -696,7 +696,7 @@ describe("a lost reply", function()
     end
   end)
 
-  it("of a release does not hide that the lock was lost before", function()
+  it("to a release leaves alone a lock that another owner took before", function()
     local lock = proxied:lock("drop0:2:gone")
     assert(lock:acquire(20))
     world.cli("DEL", "drop0:2:gone")
@@ -706,7 +706,7 @@ describe("a lost reply", function()
     world.cli("DEL", "drop0:2:gone")
   end)
 
-  it("of a command that never arrived is made good", function()
+  it("to a command that never arrived makes the client send it again", function()
     local lock = proxied:lock("drop0:1:acquire")
     assert(lock:acquire(20))
     assert.same({ [lock:owner()] = "1" }, world.hash("drop0:1:acquire"))
@@ -716,7 +716,7 @@ describe("a lost reply", function()
     assert.equal(0, world.cli("EXISTS", "drop0:2:release"))
   end)
 
-  it("that never comes is waited for over a new connection, within the call's own time", function()
+  it("that never comes is waited for over a new connection, within the call's own timeout", function()
     local lock = proxied:lock("mute0:1:acquire")
     assert(lock:acquire(0))
     assert.same({ [lock:owner()] = "1" }, world.hash("mute0:1:acquire"))

@@ -34,14 +34,14 @@ local function listed(path, from, pattern, but)
   return list
 end
 
-describe("the annotations", function()
-  it("name each code of a failure", function()
+describe("the type annotations", function()
+  it("list each error code", function()
     local named = listed("csrc/core/base/failure.h", "HF_CODE_LIST%(X%)(.-)#define", "X%([A-Z_]+, ([a-z_]+)%)",
       { ok = true, no_memory = true })
     assert.same(named, enumerated "holdfast.code")
   end)
 
-  it("name each field and each code that client:stats() counts", function()
+  it("list each counter of client:stats()", function()
     local server = redis.start()
     local client = holdfast.new(server:url())
     local counted, stats = {}, client:stats()
@@ -59,12 +59,12 @@ describe("the annotations", function()
     server:stop()
   end)
 
-  it("name each reason of a loss", function()
+  it("list each reason of a loss", function()
     local named = listed("csrc/core/holdfast.h", "HF_LOST_LIST%(X%)(.-)\n\n", "X%([A-Z_]+, ([a-z_]+)%)", {})
     assert.same(named, enumerated "holdfast.lost_reason")
   end)
 
-  it("name each event", function()
+  it("list each event", function()
     local named = listed("csrc/core/op/observe.c", "hf_event_name.-{(.-)};", '"([a-z_]+)"', {})
     assert.same(named, enumerated "holdfast.event_name")
   end)
@@ -152,15 +152,15 @@ local function missing_in(one, coded)
   end
 end
 
-describe("the annotation of each function", function()
+describe("the annotation", function()
   local found = functions()
 
   for name, one in pairs(found) do
     local coded = not name:find "^resty_lock" -- lua-resty-lock's API has none
-    it("is complete: " .. name, function() assert.is_nil(missing_in(one, coded)) end)
+    it("of a function is complete: " .. name, function() assert.is_nil(missing_in(one, coded)) end)
   end
 
-  it("belongs to each function in the pages of the API", function()
+  it("exists for each documented function", function()
     local count = 0
     for name in pairs(reference.functions()) do
       count = count + 1
@@ -221,7 +221,7 @@ local function accepted_options()
   return accepted
 end
 
-it("the annotation of each table of options has the options that are accepted", function()
+it("the annotation of each options table lists the accepted options", function()
   local accepted = accepted_options()
   for class, fields in pairs(annotated_options()) do
     assert.same(accepted[assert(reference.function_of[class], class)], fields, class)

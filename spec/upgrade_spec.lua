@@ -143,7 +143,7 @@ for _, step in ipairs(upgrades()) do
     for _, each in ipairs(WAYS) do
       local name, upgrade = each[1], each[2]
 
-      it(name .. ": a holder renews, and our waiter acquires its lock at the release", function()
+      it(name .. ": a holder renews through an upgrade, and hands its lock to a waiter", function()
         local lock = client:lock("k")
         assert(lock:acquire(0))
         local token, child = lock:token(), waiter("k")
@@ -156,7 +156,7 @@ for _, step in ipairs(upgrades()) do
         assert.is_true(tonumber(later) > token)
       end)
 
-      it(name .. ": Redisson releases what it held before, and acquires what we release", function()
+      it(name .. ": Redisson releases a lock held before an upgrade, and acquires one of ours", function()
         local theirs = redisson.new(server.path):lock("theirs", { lease = 60 })
         assert(theirs:acquire(0))
         local child, ours = waiter("theirs"), client:lock("ours")
@@ -173,7 +173,7 @@ for _, step in ipairs(upgrades()) do
         ends_with(waits, "theirs has it\ttrue")
       end)
 
-      it(name .. ": permits and the record of a run are kept", function()
+      it(name .. ": permits and an idempotency record survive an upgrade", function()
         local pool = client:semaphore("pool", { permits = 2 })
         local permit, begun = assert(pool:acquire(1, 0)), process.now()
         assert(client:idempotent("job", { lease = 5, expire = 60 }, function() return true end))
@@ -234,7 +234,7 @@ for _, step in ipairs(upgrades_to_sharded()) do
       end
     end
 
-    it("a holder renews, and our waiter acquires its lock at the release", function()
+    it("a holder renews through an upgrade, and hands its lock to a waiter", function()
       local lock, rival = client:lock(KEY), holdfast.new { url = nodes:url() }
       finally(function() rival:close() end)
       assert(lock:acquire(0))
@@ -251,7 +251,7 @@ for _, step in ipairs(upgrades_to_sharded()) do
       assert.is_true(tonumber(later) > token)
     end)
 
-    it("a release by a client from before is announced where Redisson listens now", function()
+    it("a client from before the upgrade announces its release where Redisson now subscribes", function()
       local lock = client:lock(KEY)
       assert(lock:acquire(0))
       upgrade()
@@ -267,7 +267,7 @@ for _, step in ipairs(upgrades_to_sharded()) do
       end
     end)
 
-    it("nobody comes in twice, and nobody is left waiting", function()
+    it("no two owners hold the lock at once during an upgrade, and every waiter gets it", function()
       local line = crowd.new({ url = function() return nodes:url() end }, KEY)
       finally(function() line:stop() end)
       for i = 1, 3 do

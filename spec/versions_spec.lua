@@ -62,7 +62,7 @@ local function hands_over(client, url)
   assert.matches("true\ttrue", child:output())
 end
 
-describe("on this machine", function()
+describe("a server found on this machine:", function()
   local server, client
 
   before_each(function() server, client = nil, nil end)
@@ -73,7 +73,7 @@ describe("on this machine", function()
   end)
 
   for _, each in ipairs(found()) do
-    it(each.name .. (each.refused and " is refused by name" or " serves"), function()
+    it(each.name .. (each.refused and " is refused by name" or " works"), function()
       server = redis.start { program = each.program, tcp = true }
       client = holdfast.new(server:tcp_url())
       if each.refused then

@@ -65,7 +65,7 @@ local CONFIG = [[{
     "unnecessary-assert", "assign-type-mismatch"] }
 }]]
 
-describe("a checker of the annotations", function()
+describe("the type checker", function()
   local directory, mistakes, examples, found
 
   -- found.planted = { line = message, … }, found.elsewhere = { "FILE:LINE: message", … }
@@ -89,7 +89,7 @@ describe("a checker of the annotations", function()
     end
   end)
 
-  it("finds each of ten mistakes, and no other", function()
+  it("finds each of ten mistakes, and nothing else", function()
     local lines = {}
     for line in pairs(found.planted) do lines[#lines + 1] = line end
     table.sort(lines)
@@ -97,7 +97,7 @@ describe("a checker of the annotations", function()
     assert.same(mistakes, lines)
   end)
 
-  it("finds nothing in the corrected example, in examples/ and in the documents", function()
+  it("finds no mistake in the corrected example, the examples and the documents", function()
     assert.is_true(examples > 50)
     assert.same({}, found.elsewhere)
   end)
