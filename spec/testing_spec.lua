@@ -24,7 +24,7 @@ local function in_coroutine(fn)
 end
 
 local function locks_of(place)
-  describe("a lock in testing " .. place.name, function()
+  describe("a lock " .. place.name, function()
     before_each(place.open)
     after_each(place.close)
 
@@ -161,7 +161,7 @@ local function locks_of(place)
 end
 
 local function losses_of(place)
-  describe("a lock that is lost " .. place.name, function()
+  describe("a lost lock " .. place.name, function()
     before_each(place.open)
     after_each(place.close)
 
@@ -220,7 +220,7 @@ local function losses_of(place)
 end
 
 local function servers_of(place)
-  describe("a server that is away " .. place.name, function()
+  describe("a server that is down " .. place.name, function()
     before_each(place.open)
     after_each(function()
       place.recover()
@@ -257,7 +257,7 @@ local function servers_of(place)
 end
 
 local function others_of(place)
-  describe("the rest of a client " .. place.name, function()
+  describe("a client " .. place.name, function()
     before_each(place.open)
     after_each(place.close)
 

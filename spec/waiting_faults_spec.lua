@@ -53,7 +53,7 @@ local function kill_connections()
   end
 end
 
-describe("a crowd that waits gets in, one at a time,", function()
+describe("a crowd of waiters acquires the lock one at a time", function()
   after_each(clean_up)
 
   local function line_up(options, grant_lease, given)
@@ -95,7 +95,7 @@ describe("a crowd that waits gets in, one at a time,", function()
     assert.same(names(6), assert_all_notified().names)
   end)
 
-  it("after the loss of every connection, in its old order", function()
+  it("after the loss of every connection, in the old order", function()
     line_up(nil, GRANT)
     kill_connections()
     wait_subscribed()
@@ -103,14 +103,14 @@ describe("a crowd that waits gets in, one at a time,", function()
     assert.same(names(6), assert_all_notified().names)
   end)
 
-  it("after the loss of every connection in the very moment of the release", function()
+  it("after the loss of every connection at the moment of the release", function()
     line_up(nil, GRANT, BRIEF)
     kill_connections()
     assert(lock:release())
     assert_all_notified()
   end)
 
-  it("after a restart with the data, in its old order", function()
+  it("after a restart with the data, in the old order", function()
     line_up({ persist = true }, GRANT)
     server:kill()
     server:restart(true)
@@ -125,7 +125,7 @@ describe("a crowd that waits gets in, one at a time,", function()
     assert_all_in()
   end)
 
-  it("after a pause of the server of 3 s", function()
+  it("after the server was paused for 3 s", function()
     line_up(nil, BRIEF)
     others:add("late", { stubborn = 1 }) -- the server may have closed its first connection
     server:cli("CLIENT", "PAUSE", 3000)
@@ -133,20 +133,20 @@ describe("a crowd that waits gets in, one at a time,", function()
     assert_turns(7, 20)
   end)
 
-  it("after a queue that was deleted under it", function()
+  it("after their queue was deleted", function()
     line_up(nil, BRIEF)
     server:cli("DEL", QUEUE)
     assert(lock:release())
     assert_all_in()
   end)
 
-  it("after a key that was deleted under its holder", function()
+  it("after the key was deleted under its holder", function()
     line_up(nil, BRIEF)
     server:cli("DEL", KEY)
     assert.same(names(6), assert_all_in().names)
   end)
 
-  it("after a fencing counter of another type got in the way", function()
+  it("after the token counter had another type for a while", function()
     line_up(nil, GRANT)
     server:cli("DEL", TOKEN)
     server:cli("RPUSH", TOKEN, "x")
@@ -161,7 +161,7 @@ describe("a crowd that waits gets in, one at a time,", function()
   end)
 end)
 
-describe("a crowd that comes again and again loses no update", function()
+describe("a crowd that acquires again and again loses no update", function()
   after_each(clean_up)
 
   local CALM = 2.5 -- seconds without a fault, for the processes to end and remove their names
@@ -194,11 +194,11 @@ describe("a crowd that comes again and again loses no update", function()
 
   it("while connections are killed", function() under(1, kill_connections) end)
 
-  it("while the subscribers are killed", function()
+  it("while subscriber connections are killed", function()
     under(0.8, function() server:cli("CLIENT", "KILL", "TYPE", "pubsub") end)
   end)
 
-  it("while the server pauses", function()
+  it("while the server is paused", function()
     under(0.8, function() server:cli("CLIENT", "PAUSE", 30) end)
   end)
 
@@ -211,7 +211,7 @@ describe("a crowd that comes again and again loses no update", function()
   end)
 end)
 
-describe("what stands in the way of a wait", function()
+describe("a wait", function()
   before_each(function() prepare() end)
   after_each(clean_up)
 
@@ -223,21 +223,21 @@ describe("what stands in the way of a wait", function()
     assert.is_true(process.now() - before < 10)
   end
 
-  it("is a conflict when the key is a hash without a TTL", function()
+  it("fails with conflict if the key is a hash without a TTL", function()
     server:cli("HSET", KEY, "somebody:1", 1)
     for _, wait in ipairs { 0, 20 } do assert_conflict(wait) end
     assert.equal("1", server:cli("HGET", KEY, "somebody:1"))
     server:cli("DEL", KEY)
   end)
 
-  it("is a conflict as quickly again and again, while the watchdog clears up behind each",
+  it("fails with conflict quickly 500 times in a row, while the watchdog cleans up",
     function()
     server:cli("HSET", KEY, "somebody:1", 1)
     for i = 1, 500 do assert_conflict(i % 2 * 20) end
     server:cli("DEL", KEY)
   end)
 
-  it("is a conflict when the key is of another type", function()
+  it("fails with conflict if the key has another type", function()
     for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 },
         { "ZADD", KEY, 1, 1 } } do
       for _, ttl in ipairs { false, 30 } do
@@ -249,7 +249,7 @@ describe("what stands in the way of a wait", function()
     end
   end)
 
-  it("is a conflict when the queue is of another type, for those that would have to wait",
+  it("fails with conflict if the queue's key has another type",
     function()
     for _, command in ipairs { { "SET", QUEUE, 1 }, { "RPUSH", QUEUE, 1 },
         { "HSET", QUEUE, 1, 1 } } do
@@ -266,7 +266,7 @@ describe("what stands in the way of a wait", function()
     end
   end)
 
-  it("is a conflict when the fencing counter is of another type", function()
+  it("fails with conflict if the token counter has another type", function()
     server:cli("RPUSH", TOKEN, "x")
     assert_conflict(0)
     assert_conflict(20)
@@ -274,7 +274,7 @@ describe("what stands in the way of a wait", function()
     server:cli("DEL", TOKEN)
   end)
 
-  it("is skipped when it is a queue of the dead without a lock", function()
+  it("passes over a queue of dead waiters without a lock", function()
     for i = 1, 20 do
       server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1))
     end
@@ -285,7 +285,7 @@ describe("what stands in the way of a wait", function()
     assert(lock:release())
   end)
 
-  it("is skipped when it is no waiter at all", function()
+  it("passes over queue entries that are not waiters", function()
     local function waits()
       for _, each in ipairs(server:cli("ZRANGE", QUEUE, 0, -1)) do
         if each:find("^1l%x+%-") then return true end
@@ -312,7 +312,7 @@ describe("what stands in the way of a wait", function()
     end
   end)
 
-  it("never makes it spin", function()
+  it("never becomes a busy loop, whatever is done to its keys", function()
     server:cli("HSET", KEY, "somebody:1", 1)
     server:cli("PEXPIRE", KEY, 30000)
     local lease = 0.5
@@ -339,7 +339,7 @@ describe("what stands in the way of a wait", function()
     assert_turns(3)
   end)
 
-  it("keeps a key that loses its TTL under the waiters from hanging them", function()
+  it("fails with conflict, instead of hanging, if the key loses its TTL", function()
     assert(lock:acquire(0))
     others:line_up(names(2), { wait = 60, grant_lease = BRIEF })
     server:cli("PERSIST", KEY)
@@ -351,7 +351,7 @@ describe("what stands in the way of a wait", function()
   end)
 end)
 
-describe("an acquire that ends before its answer", function()
+describe("an acquire given up before its reply", function()
   before_each(function() prepare() end)
   after_each(clean_up)
 
@@ -366,7 +366,7 @@ describe("an acquire that ends before its answer", function()
       assert.truthy(process.wait_until(function() return server:cli("GET", TOKEN) ~= token end, 20))
     end
 
-    it("leaves nothing " .. what, function()
+    it("leaves no lock " .. what, function()
       lock = client:lock(KEY, options)
       assert(lock:acquire(0))
       assert(lock:release())

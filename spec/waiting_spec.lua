@@ -58,7 +58,7 @@ local function elapsed(fn, ...)
   return process.now() - start
 end
 
-describe("waiting", function()
+describe("a waiter", function()
   before_each(function()
     server = redis.start()
     others = crowd.new(server, KEY)
@@ -74,7 +74,7 @@ describe("waiting", function()
     assert.is_nil(litter)
   end)
 
-  it("serves in the order of arrival, with growing tokens", function()
+  it("gets the lock in order of arrival, with increasing tokens", function()
     hold_before(names(8))
     assert(lock:release())
     local history = assert_turns(8)
@@ -82,14 +82,14 @@ describe("waiting", function()
     for i = 2, 8 do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
   end)
 
-  it("goes on in turns when everybody comes again", function()
+  it("gets the lock in turn when all waiters queue again", function()
     hold_before(names(4), { turns = 10, waiters = 3 })
     assert(lock:release())
     local history = assert_turns(40)
     for i = 1, 36 do assert.equal(history.names[i], history.names[i + 4]) end
   end)
 
-  it("lets nobody overtake the queue of a lock that was released", function()
+  it("is not overtaken when the lock is released", function()
     hold_before(names(6), { inside = 0.01 })
     assert(lock:release())
     while not lock:try_acquire() do process.sleep(0.0005) end
@@ -98,7 +98,7 @@ describe("waiting", function()
     assert_turns(6)
   end)
 
-  it("lets nobody overtake the queue of a lock that ended without a release", function()
+  it("is not overtaken when the lock ends without a release", function()
     hold_before(names(3), { inside = 0.05 })
     local latecomer = holdfast.new(server:url())
     local late = latecomer:lock(KEY)
@@ -111,7 +111,7 @@ describe("waiting", function()
     assert_turns(3)
   end)
 
-  it("of no time leaves nothing behind", function()
+  it("with a wait of 0 leaves nothing behind", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
     for _ = 1, 3 do
@@ -125,7 +125,7 @@ describe("waiting", function()
     assert.equal(0, server:cli("EXISTS", KEY))
   end)
 
-  it("ends at its time and leaves neither place nor subscription", function()
+  it("leaves neither place nor subscription when its wait ends", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
     for _, wait in ipairs { 0.001, 0.05, 0.3 } do
@@ -165,7 +165,7 @@ describe("waiting", function()
     return select(2, server:cli("CLIENT", "LIST"):gsub(" flags=b%S* [^\n]* cmd=eval", ""))
   end
 
-  it("that was granted in the moment it was given up passes the lock on", function()
+  it("passes the lock on if it was granted just as its wait ended", function()
     local program, monitor = crowd.program("release"), server:monitor()
     hold_before({ "brief" }, { wait = 3 })
     wait_settled(monitor)
@@ -198,7 +198,7 @@ describe("waiting", function()
     assert.same({ "next" }, others:history().names)
   end)
 
-  it("behind a lease that was made shorter ends with that", function()
+  it("is notified when the holder's lease becomes shorter, and acquires at its end", function()
     hold_before({ "short" }, { lease = 0.4, watchdog = 0, inside = 60 })
     others:line_up({ "next" }, { grant_lease = GRANT })
     local listener = listen_to_last()
@@ -213,7 +213,7 @@ describe("waiting", function()
     others.workers[1]:kill("KILL")
   end)
 
-  it("that ends about when it is granted never keeps the lock from others", function()
+  it("never keeps the lock from others if it gives up at about the time of its grant", function()
     local wait, rounds = 0.02, 60
     others:add("brief", { wait = wait, turns = 10000, grant_lease = GRANT })
     others.workers[1]:wait_output("ready", 20)
@@ -235,7 +235,7 @@ describe("waiting", function()
     server:cli("DEL", KEY, QUEUE)
   end)
 
-  it("of a process that was killed is skipped within the hand-off", function()
+  it("whose process was killed is skipped at the hand-off", function()
     hold_before(names(4), { inside = 0.01 })
     others.workers[1]:stop()
     others.workers[2]:stop()
@@ -252,7 +252,7 @@ describe("waiting", function()
     assert.is_true(took > SHORT * 0.8 and took < 2 * SHORT * 0.9, ("%.3f s"):format(took))
   end
 
-  it("of a stopped process costs one grant lease, and goes on when the process does", function()
+  it("whose process is stopped costs one grant lease, and gets its turn when it resumes", function()
     use_grant_lease(SHORT)
     hold_before(names(3), { grant_lease = SHORT })
     others.workers[1]:kill("STOP")
@@ -266,7 +266,7 @@ describe("waiting", function()
     assert.same({ "w2", "w3", "w1" }, assert_turns(3).names)
   end)
 
-  it("100 times in one stopped process costs one grant lease in all", function()
+  it("that waits 100 times in one stopped process costs one grant lease in total", function()
     use_grant_lease(SHORT)
     assert(lock:acquire(0))
     local silent = crowd.silent_client(server, 1)
@@ -296,7 +296,7 @@ describe("waiting", function()
     }
   end
 
-  it("shows a client its own place in the queue", function()
+  it("sees its client's place in the queue in info", function()
     assert(lock:acquire(0))
     local uuid = lock:owner():sub(1, 36)
     assert.is_nil(client:lock(KEY):info().position)
@@ -309,7 +309,7 @@ describe("waiting", function()
     assert(lock:release())
   end)
 
-  it("gives no more time than the client that granted the lock gave", function()
+  it("trusts a grant for no longer than the grant lease of the client that granted it", function()
     local other = holdfast.new { url = server:url(), grant_lease = 20 }
     local mine = other:lock(KEY)
     local releaser = released_by_another(KEY, 5)
@@ -323,7 +323,7 @@ describe("waiting", function()
     releaser:wait(20)
   end)
 
-  it("gives no more time than the lock's own lease", function()
+  it("trusts a grant for no longer than the lock's own lease", function()
     local other = holdfast.new { url = server:url(), grant_lease = 10 }
     local mine = other:lock(KEY, { lease = 1 })
     local releaser = released_by_another(KEY, 5)
@@ -339,7 +339,7 @@ describe("waiting", function()
     other:close()
   end)
 
-  it("ends soon after the lease of a holder that was killed", function()
+  it("acquires soon after the lease of a killed holder ends", function()
     local holder = others:add("holder", { lease = 2, watchdog = 1, inside = 60 })
     assert.truthy(others:came_in("holder", 5))
     others:line_up({ "heir" }, { grant_lease = GRANT })
@@ -356,7 +356,7 @@ describe("waiting", function()
     assert.is_nil(others:finish())
   end)
 
-  it("costs few commands while it lasts", function()
+  it("sends few commands while it waits", function()
     local lease = 0.5
     hold_before(names(10), { grant_lease = lease })
     assert.equal(10, others:queued())
@@ -368,7 +368,7 @@ describe("waiting", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wakes its process for its rechecks alone", function()
+  it("wakes its process only for its rechecks", function()
     hold_before(names(1), { grant_lease = 0.5 })
     local status = ("/proc/%d/task/%d/status"):format(others.workers[1].pid, others.workers[1].pid)
     local function sleeps()
@@ -385,7 +385,7 @@ describe("waiting", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("is over with its time when the server hangs", function()
+  it("fails as unreachable at the end of its wait if the server hangs", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
     assert(other:ping())
@@ -401,7 +401,7 @@ describe("waiting", function()
     other:close()
   end)
 
-  it("listens over one connection, whatever the number of keys", function()
+  it("uses one connection for grants, whatever the number of keys", function()
     for i = 1, 5 do assert(client:lock("key" .. i, { owner = "holder" }):acquire(0)) end
     local releaser = process.lua {
       code = [[
@@ -432,7 +432,7 @@ describe("waiting", function()
     other:close()
   end)
 
-  describe("costs the same for any number of waiters:", function()
+  describe("causes the same number of commands per hand-off", function()
     -- → the commands that the server executes for one hand-off and for one arrival, with `count`
     -- places in the queue
     local function cost_of(count)
@@ -457,7 +457,7 @@ describe("waiting", function()
       return { hand_off = hand_off, arrival = arrival }
     end
 
-    it("2, 32, 256 and 4096", function()
+    it("with 2, 32, 256 and 4,096 waiters", function()
       assert(lock:acquire(0)) -- now its client has published its name, for more than a minute
       assert(process.wait_until(function() return #server:cli("KEYS", "holdfast_client:*") == 1 end))
       assert(lock:release())

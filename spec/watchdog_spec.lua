@@ -55,7 +55,7 @@ describe("the watchdog", function()
     assert.is_true(client:stats().renewals >= 3)
   end)
 
-  it("renews while the program does nothing but call is_held", function()
+  it("renews while the program only calls is_held in a loop", function()
     local client = world.client { lease = LEASE }
     local lock = assert(client:lock("k"):acquire())
     local deadline, held = process.now() + 2 * LEASE, true
@@ -64,7 +64,7 @@ describe("the watchdog", function()
     assert.is_true(lock:release())
   end)
 
-  it("renews every third of the lease, to the whole lease", function()
+  it("renews to the full lease every third of the lease", function()
     local monitor = world.server:monitor()
     local lock = world.client { lease = LEASE }:lock("k")
     assert(lock:acquire())
@@ -83,7 +83,7 @@ describe("the watchdog", function()
     end
   end)
 
-  it("leaves an explicit lease alone", function()
+  it("does not renew an explicit lease", function()
     local monitor = world.server:monitor()
     local client = world.client()
     local lock = client:lock("k", { lease = LEASE })
@@ -97,7 +97,7 @@ describe("the watchdog", function()
     monitor:close()
   end)
 
-  it("renews an explicit lease when asked to, and none when asked not to", function()
+  it("renews an explicit lease with watchdog = true, and no lease with watchdog = false", function()
     local client = world.client { lease = LEASE }
     local yes, no = client:lock("yes", { lease = LEASE, watchdog = true }),
       client:lock("no", { watchdog = false })
@@ -108,7 +108,7 @@ describe("the watchdog", function()
     assert(yes:release())
   end)
 
-  it("goes on with the lease that extend set", function()
+  it("renews to the lease that extend set", function()
     local lock = world.client { lease = 30 }:lock("k")
     assert(lock:acquire())
     assert(lock:extend(LEASE))
@@ -119,7 +119,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("goes on through a re-entry and stops with the last release", function()
+  it("continues through a re-entry, and stops at the last release", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k")
     assert(lock:acquire()) assert(lock:acquire())
@@ -159,7 +159,7 @@ describe("the watchdog", function()
     assert.equal(0, client:stats().losses)
   end)
 
-  it("never re-creates a lock", function()
+  it("never recreates a lock that was deleted", function()
     local lock = world.client { lease = LEASE }:lock("k")
     assert(lock:acquire())
     world.cli("DEL", "k")
@@ -168,7 +168,7 @@ describe("the watchdog", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("never touches the lock of another", function()
+  it("never renews a lock that another owner has taken", function()
     local lock = world.client { lease = LEASE }:lock("k")
     assert(lock:acquire())
     take_over(lock)
@@ -178,7 +178,7 @@ describe("the watchdog", function()
     world.cli("DEL", "k")
   end)
 
-  it("renews many locks in few commands", function()
+  it("renews many locks with few commands", function()
     local client = world.client { lease = 3 }
     local locks = {}
     for i = 1, 250 do locks[i] = assert(client:lock("k" .. i):acquire()) end
@@ -195,7 +195,7 @@ describe("the watchdog", function()
     assert.same({}, world.cli("KEYS", "k*"))
   end)
 
-  it("goes on when its connection is killed", function()
+  it("continues when its connection is killed", function()
     local lease = 2 * LEASE
     local client = world.client { lease = lease }
     local lock = client:lock("k")
@@ -211,7 +211,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("goes on when the server forgets the scripts", function()
+  it("continues after SCRIPT FLUSH", function()
     local lock = world.client { lease = LEASE }:lock("k")
     assert(lock:acquire())
     for _ = 1, 3 do
@@ -222,7 +222,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("tries again inside the remaining lease", function()
+  it("retries a failed renewal within the remaining lease", function()
     local client = world.client { lease = 3 }
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -238,7 +238,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("has the counters of its client under their names", function()
+  it("returns its client's counters under documented names", function()
     local stats = core.client.stats
     function core.client.stats()
       return {
@@ -275,7 +275,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("stays stopped while calls go on, until it is started", function()
+  it("remains stopped while calls are made, until it is started", function()
     local client = world.client()
     local watchdog, lock = client:watchdog(), client:lock("k")
     assert(lock:acquire())
@@ -292,7 +292,7 @@ describe("the watchdog", function()
     assert.is_false(watchdog:is_running())
   end)
 
-  it("is woken to renew one of several locks that are being acquired", function()
+  it("is woken to renew the first locks while others are being acquired", function()
     local client = world.client { lease = 0.8 }
     local function wait_for(counter, count)
       return process.wait_until(function()
@@ -310,7 +310,7 @@ describe("the watchdog", function()
     assert.is_true(wait_for("renewals", before) and lock:release())
   end)
 
-  it("keeps its client, whose calls go on to renew what it would", function()
+  it("keeps its client alive, whose calls renew while it is stopped", function()
     local other = world.client()
     assert(other:lock("taken"):acquire())
     local watchdog
@@ -330,7 +330,7 @@ describe("the watchdog", function()
     core.watchdog.client(watchdog):close()
   end)
 
-  it("is of no use once it was collected, where a weak table has it still", function()
+  it("is inert after it was collected, even if a finalizer still reaches it", function()
     local client = world.client()
     local watchdog = client:watchdog()
     core.watchdog_type.__gc(watchdog)
@@ -342,7 +342,7 @@ describe("the watchdog", function()
     assert(assert(client:lock("k"):acquire()):release())
   end)
 
-  it("is started again by the close of a client that has something to release", function()
+  it("is started again by close if something has to be released", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -351,7 +351,7 @@ describe("the watchdog", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("of a process that dies lets the lock go within the lease", function()
+  it("of a process that dies lets the lock expire within the lease", function()
     local child = world.program {
       code = [[
         local lock = require("holdfast").new { url = arg[1], lease = 1.5 }:lock("k")
@@ -371,7 +371,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("of a program that is stopped for longer than the lease does not believe in it afterwards",
+  it("of a program stopped for longer than the lease reports the lock as lost afterwards",
     function()
     local child = world.program {
       code = [[
@@ -437,7 +437,7 @@ describe("a loss", function()
     assert.equal(1, #losses)
   end
 
-  it("by the end of the lease is expired", function()
+  it("at the end of the lease is reported as expired", function()
     local client = world.client()
     local lock = client:lock("k", { lease = 1, on_lost = on_lost })
     assert(lock:acquire())
@@ -445,7 +445,7 @@ describe("a loss", function()
     assert_loss("expired", lock)
   end)
 
-  it("by another owner is taken", function()
+  it("to another owner is reported as taken", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire())
@@ -455,7 +455,7 @@ describe("a loss", function()
     world.cli("DEL", "k")
   end)
 
-  it("by a missing key is deleted", function()
+  it("of the key is reported as deleted", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire())
@@ -464,7 +464,7 @@ describe("a loss", function()
     assert_loss("deleted", lock)
   end)
 
-  it("by FLUSHALL is deleted", function()
+  it("through FLUSHALL is reported as deleted", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire())
@@ -473,7 +473,7 @@ describe("a loss", function()
     assert_loss("deleted", lock)
   end)
 
-  it("by eviction is deleted", function()
+  it("through eviction is reported as deleted", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire())
@@ -485,7 +485,7 @@ describe("a loss", function()
     assert_loss("deleted", lock)
   end)
 
-  it("by a server that cannot be reached is unreachable", function()
+  it("of the server's connection is reported as unreachable", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire())
@@ -494,7 +494,7 @@ describe("a loss", function()
     assert_loss("unreachable", lock)
   end)
 
-  it("is reported before the lease can end when the server hangs", function()
+  it("is reported before the lease can end if the server hangs", function()
     for _, how in ipairs { "STOP", "PAUSE" } do
       losses = {}
       local client = world.client { lease = LEASE }
@@ -522,7 +522,7 @@ describe("a loss", function()
     end
   end)
 
-  it("is reported to every handle that acquired, and to no other", function()
+  it("is reported to every handle that acquired the lock, and to no other", function()
     local client = world.client { lease = LEASE }
     local one = client:lock("k", { on_lost = on_lost })
     local two = client:lock("k", { on_lost = on_lost })
@@ -537,7 +537,7 @@ describe("a loss", function()
     assert(fine:release())
   end)
 
-  it("is reported in the state that calls, from any of its coroutines", function()
+  it("is reported by calls in any coroutine", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(coroutine.resume(coroutine.create(function() assert(lock:acquire()) end)))
@@ -547,7 +547,7 @@ describe("a loss", function()
     assert.equal("deleted", losses[1].reason)
   end)
 
-  it("is reported again for the next hold, and forgotten by a new acquire", function()
+  it("is reported for each hold, and cleared by a new acquire", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     for i = 1, 2 do
@@ -560,7 +560,7 @@ describe("a loss", function()
     end
   end)
 
-  it("is not reported after a release, nor for a refused acquire", function()
+  it("is not reported after a release or a failed acquire", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k", { on_lost = on_lost })
     assert(lock:acquire()) assert(lock:release())
@@ -573,7 +573,7 @@ describe("a loss", function()
     world.cli("DEL", "k")
   end)
 
-  it("may be answered by acquiring again", function()
+  it("may be answered in on_lost by acquiring again", function()
     local client = world.client { lease = LEASE }
     local again
     local lock = client:lock("k", { on_lost = function(self) again = self:acquire(PATIENCE) end })
@@ -590,7 +590,7 @@ describe("a loss", function()
 end)
 
 -- While the host is suspended, the client's clock runs, but the time of a sleep stands still.
-describe("after a suspension", function()
+describe("after the machine was suspended", function()
   local SUSPENDED = [[
     local process = require "spec.support.process"
     local client = require("holdfast").new(arg[1], { lease = 30, grant_lease = 20 })
@@ -614,7 +614,7 @@ describe("after a suspension", function()
     assert.equal("true\n", child:output())
   end
 
-  it("a lock that is due is renewed soon", function()
+  it("a lock whose renewal is due is renewed soon", function()
     run [[
       local lock = assert(client:lock("k"):acquire())
       process.sleep(1) -- the watchdog sleeps much longer

@@ -30,7 +30,7 @@ local function compute_until(cond, seconds)
 end
 
 describe("with_lock", function()
-  it("calls the function with the lock held and its arguments, nils kept", function()
+  it("calls the function with the lock and its arguments, nils included", function()
     local client = world.client()
     local seen
     client:with_lock("k", function(lock, ...)
@@ -43,7 +43,7 @@ describe("with_lock", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("returns all results, nils kept", function()
+  it("returns all of the function's results, nils included", function()
     local client = world.client()
     local function results() return nil, 1, nil, false, nil end
     assert.same(pack(results()), pack(client:with_lock("k", results)))
@@ -54,21 +54,21 @@ describe("with_lock", function()
     end)))
   end)
 
-  it("returns true for a function that returns nothing, so that assert and if work", function()
+  it("returns true for a function without results, so that assert works", function()
     local client = world.client()
     assert.same(pack(true), pack(client:with_lock("k", function() end)))
     assert.same(pack(true), pack(client:with_lock("k", { abort_on_loss = true }, function() end)))
     assert.is_true(assert(client:with_lock("k", { lease = 5 }, function() return end)))
   end)
 
-  it("passes on an explicit nil and an explicit false", function()
+  it("returns an explicit nil or false unchanged", function()
     local client = world.client()
     assert.same(pack(nil), pack(client:with_lock("k", function() return nil end)))
     assert.same(pack(nil, nil), pack(client:with_lock("k", function() return nil, nil end)))
     assert.same(pack(false), pack(client:with_lock("k", function() return false end)))
   end)
 
-  it("takes options", function()
+  it("accepts the options of a lock", function()
     local client = world.client()
     client:with_lock("k", { lease = 5, owner = "job", fencing = false }, function(lock)
       assert.equal("job", lock:owner())
@@ -77,12 +77,12 @@ describe("with_lock", function()
     end)
   end)
 
-  it("runs anything that can be called", function()
+  it("accepts any callable value", function()
     local callable = setmetatable({}, { __call = function(_, lock, x) return lock:key() .. x end })
     assert.equal("k1", world.client():with_lock("k", callable, 1))
   end)
 
-  it("is re-entrant", function()
+  it("re-enters the lock when it is nested", function()
     local client = world.client()
     local result = client:with_lock("k", function(outer)
       return client:with_lock("k", function(inner)
@@ -95,7 +95,7 @@ describe("with_lock", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("does not run the function when somebody else has the lock", function()
+  it("does not run the function if the lock is busy", function()
     world.hold_as(JAVA, "k")
     local ran = false
     local result = pack(world.client():with_lock("k", { wait = 0.05 }, function() ran = true end))
@@ -107,7 +107,7 @@ describe("with_lock", function()
     world.cli("DEL", "k")
   end)
 
-  it("does not run the function when no server answers", function()
+  it("does not run the function if the server is unreachable", function()
     local ran = false
     local client = world.client { url = "unix:///nowhere/redis.sock" }
     assert.equal("unreachable", select(3, client:with_lock("k", { wait = 0 }, function()
@@ -116,7 +116,7 @@ describe("with_lock", function()
     assert.is_false(ran)
   end)
 
-  it("works when the function has released the lock itself", function()
+  it("returns the function's results if it released the lock itself", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)
       assert(lock:release())
@@ -125,7 +125,7 @@ describe("with_lock", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("works on the default client", function()
+  it("works with the default client", function()
     local child = world.program {
       code = [[
         local holdfast = require "holdfast"
@@ -138,7 +138,7 @@ describe("with_lock", function()
     assert.matches("^true\tk\nfalse\ttable:", child:output())
   end)
 
-  it("does not connect by itself to a server that $HOLDFAST_URL misspells", function()
+  it("raises an error at an invalid $HOLDFAST_URL instead of connecting elsewhere", function()
     local child = world.program {
       code = [[require("holdfast").with_lock("k", print)]],
       env = { HOLDFAST_URL = "http://somewhere" },
@@ -149,7 +149,7 @@ describe("with_lock", function()
 end)
 
 describe("an error in with_lock", function()
-  it("goes on as it is, after the release", function()
+  it("is raised unchanged after the release", function()
     local client = world.client()
     local values = { "text", { code = 7 }, 42, false, setmetatable({}, { __tostring = function()
       return "!"
@@ -163,7 +163,7 @@ describe("an error in with_lock", function()
     end
   end)
 
-  it("goes on as it is also when it has no text", function()
+  it("is raised unchanged even if it cannot be converted to a string", function()
     local client = world.client()
     local values = {
       setmetatable({}, { __tostring = function() error "no text" end }),
@@ -179,7 +179,7 @@ describe("an error in with_lock", function()
     end
   end)
 
-  it("keeps its position", function()
+  it("keeps its position in the source", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function()
       error("here")
     end)
@@ -187,14 +187,14 @@ describe("an error in with_lock", function()
     assert.matches("with_lock_spec%.lua:%d+: here$", err)
   end)
 
-  it("of nil goes on", function()
+  it("with the value nil is raised", function()
     local ok, err = pcall(world.client().with_lock, world.client(), "k", function() error() end)
     assert.is_false(ok)
     assert.equal(select(2, pcall(error)), err) -- Lua 5.5 turns nil into a string
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("leaves its traceback to the coroutine in which it was raised", function()
+  it("has its traceback in the coroutine that raised it", function()
     local client = world.client()
     local function fail(name)
       pcall(client.with_lock, client, name, function() error(name) end)
@@ -212,7 +212,7 @@ describe("an error in with_lock", function()
     assert.same({ true, inner }, { coroutine.resume(first) })
   end)
 
-  it("keeps no coroutine for its traceback", function()
+  it("keeps no coroutine alive through its traceback", function()
     local client, left = world.client(), setmetatable({}, { __mode = "k" })
     for _ = 1, 20 do
       local thread = coroutine.create(function()
@@ -227,7 +227,7 @@ describe("an error in with_lock", function()
     assert.is_true(count_of(left) < 10, count_of(left)) -- a stale slot of the stack may keep one
   end)
 
-  it("leaves its traceback to be read", function()
+  it("has its traceback returned by holdfast.traceback", function()
     local function deep_inside() error("deep") end
     pcall(world.client().with_lock, world.client(), "k", function() deep_inside() return 1 end)
     local text = holdfast.traceback()
@@ -236,7 +236,7 @@ describe("an error in with_lock", function()
     assert.matches("with_lock_spec%.lua", text)
   end)
 
-  it("from an inner with_lock passes through the outer one", function()
+  it("passes from an inner with_lock through the outer one", function()
     local client, reason = world.client(), {}
     local ok, err = pcall(client.with_lock, client, "a", function()
       return client:with_lock("b", function() error(reason) end)
@@ -319,7 +319,7 @@ if coroutine.close then
       end))
     end)
 
-    it("hands the lock to who waits", function()
+    it("hands the lock of with_lock to a waiter", function()
       local client = world.client()
       local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
       local waiter = world.program {
@@ -334,7 +334,7 @@ if coroutine.close then
       assert.same({ "exit", 0 }, { waiter:wait(20) })
     end)
 
-    it("releases every hold of nested ones, and no other", function()
+    it("releases every hold of nested calls, and no other", function()
       local client = world.client()
       local outside = assert(client:lock("outside"):acquire())
       local thread = suspended(function()
@@ -354,7 +354,7 @@ if coroutine.close then
       assert.is_true(outside:release())
     end)
 
-    it("leaves a hold that its owner had before", function()
+    it("leaves the owner's earlier hold alone", function()
       local client = world.client()
       local own = client:lock("k", { owner = "me" })
       local thread = suspended(function()
@@ -383,7 +383,7 @@ if coroutine.close then
       assert.is_true(world.is_free("g"))
     end)
 
-    it("waits for no server", function()
+    it("does not wait for the server", function()
       local client = world.client { command_timeout = 20 }
       local thread = suspended(function() client:with_lock("k", coroutine.yield) end)
       world.server:kill("STOP")
@@ -397,7 +397,7 @@ if coroutine.close then
 end
 
 describe("a lock lost in with_lock", function()
-  it("gives nil, a message, lost and the results", function()
+  it("makes it return nil, a message, lost and the function's results", function()
     local client = world.client()
     local result = pack(client:with_lock("k", function()
       world.cli("DEL", "k")
@@ -410,7 +410,7 @@ describe("a lock lost in with_lock", function()
     assert.same({ n = 4, "a", nil, "c", nil }, result[4])
   end)
 
-  it("gives them when the lease has ended", function()
+  it("because its lease ended makes it return lost and the function's results", function()
     local result = pack(world.client():with_lock("k", { lease = 0.1 }, function()
       process.sleep(0.15)
       return "done"
@@ -419,7 +419,7 @@ describe("a lock lost in with_lock", function()
     assert.same({ n = 1, "done" }, result[4])
   end)
 
-  it("changes nothing for the one who took it", function()
+  it("to another owner is left to that owner", function()
     local result = pack(world.client():with_lock("k", function()
       world.cli("DEL", "k")
       world.hold_as(JAVA, "k")
@@ -438,7 +438,7 @@ describe("a lock lost in with_lock", function()
     assert.same(pack(false, reason), result)
   end)
 
-  describe("and an on_lost with an error", function()
+  describe("and an on_lost that raises an error", function()
     local function run(fn)
       local client = world.client()
       local opts = { on_lost = function() error("of on_lost", 0) end }
@@ -457,14 +457,14 @@ describe("a lock lost in with_lock", function()
       assert.equal(reason, result[2])
     end)
 
-    it("raise that of on_lost after a function that ended well", function()
+    it("make with_lock raise on_lost's error if the function succeeded", function()
       assert.same(pack(false, "of on_lost"), run(function() return "done" end))
     end)
   end)
 end)
 
-describe("a release in with_lock that finds something else", function()
-  it("gives conflict and the results when the key is of another type", function()
+describe("a release at the end of with_lock", function()
+  it("returns conflict and the results if the key has another type", function()
     local result = pack(world.client():with_lock("k", function()
       world.cli("DEL", "k")
       world.cli("RPUSH", "k", "x")
@@ -478,7 +478,7 @@ describe("a release in with_lock that finds something else", function()
     world.cli("DEL", "k")
   end)
 
-  it("gives not_held and the results when a fork's child releases what its parent holds", function()
+  it("returns not_held and the results in a forked child that holds nothing", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"
@@ -505,7 +505,7 @@ describe("a release in with_lock that finds something else", function()
     assert.matches("nil\n$", child:output())
   end)
 
-  it("gives lost and the results when the function acquired again after a loss", function()
+  it("returns lost and the results if the function acquired again after a loss", function()
     local client = world.client { lease = LEASE }
     local function lose(lock)
       world.cli("DEL", "k")
@@ -540,7 +540,7 @@ describe("a release in with_lock that finds something else", function()
     end
   end)
 
-  it("is no failure when the function released the lock itself", function()
+  it("does not fail if the function released the lock itself", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)
       assert(lock:acquire())
@@ -556,7 +556,7 @@ describe("a release in with_lock that finds something else", function()
   end)
 end)
 
-describe("a release by the function that does not reach the server", function()
+describe("a failed release by with_lock's function", function()
   local function stopped(release, ...)
     world.server:kill("STOP")
     local code = select(3, release(...))
@@ -565,7 +565,7 @@ describe("a release by the function that does not reach the server", function()
     return "done"
   end
 
-  it("is no failure, as one that does", function()
+  it("is completed in the background, and with_lock succeeds", function()
     local client = world.client { command_timeout = 0.5 }
     assert.equal("done", client:with_lock("k", function(lock)
       return stopped(lock.release, lock)
@@ -577,7 +577,7 @@ describe("a release by the function that does not reach the server", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("is no failure if it was of a hold that the function had acquired", function()
+  it("of a hold that the function acquired does not make with_lock fail", function()
     local client = world.client { command_timeout = 0.5 }
     assert.equal("done", client:with_lock("k", function(lock)
       assert(lock:acquire())
@@ -589,7 +589,7 @@ describe("a release by the function that does not reach the server", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("is no failure if the server denies it", function()
+  it("that the server denied does not make with_lock fail", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)
       world.cli("ACL", "SETUSER", "default", "-evalsha", "-eval")
@@ -602,7 +602,7 @@ describe("a release by the function that does not reach the server", function()
   end)
 end)
 
-describe("a client that is closed in with_lock", function()
+describe("a client closed in with_lock", function()
   local function fails(...)
     local result = pack(...)
     assert.is_nil(result[1])
@@ -611,7 +611,7 @@ describe("a client that is closed in with_lock", function()
     assert.same({ n = 1, "done" }, result[4])
   end
 
-  it("gives nil, a message, closed and the results, in every template", function()
+  it("makes every template return nil, a message, closed and the results", function()
     local all = { {}, { async_release = true }, { abort_on_loss = true }, { keep = 1 } }
     for _, opts in ipairs(all) do
       local client = world.client()
@@ -634,7 +634,7 @@ describe("a client that is closed in with_lock", function()
     world.cli("DEL", "s")
   end)
 
-  it("is no failure when the function has released the lock before", function()
+  it("does not fail the call if the function released the lock before", function()
     local client = world.client()
     assert.equal("done", client:with_lock("k", function(lock)
       assert(lock:release())
@@ -651,7 +651,7 @@ describe("a client that is closed in with_lock", function()
     end)))
   end)
 
-  it("before the function has begun: it does not run", function()
+  it("before the function begins prevents it from running", function()
     local runs = {
       function(client) return client:with_lock("k", error) end,
       function(client) return client:lead("k", { once = true }, error) end,
@@ -681,7 +681,7 @@ describe("abort_on_loss", function()
     return "ran to its end"
   end
 
-  it("ends a computing function soon after the loss", function()
+  it("aborts a computing function soon after the loss", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
     local result = pack(client:with_lock("k", { abort_on_loss = true }, function()
@@ -693,7 +693,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("ends one whose loop was compiled before", function()
+  it("aborts a function whose loop was JIT-compiled before", function()
     local client = world.client { lease = LEASE }
     for _ = 1, 3 do compute_until(nil, 0.02) end
     local started = process.now()
@@ -704,7 +704,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("ends one that catches errors", function()
+  it("aborts a function that catches errors", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
     local caught
@@ -718,7 +718,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("lets a function that keeps the lock end well", function()
+  it("does not disturb a function that keeps its lock", function()
     local client = world.client { lease = LEASE }
     assert.same(pack(1, nil), pack(client:with_lock("k", { abort_on_loss = true }, function()
       compute_until(nil, 2 * LEASE)
@@ -726,7 +726,7 @@ describe("abort_on_loss", function()
     end)))
   end)
 
-  it("passes on the function's own error", function()
+  it("passes the function's own error through", function()
     local client, reason = world.client(), {}
     local ok, err = pcall(client.with_lock, client, "k", { abort_on_loss = true }, function()
       error(reason)
@@ -735,7 +735,7 @@ describe("abort_on_loss", function()
     assert.equal(reason, err)
   end)
 
-  it("ends the outer function from within an inner one", function()
+  it("aborts the outer function from inside an inner one", function()
     local client = world.client { lease = LEASE }
     local inner, started = nil, process.now()
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
@@ -751,7 +751,7 @@ describe("abort_on_loss", function()
     assert.equal(0, world.cli("EXISTS", "inner"))
   end)
 
-  it("ends the outer function at once when both locks are lost", function()
+  it("aborts the outer function at once if both locks are lost", function()
     local client = world.client()
     local short, inner = { lease = 0.4, abort_on_loss = true }, nil
     local outer = pack(client:with_lock("outer", short, function()
@@ -766,7 +766,7 @@ describe("abort_on_loss", function()
     assert.is_nil(outer[4])
   end)
 
-  it("ends only the inner function when only the inner lock is lost", function()
+  it("aborts only the inner function if only the inner lock is lost", function()
     local client = world.client { lease = LEASE }
     local inner
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
@@ -779,7 +779,7 @@ describe("abort_on_loss", function()
     assert.equal("lost", inner[3])
   end)
 
-  it("still watches the outer lock when the inner one is done", function()
+  it("still watches the outer lock after the inner call has ended", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
@@ -819,7 +819,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("leaves the caller's own hook in place", function()
+  it("keeps the caller's debug hook working", function()
     local client = world.client()
     local count = 0
     local function hook() count = count + 1 end
@@ -838,7 +838,7 @@ describe("abort_on_loss", function()
     assert.is_nil(debug.gethook())
   end)
 
-  it("leaves the caller's hook for lines what it is for, beside an eye on the lock", function()
+  it("keeps the caller's line hook working while it watches the lock", function()
     local client, seen, inside = world.client { lease = LEASE }, {}, nil
     local function hook(event, line)
       seen[event .. " " .. type(line)] = true
@@ -857,7 +857,7 @@ describe("abort_on_loss", function()
     assert.equal("lost", result[3])
   end)
 
-  it("keeps no hook of the caller", function()
+  it("keeps no caller's hook alive", function()
     local client, left = world.client(), setmetatable({}, { __mode = "k" })
     for i = 1, 20 do
       local function hook() return i end
@@ -871,7 +871,7 @@ describe("abort_on_loss", function()
   end)
 
   if rawget(_G, "jit") then
-    it("lets LuaJIT compile again behind it, unless the program has that turned off", function()
+    it("turns LuaJIT's compiler back on afterwards, unless the program had turned it off", function()
       local client = world.client()
       local is_on, inside = jit.status()
       finally(function() jit[is_on and "on" or "off"]() end)
@@ -883,7 +883,7 @@ describe("abort_on_loss", function()
     end)
   end
 
-  it("is refused beside a hook of C, which Lua can neither call nor set again", function()
+  it("is refused if the caller has a debug hook written in C", function()
     local child = world.program {
       code = [[
         debug.gethook = function() return "external hook", "", 100 end
@@ -933,7 +933,7 @@ describe("abort_on_loss", function()
     return tostring(result) .. " " .. tostring(code)
   end
 
-  it("never comes too late: wherever the function ends", function()
+  it("never raises its error out of with_lock, wherever the function ends", function()
     local client = world.client()
     local seen = sweep(function(i)
       return outcome(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
@@ -944,7 +944,7 @@ describe("abort_on_loss", function()
     assert.same({ ["nil lost"] = PERIOD }, seen)
   end)
 
-  it("never replaces the function's own error by another one than its own", function()
+  it("never replaces the function's own error by a different one", function()
     local client = world.client()
     local seen = sweep(function(i)
       return outcome(pcall(client.with_lock, client, "k", { abort_on_loss = true }, function(lock)
@@ -958,7 +958,7 @@ describe("abort_on_loss", function()
     assert.is_true(seen["raised mine"] > 0)
   end)
 
-  it("of an outer lock leaves no inner one held", function()
+  it("for an outer lock leaves no inner lock held", function()
     local client = world.client()
     collectgarbage("stop") -- the collector would release what was forgotten
     local seen = sweep(function(i)
@@ -974,7 +974,7 @@ describe("abort_on_loss", function()
     assert.equal(PERIOD, seen["nil lost, inner 0"])
   end)
 
-  describe("lets a callback for the loss run to its end:", function()
+  describe("lets a callback for the loss finish:", function()
     local begun, ended, client, opts
 
     local function callback(what)
@@ -1004,7 +1004,7 @@ describe("abort_on_loss", function()
     end
 
     for name, choose in pairs(WAYS) do
-      it(name .. ", called by what finds it", function()
+      it(name .. ", called by the call that found the loss", function()
         choose()
         assert_aborted(function(lock)
           world.cli("DEL", "k")
@@ -1015,7 +1015,7 @@ describe("abort_on_loss", function()
         end)
       end)
 
-      it(name .. ", called by what comes after it", function()
+      it(name .. ", called by a later call", function()
         choose()
         assert_aborted(function(lock)
           world.cli("DEL", "k")
@@ -1026,7 +1026,7 @@ describe("abort_on_loss", function()
       end)
     end
 
-    it("the client's on_event, also behind an on_lost that was called within it", function()
+    it("the client's on_event, even after an on_lost called within it", function()
       local other, losses
       losses, client = 0, world.client { lease = LEASE, on_event = function(event)
         if event.event ~= "lost" or event.key ~= "k" then return end
@@ -1047,7 +1047,7 @@ describe("abort_on_loss", function()
       assert.equal(1, losses)
     end)
 
-    it("but a function under a lock of the callback's own is ended", function()
+    it("but aborts a with_lock inside the callback when its own lock is lost", function()
       local inner, outer
       client = world.client()
       opts = { abort_on_loss = true, on_lost = function()
@@ -1069,7 +1069,7 @@ describe("abort_on_loss", function()
     end)
   end)
 
-  it("comes at the end of a call of holdfast, if all the function does is to call it", function()
+  it("aborts at the end of a holdfast call if the function calls nothing else", function()
     local client = world.client()
     local began = process.now()
     local _, _, code = client:with_lock("k", { abort_on_loss = true }, function(lock)
@@ -1082,7 +1082,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - began < 10)
   end)
 
-  it("comes at the end of the call in which the hook checks the lock", function()
+  it("aborts at the end of the holdfast call in which the hook checks the lock", function()
     local client, most = world.client(), 0
     for i = 1, 100 do
       local calls = 0
