@@ -122,7 +122,7 @@ case("a waiter is added last, once, and its timeout is extended", function(c)
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout covers three rechecks where rechecks are rare", function(c)
+case("a timeout covers three rechecks with a long grant lease", function(c)
   holds(c, JAVA)
   waits(c, OWNER, { grant = 4000 })
   c.same(12000, timeout(c, OWNER))
@@ -135,7 +135,7 @@ case("a timeout behind waiters of Java includes theirs", function(c)
   c.same(2 * JAVA_MS + OURS_MS, timeout(c, OWNER))
 end)
 
-case("…also if those are longer than usual", function(c)
+case("a timeout behind waiters of Java includes theirs even if they are longer than usual", function(c)
   holds(c, OTHER)
   listed(c, { { JAVA, LEASE + 900000 } })
   waits(c, OWNER)
@@ -169,7 +169,7 @@ case("a waiter that acquires or leaves moves Java's timeouts to follow the one b
   c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
 end)
 
-case("…but not before its own, where it followed a waiter that has left", function(c)
+case("a Java waiter's timeout is not moved before its own when the one before it leaves", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, 2 * JAVA_MS }, { JAVA2, JAVA_MS } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -177,7 +177,7 @@ case("…but not before its own, where it followed a waiter that has left", func
   c.same(OURS_MS, timeout(c, JAVA2))
 end)
 
-case("…but not before now, where the one before it has timed out", function(c)
+case("a Java waiter's timeout is not moved before now when the one before it has timed out", function(c)
   holds(c, JAVA)
   listed(c, { { THIRD, -1000 }, { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -233,7 +233,7 @@ case("a timeout covers three rechecks of a waiter behind many, which asks less o
   c.same(90000, timeout(c, OWNER)) -- rechecks at most 30 s apart
 end)
 
-case("…and what a last waiter of Redisson's subtracts", function(c)
+case("in a long list a timeout includes what a last waiter of Redisson subtracts", function(c)
   holds(c, OTHER)
   listed_crowd(c, 100)
   for _, ms in ipairs { JAVA_MS + 7000, -1000 } do
@@ -318,7 +318,7 @@ case("the first waiter in the list is notified of a shorter lease", function(c)
   c.same({ {}, {} }, { java.received(), behind.received() })
 end)
 
-case("the reply gives a short timeout of the first waiter", function(c)
+case("the reply contains the time until the first waiter times out", function(c)
   local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 200 } })
   c.same({ 0, 200, 1, 0, "" }, waits(c, OWNER))
@@ -333,7 +333,7 @@ case("dead waiters at the head are removed: no timeout, one that has passed, a c
     c.same(0, c.cmd("EXISTS", TIMEOUTS))
   end)
 
-case("…with their timeouts, also where somebody lives behind them", function(c)
+case("dead waiters are removed with their timeouts, even if a live one follows them", function(c)
   listen_as(c, OTHER)
   listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
   c.same(0, acquire(c, OWNER)[1])
@@ -444,7 +444,7 @@ case("a release works even if the list's key has another type", function(c)
   c.same("v", c.cmd("GET", LIST))
 end)
 
-case("…or if the timeouts' key does", function(c)
+case("a release works even if the timeouts' key has another type", function(c)
   c.cmd("SET", TIMEOUTS, "v")
   c.cmd("RPUSH", LIST, OTHER)
   for _, releases in ipairs {

@@ -47,7 +47,7 @@ case("a lower token is refused, and nothing is written", function(c)
   c.same(TTL - 10, c.cmd("PTTL", FENCE))
 end)
 
-case("a number that is no token is not in the way of one", function(c)
+case("a stored number that is not a token does not refuse a write", function(c)
   for i, number in ipairs { "9007199254740992", "9223372036854775807", "inf", "nan", "none" } do
     c.cmd("HSET", FENCE, "token", number, "lock", LOCK)
     c.same({ 1, "S2:OK" }, call(c, 16, A, i, { set(number) }))
@@ -55,7 +55,7 @@ case("a number that is no token is not in the way of one", function(c)
   end
 end)
 
-case("the highest token is in the way of others", function(c)
+case("a stored token of the highest value refuses a lower one", function(c)
   c.cmd("HSET", FENCE, "token", "9007199254740991", "lock", LOCK)
   c.same({ 0, "9007199254740991" }, call(c, 16, A, 1, { set "a" }))
 end)

@@ -86,7 +86,7 @@ case("a late copy of a call does not change the next count", function(c)
   c.same("2", c.cmd("GET", KEY))
 end)
 
-case("…nor does one of a delete that found the latch open", function(c)
+case("a late copy of a delete that found the latch open does not change the next count", function(c)
   c.same(0, delete(c, 1))
   c.same(1, set(c, 2, 2))
   c.same(0, delete(c, 1))
@@ -112,7 +112,7 @@ case("a number that is not above 0 is open, and may be set", function(c)
   end
 end)
 
-case("in a cluster both channels are notified", function(c)
+case("in a cluster both channels of a latch are notified", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_latch_set", 1, 1))
   c.same({ { "1" }, { "1" } }, { plain.received(), sharded.received() })
@@ -124,7 +124,7 @@ case("in a cluster both channels are notified", function(c)
   c.same({ "0" }, sharded.received())
 end)
 
-case("a key with something else is left alone", function(c)
+case("a key of another type is left unchanged", function(c)
   for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
       { "SET", KEY, "-12.50" }, { "SET", KEY, "0.00" }, { "SET", KEY, "nan" }, { "SET", KEY, "1.5" },
       { "SET", KEY, " 7" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" }, { "SET", KEY, "0x10" },

@@ -28,7 +28,7 @@ local function run(c, by, at, token, ended, retry)
   return (call(c, by, ended or "done", at, more))
 end
 
-case("a question writes nothing, and tells when it came", function(c)
+case("a query writes nothing, and returns the server's time", function(c)
   local may, kept, reply = call(c, A, "")
   c.same({ 1, "", T0, T0 }, { may, kept, reply[2], reply[3] })
   c.same(false, c.cmd("GET", RECORD) or false)
@@ -43,13 +43,13 @@ case("a run counts for less than half a period before and after it", function(c)
   end
 end)
 
-case("the record outlives the period", function(c)
+case("the record's TTL is twice the period", function(c)
   run(c, A, 0, "8")
   c.same(TTL, c.cmd("PTTL", RECORD))
   recorded(c, 0, "done", "8", A)
 end)
 
-case("a run that takes longer than its record stays records its end anew", function(c)
+case("a run that takes longer than its record lasts records its end again", function(c)
   for _, ended in ipairs { "done", "failed" } do
     c.cmd("DEL", RECORD)
     local at = c.cmd("TIME")[1] * 1000 - T0
@@ -104,7 +104,7 @@ case("a fire that failed runs again with retry alone", function(c)
   end
 end)
 
-case("a fire whose run did not begin is anybody's", function(c)
+case("a fire whose run did not start may be run by any host", function(c)
   call(c, A, "claimed", 0)
   c.same(1, (call(c, A, "unstarted", 0)))
   c.same(1, (call(c, B, "claimed", 10)))
@@ -118,7 +118,7 @@ case("a claim that another run has taken over does not run", function(c)
   c.same(0, (call(c, A, "running", 0, { token = "16" })))
 end)
 
-case("what an older holder sends late is refused", function(c)
+case("a late command of an older holder is refused", function(c)
   call(c, B, "running", 0, { token = "16", retry = true })
   c.same(0, (call(c, A, "running", 0, { token = "8", retry = true })))
   recorded(c, 0, "running", "16", B)
@@ -140,13 +140,13 @@ case("a claim keeps the token of the run before it", function(c)
   recorded(c, 60000, "claimed", "16", B)
 end)
 
-case("a record of the future is in the way of its own fire alone", function(c)
+case("a record with a future fire refuses only that fire", function(c)
   run(c, A, 600000, "99")
   c.same(1, run(c, B, 0, "8"))
   recorded(c, 0, "done", "8", B)
 end)
 
-case("another type of key is an error, and stays", function(c)
+case("a key of another type is an error, and is left unchanged", function(c)
   c.cmd("HSET", RECORD, "done", "D")
   local reply = c.run("once", { RECORD }, A, "", "", "0", HALF, TTL, "0", "host 7")
   c.same(true, reply.err:find("WRONGTYPE", 1, true) ~= nil)

@@ -65,7 +65,7 @@ end
 local function grants_of(c, client) return c.listen("holdfast_grant:" .. client) end
 local function java(c) return c.listen(CHANNEL) end
 
-case("the first acquire sets how many there are", function(c)
+case("the first acquire sets the number of permits", function(c)
   c.same(1, acquire(c, A .. ":1*2", { permits = 3 })[1])
   stands(c, 1, 2)
   c.same(1, acquire(c, A .. ":2", { permits = 9 })[1])
@@ -112,7 +112,7 @@ case("a leave passes on the owner's permits and those that came back", function(
   stands(c, 2, 0)
 end)
 
-case("…and removes a client whose grant ran out", function(c)
+case("a leave removes another client whose grant ran out", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1")
   taken(c, B .. ":1", 100)
@@ -219,7 +219,7 @@ case("an acquire takes back as many ended leases as it asks for", function(c)
   end
 end)
 
-case("…and at least a hundred", function(c)
+case("an acquire takes back at least a hundred ended leases", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1*150", 0)
   c.same(1, acquire(c, B .. ":1")[1])
@@ -311,7 +311,7 @@ case("each of several clients whose grants ran out together counts as dead", fun
   stands(c, 1, 4)
 end)
 
-case("…also when another client has taken back their permits", function(c)
+case("each of several clients whose grants ran out counts as dead after others took back the permits", function(c)
   c.cmd("SET", KEY, 0)
   grants_of(c, B)
   taken(c, A .. ":1", 5000)
@@ -337,7 +337,7 @@ case("a client that asks after its grant ran out keeps its place", function(c)
   c.same(2, c.cmd("ZCARD", QUEUE))
 end)
 
-case("…also when a lease has ended meanwhile", function(c)
+case("a client that asks after its grant ran out keeps its place although another lease has ended", function(c)
   acquire(c, A .. ":1", { permits = 3 })
   taken(c, C .. ":1", 100)
   taken(c, B .. ":1", 100)
@@ -395,7 +395,7 @@ case("many dead waiters are left to the next script", function(c)
   c.same(1, acquire(c, A .. ":2")[1])
 end)
 
-case("…and the reply makes an acquire ask again", function(c)
+case("many dead waiters make an acquire ask again", function(c)
   c.cmd("SET", KEY, 1)
   for i = 1, 1003 do queued(c, T0 + i, member(B, i)) end
   c.same({ 0, 1, 0, 0, "" }, acquire(c, A .. ":1"))
@@ -427,7 +427,7 @@ case("a release after the lease frees once what nobody has taken back", function
   stands(c, 2, 0)
 end)
 
-case("…and passes them on", function(c)
+case("a release after the lease passes on what nobody has taken back", function(c)
   acquire(c, A .. ":1", { permits = 1, lease = 100 })
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 1))
@@ -464,7 +464,7 @@ for about, place in pairs {
   ["the first waiter"] = ("%.0f"):format(T0),
   ["a waiter that was put before the others"] = ("%.17g"):format(T0 / 1024 + 0.5),
 } do
-  case("a release leaves a mark of its grant to " .. about, function(c)
+  case("a release marks its grant to " .. about, function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
     grants_of(c, B)
@@ -568,7 +568,7 @@ case("a release of two permits of which one is gone frees the other and says so"
   stands(c, 1, 0)
 end)
 
-case("a release before the confirmation removes the mark", function(c)
+case("a release before the grant is confirmed removes its mark", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, B .. ":1")
   queued(c, 0, member(B, 1))
@@ -576,7 +576,7 @@ case("a release before the confirmation removes the mark", function(c)
   stands(c, 1, 0, 0)
 end)
 
-case("…also where the next waiter gets the permit", function(c)
+case("a release before the grant is confirmed removes its mark when the next waiter gets the permit", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, B .. ":1")
   queued(c, 0, member(B, 1))
@@ -587,7 +587,7 @@ case("…also where the next waiter gets the permit", function(c)
   stands(c, 0, 1, 1)
 end)
 
-case("a grant whose token cannot be drawn has none", function(c)
+case("a grant contains no token if none can be drawn", function(c)
   acquire(c, A .. ":1", { permits = 1 })
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 1))
@@ -613,7 +613,7 @@ case("a release loses no permit if the queue's key has another type", function(c
   c.same("v", c.cmd("GET", QUEUE))
 end)
 
-case("…nor does a leave, or setting the number", function(c)
+case("a leave and setting the number lose no permit if the queue's key has another type", function(c)
   c.cmd("SET", QUEUE, "v")
   acquire(c, A .. ":1", { permits = 3 })
   c.cmd("SET", KEY, 1)
@@ -685,7 +685,7 @@ case("one permit is left to Redisson every other time", function(c)
   stands(c, 2, 1, 1)
 end)
 
-case("…until the turn ends, or nobody listens", function(c)
+case("a permit is no longer left to Redisson when the turn ends or nobody is subscribed", function(c)
   acquire(c, A .. ":1", { permits = 1 })
   local theirs, ours = java(c), grants_of(c, B)
   queued(c, T0, member(B, 1))
@@ -957,7 +957,7 @@ case("a leave after many dead waiters goes on", function(c)
   c.same(0, leave(c, A .. ":1"))
 end)
 
-case("a release of nothing that hands out what Redisson gave back leaves it the next permit", function(c)
+case("a release without a permit that grants one from Redisson leaves the next one to Redisson", function(c)
   local listener = grants_of(c, B)
   java(c)
   c.cmd("SET", KEY, 1)
@@ -1008,7 +1008,7 @@ case("setting the same number gives Redisson its turn, if a permit has come back
   stands(c, 1, 0, 2)
 end)
 
-case("a lease is over at the millisecond in which it ends", function(c)
+case("a lease ends at exactly its millisecond", function(c)
   taken(c, A .. ":1", 1)
   c.same(1, extend(c, A .. ":1", 0))
   c.same({ 1 }, c.run("permit_renew", { LEASES }, A .. ":1", 1))
@@ -1096,7 +1096,7 @@ case("a permit is left to Redisson only while it listens", function(c)
   c.same(1, acquire(c, A .. ":1")[1])
 end)
 
-case("…and until the turn ends, to the millisecond", function(c)
+case("a permit is left to Redisson until the exact millisecond at which the turn ends", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 1), RECORD)
@@ -1106,7 +1106,7 @@ case("…and until the turn ends, to the millisecond", function(c)
   c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
 end)
 
-case("…and not for longer than a turn if the clock was set back", function(c)
+case("a permit is left to Redisson for no longer than a turn if the clock was set back", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 11), RECORD)
@@ -1169,7 +1169,7 @@ case("a waiter with permits set aside gets what it lacks, and the next one the r
   c.same(true, c.cmd("ZSCORE", LEASES, ids[3]) ~= false)
 end)
 
-case("…and what is not enough is set aside, too, without a word", function(c)
+case("permits that are not enough for a waiter are set aside without a message", function(c)
   local ids, first = wire.ids_of(B .. ":1*3"), grants_of(c, B)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, NOW + GRANT, ids[1])
@@ -1207,7 +1207,7 @@ case("Redisson has its turn first when permits are added", function(c)
   stands(c, 1, 1, 2)
 end)
 
-case("a grant that ran out is taken back even if nothing is free then", function(c)
+case("a grant that ran out is taken back even if no permit is free then", function(c)
   c.cmd("SET", KEY, -1)
   grants_of(c, B)
   taken(c, B .. ":1", 100)
@@ -1238,7 +1238,7 @@ case("in Redisson's turn a waiter that finds nothing free listens only if Rediss
   c.same({ 0, LEASE, 0, 0 }, { reply[1], reply[2], reply[3], reply[4] })
 end)
 
-case("a grant names the place in front to the last digit", function(c)
+case("a grant contains all digits of a place in front", function(c)
   local listener = grants_of(c, B)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", QUEUE, "1660156250000.5", member(B, 1))

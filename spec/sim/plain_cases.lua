@@ -97,7 +97,7 @@ case("an acquire is undone once, and its late copy takes nothing", function(c)
   c.same({}, listener.received())
 end)
 
-case("a drain is undone as an acquire is", function(c)
+case("a drain is undone like an acquire", function(c)
   c.cmd("SET", KEY, "3")
   c.same(3, drain(c, 1))
   c.same(1, leave(c, 1))
@@ -129,7 +129,7 @@ case("a TTL that Redisson has set stays", function(c)
   c.same(true, c.cmd("PTTL", KEY) > 0)
 end)
 
-case("in a cluster both channels are notified", function(c)
+case("in a cluster both channels of a plain semaphore are notified", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_semaphore_set", 1, 2))
   c.same({ { "02" }, { "02" } }, { plain.received(), sharded.received() })
@@ -191,7 +191,7 @@ case("in a cluster our own waiters are not left a turn", function(c)
   c.same({ "02" }, java.received())
 end)
 
-case("an acquire that is refused leaves no note", function(c)
+case("an acquire that the server refuses leaves no note", function(c)
   c.cmd("SET", KEY, "3")
   c.refuse("decrby")
   c.same("string", type(acquire(c, 1, 2).err))
@@ -200,7 +200,7 @@ case("an acquire that is refused leaves no note", function(c)
   c.same({ 1, 1 }, acquire(c, 1, 2))
 end)
 
-case("a key with something else is left alone", function(c)
+case("a key of another type is left unchanged", function(c)
   for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
       { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" },
       { "SET", KEY, "9223372036854775808" }, { "SET", KEY, "-9223372036854775809" } } do

@@ -68,7 +68,7 @@ case("the reply to a re-entry says how the hold ended", function(c)
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
-case("the short way in is only for a lock that readers may join", function(c)
+case("the fast path is used only for a lock that readers may join", function(c)
   local states = {
     { "a lock of another kind", function() c.cmd("HSET", LOCK, B .. ":1", 1) end },
     { "a drain", function()
@@ -99,7 +99,7 @@ case("the short way in is only for a lock that readers may join", function(c)
   end
 end)
 
-case("a lock without an end is reported, whoever has it", function(c)
+case("a lock without a TTL is reported, whoever holds it", function(c)
   for _, mode_of_it in ipairs { "read", "write" } do
     local owner = mode_of_it == "write" and C .. ":9:write" or C .. ":9"
     c.cmd("DEL", LOCK)
@@ -109,7 +109,7 @@ case("a lock without an end is reported, whoever has it", function(c)
   end
 end)
 
-case("a grant that nobody confirmed ends with its own hold, or is no waiter's", function(c)
+case("an unconfirmed grant is removed if its hold has ended or its member is not a waiter", function(c)
   listen_as(c, B)
   reads(c, A .. ":2")
   queued(c, 0, member("w", A, 2), 0, "no waiter", T0, member("r", A, 3))
@@ -117,7 +117,7 @@ case("a grant that nobody confirmed ends with its own hold, or is no waiter's", 
   c.same({ member("w", B, 5), text(T0) }, queue(c), "it reads by that name, but does not write")
 end)
 
-case("a living reader is found behind a thousand dead ones", function(c)
+case("a live reader is found after a thousand dead ones", function(c)
   for n = 1, 1100 do c.cmd("HSET", LOCK, "mode", "read", B .. ":" .. n, 1) end
   reads(c, READER)
   c.same(0, acquire(c, WRITER)[1])
@@ -152,7 +152,7 @@ case("holds beyond the hundredth share the longest lease", function(c)
   c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
 end)
 
-case("an owner that ends up with fewer holds keeps the longest of its leases", function(c)
+case("an owner left with fewer holds keeps the longest of its leases", function(c)
   local function has(count)
     c.same({ tostring(count), LEASE, -2 }, { c.cmd("HGET", LOCK, READER),
       c.cmd("PTTL", hold_key(READER, count)), c.cmd("PTTL", hold_key(READER, count + 1)) })
@@ -176,7 +176,7 @@ case("an owner that ends up with fewer holds keeps the longest of its leases", f
   has(1)
 end)
 
-case("a hold that stays keeps a lease that is longer than those that go", function(c)
+case("a partial release keeps a remaining hold's lease if it is longer", function(c)
   reads(c, READER, LEASE, 2)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 2, lease = 100 }))
   c.same(2, c.run("rw_release", FOUR, READER, GRANT, 2, 50, "", nil))
@@ -203,7 +203,7 @@ case("a release counts all holds of the readers that stay", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("with the longest of several holds the lock gets the lease of the others", function(c)
+case("when the longest of several holds is released the lock gets the longest remaining lease", function(c)
   for n = 1, 10 do reads(c, B .. ":" .. n, 1000) end
   reads(c, READER, 100)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = LEASE }))
@@ -507,7 +507,7 @@ case("waiters beyond a thousand are left to the next script", function(c)
   c.same(3, c.run("rw_force", FOUR, A, GRANT))
 end)
 
-case("…also when a wait ends behind dead readers", function(c)
+case("a wait that ends behind dead readers leaves waiters beyond a thousand to the next script", function(c)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
   c.pass(200)
@@ -742,7 +742,7 @@ case("no reader joins while Redisson's writers have a turn, then readers may for
   c.same(1, acquire(c, B .. ":4")[1], "Redisson's readers join, and so do ours")
 end)
 
-case("…and the record of that ends with the last listener", function(c)
+case("the record of turns of Redisson's writers ends with the last subscriber", function(c)
   local java = c.listen(CHANNEL)
   reads(c, READER)
   acquire(c, B .. ":1", { member = member("r", B, 1) })
@@ -789,7 +789,7 @@ case("Redisson's readers are kept out for a writer of ours, with pauses", functi
   c.same("read", mode(c), "the server's clock went back")
 end)
 
-case("…for an eighth of the wait and 30 s at most, and not beyond the lock's end", function(c)
+case("a drain lasts an eighth of the wait and 30 s at most, and ends with the lock", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -802,7 +802,7 @@ case("…for an eighth of the wait and 30 s at most, and not beyond the lock's e
     { acquire(c, WRITER, { member = me })[2], mode(c) })
 end)
 
-case("…of a writer in front since it came back", function(c)
+case("a drain for a writer in front is measured from its return to the queue", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -811,7 +811,7 @@ case("…of a writer in front since it came back", function(c)
   c.same("drain:" .. text(T0_MS + 1000), mode(c))
 end)
 
-case("…and a pause that is over, or that the clock has left behind, is forgotten", function(c)
+case("a pause between drains is forgotten once it is over or lies beyond the clock", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
     c.cmd("FLUSHALL")
@@ -823,7 +823,7 @@ case("…and a pause that is over, or that the clock has left behind, is forgott
   end
 end)
 
-case("…and a drain whose readers are dead keeps nobody out", function(c)
+case("a drain whose readers are all dead keeps nobody out", function(c)
   local me = member("w", A, 2)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50), JAVA, 1)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -837,7 +837,7 @@ case("…and a drain whose readers are dead keeps nobody out", function(c)
   c.same("write", mode(c), "the next waiter gets it")
 end)
 
-case("…until no writer of ours waits any more", function(c)
+case("a drain ends when no writer of ours waits", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, JAVA)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -850,7 +850,7 @@ case("…until no writer of ours waits any more", function(c)
   c.same("read", mode(c))
 end)
 
-case("…also where only our readers hold it", function(c)
+case("a drain ends when no writer of ours waits even if only our readers hold the lock", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -867,7 +867,7 @@ local function drained_by_dead(c)
   return c.listen(CHANNEL)
 end
 
-case("…or that writer is dead and a reader of ours joins", function(c)
+case("a drain ends when its writer is dead and a reader of ours joins", function(c)
   reads(c, JAVA)
   local java = drained_by_dead(c)
   c.same(1, acquire(c, B .. ":1", { member = member("r", B, 1) })[1])
@@ -875,7 +875,7 @@ case("…or that writer is dead and a reader of ours joins", function(c)
   c.same({ "1" }, java.received())
 end)
 
-case("…or a reader comes in a turn of Redisson's writers", function(c)
+case("a drain whose writer is dead ends when a reader comes in a turn of Redisson's writers", function(c)
   reads(c, C .. ":9")
   local java = drained_by_dead(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, C .. ":1"))
@@ -883,7 +883,7 @@ case("…or a reader comes in a turn of Redisson's writers", function(c)
   c.same({ "1" }, java.received())
 end)
 
-case("…or a reader releases while others stay", function(c)
+case("a drain whose writer is dead ends when a reader releases while others remain", function(c)
   reads(c, JAVA)
   reads(c, READER)
   local java = drained_by_dead(c)
@@ -1179,7 +1179,7 @@ case("a reader that releases leaves the longest lease of the others, and no dead
   end
 end)
 
-case("…whichever of them comes last in the list", function(c)
+case("a reader that releases leaves the longest lease wherever that reader is in the list", function(c)
   for _, ms in ipairs { { 9000, 300, 1000 }, { 300, 1000, 9000 } } do
     c.cmd("DEL", LOCK)
     for i = 1, 3 do reads(c, B .. ":" .. i, ms[i]) end
@@ -1267,7 +1267,7 @@ case("the first live waiter is notified of Redisson's turn, behind dead ones", f
   c.same({ RECORD, member("w", C, 3) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("…and of a holder of Redisson's, or a shorter lease", function(c)
+case("the first live waiter is notified of a holder of Redisson or a shorter lease, behind dead ones", function(c)
   local listener = listen_as(c, C)
   reads(c, JAVA, 1000)
   reads(c, READER)

@@ -18,7 +18,7 @@ describe("the small Redis", function()
 
   local function call(...) return client:call { ... } end
 
-  it("lets keys live up to their last millisecond", function()
+  it("expires keys after their last millisecond", function()
     call("SET", "k", "v", "PX", "10")
     now = now + 10999
     assert.equal("v", call("GET", "k"))
@@ -63,7 +63,7 @@ describe("the small Redis", function()
     assert.equal(0, call("PUBLISH", "c", "x"))
   end)
 
-  it("tells the clients that it drops", function()
+  it("reports to the clients that it disconnects", function()
     local closed = 0
     local other = server:connect(function() end, function() closed = closed + 1 end)
     other:call { "SUBSCRIBE", "c" }
@@ -86,7 +86,7 @@ describe("the small Redis", function()
     assert.is_false(call("GET", "k"))
   end)
 
-  it("asks for its password", function()
+  it("requires its password", function()
     server = Redis.new { now = function() return now end, password = "secret" }
     client = server:connect(function() end)
     assert.matches("^NOAUTH", call("GET", "k").err)
@@ -95,7 +95,7 @@ describe("the small Redis", function()
     assert.is_false(call("GET", "k"))
   end)
 
-  it("refuses what its faults say", function()
+  it("fails commands as its configured faults say", function()
     local function fault(name, command, code)
       server.faults = { deny = {}, [name] = true }
       assert.matches("^" .. code, client:call(command).err)
@@ -153,7 +153,7 @@ describe("the small Redis", function()
     end
   end)
 
-  it("leaves strings alone that look like code", function()
+  it("does not treat strings as code", function()
     assert.same({ "a..b", "#c -- 1", "1 .. 2]]", "'\\" }, call("EVAL",
       "return { 'a..b', \"#c -- 1\", [==[1 .. 2]]]==], '\\'\\\\' } -- #x .. 1", "0"))
   end)
@@ -177,7 +177,7 @@ describe("globs", function()
 end)
 
 describe("sha1", function()
-  it("gives the digests of the standard", function()
+  it("matches the digests of the standard", function()
     assert.equal("da39a3ee5e6b4b0d3255bfef95601890afd80709", sha1(""))
     assert.equal("a9993e364706816aba3e25717850c26c9cd0d89d", sha1("abc"))
     assert.equal("84983e441c3bd26ebaae4aa1f95129e5e54670f1",
@@ -186,7 +186,7 @@ describe("sha1", function()
 end)
 
 describe("the random numbers", function()
-  it("are the same everywhere", function()
+  it("are the same in every Lua", function()
     local prng, list = Prng.new(1), {}
     for i = 1, 1000 do list[i] = ("%.0f"):format(prng:next()) end
     assert.equal("913763278", list[1])
