@@ -4,7 +4,7 @@
 
 #include "acquire_rig.h"
 
-TEST(a_free_lock) {
+TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -45,7 +45,7 @@ TEST(an_explicit_lease_is_not_renewed) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(busy_at_the_first_attempt) {
+TEST(an_acquire_without_a_wait_is_busy_after_one_attempt) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -306,7 +306,7 @@ TEST(a_hash_without_a_ttl_is_left_although_the_acquire_has_no_place) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_waiter_that_may_not_join_leaves_its_place) {
+TEST(a_waiter_of_a_shared_owner_that_may_not_join_leaves_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
@@ -478,7 +478,7 @@ static bool learns_of_a_record(void *context) {
     return duplicate;
 }
 
-TEST(out_of_memory) {
+TEST(an_acquire_survives_each_failed_allocation) {
     CHECK(memerr_until_success(learns_of_a_record, NULL, 1000) > 10);
     CHECK(memerr_until_success(acquires_at_once, NULL, 1000) > 10);
     CHECK(memerr_until_success(acquires_by_a_look, NULL, 1000) > 20);
@@ -521,7 +521,7 @@ TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
 }
 
 /* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
-TEST(the_first_command_fails_at_once_although_the_client_is_subscribed) {
+TEST(the_first_command_to_an_unreached_server_fails_at_once_despite_a_subscription) {
     rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     rig.refusing = true;
@@ -540,7 +540,7 @@ TEST(a_lease_that_has_just_ended_is_not_reported) {
 }
 
 /* Its lease has begun when the command was sent, however late WAIT has its reply. */
-TEST(what_no_replica_has_is_released_within_its_lease) {
+TEST(a_shared_owners_acquire_that_no_replica_has_is_released_only_within_its_lease) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -561,7 +561,7 @@ TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */
-TEST(a_single_attempt_behind_commands_is_unreachable) {
+TEST(a_single_attempt_that_waits_behind_other_commands_ends_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));

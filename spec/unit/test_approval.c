@@ -29,7 +29,7 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(with_needs_approval_an_approval_not_asked_for_does_not_count) {
+TEST(with_needs_approval_an_approval_given_before_it_was_requested_does_not_count) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(1));

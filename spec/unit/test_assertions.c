@@ -137,7 +137,7 @@ static bool is_refused(void (*act)(void)) {
     return WIFSIGNALED(status) && WTERMSIG(status) == SIGABRT;
 }
 
-TEST(a_broken_invariant_aborts) {
+TEST(a_violated_assertion_aborts_the_process) {
     static void (*const acts[])(void) = {
         take_more_than_there_is,
         ask_for_chance_without_a_state,

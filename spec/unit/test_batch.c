@@ -63,7 +63,7 @@ static void hold_all(hf_time now) {
     hf_op_end(op, now);
 }
 
-TEST(all_are_acquired) {
+TEST(an_acquire_of_a_batch_acquires_all_locks_with_one_command) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
@@ -204,7 +204,7 @@ TEST(a_re_entry_adds_to_each_count_and_renews) {
 }
 
 /* An extend that got no answer may be carried out behind it. */
-TEST(a_lease_that_may_be_shortened_late_counts_only_for_that) {
+TEST(a_batch_believes_in_no_lease_longer_than_an_extend_that_may_arrive_late) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -277,7 +277,7 @@ TEST(a_re_entry_that_finds_one_lock_taken_reports_a_loss) {
     finish(AT(2000));
 }
 
-TEST(all_are_released) {
+TEST(a_release_of_a_batch_releases_all_locks_with_one_command) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -366,7 +366,7 @@ TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up) {
     finish(AT(60));
 }
 
-TEST(a_hold_abandoned_during_a_re_entry_keeps_the_new_entry) {
+TEST(abandoning_a_hold_during_its_re_entry_leaves_the_new_entry) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -457,7 +457,7 @@ TEST(a_batch_waits_behind_a_renewal) {
     finish(AT(11000));
 }
 
-TEST(calls_that_wait_for_one_of_the_locks_go_on) {
+TEST(calls_that_wait_for_a_lock_of_a_batch_continue_when_it_ends) {
     start();
     hold_all(AT(0));
     hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
@@ -602,7 +602,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
 
 /* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
  * call. */
-TEST(a_blocked_call_ends_in_time) {
+TEST(a_batch_blocked_by_two_holds_in_turn_ends_in_time) {
     start();
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(1500));
@@ -629,7 +629,7 @@ TEST(an_invalid_index_in_a_reply_is_a_loss) {
     }
 }
 
-TEST(out_of_memory) {
+TEST(acquiring_and_releasing_a_batch_survive_each_failed_allocation) {
     check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);
     check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
 }
@@ -788,7 +788,7 @@ TEST(a_lock_of_a_batch_that_was_lost_by_the_clock_is_cleaned_up_first) {
     finish(AT(2));
 }
 
-TEST(the_holds_of_a_batch_are_its_callers) {
+TEST(the_holds_of_a_batch_belong_to_its_caller) {
     for (int shared = 0; shared <= 1; shared++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -857,7 +857,7 @@ TEST(a_busy_reply_needs_no_replica) {
 
 /* What an earlier call left goes aside when it cannot be left; without memory for that the lock
  * cannot be acquired. */
-TEST(a_clean_up_that_cannot_be_set_aside_makes_the_acquire_fail) {
+TEST(a_batch_fails_if_an_earlier_hold_cannot_be_set_aside_for_clean_up) {
     bool failed = true;
     int in_the_way = 0;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -921,7 +921,7 @@ TEST(a_batch_that_failed_for_memory_blocks_no_hold) {
     CHECK(!failed);
 }
 
-TEST(a_batch_that_never_began_has_no_hold) {
+TEST(a_batch_refused_by_a_closed_client_has_no_hold) {
     start();
     hf_client_close(&rig.client, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -959,7 +959,7 @@ TEST(holds_that_may_have_been_re_entered_are_uncertain) {
 
 /* ---- rows of one lock ---- */
 
-TEST(any_one_of_the_locks_may_be_lost) {
+TEST(a_re_entry_of_a_batch_reports_the_loss_of_whichever_lock_is_gone) {
     for (size_t gone = 0; gone < COUNT; gone++) {
         char reply[32];
         start();
@@ -1016,7 +1016,7 @@ TEST(locks_whose_leases_ended_before_the_release_are_lost) {
     finish(AT(29699));
 }
 
-TEST(another_call_for_one_of_the_locks_makes_a_batch_busy) {
+TEST(a_batch_is_busy_if_its_owner_has_a_call_for_one_of_the_locks) {
     start();
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -1025,7 +1025,7 @@ TEST(another_call_for_one_of_the_locks_makes_a_batch_busy) {
     finish(AT(2));
 }
 
-TEST(an_abandoned_release_is_finished_over_the_same_connection) {
+TEST(an_abandoned_release_of_a_batch_is_finished_over_the_same_connection) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
@@ -1156,7 +1156,7 @@ static void check_kept_is_left(size_t i) {
     finish(AT(4));
 }
 
-TEST(a_kept_lock_is_returned_first) {
+TEST(a_batch_returns_a_kept_lock_before_it_acquires) {
     for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
 }
 
@@ -1215,7 +1215,7 @@ TEST(a_lock_lost_during_a_release_is_cleaned_up_once) {
     finish(AT(13));
 }
 
-TEST(the_renewer_goes_on_when_dead_waiters_are_left) {
+TEST(the_renewer_passes_on_a_batchs_lock_if_dead_waiters_are_left) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

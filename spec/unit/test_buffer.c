@@ -9,7 +9,7 @@ static bool content_is(const hf_buffer *buffer, const char *want) {
     return hf_slice_equal(hf_buffer_content(buffer), hf_slice_of(want));
 }
 
-TEST(empty_buffer_has_no_content) {
+TEST(an_empty_buffer_has_no_content) {
     hf_buffer buffer = {0};
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
     CHECK(hf_buffer_content(&buffer).data);
@@ -48,7 +48,7 @@ TEST(a_buffer_can_be_used_again_after_clear_and_free) {
     hf_buffer_free(&buffer);
 }
 
-TEST(room_at_the_front_is_used_before_it_grows) {
+TEST(a_buffer_reuses_room_at_its_front_before_it_grows) {
     hf_buffer buffer = {0};
     char bytes[1024];
     memset(bytes, 'x', sizeof bytes);
@@ -64,7 +64,7 @@ TEST(room_at_the_front_is_used_before_it_grows) {
 }
 
 /* Random appends and consumes against a plain array that only grows. */
-TEST(any_order_of_use_keeps_the_bytes) {
+TEST(appending_and_consuming_in_any_order_keeps_the_bytes) {
     enum { MOST = 200000 };
     hf_buffer buffer = {0};
     char *model = malloc(MOST);

@@ -22,7 +22,7 @@ static hf_op *begin_complete_of_guard(hf_time now) {
     "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} "                                \
     "redisson_lock__channel:{k} " DRIVE_UUID ":" number " 2000 0  "
 
-TEST(the_renewer_goes_on_when_dead_waiters_are_left) {
+TEST(the_renewer_passes_on_a_released_lock_if_dead_waiters_are_left) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         rig_begin(&rig);
@@ -48,7 +48,7 @@ TEST(the_renewer_goes_on_when_dead_waiters_are_left) {
 
 /* By then another process of this owner may have the lock: only the dead waiters are the renewer's
  * business. */
-TEST(the_renewer_releases_nothing_more_for_a_shared_owner) {
+TEST(the_renewer_releases_no_more_of_a_shared_owner_when_it_passes_on_a_lock) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
@@ -189,7 +189,7 @@ TEST(an_owner_longer_than_the_limit_is_cut) {
     rig_end(&rig, AT(7));
 }
 
-TEST(ttl_and_ping) {
+TEST(ttl_and_ping_return_the_servers_reply) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
     CHECK_SENT(&rig, CALLS, "PTTL k");
@@ -231,7 +231,7 @@ TEST(a_callers_command_returns_its_reply) {
     rig_end(&rig, AT(4));
 }
 
-TEST(out_of_memory_a_command_fails) {
+TEST(a_callers_command_survives_each_failed_allocation) {
     bool good = false;
     unsigned long nth = 1;
     for (; nth < 100 && !good; nth++) {
@@ -328,7 +328,7 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(out_of_memory_without_a_hold) {
+TEST(calls_without_a_hold_survive_each_failed_allocation) {
     static struct trial trials[] = {
         {HF_OP_FORCE, ":1\r\n"},
         {HF_OP_INFO, "*6\r\n$2\r\nme\r\n:2\r\n:1500\r\n$2\r\n17\r\n:3\r\n:-1\r\n"},
@@ -371,7 +371,7 @@ static void check_survives(hf_op_kind kind, const char *reply, uint32_t count) {
     CHECK(good && nth > 3);
 }
 
-TEST(out_of_memory_on_a_hold) {
+TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_RELEASE, ":1\r\n", 1);
     check_survives(HF_OP_RELEASE, ":2\r\n", 2);
     check_survives(HF_OP_EXTEND, ":1\r\n", 1);
@@ -462,7 +462,7 @@ TEST(dead_waiters_left_by_a_force_are_passed_over_in_the_background) {
     }
 }
 
-TEST(a_release_behind_a_command_that_never_ends_is_unreachable) {
+TEST(a_release_behind_a_command_that_never_ends_fails_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_in_flight(hold, true);
@@ -485,7 +485,7 @@ TEST(a_hold_is_not_due_while_its_record_is_in_flight) {
 
 /* ---- what they are ---- */
 
-TEST(calls_on_a_hold_need_one_and_two_of_them_end_it) {
+TEST(release_and_complete_end_a_hold_and_other_calls_on_it_do_not) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         hf_op_kind kind = CALL_KINDS[i];
         bool ends = kind == HF_OP_RELEASE || kind == HF_OP_COMPLETE;
@@ -496,7 +496,7 @@ TEST(calls_on_a_hold_need_one_and_two_of_them_end_it) {
     }
 }
 
-TEST(a_key_to_be_freed_that_is_missing_is_a_loss_unless_sent_twice) {
+TEST(completing_a_guard_whose_key_is_gone_is_a_loss_unless_sent_twice) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -567,7 +567,7 @@ TEST(changed_permits_without_a_reply_may_have_been_set) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_call_that_waits_for_a_hold_ends_when_a_release_finds_it_lost) {
+TEST(a_call_waiting_for_a_hold_ends_when_a_release_finds_the_hold_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin_extend(HF_SECOND, AT(10001));

@@ -33,23 +33,23 @@ static bool reads_a_reply(void *context) {
     return success;
 }
 
-TEST(every_allocation_fails_once) {
+TEST(the_failing_allocator_fails_each_allocation_once) {
     CHECK_EQ_INT(memerr_until_success(three_allocations, "text", 10), 3);
 }
 
-TEST(a_bound_ends_the_failures) {
+TEST(the_failing_allocator_stops_at_its_limit_of_trials) {
     CHECK_EQ_INT(memerr_until_success(three_allocations, "text", 2), -1);
 }
 
-TEST(a_failure_without_a_failed_allocation_is_reported) {
+TEST(the_failing_allocator_reports_a_failure_that_no_allocation_caused) {
     CHECK_EQ_INT(memerr_until_success(never, NULL, 10), -1);
 }
 
-TEST(allocations_of_hiredis_count) {
+TEST(the_failing_allocator_also_fails_allocations_of_hiredis) {
     CHECK(memerr_until_success(reads_a_reply, NULL, 100) > 1);
 }
 
-TEST(values_compare) {
+TEST(the_check_macros_accept_equal_values) {
     CHECK_EQ_INT(-1, -1);
     CHECK_EQ_U64(UINT64_MAX, UINT64_MAX);
     CHECK_STR("a", "a");

@@ -27,7 +27,7 @@ TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
 
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
-TEST(what_stands_in_for_a_hold_has_all_of_it) {
+TEST(a_stand_in_for_a_replaced_hold_leaves_all_that_the_server_may_have) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
@@ -56,7 +56,7 @@ TEST(what_stands_in_for_a_hold_has_all_of_it) {
 
 #define THREE DRIVE_UUID ":1*3"
 
-TEST(a_stand_in_for_permits_leaves_all_of_them) {
+TEST(a_stand_in_for_permits_releases_all_of_them) {
     rig_begin(&rig);
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
@@ -70,7 +70,7 @@ TEST(a_stand_in_for_permits_leaves_all_of_them) {
 }
 
 /* Only what the clock has ended may be on the server still. */
-TEST(a_lost_hold_may_stand_by_its_reason) {
+TEST(a_lost_hold_is_cleaned_up_only_if_the_server_may_still_have_it) {
     for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
         for (int bits = 0; bits < 8; bits++) {
             bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
@@ -89,7 +89,7 @@ TEST(a_lost_hold_may_stand_by_its_reason) {
 }
 
 /* The queue's mark of a confirmed grant has gone. */
-TEST(a_loss_removes_the_mark_of_an_unconfirmed_grant_alone) {
+TEST(a_loss_removes_only_the_mark_of_an_unconfirmed_grant) {
     for (int bits = 0; bits < 4; bits++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
@@ -137,7 +137,7 @@ TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
 }
 
 /* How many of its entries are this client's, and what the other processes keep. */
-TEST(a_leave_of_a_shared_owner_names_its_own_entries) {
+TEST(a_leave_of_a_shared_owner_says_how_many_entries_are_its_own) {
     static const struct {
         uint32_t count, others, pending;
         const char *sent;
@@ -191,7 +191,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
 }
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
-TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
+TEST(a_blocked_acquire_does_not_keep_an_abandoned_hold_alive) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -204,7 +204,7 @@ TEST(an_acquire_that_is_blocked_keeps_no_abandoned_hold) {
 }
 
 /* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
-TEST(a_ledger_counts_each_loss_of_several_holds) {
+TEST(a_ledger_reports_each_loss_of_several_holds_once) {
     static const char *const keys[] = {"a", "b", "c"};
     static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
     hf_losses losses = {0};
@@ -225,7 +225,7 @@ TEST(a_ledger_counts_each_loss_of_several_holds) {
 }
 
 /* The holds of handles that end in any order, of which those that are left are notified. */
-TEST(each_stake_in_a_hold_is_entered_in_whatever_order_they_end) {
+TEST(each_handle_with_a_stake_learns_of_a_loss_in_whatever_order_stakes_end) {
     for (int ends = 0; ends < 3; ends++) {
         hf_losses losses[3] = {{0}};
         hf_stake stakes[3], moved;
@@ -582,7 +582,7 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 }
 
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */
-TEST(each_half_of_a_client_serves_its_own_half_of_the_topology) {
+TEST(callers_and_renewer_use_only_their_own_half_of_the_topology) {
     rig_begin(&rig);
     const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
@@ -704,7 +704,7 @@ TEST(failed_renewals_do_not_make_the_pauses_of_a_clean_up_longer) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_clean_up_set_aside_is_retried_later) {
+TEST(a_hold_set_aside_for_clean_up_is_left_later) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));

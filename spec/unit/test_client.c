@@ -33,7 +33,7 @@ TEST(a_client_frees_the_events_it_has_observed) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_place_in_the_queue_names_its_waiter) {
+TEST(a_queue_member_contains_kind_client_and_number_of_its_waiter) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     char text[HF_WAITER_SIZE + 1], want[HF_WAITER_SIZE + 1], owner[HF_OWNER_MAX + 1];
     memset(owner, 'o', HF_OWNER_MAX);
@@ -231,7 +231,7 @@ TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
 }
 
 /* Any user who may publish can send it. */
-TEST(a_turn_is_waited_for_a_second_at_most) {
+TEST(a_waiter_trusts_a_message_about_a_turn_for_a_second_at_most) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
@@ -241,7 +241,7 @@ TEST(a_turn_is_waited_for_a_second_at_most) {
 }
 
 /* Another error does not mean that it is permitted now. */
-TEST(a_pattern_that_was_denied_stays_denied) {
+TEST(a_pattern_subscription_that_was_denied_is_not_tried_again) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
@@ -252,7 +252,7 @@ TEST(a_pattern_that_was_denied_stays_denied) {
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
-TEST(a_driver_wakes_when_the_events_link_has_lingered) {
+TEST(a_driver_wakes_to_close_an_events_link_that_nobody_needs) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "90"), AT(10));
@@ -302,7 +302,7 @@ TEST(a_waiter_rechecks_when_it_is_notified) {
 }
 
 /* The lease of the holder has been made shorter. */
-TEST(a_waiter_rechecks_at_the_time_in_the_message) {
+TEST(a_waiter_rechecks_at_the_time_given_in_a_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
@@ -384,7 +384,7 @@ static void had_waited(uint64_t number, const hf_kind *kind) {
     hf_ended_note(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
-TEST(a_stray_grant_is_passed_on) {
+TEST(a_grant_to_a_wait_that_has_ended_is_passed_on) {
     static const struct {
         uint64_t number;
         const hf_kind *kind;
@@ -410,7 +410,7 @@ TEST(a_stray_grant_is_passed_on) {
 
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
 /* The owner of a lock that the client keeps has a number of its own kind. */
-TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
+TEST(a_grant_of_a_kept_lock_to_a_wait_that_has_ended_is_passed_on) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
@@ -421,7 +421,7 @@ TEST(a_stray_grant_of_a_kept_lock_is_passed_on) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(two_stray_grants_are_both_passed_on) {
+TEST(two_grants_to_waits_that_have_ended_are_both_passed_on) {
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
     had_waited(78, &hf_kind_lock);
@@ -440,7 +440,7 @@ TEST(two_stray_grants_are_both_passed_on) {
 }
 
 /* The hold with the number of the grant handles it, unless it was lost. */
-TEST(a_stray_grant_with_the_number_of_a_hold_is_left_to_the_hold) {
+TEST(a_grant_with_the_number_of_a_hold_is_not_passed_on_unless_it_was_lost) {
     static const struct {
         hf_hold_state state;
         bool passed_on;
@@ -464,7 +464,7 @@ TEST(a_stray_grant_with_the_number_of_a_hold_is_left_to_the_hold) {
 }
 
 /* It was granted to an earlier wait of this caller, which had another owner on the server. */
-TEST(a_stray_grant_does_not_touch_a_newer_hold_of_its_caller) {
+TEST(a_grant_to_an_earlier_wait_does_not_touch_its_callers_newer_hold) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         listen_to_grants();
@@ -586,7 +586,7 @@ static clock_t time_of_messages(const char *text) {
 }
 
 /* The time of a message does not grow with the number of holds and of waits. */
-TEST(the_receiver_of_a_message_is_found_without_a_search) {
+TEST(the_receiver_of_a_message_is_found_in_constant_time) {
     static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
                                         "1 recheck 99999999"};
     listen_to_grants();
@@ -607,7 +607,7 @@ TEST(the_receiver_of_a_message_is_found_without_a_search) {
 
 /* ---- losses ---- */
 
-TEST(notice_marks_only_holds_that_have_ended) {
+TEST(only_holds_whose_lease_has_ended_are_marked_as_lost) {
     rig_begin(&rig);
     hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
@@ -694,7 +694,7 @@ TEST(closing_many_holds_keeps_them_in_order) {
     rig_end(&rig, AT(6));
 }
 
-TEST(freed_in_the_middle_of_everything) {
+TEST(freeing_a_client_with_calls_in_flight_frees_everything) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
@@ -744,7 +744,7 @@ TEST(an_interrupt_ends_only_acquires) {
     rig_end(&rig, AT(3));
 }
 
-TEST(operations_end_in_any_order) {
+TEST(operations_may_be_ended_in_any_order) {
     for (int first = 0; first < 3; first++) {
         rig_begin(&rig);
         hf_op *ops[3];
@@ -1019,7 +1019,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     return broken;
 }
 
-TEST(any_order_of_events) {
+TEST(any_order_of_events_keeps_the_clients_invariants) {
     for (uint64_t seed = 1; seed <= 3000; seed++) {
         const char *broken = play(seed, seed % 2);
         CHECK_OR(!broken, "seed %d: %s", (int)seed, broken);
@@ -1027,7 +1027,7 @@ TEST(any_order_of_events) {
 }
 
 /* The same with allocations that fail now and then. */
-TEST(any_order_of_events_short_of_memory) {
+TEST(any_order_of_events_with_failing_allocations_keeps_the_clients_invariants) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         hf_client_config config = rig_config();
         luck = seed * 0x9e3779b97f4a7c15ull | 1;
@@ -1086,7 +1086,7 @@ TEST(the_load_counts_holds_by_their_states) {
     rig_end(&rig, AT(2));
 }
 
-TEST(only_links_that_last_are_reconnected) {
+TEST(only_connections_for_calls_and_renewals_count_as_reconnects) {
     rig_begin(&rig);
     hf_traffic traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
@@ -1105,7 +1105,7 @@ TEST(only_links_that_last_are_reconnected) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(without_random_bytes_there_are_still_random_numbers) {
+TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     static const unsigned char zeros[24];
     hf_client_config config = rig_config();
     CHECK(hf_client_init(&rig.client, &config, zeros));
@@ -1113,7 +1113,7 @@ TEST(without_random_bytes_there_are_still_random_numbers) {
     hf_client_free(&rig.client);
 }
 
-TEST(serving_the_callers_closes_an_events_link_that_does_not_open) {
+TEST(serving_only_callers_closes_an_events_link_that_does_not_open) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));

@@ -149,7 +149,7 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_map_may_have_only_new_nodes) {
+TEST(a_cluster_map_may_contain_only_new_nodes) {
     first_acquire(AT(0));
     feeds(0, CALLS,
           "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5),
@@ -536,7 +536,7 @@ TEST(waiters_move_with_the_map) {
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_waiter_that_moves_to_a_node_with_a_subscription_asks_there_at_once) {
+TEST(a_waiter_moved_to_a_node_with_a_subscription_asks_there_at_once) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
@@ -631,7 +631,7 @@ TEST(a_waiter_listens_on_both_kinds_of_channels_and_polls_until_then) {
 /* ---- an acquire of a shared owner that was abandoned ---- */
 
 /* The renewer waits for its answer, which is a redirect: the acquire itself has ended by then. */
-TEST(a_late_redirect_of_an_abandoned_acquire_is_followed_if_moved) {
+TEST(a_moved_redirect_of_an_abandoned_acquire_is_followed_to_clean_up) {
     static const char *const redirects[] = {MOVED_TO_B, ASK_B, "-CLUSTERDOWN no\r\n",
                                             "-TRYAGAIN wait\r\n"};
     for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
@@ -808,7 +808,7 @@ TEST(a_node_without_a_name_is_reported) {
 }
 
 /* "3560" is in slot 0, "39296" in slot 16383. */
-TEST(the_first_and_the_last_slot_have_their_nodes) {
+TEST(the_first_and_the_last_slot_lead_to_their_nodes) {
     static const struct {
         const char *key;
         unsigned slot;
@@ -827,7 +827,7 @@ TEST(the_first_and_the_last_slot_have_their_nodes) {
     rig_end(&rig, AT(2));
 }
 
-TEST(out_of_memory) {
+TEST(requests_through_a_cluster_survive_each_failed_allocation) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
 }
 
@@ -986,7 +986,7 @@ TEST(the_message_names_the_first_of_many_nodes_that_refuse) {
 
 /* ---- which node is asked, and when ---- */
 
-TEST(a_new_client_requests_no_map) {
+TEST(a_new_cluster_client_requests_no_map) {
     CHECK(cluster_begin());
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_tick(&rig, AT(1000));
@@ -1098,7 +1098,7 @@ TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     rig_end(&rig, AT(2));
 }
 
-TEST(both_links_read_the_longest_map) {
+TEST(all_links_of_a_cluster_accept_the_longest_map) {
     CHECK(cluster_begin());
     for (size_t node = 0; node < 2; node++) {
         CHECK_EQ_INT(at(node, CALLS)->max_elements, HF_SLOTS_MAX_ELEMENTS);
@@ -1191,7 +1191,7 @@ TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
-TEST(a_node_that_a_map_added_is_asked_where_the_first_ones_are_gone) {
+TEST(a_node_added_by_a_map_is_asked_when_the_configured_ones_are_gone) {
     hf_op *op = first_acquire(AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(1));
     output_of(at(2, CALLS));
@@ -1242,7 +1242,7 @@ TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
 }
 
 /* Until the next map, it must not make room for another one. */
-TEST(a_node_that_was_named_by_a_redirect_serves) {
+TEST(a_node_known_only_from_a_redirect_serves_until_the_next_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
@@ -1313,7 +1313,7 @@ TEST(a_node_with_an_operation_keeps_its_place) {
     rig_end(&rig, AT(1022));
 }
 
-TEST(a_node_with_a_listener_keeps_its_place) {
+TEST(a_node_with_a_subscriber_keeps_its_place) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
@@ -1386,7 +1386,7 @@ TEST(a_command_redirected_to_no_address_waits_for_a_moment) {
     check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
 }
 
-TEST(each_command_of_an_operation_is_sent_once) {
+TEST(a_waiting_operation_sends_each_command_once_although_its_slot_moves) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
@@ -1460,7 +1460,7 @@ TEST(the_limit_on_redirects_starts_over_after_a_pause) {
     rig_end(&rig, AT(1200));
 }
 
-TEST(only_the_nodes_of_the_last_map_serve) {
+TEST(only_nodes_in_the_last_map_serve) {
     cluster_known(AT(0));
     CHECK(hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1000));
@@ -1562,7 +1562,7 @@ static void loses(size_t node, hf_time now) {
         hf_session_closed(at(node, (hf_link)link), "gone", now);
 }
 
-TEST(a_node_is_asked_who_it_is_with_the_rest_of_the_login) {
+TEST(a_node_is_asked_for_its_id_together_with_the_login) {
     CHECK(cluster_begin());
     rig.login[0] = "";
     acquire(0, AT(0));
@@ -1851,7 +1851,7 @@ TEST(a_new_node_that_does_not_say_who_it_is_is_used_at_an_old_address) {
 }
 
 /* Managed services put proxies in front of their nodes. */
-TEST(nodes_that_do_not_say_what_their_map_does_are_used) {
+TEST(nodes_whose_ids_are_not_those_in_their_map_are_used) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("p1");
     acquire(0, AT(0));
@@ -1870,7 +1870,7 @@ TEST(nodes_that_do_not_say_what_their_map_does_are_used) {
 }
 
 /* The first node that was asked had no slots, so its own id was in no map. */
-TEST(ids_count_once_a_node_of_the_map_has_given_it) {
+TEST(ids_of_nodes_are_compared_once_a_node_has_given_its_id_in_the_map) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("zz");
     rig.login[1] = I_AM("bb");
@@ -1895,7 +1895,7 @@ TEST(ids_count_once_a_node_of_the_map_has_given_it) {
 }
 
 /* It says where the key is. */
-TEST(a_node_of_the_cluster_at_the_address_of_another_one_is_used) {
+TEST(a_node_of_the_cluster_at_another_ones_address_is_used) {
     two_nodes_known();
     rig.login[0] = I_AM("bb");
     loses(0, AT(1000));
@@ -1907,7 +1907,7 @@ TEST(a_node_of_the_cluster_at_the_address_of_another_one_is_used) {
 
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
 
-TEST(a_new_client_asks_the_others_where_the_first_map_has_none_of_them) {
+TEST(a_new_client_asks_other_nodes_if_the_first_map_has_none_of_the_known_ids) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
@@ -1924,7 +1924,7 @@ TEST(a_new_client_asks_the_others_where_the_first_map_has_none_of_them) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_new_client_follows_such_a_map_where_nobody_else_answers) {
+TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
     for (int i = 0; i < 2; i++) {
         CHECK(cluster_begin());
         rig.login[0] = I_AM("xx");
@@ -2041,7 +2041,7 @@ TEST(nodes_of_different_versions_get_different_programs) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_waiter_listens_to_the_channels_of_the_nodes_new_version) {
+TEST(a_waiter_subscribes_to_the_channels_of_an_upgraded_nodes_version) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     acquire(60 * HF_SECOND, AT(0));
@@ -2070,7 +2070,7 @@ static void log_in_at(size_t node, const char *password, hf_time now) {
     rig_tick(&rig, now);
 }
 
-TEST(a_login_that_was_given_for_a_node_is_that_of_all_nodes) {
+TEST(a_login_given_for_one_node_is_used_for_all_nodes) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = SERVERS;

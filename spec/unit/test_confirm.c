@@ -6,7 +6,7 @@
 
 /* ---- confirming a grant ---- */
 
-TEST(a_grant_is_confirmed_to_the_lease) {
+TEST(a_confirmation_sets_the_full_lease_of_a_grant) {
     for (int renewed = 0; renewed < 2; renewed++) {
         rig_begin(&rig);
         hf_hold *hold = granted_hold(renewed);
@@ -45,7 +45,7 @@ TEST(a_grant_found_taken_is_lost) {
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
-TEST(a_confirmation_without_a_reply_bounds_later_leases) {
+TEST(a_confirmation_without_a_reply_limits_what_later_leases_are_believed) {
     static const struct {
         int lease_ms;
         bool checked, sent_twice;
@@ -104,7 +104,7 @@ TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
 }
 
 /* A late renewal sets the lease that the hold has anyway. */
-TEST(a_renewal_without_a_reply_bounds_nothing) {
+TEST(a_renewal_without_a_reply_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hf_session_opening(link_of(&rig, RENEWER), AT(0));
@@ -169,7 +169,7 @@ TEST(a_confirmation_waits_for_its_connection) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_confirmation_with_a_reply_bounds_nothing) {
+TEST(a_confirmation_with_a_reply_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));

@@ -51,7 +51,7 @@ static int events_about(const char *owner) {
     return count;
 }
 
-TEST(a_client_without_the_option_sends_nothing) {
+TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
     hf_op *op = wait_with(NULL);
     CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
     CHECK_STR(output_at(&rig, AT(30000)), "");
@@ -59,7 +59,7 @@ TEST(a_client_without_the_option_sends_nothing) {
 }
 
 /* Of several holders none is the one that keeps the others out. */
-TEST(only_the_owner_of_a_kind_with_one_owner_is_looked_for) {
+TEST(only_an_owner_that_holds_the_lock_alone_has_its_process_looked_up) {
     hf_op *op = wait_with(life);
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
         spec_in(op)->lock_kind = *kind;
@@ -150,7 +150,7 @@ TEST(a_crash_release_is_reported_for_its_class_and_observer) {
 }
 
 /* The owner is looked for again a second later; the release is not repeated. */
-TEST(each_reply_to_a_crash_release_has_its_consequence) {
+TEST(each_reply_to_a_crash_release_leads_to_the_right_event_and_next_step) {
     static const struct {
         const char *reply;
         int events;
@@ -186,7 +186,7 @@ TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
 }
 
 /* Its process may end while the lock belongs to a shared owner. */
-TEST(an_earlier_owner_is_not_looked_up_any_more) {
+TEST(the_process_of_an_earlier_owner_is_no_longer_checked) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -326,7 +326,7 @@ TEST(without_memory_the_waiter_checks_again_a_second_later) {
     }
 }
 
-TEST(a_reply_that_comes_after_the_client_is_closed_changes_nothing) {
+TEST(a_reply_to_a_crash_release_after_the_close_changes_nothing) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
     output_at(&rig, AT(50));

@@ -191,7 +191,7 @@ static pid_t dead_id(void) {
     return pid;
 }
 
-TEST(only_a_whole_record_of_this_boot_and_this_namespace_proves_anything) {
+TEST(only_a_complete_record_of_this_boot_and_pid_namespace_proves_a_death) {
     char place[128], text[256];
     read_place(place, sizeof place);
     long dead = (long)dead_id();
@@ -430,7 +430,7 @@ hf_time __wrap_hf_now(void) {
     return __real_hf_now() + (ahead += step);
 }
 
-TEST(a_search_that_would_hold_up_the_waiter_proves_nothing) {
+TEST(a_search_that_takes_too_long_proves_nothing) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     kill_and_collect(pid);
@@ -481,7 +481,7 @@ TEST(a_lock_file_of_another_user_proves_nothing) {
 }
 
 /* A version without jobs reads "<place> <digits>" and nothing else. */
-TEST(a_version_without_jobs_cannot_read_the_record_of_one) {
+TEST(an_old_version_without_jobs_cannot_misread_a_jobs_record) {
     char place[128], text[192] = "", own[192];
     pid_t job, pid = start_job(stay_as_job, &job);
     CHECK(readlink(path_of(uuid), text, sizeof text - 1) > 0);
@@ -574,7 +574,7 @@ TEST(a_process_without_the_descriptor_prevents_the_proof_by_its_environment) {
 }
 
 /* It is read in pieces. */
-TEST(an_environment_may_have_the_owner_across_two_pieces) {
+TEST(the_owner_is_found_in_an_environment_across_a_read_boundary) {
     static const size_t borders[] = {4096, 4096 + HF_UUID_SIZE, 2 * 4096};
     for (size_t i = 0; i < sizeof borders / sizeof *borders; i++) {
         other_variables = borders[i] - HF_UUID_SIZE / 2;
@@ -587,7 +587,7 @@ TEST(an_environment_may_have_the_owner_across_two_pieces) {
     other_variables = 0;
 }
 
-TEST(an_environment_may_go_on_behind_the_owner) {
+TEST(the_owner_is_found_in_an_environment_with_much_after_it) {
     variables_behind = 16000;
     pid_t apart = left_behind(leave_a_worker);
     variables_behind = 0;
@@ -680,7 +680,7 @@ static void leave_one_that_starts(int lock) {
 }
 
 /* It may become the job's. Under an emulator the environment is the emulator's. */
-TEST(a_program_that_has_no_environment_yet_delays_the_proof) {
+TEST(a_process_whose_environment_is_not_set_up_yet_delays_the_proof) {
     if (getenv("HOLDFAST_EMULATED")) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
@@ -1377,7 +1377,7 @@ static int know_nothing_in(const char *directory) {
     return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp(), 0) ? 0 : 1;
 }
 
-TEST(a_process_without_proc_knows_of_no_other) {
+TEST(without_proc_no_process_can_be_proved_dead) {
     char directory[] = "/tmp/test_crash_record.XXXXXX";
     int status;
     if (!mkdtemp(directory)) abort();
@@ -1388,7 +1388,7 @@ TEST(a_process_without_proc_knows_of_no_other) {
     CHECK_EQ_INT(status, 0);
 }
 
-TEST(the_record_of_a_dead_process_stays_for_a_day_and_that_of_a_living_one_for_ever) {
+TEST(the_record_of_a_dead_process_is_kept_for_a_day_and_that_of_a_live_one_forever) {
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
 }
 
@@ -1428,7 +1428,7 @@ int main(int argc, char **argv) {
     return check_run(argc > 1 ? argv[1] : NULL);
 }
 #else
-TEST(a_system_without_proof_makes_no_record) {
+TEST(a_system_that_cannot_prove_deaths_writes_no_record) {
     CHECK(!hf_crash_record("cccccccc-2222-8333-8444-555555555555"));
     CHECK_EQ_INT(errno, ENOSYS);
     CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);

@@ -111,7 +111,7 @@ TEST(only_the_youngest_waiter_of_a_cycle_ends) {
 
 /* ---- none ---- */
 
-TEST(an_acquire_without_the_option_does_not_search) {
+TEST(an_acquire_without_deadlock_check_does_not_search) {
     wait_for_k(0);
     CHECK_STR(output_at(&rig, AT(1000)), "");
     rig_end(&rig, AT(1001));
@@ -182,7 +182,7 @@ TEST(a_malformed_wait_ends_the_search) {
     }
 }
 
-TEST(a_reply_that_is_not_a_text_ends_the_search) {
+TEST(a_reply_that_is_not_a_string_ends_the_search) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
@@ -287,7 +287,7 @@ TEST(a_search_ends_harmlessly_after_its_acquire) {
     }
 }
 
-TEST(a_cycle_does_not_end_an_acquire_that_asks_again) {
+TEST(a_waiter_that_is_asking_the_server_is_not_ended_by_a_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("me", 0);
@@ -367,12 +367,12 @@ TEST(a_wait_for_a_long_key_is_followed) {
 }
 
 /* Of two names that begin alike the longer one is the greater. */
-TEST(names_that_differ_by_one_are_compared) {
+TEST(equally_old_waits_are_ordered_by_the_names_of_their_owners) {
     static const char *const others[] = {"700 " DRIVE_UUID ":0 l j", "700 " DRIVE_UUID ":10 l i"};
     CHECK(!ends_in(others, 2, "700 " OWN " l k"));
 }
 
-TEST(the_wait_of_the_longest_owner_is_read) {
+TEST(a_wait_of_an_owner_of_maximum_length_is_read) {
     char owner[HF_OWNER_MAX + 1], want[HF_OWNER_MAX + 64];
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';

@@ -34,7 +34,7 @@ static void send_release(hf_time now) {
     CHECK(hf_op_detach(op));
 }
 
-TEST(a_detached_release_ends_itself) {
+TEST(a_detached_release_ends_without_its_caller) {
     hold_own();
     send_release(AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE("1"));
@@ -48,7 +48,7 @@ TEST(a_detached_release_ends_itself) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_detached_release_counts_from_its_call) {
+TEST(a_detached_release_is_counted_at_the_time_of_its_call) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
@@ -59,7 +59,7 @@ TEST(a_detached_release_counts_from_its_call) {
     rig_end(&rig, AT(30));
 }
 
-TEST(only_a_detached_operation_that_is_done_ends_itself) {
+TEST(only_detached_operations_that_are_done_end_by_themselves) {
     hold_own();
     send_release(AT(1));
     hf_client_end_detached(&rig.client, AT(1));
@@ -107,7 +107,7 @@ TEST(a_loss_found_by_a_detached_release_is_reported) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_next_acquire_is_sent_right_behind_a_detached_release) {
+TEST(the_next_acquire_is_sent_right_after_a_detached_release) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -356,7 +356,7 @@ TEST(an_acquire_of_a_permit_waits_for_a_detached_release_of_that_semaphore) {
     }
 }
 
-TEST(all_detached_releases_that_are_done_end_at_once) {
+TEST(all_detached_releases_that_are_done_end_in_one_tick) {
     static const char *const callers[] = {"a", "b", "c"};
     hf_names pool;
     rig_begin(&rig);
@@ -443,7 +443,7 @@ TEST(a_wait_behind_a_release_has_at_least_the_usual_timeout) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_detached_partial_release_does_not_mark_the_hold_unawaited) {
+TEST(a_detached_partial_release_does_not_mark_the_hold_as_released) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls(&rig, ACQUIRED, AT(1));

@@ -647,47 +647,47 @@ static void sweep(scenario of) {
     sweep_by(of, 1);
 }
 
-TEST(calls_outlive_faults) {
+TEST(calls_survive_each_injected_fault) {
     sweep((scenario){.name = "a lock", .by_name = true, .manner = {.knows_no_script = true}});
 }
 
-TEST(a_detached_release_outlives_faults) {
+TEST(a_detached_release_survives_each_injected_fault) {
     sweep((scenario){.name = "an asynchronous release", .asynchronous = true});
 }
 
-TEST(a_wait_outlives_faults) {
+TEST(a_wait_survives_each_injected_fault) {
     sweep((scenario){.name = "a wait", .wait = 20 * HF_SECOND, .manner = {.queues = true}});
 }
 
-TEST(a_loop_outlives_faults) {
+TEST(calls_in_an_event_loop_survive_each_injected_fault) {
     sweep((scenario){.name = "a loop", .looped = true});
 }
 
-TEST(a_wait_in_a_loop_outlives_faults) {
+TEST(a_wait_in_an_event_loop_survives_each_injected_fault) {
     sweep((scenario){.name = "a wait in a loop",
                      .looped = true,
                      .wait = 20 * HF_SECOND,
                      .manner = {.queues = true}});
 }
 
-TEST(a_renewal_outlives_faults) {
+TEST(a_renewal_survives_each_injected_fault) {
     sweep_by((scenario){.name = "a renewal", .renews = true}, 3);
 }
 
 /* The server refuses the first password. */
-TEST(calls_with_a_fetched_login_outlive_faults) {
+TEST(calls_with_a_fetched_login_survive_each_injected_fault) {
     sweep((scenario){.name = "a fetched login", .manner = {.has_password = true}});
     CHECK(was_refused);
 }
 
-TEST(a_wait_with_a_fetched_login_outlives_faults) {
+TEST(a_wait_with_a_fetched_login_survives_each_injected_fault) {
     sweep_by((scenario){.name = "a wait with a fetched login",
                         .wait = 20 * HF_SECOND,
                         .manner = {.has_password = true, .queues = true}},
              5);
 }
 
-TEST(a_renewal_with_a_fetched_login_outlives_faults) {
+TEST(a_renewal_with_a_fetched_login_survives_each_injected_fault) {
     sweep_by((scenario){.name = "a renewal with a fetched login",
                         .renews = true,
                         .manner = {.has_password = true}},
@@ -695,29 +695,29 @@ TEST(a_renewal_with_a_fetched_login_outlives_faults) {
 }
 
 /* Handshakes are slow. */
-TEST(calls_over_tls_outlive_faults) {
+TEST(calls_over_tls_survive_each_injected_fault) {
     sweep_by((scenario){.name = "a lock over TLS", .manner = {.speaks_tls = true}}, 13);
 }
 
-TEST(calls_over_tls_outlive_each_interruption) {
+TEST(calls_over_tls_survive_each_interrupted_system_call) {
     now_runs = (scenario){.name = "a lock over TLS", .manner = {.speaks_tls = true}};
     for (unsigned nth = 1; run_with(SYSERR_INTERRUPTED, nth) && nth < 1000; nth++) continue;
 }
 
-TEST(a_renewal_over_tls_outlives_faults) {
+TEST(a_renewal_over_tls_survives_each_injected_fault) {
     sweep_by(
         (scenario){.name = "a renewal over TLS", .renews = true, .manner = {.speaks_tls = true}},
         17);
 }
 
-TEST(a_wait_over_tls_outlives_faults) {
+TEST(a_wait_over_tls_survives_each_injected_fault) {
     sweep_by((scenario){.name = "a wait over TLS",
                         .wait = 20 * HF_SECOND,
                         .manner = {.speaks_tls = true, .queues = true}},
              17);
 }
 
-TEST(a_loop_over_tls_outlives_faults) {
+TEST(calls_in_an_event_loop_over_tls_survive_each_injected_fault) {
     sweep_by((scenario){.name = "a loop over TLS", .looped = true, .manner = {.speaks_tls = true}},
              13);
 }
@@ -806,7 +806,7 @@ static bool close_in_loop(hf_driver *driver) {
     return quiet;
 }
 
-TEST(a_close_in_a_loop_releases_what_is_held) {
+TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
     now_runs = (scenario){.name = "a close in a loop", .looped = true};
     inject(SYSERR_NONE, 0);
     start_peer(now_runs.manner);
@@ -888,7 +888,7 @@ static void end_holder(hf_driver *driver) {
 }
 
 /* The loop has ended, or the client was collected: a thread does what is left. */
-TEST(a_close_releases_what_is_held_also_outside_of_the_loop) {
+TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
     static const bool looped[] = {false, true, false, true};
     for (size_t i = 0; i < 4; i++) {
         hf_driver *driver = new_holder((scenario){.name = "a holder", .looped = looped[i]});
@@ -899,7 +899,7 @@ TEST(a_close_releases_what_is_held_also_outside_of_the_loop) {
 }
 
 /* Nothing else would be due for ten seconds. */
-TEST(a_sleeping_loop_is_woken_for_what_its_program_has_abandoned) {
+TEST(a_sleeping_event_loop_is_woken_to_clean_up_what_was_abandoned) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
     struct pollfd ready = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
@@ -921,7 +921,7 @@ static bool is_readable(int fd, int timeout) {
 }
 
 /* The task may be late: until then others may begin calls. */
-TEST(a_loop_stays_awake_until_its_task_has_come) {
+TEST(an_event_loop_is_kept_awake_until_its_task_runs) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
     int fd = hf_driver_rest(driver, hf_now() + HF_MS);
@@ -940,7 +940,7 @@ TEST(a_loop_stays_awake_until_its_task_has_come) {
     CHECK(!goes_on);
 }
 
-TEST(a_loop_stays_awake_until_a_caller_knows_that_its_call_has_ended) {
+TEST(an_event_loop_is_kept_awake_until_a_caller_has_seen_its_result) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
@@ -957,7 +957,7 @@ TEST(a_loop_stays_awake_until_a_caller_knows_that_its_call_has_ended) {
 }
 
 /* The loop was busy with something else for half a minute. */
-TEST(a_reply_that_has_come_counts_although_its_time_is_over) {
+TEST(a_reply_that_has_arrived_counts_although_its_call_has_timed_out) {
     for (int reads = 0; reads < 2; reads++) {
         hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
         hf_op_spec ping = {.kind = HF_OP_PING};
@@ -988,7 +988,7 @@ static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
 }
 
 /* It would find out by itself only a second later. */
-TEST(the_watchdog_is_woken_for_what_a_call_has_made_due) {
+TEST(the_watchdog_is_woken_when_a_call_gives_it_work) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renews = watchdog_sleeps_at_most(driver, 11 * HF_SECOND);
     hf_op_spec release = acquire_of(held_names);
@@ -1004,7 +1004,7 @@ TEST(the_watchdog_is_woken_for_what_a_call_has_made_due) {
 }
 
 /* While the mutex is held, no other thread sends it. */
-TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
+TEST(a_detached_release_is_sent_by_the_call_itself) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
@@ -1021,7 +1021,7 @@ TEST(a_release_that_nobody_waits_for_is_sent_at_once) {
 
 /* A reply says that the server no longer knows the script of an earlier release. While this thread
  * holds the mutex, no other one sends that release again. */
-TEST(what_a_call_has_made_due_for_others_is_sent_before_it_ends) {
+TEST(work_that_a_call_creates_for_others_is_sent_before_the_call_ends) {
     hf_driver *driver = new_holder((scenario){.name = "a holder", .manner = {.forgets = 3}});
     hf_op_spec release = acquire_of(held_names), ping = {.kind = HF_OP_PING};
     release.kind = HF_OP_RELEASE;
@@ -1042,7 +1042,7 @@ TEST(what_a_call_has_made_due_for_others_is_sent_before_it_ends) {
 }
 
 /* The process was suspended for a while. */
-TEST(a_reply_to_a_release_that_nobody_waits_for_counts_although_its_time_is_over) {
+TEST(a_reply_to_a_detached_release_counts_although_its_time_is_over) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
@@ -1076,7 +1076,7 @@ TEST(a_call_waits_for_its_reply_in_one_recv) {
 }
 
 /* Until then the release waits, because the renewal is about the same hold. */
-TEST(a_call_goes_on_as_soon_as_the_watchdog_has_the_reply_it_waits_for) {
+TEST(a_call_continues_as_soon_as_the_watchdog_has_its_reply) {
     unsigned early = 0;
     for (int tries = 0; tries < 3 && early == 0; tries++) {
         hf_driver *driver = new_holder((scenario){.name = "a renewal", .manner = {.delays = 4}});
@@ -1117,7 +1117,7 @@ TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
 }
 
-TEST(a_reply_that_takes_long_ends_no_connection) {
+TEST(a_slow_reply_does_not_end_the_connection) {
     for (unsigned delays = 2; delays <= 3; delays++) {
         CHECK(run_once((scenario){.name = "a slow server", .manner = {.delays = delays}}));
         CHECK_EQ_INT(peer.resets, 0);
@@ -1125,7 +1125,7 @@ TEST(a_reply_that_takes_long_ends_no_connection) {
     }
 }
 
-TEST(a_watchdog_that_cannot_be_started_is_reported_and_may_be_later) {
+TEST(a_watchdog_that_cannot_start_is_reported_and_can_start_later) {
     for (unsigned nth = 1; nth < 10; nth++) {
         now_runs = (scenario){.name = "no thread"};
         hf_driver *driver = new_driver();
@@ -1146,7 +1146,7 @@ TEST(a_watchdog_that_cannot_be_started_is_reported_and_may_be_later) {
 }
 
 /* A nap of the watchdog is a second. */
-TEST(a_close_waits_no_longer_than_its_patience) {
+TEST(closing_waits_no_longer_than_its_timeout) {
     hf_time took = HF_NEVER;
     for (int tries = 0; tries < 3 && took > 700 * HF_MS; tries++) {
         hf_driver *driver =
@@ -1161,7 +1161,7 @@ TEST(a_close_waits_no_longer_than_its_patience) {
 }
 
 /* The release of unknown outcome of the first turn comes before the second one. */
-TEST(a_call_does_the_work_of_a_watchdog_that_was_stopped) {
+TEST(calls_do_the_work_of_a_stopped_watchdog) {
     hf_driver *driver = new_holder((scenario){
         .name = "a server that loses replies",
         .patience = HF_SECOND,
@@ -1225,7 +1225,7 @@ TEST(a_call_neither_takes_blocked_signals_nor_changes_the_mask) {
 }
 
 /* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */
-TEST(only_a_plain_connection_sleeps_in_recv) {
+TEST(only_a_connection_without_tls_sleeps_in_recv) {
     for (int tls = 0; tls < 2; tls++) {
         hf_driver *driver =
             new_holder((scenario){.name = "a holder", .manner = {.speaks_tls = tls == 1}});
@@ -1401,7 +1401,7 @@ static void copy_servers_and_names(const hf_shard *given) {
     }
 }
 
-TEST(a_driver_has_its_own_copy_of_servers_and_their_names) {
+TEST(a_driver_copies_the_list_of_servers_and_their_names) {
     copy_servers_and_names(SHARDS);
     copy_servers_and_names(SHORT_FIRST);
 }
@@ -1413,13 +1413,13 @@ static bool make_driver_of_two(void *context) {
     return driver != NULL;
 }
 
-TEST(a_driver_that_cannot_be_made_leaves_no_memory) {
+TEST(a_driver_that_cannot_be_created_leaks_no_memory) {
     long before = memerr_live();
     CHECK(memerr_until_success(make_driver_of_two, NULL, 100) > 0);
     CHECK_EQ_INT(memerr_live(), before);
 }
 
-TEST(a_loop_over_many_links_leaves_no_memory) {
+TEST(an_event_loop_over_many_links_leaks_no_memory) {
     hf_driver *driver = new_driver_of(2);
     driver->looped = true;
     hf_driver_enter(driver);
@@ -1434,7 +1434,7 @@ TEST(a_loop_over_many_links_leaves_no_memory) {
 }
 
 /* Whichever link it is, and whatever a link that does not dial has left there. */
-TEST(the_next_dial_is_the_earliest_of_those_under_way) {
+TEST(the_driver_wakes_for_the_earliest_of_several_connection_attempts) {
     static const hf_time times[] = {HF_NEVER, 70, 50, 60, 10, HF_NEVER};
     hf_driver *driver = new_driver_of(2);
     CHECK_EQ_INT(driver->connection_count, 2 * HF_LINKS);
@@ -1451,7 +1451,7 @@ TEST(the_next_dial_is_the_earliest_of_those_under_way) {
     for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
 }
 
-TEST(the_output_of_each_renewer_counts_while_its_socket_takes_it) {
+TEST(unwritten_output_of_each_renewer_link_is_noticed_while_it_is_writable) {
     int ends[2];
     hf_driver *driver = new_driver_of(2);
     for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
@@ -1505,7 +1505,7 @@ static void read_idle_connections(bool watched) {
 
 /* What must not be sent twice would fail over such a connection. The watchdog does not read them.
  */
-TEST(idle_connections_to_all_servers_are_read_before_a_call) {
+TEST(a_call_first_reads_idle_connections_to_all_servers) {
     read_idle_connections(false);
     read_idle_connections(true);
 }
@@ -1535,7 +1535,7 @@ TEST(a_connection_that_was_reset_was_closed_by_the_server) {
 /* ---- who the client is ---- */
 
 /* Whoever reads it splits it at the spaces, and writes it to a terminal. */
-TEST(a_client_is_introduced_by_a_host_in_one_printable_word) {
+TEST(a_client_publishes_its_host_as_one_printable_word) {
     static char longest[301];
     memset(longest, 'h', sizeof longest - 1);
     const struct {
@@ -1577,7 +1577,7 @@ static int introduce_the_child(hf_driver *driver, int own) {
 }
 
 /* Otherwise its locks would be shown as its parent's. */
-TEST(a_child_is_introduced_by_its_own_pid) {
+TEST(a_forked_child_publishes_its_own_pid) {
     hf_driver *driver = new_driver_of(2);
     host_name = "web-3";
     hf_driver_introduce(driver, "billing");

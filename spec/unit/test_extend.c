@@ -24,7 +24,7 @@ TEST(an_extend_sets_the_lease_from_its_sending) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_works_on_a_lock_that_is_not_renewed) {
+TEST(an_extend_also_moves_the_end_of_a_lock_that_is_not_renewed) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -99,7 +99,7 @@ TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
 }
 
 /* A late copy of the first extend may still reach the server behind the second one. */
-TEST(the_shortest_lease_counts_after_an_extend_that_may_arrive_late) {
+TEST(after_an_extend_that_may_arrive_late_the_shortest_lease_counts) {
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
@@ -163,7 +163,7 @@ TEST(a_check_confirms_the_hold_or_finds_a_loss) {
 }
 
 /* Not only a renewal may be overtaken by it. */
-TEST(no_command_counts_for_more_after_an_extend_that_may_arrive_late) {
+TEST(after_an_extend_that_may_arrive_late_no_command_counts_for_more) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -211,7 +211,7 @@ TEST(a_check_of_a_granted_hold_confirms_it) {
     rig_end(&rig, AT(10199));
 }
 
-TEST(a_check_renews_a_hold_that_is_due) {
+TEST(a_check_also_renews_if_a_renewal_is_due) {
     static const struct {
         int ms;
         bool renewed, renews;
@@ -234,7 +234,7 @@ TEST(a_check_renews_a_hold_that_is_due) {
 }
 
 /* Such a renewal never sets less than what stands. */
-TEST(a_check_that_renews_without_a_reply_bounds_nothing) {
+TEST(a_check_that_renews_without_a_reply_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_lease(hold, HF_SECOND); /* less than the grant lease */
@@ -250,7 +250,7 @@ TEST(a_check_that_renews_without_a_reply_bounds_nothing) {
 }
 
 /* Checks that confirm nothing leave the confirmation where it was. */
-TEST(checks_do_not_delay_the_confirmation) {
+TEST(checks_do_not_postpone_the_confirmation) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
@@ -270,7 +270,7 @@ TEST(checks_do_not_delay_the_confirmation) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_read_fails_after_its_own_time_if_that_is_shorter_than_the_timeout) {
+TEST(a_read_with_a_shorter_time_limit_fails_when_that_is_over) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
     spec.within = 200 * HF_MS;
@@ -337,7 +337,7 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
 
 /* ---- what they are ---- */
 
-TEST(an_extend_that_was_sent_once_bounds_no_later_one) {
+TEST(an_extend_that_was_sent_once_does_not_limit_a_later_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));

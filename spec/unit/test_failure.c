@@ -4,7 +4,7 @@
 
 static const hf_slice ORDER = {"order:42", 8};
 
-TEST(every_code_has_its_name) {
+TEST(every_error_code_has_a_name) {
     static const char *const names[] = {
         "ok",       "busy",     "unreachable", "lost",      "not_held", "interrupted",
         "conflict", "denied",   "no_quorum",   "duplicate", "mismatch", "closed",
@@ -25,7 +25,7 @@ TEST(a_message_contains_what_where_why_and_what_to_do) {
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
 }
 
-TEST(the_advice_fits_the_error) {
+TEST(a_message_contains_advice_that_fits_the_error) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");
@@ -41,7 +41,7 @@ TEST(the_advice_fits_the_error) {
               "add a resolver to nginx.conf, or use an IP address in the URL");
 }
 
-TEST(advice_follows_a_sentence_without_its_full_stop) {
+TEST(advice_is_appended_to_a_sentence_without_its_full_stop) {
     hf_failure failure;
     hf_failure_set(&failure, HF_DENIED, "ping", ORDER, "h:1", "%s",
                    "NOAUTH Authentication required.");
@@ -63,13 +63,13 @@ TEST(a_message_shows_no_log_in_of_a_url) {
     CHECK_STR(failure.text, "cannot acquire \"redis://***@h\" on h:1: oops");
 }
 
-TEST(a_message_may_have_no_key) {
+TEST(a_message_without_a_key_omits_it) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
     CHECK_STR(failure.text, "cannot ping on h:1: oops");
 }
 
-TEST(keys_are_made_printable) {
+TEST(unprintable_bytes_of_a_key_are_escaped_in_messages) {
     hf_failure failure;
     hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
@@ -135,7 +135,7 @@ TEST(control_characters_are_hidden) {
 }
 
 /* Redis 7 says where in the script it was, by the script's digest. */
-TEST(the_place_in_a_script_is_left_out) {
+TEST(the_position_in_a_server_script_is_left_out_of_messages) {
     hf_failure failure;
     hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",
                    "WRONGTYPE Operation against a key holding the wrong kind of value "
@@ -155,7 +155,7 @@ TEST(the_place_in_a_script_is_left_out) {
     CHECK_STR(failure.text, "cannot acquire \"a script: b\" on h:1: oops");
 }
 
-TEST(error_replies_become_codes) {
+TEST(error_replies_of_the_server_become_the_documented_codes) {
     static const struct {
         const char *error;
         hf_code code;
@@ -213,7 +213,7 @@ TEST(error_replies_become_codes) {
     }
 }
 
-TEST(passing_errors) {
+TEST(loading_and_busy_count_as_errors_that_may_pass) {
     CHECK(hf_refusal_may_pass(hf_refusal_of("LOADING Redis is loading the dataset in memory"),
                               false));
     CHECK(hf_refusal_may_pass(hf_refusal_of("BUSY Redis is busy running a script."), false));
@@ -224,7 +224,7 @@ TEST(passing_errors) {
     CHECK(!hf_refusal_may_pass(hf_refusal_of(""), false));
 }
 
-TEST(refusals_of_writes) {
+TEST(errors_such_as_oom_and_readonly_count_as_refusals_of_writes) {
     CHECK_EQ_INT(hf_refusal_of("OOM command not allowed"), HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("MISCONF Errors writing to the AOF file"), HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("NOREPLICAS Not enough"), HF_REFUSAL_OF_WRITES);
@@ -238,7 +238,7 @@ TEST(refusals_of_writes) {
                  HF_REFUSAL_OF_WRITES);
 }
 
-TEST(refusals_of_the_user_pass_for_what_was_accepted) {
+TEST(missing_rights_count_as_passing_only_for_what_was_accepted_before) {
     static const char *const errors[] = {
         "NOAUTH Authentication required.",
         "WRONGPASS invalid username-password pair or user is disabled.",
@@ -258,7 +258,7 @@ TEST(refusals_of_the_user_pass_for_what_was_accepted) {
     CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR any other"), true));
 }
 
-TEST(codes_that_may_pass) {
+TEST(each_error_code_is_classified_as_passing_or_lasting) {
     static const hf_code may[] = {HF_BUSY,      HF_UNREACHABLE, HF_LOST,
                                   HF_NO_QUORUM, HF_SERVER,      HF_TIMEOUT};
     size_t passing = 0, accepted = 0;
