@@ -141,7 +141,7 @@ TEST(a_grant_of_a_place_lost_meanwhile_is_not_accepted) {
 }
 
 /* After a reply that names no place, or one that no server writes, no grant is accepted. */
-TEST(a_grant_is_not_accepted_without_a_known_place) {
+TEST(a_grant_is_not_accepted_if_no_reply_has_named_the_waiters_place) {
     static const char *const replies[] = {
         "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
@@ -217,7 +217,7 @@ TEST(an_early_grant_from_before_a_resend_is_confirmed) {
     rig_end(&rig, AT(203));
 }
 
-TEST(the_reply_decides_about_a_grant_received_while_asking) {
+TEST(a_grant_received_while_the_waiter_asks_does_not_replace_the_reply) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
@@ -235,7 +235,7 @@ TEST(the_reply_decides_about_a_grant_received_while_asking) {
 
 /* ---- short and late grants ---- */
 
-TEST(a_lock_without_tokens_is_granted_without_one) {
+TEST(an_acquire_without_fencing_is_granted_without_a_token) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 10 * HF_SECOND;
@@ -250,7 +250,7 @@ TEST(a_lock_without_tokens_is_granted_without_one) {
 }
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
-TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
+TEST(a_grant_is_accepted_if_a_quarter_of_the_shorter_lease_is_left) {
     static const struct {
         int lease_ms, at_ms;
         bool taken;
@@ -271,7 +271,7 @@ TEST(the_rest_of_a_grant_is_compared_with_the_shorter_lease) {
     }
 }
 
-TEST(half_of_a_grant_leaves_time_for_a_new_connection) {
+TEST(a_grant_is_confirmed_early_enough_for_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_time lease = config_in(&rig.client)->grant_lease;
@@ -346,7 +346,7 @@ TEST(a_grant_counts_only_when_replicas_have_confirmed_it) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
+TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 500 * HF_MS;
@@ -362,7 +362,7 @@ TEST(a_grant_of_a_short_lease_ends_with_that_lease) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_grant_for_another_place_is_no_hand_over) {
+TEST(a_grant_for_another_place_does_not_count_as_a_hand_off) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
@@ -373,7 +373,7 @@ TEST(a_grant_for_another_place_is_no_hand_over) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_grant_with_a_quarter_left_is_accepted) {
+TEST(a_grant_with_a_quarter_of_its_lease_left_is_accepted) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));

@@ -88,13 +88,13 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 
 /* ---- locks and holds ---- */
 
-TEST(kinds_have_names) {
+TEST(each_kind_is_found_by_its_name) {
     CHECK(!hf_kind_named("no such kind"));
     CHECK(!hf_kind_named("lock")->counted);
     CHECK(hf_kind_named("permit")->counted);
 }
 
-TEST(names_keep_the_key) {
+TEST(names_made_by_a_client_copy_the_key) {
     start();
     char key[] = "some key";
     hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
@@ -184,7 +184,7 @@ TEST(a_stake_that_has_ended_enters_no_loss) {
     finish();
 }
 
-TEST(names_of_queues_lead_to_their_keys) {
+TEST(the_key_is_found_from_the_name_of_its_queue) {
     static const char *const cases[][2] = {{"holdfast_queue:{k}", "k"},
                                            {"holdfast_queue::a{b}c", "a{b}c"},
                                            {"holdfast_queue:k", ""},
@@ -200,7 +200,7 @@ TEST(names_of_queues_lead_to_their_keys) {
     }
 }
 
-TEST(a_hold_that_is_cleaned_up_is_over) {
+TEST(a_hold_that_is_being_cleaned_up_counts_as_over) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
@@ -271,7 +271,7 @@ TEST(the_traffic_counts_reconnects_of_lasting_links) {
     finish();
 }
 
-TEST(each_server_is_a_node) {
+TEST(a_client_has_a_node_for_each_configured_server) {
     static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
                                         {.host = "b", .port = 2, .label = "b:2"}};
     static const hf_mode modes[] = {HF_MODE_QUORUM, HF_MODE_CLUSTER};
@@ -288,7 +288,7 @@ TEST(each_server_is_a_node) {
     }
 }
 
-TEST(the_traits_of_topologies_and_deciders) {
+TEST(each_topology_has_the_traits_listed_here) {
     static const struct {
         hf_mode mode;
         bool everywhere, early;
@@ -333,7 +333,7 @@ TEST(a_client_that_starts_over_has_a_new_uuid_and_no_holds) {
     finish();
 }
 
-TEST(a_client_without_an_identity_is_closed) {
+TEST(a_client_without_a_uuid_is_closed) {
     start();
     CHECK(!hf_client_start_over(client, NULL));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -364,7 +364,7 @@ static bool make_and_delete(void *context) {
     return made != NULL;
 }
 
-TEST(out_of_memory_there_is_no_client) {
+TEST(creating_a_client_fails_cleanly_at_each_failed_allocation) {
     static hf_mode modes[] = {HF_MODE_ONE, HF_MODE_QUORUM, HF_MODE_CLUSTER};
     for (size_t i = 0; i < sizeof modes / sizeof *modes; i++)
         CHECK(memerr_until_success(make_and_delete, &modes[i], 100) > 0);
@@ -372,7 +372,7 @@ TEST(out_of_memory_there_is_no_client) {
 
 /* ---- links ---- */
 
-TEST(the_view_of_a_link_follows_its_state) {
+TEST(the_state_of_a_link_can_be_read_from_log_in_to_reply) {
     start();
     CHECK(!hf_session_is_ready(calls()));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -392,7 +392,7 @@ TEST(the_view_of_a_link_follows_its_state) {
 
 /* ---- operations ---- */
 
-TEST(the_traits_of_operation_kinds) {
+TEST(each_operation_kind_has_the_traits_listed_here) {
     static const char *const kinds[] = {
         /* acquires, releases, needs a hold, lingers */
         [HF_OP_ACQUIRE] = "a",     [HF_OP_RELEASE] = "rh",   [HF_OP_COMPLETE] = "rh",
@@ -434,7 +434,7 @@ TEST(an_operation_that_is_done_is_reported_once) {
     finish();
 }
 
-TEST(the_caller_owns_the_result_of_a_command) {
+TEST(the_result_of_a_command_belongs_to_its_caller) {
     static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
     hf_result result, again;
@@ -452,7 +452,7 @@ TEST(the_caller_owns_the_result_of_a_command) {
     finish();
 }
 
-TEST(a_result_may_be_a_number) {
+TEST(the_result_of_a_call_may_be_a_number) {
     hf_result result;
     start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
@@ -499,7 +499,7 @@ TEST(an_acquire_awaits_a_reply_until_it_waits_for_a_message) {
     finish();
 }
 
-TEST(a_batch_has_a_hold_for_each_lock) {
+TEST(a_batch_has_one_hold_per_lock) {
     start();
     hf_names *more = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"l", 1});
     const hf_names *both[] = {names, more};
@@ -519,7 +519,7 @@ TEST(a_batch_has_a_hold_for_each_lock) {
     hf_names_delete(more);
 }
 
-TEST(events_are_kept_when_they_are_wanted) {
+TEST(events_are_stored_only_if_they_are_wanted) {
     for (int wanted = 0; wanted < 2; wanted++) {
         start();
         if (wanted) hf_observe_all(client);

@@ -16,14 +16,14 @@ static hf_hold *find(const hf_holds *holds, const char *key, const char *owner) 
     return hf_holds_find(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
 }
 
-TEST(nothing_in_an_empty_table) {
+TEST(an_empty_table_of_holds_finds_nothing) {
     hf_holds holds = {0};
     CHECK(!find(&holds, "key", "owner"));
     CHECK(!hf_holds_first(&holds));
     hf_holds_free(&holds);
 }
 
-TEST(a_new_hold) {
+TEST(a_new_hold_is_in_the_table_and_sleeps) {
     hf_holds holds = {0};
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
@@ -37,7 +37,7 @@ TEST(a_new_hold) {
     hf_holds_free(&holds);
 }
 
-TEST(found_by_kind_key_and_owner) {
+TEST(a_hold_is_found_by_kind_key_and_owner) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "ab", "c");
     CHECK(hold && find(&holds, "ab", "c") == hold);
@@ -52,7 +52,7 @@ TEST(found_by_kind_key_and_owner) {
     hf_holds_free(&holds);
 }
 
-TEST(keys_are_binary) {
+TEST(keys_and_owners_of_holds_may_contain_any_bytes) {
     static char long_key[65536];
     hf_holds holds = {0};
     hf_slice a = {"a\0b", 3}, b = {"a\0c", 3}, c = {long_key, sizeof long_key};
@@ -80,7 +80,7 @@ TEST(a_handle_keeps_a_removed_hold) {
     hf_holds_free(&holds);
 }
 
-TEST(equal_times_are_served_in_order) {
+TEST(holds_that_wake_at_the_same_time_are_served_in_order) {
     hf_holds holds = {0};
     hf_hold *made[20];
     char key[16];
@@ -117,7 +117,7 @@ TEST(losing_a_hold_is_counted_and_stops_its_wake_ups) {
     hf_holds_free(&holds);
 }
 
-TEST(reasons_have_names) {
+TEST(each_reason_of_a_loss_has_a_name) {
     CHECK(!hf_lost_reason_name(HF_LOST_NOT));
     CHECK_STR(hf_lost_reason_name(HF_LOST_EXPIRED), "expired");
     CHECK_STR(hf_lost_reason_name(HF_LOST_TAKEN), "taken");
@@ -125,7 +125,7 @@ TEST(reasons_have_names) {
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
-TEST(the_count_of_others_follows_the_servers_count) {
+TEST(the_count_of_a_shared_owners_other_holds_follows_the_server) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);
@@ -143,7 +143,7 @@ TEST(the_count_of_others_follows_the_servers_count) {
     CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
 }
 
-TEST(a_hold_that_has_ended_is_found_behind_one_that_is_only_due) {
+TEST(a_hold_whose_lease_has_ended_is_found_after_one_that_is_only_due) {
     hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
@@ -203,7 +203,7 @@ TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
     hf_holds_free(&holds);
 }
 
-TEST(a_change_of_a_key_wakes_what_is_held_there_and_delays_nothing) {
+TEST(a_change_of_a_key_wakes_its_holds_and_postpones_none) {
     static const struct {
         const hf_kind *kind;
         const char *key;
@@ -248,7 +248,7 @@ TEST(the_number_of_unclaimed_holds_falls_when_one_goes) {
     hf_holds_free(&holds);
 }
 
-TEST(a_wish_is_for_the_number_under_which_a_hold_is_lent) {
+TEST(a_wish_finds_a_kept_hold_by_the_number_under_which_it_is_lent) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "a", "o");
     hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
@@ -263,7 +263,7 @@ TEST(a_wish_is_for_the_number_under_which_a_hold_is_lent) {
     CHECK(!lent.hold);
 }
 
-TEST(each_hold_has_a_number_of_its_own) {
+TEST(each_hold_has_its_own_number) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
     CHECK(number_of(other) == number_of(one) + 1);
@@ -272,7 +272,7 @@ TEST(each_hold_has_a_number_of_its_own) {
     hf_holds_free(&holds);
 }
 
-TEST(an_idle_hold_does_not_end) {
+TEST(an_idle_hold_is_not_reported_as_ended) {
     hf_holds holds = {0};
     hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
     CHECK(idle && asking);
@@ -350,7 +350,7 @@ static void step(hf_holds *holds, naive *model, uint64_t *random) {
     }
 }
 
-TEST(random_use_agrees_with_a_naive_model) {
+TEST(the_table_of_holds_agrees_with_a_simple_model_in_random_use) {
     uint64_t random = 2026;
     for (int round = 0; round < 20; round++) {
         hf_holds holds = {0};
@@ -365,7 +365,7 @@ TEST(random_use_agrees_with_a_naive_model) {
     }
 }
 
-TEST(times_set_without_the_heap_are_sorted_later) {
+TEST(wake_up_times_set_without_sorting_are_sorted_later) {
     uint64_t random = 5;
     hf_holds holds = {0};
     char key[16];
@@ -379,7 +379,7 @@ TEST(times_set_without_the_heap_are_sorted_later) {
     hf_holds_free(&holds);
 }
 
-TEST(a_hold_fits_in_512_bytes) {
+TEST(a_hold_takes_at_most_512_bytes) {
     size_t others = sizeof(void *) * 2 * 2; /* heap and buckets, at most half full */
     CHECK(sizeof(hf_hold) + others + HF_UUID_SIZE + 2 + 64 <= 512);
 }
@@ -404,7 +404,7 @@ static bool add_many(void *context) {
     return added;
 }
 
-TEST(running_out_of_memory_leaves_the_table_intact) {
+TEST(a_failed_allocation_leaves_the_table_of_holds_intact) {
     CHECK(memerr_until_success(add_many, NULL, 100) >= 40);
 }
 
@@ -429,7 +429,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
     }
 }
 
-TEST(max_hold_leaves_a_hold_less_and_less_but_never_all_time) {
+TEST(max_hold_shortens_a_lease_but_never_to_nothing) {
     static const struct {
         hf_time max_until, now, left, lease, end;
     } cases[] = {
@@ -472,7 +472,7 @@ TEST(a_lease_is_bounded_only_by_a_shorter_one) {
     CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
 }
 
-TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
+TEST(a_hold_worth_publishing_is_renewed_or_long_and_not_shared) {
     static const struct {
         hf_hold_state state;
         bool renewed, shared, idle;
@@ -511,7 +511,7 @@ TEST(a_lasting_hold_is_renewed_or_long_and_not_shared) {
     }
 }
 
-TEST(the_last_reference_frees_those_to_the_member_holds) {
+TEST(freeing_a_quorums_hold_frees_its_references_to_the_member_holds) {
     hf_holds holds = {0};
     hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
     if (!whole || !part) abort();
@@ -528,7 +528,7 @@ TEST(the_last_reference_frees_those_to_the_member_holds) {
     hf_holds_free(&holds);
 }
 
-TEST(freeing_a_hold_leaves_only_the_others_count) {
+TEST(after_a_release_only_the_other_processes_holds_remain_counted) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);

@@ -140,7 +140,7 @@ TEST(a_lock_that_is_entered_twice_is_not_lent_after_one_release) {
 }
 
 /* The server may count two entries, of which a caller's release knows one. */
-TEST(a_lock_whose_re_entry_is_in_doubt_is_not_kept) {
+TEST(a_lock_whose_re_entry_may_have_counted_is_not_kept) {
     hold_and_end();
     hf_op_end(acquire("a", AT(1)), AT(2));
     output_of(link_of(&rig, CALLS));
@@ -182,7 +182,7 @@ TEST(callers_wait_in_the_client_in_order) {
     rig_end(&rig, AT(5));
 }
 
-TEST(one_caller_too_many_does_not_wait_in_the_client) {
+TEST(a_caller_beyond_max_waiters_does_not_wait_in_the_client) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
@@ -402,7 +402,7 @@ TEST(a_failed_acquire_lets_the_next_caller_ask) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_grant_contains_its_range_of_tokens) {
+TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -433,7 +433,7 @@ TEST(closing_returns_an_idle_lock) {
     rig_end(&rig, AT(3));
 }
 
-TEST(other_commands_return_an_idle_lock_first) {
+TEST(a_command_that_needs_the_server_first_returns_an_idle_lock) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -543,7 +543,7 @@ TEST(a_wish_just_before_the_release_lets_earlier_callers_go_first) {
 }
 
 /* The first one, which asks, is one of those that wait. */
-TEST(a_caller_that_asks_the_server_counts_as_waiting) {
+TEST(a_caller_that_is_asking_the_server_counts_for_max_waiters) {
     rig_begin(&rig);
     acquire("a", AT(0));
     hf_op_spec spec = spec_as("b");
@@ -665,7 +665,7 @@ TEST(an_idle_lock_whose_renewal_fails_is_returned) {
     rig_end(&rig, AT(403));
 }
 
-TEST(an_acquire_that_does_not_keep_asks_the_server) {
+TEST(an_acquire_without_keep_asks_the_server) {
     static hf_names other;
     static const struct {
         const char *key;
@@ -699,7 +699,7 @@ TEST(an_acquire_that_does_not_keep_asks_the_server) {
     }
 }
 
-TEST(a_lock_with_entries_in_doubt_is_not_lent) {
+TEST(a_lock_with_entries_that_may_have_been_released_is_not_lent) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
     output_of(link_of(&rig, CALLS));
@@ -763,7 +763,7 @@ TEST(a_callers_second_wait_is_not_lent_the_lock_of_its_first) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_client_keeps_locks_while_it_has_a_kept_one) {
+TEST(a_client_knows_whether_it_has_a_kept_lock) {
     rig_begin(&rig);
     CHECK(!hf_client_keeps(&rig.client));
     rig_end(&rig, AT(0));
@@ -847,7 +847,7 @@ TEST(without_memory_an_idle_lock_is_returned) {
 }
 
 /* What is asked of a lock decides whether the kept one will do. */
-TEST(a_kept_lock_is_lent_if_its_lease_and_token_fit) {
+TEST(a_kept_lock_is_lent_only_if_its_lease_and_token_suffice) {
     static const struct {
         hf_time lease, at;
         uint64_t token_ttl_ms;
@@ -905,7 +905,7 @@ TEST(a_lock_in_doubt_is_not_kept) {
     }
 }
 
-TEST(a_blocking_wait_in_the_client_is_a_deadlock) {
+TEST(a_blocking_wait_for_a_lock_of_the_same_client_is_a_deadlock) {
     hold_and_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -1093,7 +1093,7 @@ TEST(an_acquire_of_another_kind_waits_for_the_return) {
     }
 }
 
-TEST(each_kind_of_a_key_is_kept_by_itself) {
+TEST(a_lock_and_a_mutex_of_one_key_are_kept_separately) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.lock_kind = &hf_kind_mutex;
@@ -1240,7 +1240,7 @@ TEST(a_closed_client_lends_nothing) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_idle_lock_has_a_caller_of_its_own) {
+TEST(an_idle_lock_belongs_to_no_caller) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
     CHECK_OUTCOME(op, "ok");
@@ -1276,7 +1276,7 @@ TEST(while_a_lock_cannot_be_returned_no_other_is_kept) {
     rig_end(&rig, AT(12003));
 }
 
-TEST(without_memory_for_the_next_caller_a_lock_is_returned) {
+TEST(a_lock_is_returned_if_memory_for_the_next_caller_is_missing) {
     bool failed = true;
     unsigned long nth = 1;
     int without = 0;

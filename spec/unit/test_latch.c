@@ -58,7 +58,7 @@ static hf_op *waiting(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(each_change_has_a_note_of_its_own) {
+TEST(each_change_of_a_latch_has_its_own_note) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
@@ -98,7 +98,7 @@ TEST(the_note_of_a_change_outlasts_its_command) {
 }
 
 /* Its channel is confirmed in a moment, and then it asks anyway. */
-TEST(a_wait_of_a_subscribed_client_does_not_poll_often_at_once) {
+TEST(a_wait_of_a_subscribed_client_does_not_poll_often_at_first) {
     latch_begin();
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_wait(HF_NEVER, AT(0));
@@ -273,7 +273,7 @@ TEST(a_wait_asks_again_after_its_subscription) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_message_only_causes_a_recheck) {
+TEST(a_message_about_a_latch_only_causes_a_recheck) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
@@ -335,7 +335,7 @@ TEST(a_wait_asks_again_at_its_end) {
     rig_end(&rig, AT(1503));
 }
 
-TEST(a_wait_that_gets_a_late_reply_asks_again_at_its_end) {
+TEST(a_wait_for_a_latch_whose_reply_is_late_asks_again_at_its_end) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -394,7 +394,7 @@ TEST(a_wait_fails_when_its_grants_channel_is_refused) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_subscription_stays_while_one_wait_goes_on) {
+TEST(a_shared_subscription_is_kept_while_one_wait_continues) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
@@ -446,7 +446,7 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(out_of_memory_is_reported) {
+TEST(calls_on_a_latch_report_a_failed_allocation) {
     static hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE, HF_OP_COUNT,
                                  HF_OP_AWAIT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
@@ -519,7 +519,7 @@ TEST(a_wait_is_counted_once) {
     rig_end(&rig, AT(11));
 }
 
-TEST(asking_at_the_end_of_a_wait_counts_as_no_recheck) {
+TEST(the_last_query_of_a_wait_does_not_count_as_a_recheck) {
     latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
@@ -634,7 +634,7 @@ TEST(a_wait_without_memory_for_a_recheck_ends) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_wait_that_asks_again_does_not_wait_for_messages) {
+TEST(a_wait_that_is_asking_again_does_not_count_as_waiting_for_messages) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));

@@ -4,7 +4,7 @@
 
 #define NOW (1000 * HF_SECOND)
 
-TEST(milliseconds_are_rounded_up) {
+TEST(a_lease_is_rounded_up_to_whole_milliseconds) {
     CHECK_EQ_U64(hf_lease_ms(HF_MS), 1);
     CHECK_EQ_U64(hf_lease_ms(HF_MS + 1), 2);
     CHECK_EQ_U64(hf_lease_ms(2 * HF_MS - 1), 2);
@@ -12,13 +12,13 @@ TEST(milliseconds_are_rounded_up) {
     CHECK_EQ_U64(hf_lease_ms(HF_LEASE_MAX), 1000000000000);
 }
 
-TEST(end_is_the_lease_less_the_drift) {
+TEST(a_hold_ends_by_the_lease_minus_the_drift) {
     CHECK_EQ_U64(hf_lease_end(NOW, 30 * HF_SECOND), NOW + 29698 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 2 * HF_SECOND), NOW + 1978 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 100 * HF_MS), NOW + 97 * HF_MS);
 }
 
-TEST(drift_is_at_most_a_quarter) {
+TEST(the_drift_is_at_most_a_quarter_of_the_lease) {
     CHECK_EQ_U64(hf_lease_end(NOW, HF_MS), NOW + 750000);
     CHECK_EQ_U64(hf_lease_end(NOW, 4 * HF_MS), NOW + 3 * HF_MS);
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
@@ -29,7 +29,7 @@ TEST(drift_is_at_most_a_quarter) {
     }
 }
 
-TEST(the_longest_lease_does_not_wrap) {
+TEST(the_end_of_the_longest_lease_does_not_overflow) {
     CHECK_EQ_U64(hf_lease_end(HF_NEVER - HF_SECOND, 30 * HF_SECOND), HF_NEVER);
     CHECK(hf_lease_end(NOW, HF_LEASE_MAX) > NOW);
     CHECK_EQ_U64(hf_lease_renew_at(HF_NEVER - HF_SECOND, 30 * HF_SECOND), HF_NEVER);
@@ -43,7 +43,7 @@ TEST(a_lease_is_renewed_after_a_third) {
     }
 }
 
-TEST(the_time_to_renew_follows_from_the_end) {
+TEST(the_time_of_the_renewal_can_be_computed_from_the_end_of_the_lease) {
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
         CHECK_EQ_U64(hf_lease_renew_before(hf_lease_end(NOW, lease), lease),
                      hf_lease_renew_at(NOW, lease));
@@ -51,7 +51,7 @@ TEST(the_time_to_renew_follows_from_the_end) {
     CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
 }
 
-TEST(a_renewal_is_retried_soon_and_several_times) {
+TEST(a_failed_renewal_is_retried_soon_and_several_times) {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 20 * HF_SECOND), NOW + HF_SECOND);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_SECOND), NOW + 500 * HF_MS);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_MS), NOW + HF_MS);
@@ -63,7 +63,7 @@ TEST(a_renewal_is_retried_soon_and_several_times) {
     }
 }
 
-TEST(a_retry_is_never_past_the_end) {
+TEST(a_renewal_is_never_retried_after_the_lease_has_ended) {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW), NOW);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW - 1), NOW);
     for (hf_time left = 1; left < 100 * HF_SECOND; left = left * 2 + 1) {

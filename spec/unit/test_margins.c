@@ -150,7 +150,7 @@ static hf_time out_at_any_time(void) {
     return drawn.lease / 20 + below(2 * drawn.lease);
 }
 
-TEST(a_loss_is_known_before_the_server_gives_the_lock_to_others) {
+TEST(a_holder_learns_of_a_loss_before_another_owner_can_get_the_lock) {
     static const order_scene scene = {"a_loss", play_loss, NULL, HF_NEVER / 2};
     run_draws(&scene, 100 * HF_MS, out_at_any_time);
 }

@@ -9,7 +9,7 @@
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
 
-TEST(a_lock_has_the_names_that_redisson_uses) {
+TEST(a_locks_internal_keys_have_redissons_names) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("order:42")));
     CHECK_SLICE(names.key, hf_slice_of("order:42"));
@@ -19,7 +19,7 @@ TEST(a_lock_has_the_names_that_redisson_uses) {
     hf_names_free(&names);
 }
 
-TEST(a_key_with_a_brace_gets_no_braces) {
+TEST(a_key_with_a_brace_is_not_put_in_braces) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
     CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
@@ -31,7 +31,7 @@ TEST(a_key_with_a_brace_gets_no_braces) {
     hf_names_free(&names);
 }
 
-TEST(a_semaphore_has_leases_and_a_channel_of_its_own) {
+TEST(a_semaphore_has_its_own_key_of_leases_and_its_own_channel) {
     hf_names names;
     CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_permit));
     CHECK_SLICE(names.leases, hf_slice_of("{pool}:timeout"));
@@ -44,7 +44,7 @@ TEST(a_semaphore_has_leases_and_a_channel_of_its_own) {
     hf_names_free(&names);
 }
 
-TEST(a_plain_semaphore_has_a_channel_that_counts_our_waiters) {
+TEST(a_plain_semaphore_has_a_second_channel_for_our_waiters) {
     hf_names names;
     CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_plain_semaphore));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
@@ -55,7 +55,7 @@ TEST(a_plain_semaphore_has_a_channel_that_counts_our_waiters) {
     hf_names_free(&names);
 }
 
-TEST(a_fair_lock_waits_in_redissons_list) {
+TEST(a_fair_lock_uses_redissons_list_as_its_queue) {
     hf_names names, own;
     CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));
     CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:{k}"));
@@ -72,7 +72,7 @@ TEST(a_fair_lock_waits_in_redissons_list) {
     hf_names_free(&names);
 }
 
-TEST(a_latch_always_has_its_key_in_braces) {
+TEST(a_latchs_names_always_contain_the_key_in_braces) {
     const char *channel = hf_kind_latch.channel;
     hf_names names;
     char note[HF_NAMES_NOTE + 64];
@@ -113,13 +113,13 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
     for (size_t i = 0; i < count; i++) hf_names_free(&names[i]);
 }
 
-TEST(no_two_keys_share_a_queue) {
+TEST(no_two_keys_have_the_same_queue) {
     static const char *const keys[] = {"x",    "{x}", ":x",    ":{x}",   "x}",  "{x",    "{{x}}",
                                        "{{x}", "}{x", "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
     for (size_t i = 0; hf_kinds[i]; i++) check_names_of(hf_kinds[i], keys, KEYS(keys));
 }
 
-TEST(some_keys_have_the_names_of_others) {
+TEST(only_some_keys_in_braces_share_names_with_another_key) {
     static const char *const shared[] = {"{x}", "{a}c}", "{}}"};
     static const char *const own[] = {"x", "", "{}", "{x", "x}", "{{x}", "{x}y", "y{x}", "{x}{y}"};
     for (size_t i = 0; i < KEYS(shared); i++)
@@ -128,7 +128,7 @@ TEST(some_keys_have_the_names_of_others) {
         CHECK_OR(!hf_names_are_shared(hf_slice_of(own[i])), "%s", own[i]);
 }
 
-TEST(keys_are_binary) {
+TEST(keys_in_names_may_contain_any_bytes) {
     hf_names names;
     CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
     CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
@@ -136,7 +136,7 @@ TEST(keys_are_binary) {
     hf_names_free(&names);
 }
 
-TEST(names_own_their_bytes) {
+TEST(names_copy_the_key) {
     char key[] = "abc";
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of(key)));
@@ -146,7 +146,7 @@ TEST(names_own_their_bytes) {
     hf_names_free(&names);
 }
 
-TEST(a_key_may_have_any_length) {
+TEST(names_can_be_made_for_a_key_of_any_length) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
@@ -158,7 +158,7 @@ TEST(a_key_may_have_any_length) {
     }
 }
 
-TEST(pattern_matches_only_itself) {
+TEST(a_channel_pattern_matches_only_its_own_channel) {
     hf_names names;
     hf_slice pattern;
     CHECK(hf_names_make(&names, hf_slice_of("a*b?c[d]e\\f-^")));
@@ -184,7 +184,7 @@ static bool make_both(void *context) {
     return made;
 }
 
-TEST(out_of_memory) {
+TEST(making_names_reports_a_failed_allocation) {
     CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
 }
 

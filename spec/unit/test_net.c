@@ -143,7 +143,7 @@ static uint16_t port_of_peer(int fd) {
     return ntohs(address.sin_port);
 }
 
-TEST(a_silent_address_gets_a_quarter_of_a_second) {
+TEST(a_silent_address_gets_a_quarter_of_a_second_before_the_next_is_tried) {
     listener silent = listen_in_silence(), good = listen_here(8);
     const listener *both[] = {&silent, &good};
     name_is(2, both);
@@ -170,7 +170,7 @@ TEST(a_name_without_an_address_is_reported_with_the_reason) {
     no_name = 0;
 }
 
-TEST(a_look_up_that_the_system_fails_is_reported_with_the_reason_of_the_system) {
+TEST(a_failed_name_lookup_is_reported_with_the_systems_reason) {
     char expected[100];
     snprintf(expected, sizeof expected, "cannot look up the name: %s", strerror(EMFILE));
     no_name = EAI_SYSTEM;
@@ -181,7 +181,7 @@ TEST(a_look_up_that_the_system_fails_is_reported_with_the_reason_of_the_system) 
 }
 
 /* Its message is the one of the TLS settings. */
-TEST(a_dial_that_cannot_begin_tls_leaves_no_descriptor) {
+TEST(a_connection_attempt_that_cannot_begin_tls_leaves_no_descriptor) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
@@ -198,7 +198,7 @@ TEST(a_dial_that_cannot_begin_tls_leaves_no_descriptor) {
     CHECK_EQ_INT(dial.fd, -1);
 }
 
-TEST(a_path_of_the_greatest_length_is_dialed) {
+TEST(a_unix_socket_path_of_maximum_length_works) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     hf_server here = {.port = 0};
     size_t most = sizeof address.sun_path - 1;
@@ -262,7 +262,7 @@ TEST(a_name_that_has_moved_is_found_at_its_new_address_by_the_next_dial) {
     for (int i = 0; i < 2; i++) stop(&there[i]);
 }
 
-TEST(each_address_gets_an_equal_share_of_a_short_timeout) {
+TEST(several_addresses_share_a_short_timeout_equally) {
     listener one = listen_in_silence(), two = listen_in_silence(), good = listen_here(8);
     const listener *all[] = {&one, &two, &good};
     name_is(3, all);
@@ -326,7 +326,7 @@ TEST(addresses_that_fail_at_once_are_passed_over) {
     stop(&good);
 }
 
-TEST(a_handshake_gets_the_rest_of_the_time) {
+TEST(a_tls_handshake_gets_the_rest_of_the_connect_timeout) {
     listener mute = listen_here(8), other = listen_here(8);
     const listener *both[] = {&mute, &other};
     name_is(2, both);
@@ -465,7 +465,7 @@ TEST(a_loop_is_woken_by_its_own_sockets) {
 }
 
 /* The child of a fork has a copy of what the look-up's thread has written to. */
-TEST(a_loop_does_not_watch_a_look_up_that_is_over) {
+TEST(an_event_loop_does_not_watch_a_finished_name_lookup) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
@@ -536,7 +536,7 @@ static int fork_while_dialing(bool looks_up) {
     return status;
 }
 
-TEST(a_child_has_no_descriptor_of_a_dial) {
+TEST(a_forked_child_has_no_descriptor_of_a_connection_attempt) {
     listener silent = listen_in_silence();
     const listener *one[] = {&silent};
     name_is(1, one);
@@ -669,7 +669,7 @@ TEST(an_abandoned_look_up_keeps_no_descriptors) {
     CHECK(!stays_open);
 }
 
-TEST(only_the_same_file_is_closed) {
+TEST(a_descriptor_is_closed_only_if_it_still_refers_to_the_same_file) {
     int ends[2], others[2];
     CHECK(pipe(ends) == 0 && pipe(others) == 0);
     hf_file file = hf_file_of(ends[0]);

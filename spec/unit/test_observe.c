@@ -68,7 +68,7 @@ static const char *events(void) {
 
 /* ---- classes ---- */
 
-TEST(a_class_has_one_index) {
+TEST(each_class_name_has_one_index) {
     rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
@@ -80,7 +80,7 @@ TEST(a_class_has_one_index) {
     finish(AT(0));
 }
 
-TEST(a_class_without_room_is_the_clients_own) {
+TEST(a_class_beyond_the_limit_is_counted_in_the_clients_own_class) {
     char name[8];
     start(false);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -92,7 +92,7 @@ TEST(a_class_without_room_is_the_clients_own) {
     finish(AT(0));
 }
 
-TEST(behind_the_last_class_there_is_none) {
+TEST(reading_the_classes_ends_after_the_last_one) {
     char name[16];
     start(true);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -105,7 +105,7 @@ TEST(behind_the_last_class_there_is_none) {
     finish(AT(1));
 }
 
-TEST(without_memory_a_class_is_the_clients_own) {
+TEST(a_class_that_cannot_be_allocated_is_counted_in_the_clients_own_class) {
     start(false);
     memerr_fail(1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
@@ -114,7 +114,7 @@ TEST(without_memory_a_class_is_the_clients_own) {
     finish(AT(0));
 }
 
-TEST(a_long_name_is_cut) {
+TEST(a_long_class_name_is_shortened) {
     char name[HF_CLASS_NAME + 10] = "";
     start(false);
     memset(name, 'n', sizeof name - 1);
@@ -123,7 +123,7 @@ TEST(a_long_name_is_cut) {
     finish(AT(0));
 }
 
-TEST(a_client_that_replaces_another_keeps_the_classes_but_not_the_counts) {
+TEST(a_client_that_replaces_another_keeps_its_classes_but_not_their_counts) {
     static struct rig before;
     hf_client_config config = rig_config();
     rig_begin_with(&before, &config);
@@ -159,7 +159,7 @@ static int bucket_of(hf_time span) {
 }
 
 /* In microseconds, as docs/reference/api/metrics.md has them. */
-TEST(the_ends_of_the_buckets) {
+TEST(the_histogram_buckets_end_at_the_documented_times) {
     static const int ends[HF_BUCKETS] = {100,     250,     500,      1000,    2500,   5000,
                                          10000,   25000,   50000,    100000,  250000, 500000,
                                          1000000, 5000000, 15000000, 60000000};
@@ -171,7 +171,7 @@ TEST(the_ends_of_the_buckets) {
     finish(AT(0));
 }
 
-TEST(a_time_is_counted_up_to_the_end_of_its_bucket) {
+TEST(a_time_is_counted_in_the_first_bucket_that_includes_it) {
     start(false);
     CHECK_EQ_INT(bucket_of(0), 0);
     for (int i = 0; i < HF_BUCKETS; i++) {
@@ -350,7 +350,7 @@ TEST(a_hold_that_is_abandoned_is_released) {
     finish(AT(10));
 }
 
-TEST(without_a_class_nothing_is_counted) {
+TEST(a_client_without_classes_counts_nothing) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(10001));
@@ -403,7 +403,7 @@ TEST(a_loss_is_an_event_with_its_reason) {
     finish(AT(23010));
 }
 
-TEST(an_observer_of_a_lock_gets_only_its_events) {
+TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
     start(false);
     hold_order(0, AT(0));
     release(AT(1));
@@ -452,7 +452,7 @@ TEST(connections_closed_by_a_closed_client_have_not_failed) {
     finish(AT(3));
 }
 
-TEST(events_that_nobody_takes_are_dropped) {
+TEST(events_beyond_the_limit_are_dropped_until_they_are_taken) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -562,7 +562,7 @@ TEST(a_call_that_does_not_wait_is_not_cut_off) {
     finish(AT(2));
 }
 
-TEST(names_of_events) {
+TEST(each_event_has_its_documented_name) {
     static const char *const names[] = {
         "acquired",          "busy",           "released", "lost",   "at_risk",
         "renewed_late",      "opened",         "closed",   "failed", "crash_released",
@@ -596,7 +596,7 @@ static void finish_pair(hf_time now) {
     hf_names_free(&pair[1]);
 }
 
-TEST(each_of_several_locks_has_its_events) {
+TEST(each_lock_of_a_batch_has_its_own_events) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
@@ -616,7 +616,7 @@ TEST(each_of_several_locks_has_its_events) {
 }
 
 /* However often and late the command was sent that decided. */
-TEST(an_event_counts_from_the_call_and_names_the_caller) {
+TEST(an_events_time_starts_at_the_call_and_the_event_names_the_caller) {
     start(true);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -653,7 +653,7 @@ TEST(a_failure_of_several_locks_is_one_event) {
     finish_pair(AT(3));
 }
 
-TEST(a_batch_may_have_one_lock) {
+TEST(a_batch_of_one_lock_causes_one_event) {
     static const hf_names *one[1];
     start(true);
     one[0] = &rig.names;
@@ -677,7 +677,7 @@ TEST(events_that_nobody_took_are_freed_with_the_client) {
     finish(AT(3));
 }
 
-TEST(an_acquire_that_failed_counts_as_no_release) {
+TEST(a_failed_acquire_does_not_count_as_a_release) {
     start(true);
     hf_op *op = begin_order(0, 3, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */

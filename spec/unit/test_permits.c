@@ -74,7 +74,7 @@ TEST(several_permits_are_one_hold) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_acquire_sends_the_number_of_permits) {
+TEST(an_acquire_of_permits_sends_how_many_it_wants) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
@@ -88,7 +88,7 @@ TEST(an_acquire_sends_the_number_of_permits) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_is_sent_again_for_the_same_permits) {
+TEST(an_acquire_of_permits_is_resent_for_the_same_permits) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -152,7 +152,7 @@ TEST(a_request_for_more_permits_than_exist_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_place_of_several_names_the_owner) {
+TEST(the_queue_member_of_a_request_for_several_permits_contains_their_number) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -218,7 +218,7 @@ TEST(a_release_that_finds_nothing_is_a_loss) {
     rig_end(&rig, AT(12));
 }
 
-TEST(dead_waiters_are_passed_over_in_the_background) {
+TEST(dead_waiters_for_permits_are_passed_over_in_the_background) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));

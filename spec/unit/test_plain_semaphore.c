@@ -106,7 +106,7 @@ TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
     rig_end(&rig, AT(8));
 }
 
-TEST(a_call_that_is_sent_again_is_the_same_and_keeps_its_note) {
+TEST(a_resent_call_counts_as_the_same_call_and_keeps_its_note) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -192,7 +192,7 @@ TEST(permits_taken_by_a_command_that_was_sent_twice_are_kept) {
     rig_end(&rig, AT(54));
 }
 
-TEST(a_busy_acquire_whose_first_copy_may_arrive_late_is_undone) {
+TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -208,7 +208,7 @@ TEST(a_busy_acquire_whose_first_copy_may_arrive_late_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_first_copy_in_doubt_stays_in_doubt_while_the_waiter_rechecks) {
+TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck) {
     semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -293,7 +293,7 @@ TEST(a_release_abandoned_before_it_was_sent_goes_on) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_call_in_doubt_is_retried_for_half_an_hour) {
+TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -402,7 +402,7 @@ TEST(a_waiter_asks_again_at_the_end_of_a_turn_of_others) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_turn_begins_also_while_a_waiter_asks) {
+TEST(a_turn_of_foreign_clients_may_begin_while_a_waiter_is_asking) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_release(AT(100));
@@ -413,7 +413,7 @@ TEST(a_turn_begins_also_while_a_waiter_asks) {
     rig_end(&rig, AT(120));
 }
 
-TEST(a_waiter_asks_in_the_turn_of_others_if_more_than_one_permit_is_free) {
+TEST(in_a_foreign_turn_a_waiter_asks_only_if_more_than_one_permit_is_free) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "02", AT(100));
@@ -477,7 +477,7 @@ TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
 }
 
 /* It may be about permits that the reply does not know of yet. */
-TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
+TEST(a_message_received_during_a_waiters_last_query_is_left_to_the_next_waiter) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -491,7 +491,7 @@ TEST(a_message_received_during_the_last_question_goes_to_the_next_waiter) {
     rig_end(&rig, AT(24));
 }
 
-TEST(a_message_received_during_a_first_question_is_not_lost) {
+TEST(a_message_received_during_a_waiters_first_query_is_not_lost) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush(&rig);
@@ -654,7 +654,7 @@ TEST(calls_on_a_semaphore_are_settled_after_their_end) {
 }
 
 /* The waiters of one semaphore ask one after the other, whatever else waits. */
-TEST(a_wait_for_another_key_blocks_no_waiter) {
+TEST(a_waiter_for_a_different_semaphore_delays_no_waiter) {
     hf_names other = {0};
     semaphore_begin();
     if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
@@ -672,7 +672,7 @@ TEST(a_wait_for_another_key_blocks_no_waiter) {
     hf_names_free(&other);
 }
 
-TEST(a_call_that_does_not_wait_blocks_no_waiter) {
+TEST(a_call_that_does_not_wait_delays_no_waiter) {
     semaphore_begin();
     give(1, AT(0));
     feed_calls(&rig, ":1\r\n", AT(1));
@@ -682,7 +682,7 @@ TEST(a_call_that_does_not_wait_blocks_no_waiter) {
     rig_end(&rig, AT(11));
 }
 
-TEST(in_a_closed_client_no_waiter_asks) {
+TEST(no_waiter_asks_after_its_client_was_closed) {
     semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));

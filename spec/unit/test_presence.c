@@ -74,7 +74,7 @@ TEST(a_close_deletes_the_name_over_a_new_connection) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_close_does_not_wait_for_a_silent_server) {
+TEST(a_close_does_not_wait_for_a_silent_server_to_delete_a_name) {
     publish_name();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));
@@ -110,7 +110,7 @@ TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
     rig_end(&rig, AT(100251));
 }
 
-TEST(a_published_name_causes_no_wake_up_before_it_is_due_again) {
+TEST(a_published_name_does_not_wake_the_client_before_it_is_due_again) {
     publish_name();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(252));
@@ -404,7 +404,7 @@ TEST(a_wait_that_could_not_be_published_again_is_deleted) {
     CHECK(!failed);
 }
 
-TEST(the_wait_of_an_owner_of_many_holds_is_published_for_some) {
+TEST(the_wait_of_a_client_with_many_holds_is_published_for_some_of_them) {
     static hf_names many[70];
     char key[16];
     hold_and_wait(7);
@@ -452,7 +452,7 @@ TEST(a_name_lives_as_long_as_the_longest_hold) {
 }
 
 /* Another server has failed just now: the name is due before this one is tried again. */
-TEST(a_name_that_is_due_sooner_is_not_put_off) {
+TEST(a_name_that_is_due_earlier_on_another_server_is_not_postponed) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
@@ -519,7 +519,7 @@ TEST(without_a_name_no_wait_is_published) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(an_acquire_that_has_only_asked_is_not_published_as_a_wait) {
+TEST(an_acquire_that_is_not_queued_yet_is_not_published_as_a_wait) {
     static hf_names other;
     publish_name();
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();

@@ -73,7 +73,7 @@ static void sha1(char hex[41], const char *text, size_t size) {
     snprintf(hex, 41, "%08x%08x%08x%08x%08x", h[0], h[1], h[2], h[3], h[4]);
 }
 
-TEST(the_hash_of_this_test_is_right) {
+TEST(the_sha1_of_this_test_matches_the_standard) {
     char hex[41];
     sha1(hex, "abc", 3);
     CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
@@ -81,7 +81,7 @@ TEST(the_hash_of_this_test_is_right) {
     CHECK_STR(hex, "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
 
-TEST(each_program_is_its_text_and_its_hash) {
+TEST(each_embedded_program_has_the_sha1_of_its_text) {
     char hex[41];
     collect();
     CHECK_EQ_INT(count, 47); /* seven for a lock, a mutex, a read/write lock and a semaphore, a
@@ -94,7 +94,7 @@ TEST(each_program_is_its_text_and_its_hash) {
     }
 }
 
-TEST(all_programs_are_different) {
+TEST(no_two_programs_have_the_same_name_or_text) {
     collect();
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < i; j++) {
@@ -104,7 +104,7 @@ TEST(all_programs_are_different) {
     }
 }
 
-TEST(each_kind_has_its_own_programs) {
+TEST(each_kind_of_lock_has_its_own_acquire_program) {
     CHECK_STR(hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE)->name, "acquire");
     CHECK_STR(hf_kind_program(&hf_kind_mutex, HF_VERB_ACQUIRE)->name, "mutex_acquire");
     CHECK_STR(hf_kind_program(&hf_kind_guard, HF_VERB_ACQUIRE)->name, "begin");
@@ -121,12 +121,12 @@ TEST(each_kind_has_its_own_programs) {
           hf_kind_program(&hf_kind_lock, HF_VERB_RENEW));
 }
 
-TEST(no_line_is_left_unexpanded) {
+TEST(no_program_contains_an_unexpanded_include) {
     collect();
     for (size_t i = 0; i < count; i++) CHECK(!strstr(text_of(all[i]), "--#"));
 }
 
-TEST(each_kind_has_its_programs) {
+TEST(each_kind_has_the_programs_listed_here) {
     static const struct {
         const hf_kind *kind;
         const char *programs[HF_VERBS];
@@ -217,7 +217,7 @@ static const char *traits_of(const hf_kind *kind) {
     return text;
 }
 
-TEST(each_kind_has_its_traits) {
+TEST(each_kind_has_the_traits_listed_here) {
     static const struct {
         const hf_kind *kind;
         const char *name, *letter, *traits, *suffix, *channel;

@@ -2,7 +2,7 @@
 
 /* ---- decisions ---- */
 
-TEST(all_are_asked_at_once_and_a_majority_decides) {
+TEST(an_acquire_asks_all_servers_at_once_and_a_majority_decides) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
@@ -16,7 +16,7 @@ TEST(all_are_asked_at_once_and_a_majority_decides) {
     finish(AT(3));
 }
 
-TEST(the_end_of_a_hold_is_that_of_the_majority) {
+TEST(a_quorums_hold_ends_when_its_majority_may_end) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, MAJORITY, yes(7), AT(20));
@@ -57,7 +57,7 @@ TEST(unreachable_servers_count_at_once) {
     finish(AT(1));
 }
 
-TEST(an_acquire_waits_for_servers_that_refuse_writes_for_now) {
+TEST(an_acquire_outlasts_servers_that_temporarily_refuse_writes) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
@@ -95,7 +95,7 @@ static int count_events(hf_event_kind kind, const char *code) {
     return count;
 }
 
-TEST(an_acquire_waits_for_servers_that_are_replicas_for_now_and_tells_it_once) {
+TEST(an_acquire_outlasts_servers_that_are_temporarily_replicas_with_one_event) {
     start();
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -108,7 +108,7 @@ TEST(an_acquire_waits_for_servers_that_are_replicas_for_now_and_tells_it_once) {
     finish(AT(6000));
 }
 
-TEST(an_acquire_that_has_begun_to_wait_outlasts_a_missing_right) {
+TEST(an_acquire_that_is_already_waiting_outlasts_a_missing_right) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
@@ -120,7 +120,7 @@ TEST(an_acquire_that_has_begun_to_wait_outlasts_a_missing_right) {
     finish(AT(6000));
 }
 
-TEST(an_acquire_waits_for_refusals_only_if_they_may_make_a_majority) {
+TEST(an_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
     static const struct {
         int granting, refusing; /* the other servers answer with an error */
         int busy;               /* of those that would refuse */
@@ -173,7 +173,7 @@ TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
     finish(AT(162));
 }
 
-TEST(a_decisive_server_without_a_reply_is_waited_for_until_the_timeout) {
+TEST(a_decisive_server_that_is_silent_is_awaited_until_the_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -258,7 +258,7 @@ TEST(the_pauses_grow_with_the_attempts) {
     finish(now);
 }
 
-TEST(a_wait_ends_on_time) {
+TEST(a_wait_for_a_quorums_lock_ends_on_time) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(49));
@@ -270,7 +270,7 @@ TEST(a_wait_ends_on_time) {
     finish(AT(52));
 }
 
-TEST(a_wait_for_servers_that_are_silent_ends_on_time) {
+TEST(a_wait_for_a_quorum_of_silent_servers_ends_on_time) {
     static const struct {
         hf_time wait, took;
     } cases[] = {
@@ -294,7 +294,7 @@ TEST(a_wait_for_servers_that_are_silent_ends_on_time) {
     }
 }
 
-TEST(a_wait_for_silent_servers_that_were_there_ends_on_time) {
+TEST(a_wait_ends_on_time_if_servers_go_silent_during_it) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
@@ -332,7 +332,7 @@ TEST(a_wait_behind_another_command_ends_on_time) {
     finish(AT(502));
 }
 
-TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
+TEST(a_quorums_acquire_waits_for_another_call_of_its_owner) {
     start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1)),
@@ -357,7 +357,7 @@ TEST(a_wait_behind_another_call_of_its_owner_goes_on) {
 }
 
 /* It was behind the first one all the time, and behind the second one only for a moment. */
-TEST(a_wait_behind_several_calls_of_its_owner_is_busy) {
+TEST(a_quorums_acquire_that_waited_for_several_calls_of_its_owner_is_busy) {
     start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0)),
@@ -440,7 +440,7 @@ TEST(a_new_acquire_cleans_up_the_member_holds_of_a_lost_hold) {
     finish(AT(12));
 }
 
-TEST(a_record_needs_a_majority_that_has_the_lock) {
+TEST(a_guards_record_needs_a_majority_of_servers_that_hold_the_lock) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -475,7 +475,7 @@ TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
 
 /* ---- tokens ---- */
 
-TEST(the_token_is_the_third_smallest_vote_and_is_written_back) {
+TEST(the_token_is_the_third_lowest_vote_and_is_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -648,7 +648,7 @@ static void answer_leaves(hf_time now) {
     tick(now);
 }
 
-TEST(the_run_id_of_each_server_is_known) {
+TEST(the_run_id_of_each_server_is_read_at_its_log_in) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_slice key = hf_slice_of("k");
@@ -718,7 +718,7 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     finish(AT(60001));
 }
 
-TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
+TEST(a_re_entry_granted_by_a_guarded_server_is_released_there_once) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -739,7 +739,7 @@ TEST(a_re_entry_at_a_guarded_server_is_given_back_there_once) {
     finish(AT(4));
 }
 
-TEST(another_run_of_a_server_is_guarded_again) {
+TEST(a_restarted_server_is_guarded_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -1022,7 +1022,7 @@ static bool acquire_and_release(void *unused) {
     return good;
 }
 
-TEST(each_allocation_may_fail) {
+TEST(a_quorums_acquire_and_release_survive_each_failed_allocation) {
     CHECK(memerr_until_success(acquire_and_release, NULL, 2000) > 20);
 }
 
@@ -1054,7 +1054,7 @@ TEST(an_acquire_waits_for_a_guarded_server_only_if_it_decides) {
     }
 }
 
-TEST(a_silent_server_is_not_reported_with_an_old_refusal) {
+TEST(a_silent_server_is_not_reported_with_an_outdated_refusal) {
     start();
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
@@ -1148,7 +1148,7 @@ TEST(a_quorum_waits_for_servers_whose_quiet_connections_turn_out_to_be_dead) {
     finish(AT(20451));
 }
 
-TEST(serving_the_renewer_settles_late_replies) {
+TEST(serving_the_renewer_handles_late_replies) {
     start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(100));
@@ -1157,7 +1157,7 @@ TEST(serving_the_renewer_settles_late_replies) {
     finish(AT(101));
 }
 
-TEST(serving_the_callers_settles_late_replies) {
+TEST(serving_the_callers_handles_late_replies) {
     start();
     hold_by(3, AT(0));
     CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
@@ -1206,7 +1206,7 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
     CHECK(reported);
 }
 
-TEST(the_token_may_be_that_of_the_first_server) {
+TEST(the_token_may_be_the_one_drawn_by_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -1273,7 +1273,7 @@ TEST(a_hold_that_is_not_shared_counts_on_guarded_servers) {
     finish(AT(3));
 }
 
-TEST(a_pause_is_never_shorter_than_a_millisecond) {
+TEST(the_pause_between_attempts_is_at_least_a_millisecond) {
     hf_time now = AT(1), least = HF_NEVER;
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
@@ -1290,7 +1290,7 @@ TEST(a_pause_is_never_shorter_than_a_millisecond) {
     finish(now);
 }
 
-TEST(each_reply_is_counted_at_once) {
+TEST(each_members_reply_is_counted_at_once) {
     for (int i = 0; i < COUNT; i++) {
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -1310,7 +1310,7 @@ TEST(each_reply_is_counted_at_once) {
     }
 }
 
-TEST(a_grant_without_a_time_does_not_set_the_clock) {
+TEST(a_grant_without_a_server_time_does_not_set_the_known_clock) {
     start();
     hold_by(5, AT(0));
     CHECK(!quorum_of(&rig.client)->clocks_known);
@@ -1357,7 +1357,7 @@ TEST(a_late_grant_is_counted_before_a_loss_is_noticed) {
     finish(AT(2));
 }
 
-TEST(a_pause_grows_with_the_time_of_the_round) {
+TEST(the_pause_between_attempts_grows_with_the_duration_of_a_round) {
     hf_time longest = 0;
     for (int i = 0; i < 40; i++) {
         start();

@@ -258,7 +258,7 @@ TEST(an_abandoned_entry_leaves_the_others) {
     finish(AT(4));
 }
 
-TEST(abandoning_too_many_entries_abandons_all) {
+TEST(abandoning_more_entries_than_a_hold_has_abandons_all_of_them) {
     start();
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
@@ -557,7 +557,7 @@ TEST(info_has_the_highest_token_and_the_highest_clock) {
     finish(AT(2));
 }
 
-TEST(info_waits_for_every_reply_that_comes_soon) {
+TEST(info_waits_briefly_for_the_replies_of_all_servers) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answers(0, 3, NOBODY, AT(10));
@@ -580,7 +580,7 @@ TEST(info_fails_without_a_majority) {
     finish(AT(2));
 }
 
-TEST(an_error_of_a_majority_is_the_result) {
+TEST(an_error_that_a_majority_returns_is_the_result) {
     static const struct {
         const char *replies[COUNT + 1], *outcome;
     } cases[] = {
@@ -601,7 +601,7 @@ TEST(an_error_of_a_majority_is_the_result) {
 }
 
 /* Two of four can keep a majority from the others. */
-TEST(half_of_an_even_quorum_decides_an_error_and_a_loss) {
+TEST(half_of_an_even_number_of_servers_decides_an_error_or_a_loss) {
     static const struct {
         const char *replies[COUNT], *outcome;
     } reads[] =
@@ -666,7 +666,7 @@ TEST(force_works_without_a_hold_of_its_own) {
     finish(AT(3));
 }
 
-TEST(commands_and_batches_need_a_single_server) {
+TEST(commands_and_batches_are_refused_in_a_quorum) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
     start();

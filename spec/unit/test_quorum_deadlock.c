@@ -103,7 +103,7 @@ TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
     }
 }
 
-TEST(half_of_the_servers_are_no_majority) {
+TEST(half_of_the_servers_are_not_a_majority_for_a_cycle) {
     server_count = 4;
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
@@ -196,7 +196,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
     }
 }
 
-TEST(half_of_the_servers_do_not_shorten_a_step) {
+TEST(half_of_the_servers_replying_does_not_shorten_a_step_of_the_search) {
     server_count = 4;
     hf_op *op = wait_for_k();
     rig_hush(&rig);
@@ -210,7 +210,7 @@ TEST(half_of_the_servers_do_not_shorten_a_step) {
     server_count = COUNT;
 }
 
-TEST(a_steps_timeout_does_not_cut_off_the_next_step) {
+TEST(the_timeout_of_one_step_of_a_search_does_not_cut_off_the_next) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
     rig_hush(&rig);
@@ -246,7 +246,7 @@ static hf_op *asks_in_a_cycle(hf_time now) {
     return op;
 }
 
-TEST(an_attempt_in_flight_may_still_get_the_lock) {
+TEST(an_attempt_in_flight_when_a_cycle_is_found_may_still_acquire_the_lock) {
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
@@ -256,7 +256,7 @@ TEST(an_attempt_in_flight_may_still_get_the_lock) {
     finish(AT(301));
 }
 
-TEST(a_failed_attempt_in_a_cycle_is_the_last_one) {
+TEST(an_attempt_that_fails_after_a_cycle_was_found_is_the_last_one) {
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));

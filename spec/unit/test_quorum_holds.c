@@ -4,7 +4,7 @@
 
 /* ---- a guard ---- */
 
-TEST(one_server_with_the_record_decides) {
+TEST(one_server_with_a_guards_record_decides_that_it_is_a_duplicate) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
@@ -36,7 +36,7 @@ TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
     }
 }
 
-TEST(one_server_with_another_request_decides) {
+TEST(one_server_with_a_different_fingerprint_decides_that_it_is_a_mismatch) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, "*1\r\n:4\r\n", AT(1));
@@ -66,7 +66,7 @@ TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
     }
 }
 
-TEST(without_fencing_the_first_majority_is_enough) {
+TEST(without_fencing_an_acquire_succeeds_with_the_first_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_ttl_ms = 0;
@@ -139,7 +139,7 @@ TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
 
 /* ---- what it sums up ---- */
 
-TEST(the_counts_of_the_members_are_added) {
+TEST(a_quorums_counters_are_the_sums_of_its_members) {
     start();
     for (int i = 0; i < COUNT; i++) {
         hf_stats *stats = counters_of(member(i));
@@ -158,7 +158,7 @@ TEST(the_counts_of_the_members_are_added) {
     finish(AT(1));
 }
 
-TEST(the_owners_approval_goes_to_every_member) {
+TEST(an_approval_of_a_quorums_hold_reaches_every_member) {
     start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
@@ -237,7 +237,7 @@ TEST(a_member_counts_for_the_class_of_the_quorum) {
     finish(AT(10101));
 }
 
-TEST(a_quorum_is_quiet_when_every_member_is) {
+TEST(a_closed_quorum_is_quiet_once_every_member_is) {
     for (int last = 0; last < COUNT; last++) {
         start();
         hold_by(5, AT(0));
@@ -254,7 +254,7 @@ TEST(a_quorum_is_quiet_when_every_member_is) {
     }
 }
 
-TEST(a_closed_quorum_waits_for_the_rest_once_a_majority_is_quiet) {
+TEST(a_closed_quorum_waits_briefly_for_the_rest_once_a_majority_is_done) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -340,7 +340,7 @@ TEST(a_shared_owner_holds_by_a_majority) {
     finish(AT(2));
 }
 
-TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
+TEST(servers_whose_clock_is_unknown_are_assumed_to_agree_with_the_others) {
     char text[96];
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -356,7 +356,7 @@ TEST(the_clocks_of_servers_that_replied_stand_for_the_others) {
     finish(AT(1));
 }
 
-TEST(the_clock_of_a_server_is_compared_with_the_time_of_the_request) {
+TEST(a_servers_clock_is_compared_with_the_time_at_which_its_request_was_sent) {
     start();
     hf_op op = {0};
     set_begun_at(&op, AT(0));
@@ -367,7 +367,7 @@ TEST(the_clock_of_a_server_is_compared_with_the_time_of_the_request) {
     finish(AT(1));
 }
 
-TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
+TEST(a_proposed_token_allows_for_a_round_as_long_as_the_last) {
     char text[96];
     start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
@@ -386,7 +386,7 @@ TEST(a_token_is_proposed_for_the_end_of_a_round_like_the_last) {
     finish(AT(1001));
 }
 
-TEST(a_round_that_took_long_moves_a_token_by_a_second_at_most) {
+TEST(a_slow_round_moves_a_proposed_token_by_at_most_a_second) {
     char text[96];
     start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
@@ -430,7 +430,7 @@ TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
     finish(AT(501));
 }
 
-TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
+TEST(members_query_their_server_as_client_options_and_restart_guard_require) {
     static const struct {
         bool asks;
         hf_time guard;
@@ -459,7 +459,7 @@ TEST(members_ask_their_servers_what_the_client_asks_and_what_the_guard_needs) {
     }
 }
 
-TEST(each_member_has_a_name_of_its_own) {
+TEST(each_member_has_its_own_uuid) {
     start();
     for (int i = 0; i < COUNT; i++) {
         for (int j = 0; j < i; j++)

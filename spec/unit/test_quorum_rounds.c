@@ -30,7 +30,7 @@ TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
     finish(AT(2));
 }
 
-TEST(a_wait_that_asked_no_server_names_none) {
+TEST(a_wait_that_never_asked_a_server_names_none_in_its_message) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -45,7 +45,7 @@ TEST(a_wait_that_asked_no_server_names_none) {
     finish(AT(4));
 }
 
-TEST(the_release_also_sends_the_leaves_for_late_replies) {
+TEST(a_release_also_sends_a_leave_to_servers_that_have_not_replied) {
     start();
     hold_by(3, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
@@ -75,7 +75,7 @@ TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
     }
 }
 
-TEST(a_command_may_go_to_one_of_the_servers) {
+TEST(a_callers_command_may_be_sent_to_a_chosen_server) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     for (unsigned node = 1; node <= COUNT + 2; node++) {
         unsigned asked = (node - 1) % COUNT;
@@ -167,7 +167,7 @@ TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
     finish(end + 2);
 }
 
-TEST(a_server_without_the_hold_gets_a_copy_of_the_owner) {
+TEST(a_server_that_lacks_the_hold_is_asked_for_a_variant_of_the_owner) {
     char copy[64];
     start();
     hold_by(3, AT(0));
@@ -203,7 +203,7 @@ TEST(the_write_back_of_a_token_has_the_usual_timeout) {
     finish(AT(2001));
 }
 
-TEST(no_two_copies_of_an_owner_are_the_same) {
+TEST(no_two_variants_of_an_owner_are_equal) {
     start();
     hold_by(5, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -216,7 +216,7 @@ TEST(no_two_copies_of_an_owner_are_the_same) {
     finish(AT(1));
 }
 
-TEST(the_first_server_may_have_the_copy_of_an_owner) {
+TEST(info_recognizes_a_variant_of_the_owner_on_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
@@ -418,7 +418,7 @@ TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
     finish(end + 3 * HF_MS);
 }
 
-TEST(the_owner_of_a_hold_is_that_of_its_members) {
+TEST(a_quorums_hold_has_the_owner_without_its_members_suffix) {
     static const struct {
         bool shared;
         const char *of_member, *owner;
@@ -457,7 +457,7 @@ TEST(force_does_not_lose_a_hold_that_is_lost_already) {
     finish(AT(601));
 }
 
-TEST(a_caller_may_have_one_letter) {
+TEST(a_shared_owner_may_have_one_letter) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("x");
@@ -599,7 +599,7 @@ TEST(an_abandoned_hold_is_observed_as_released) {
     finish(AT(8));
 }
 
-TEST(a_quorum_wakes_when_a_member_or_its_operation_does) {
+TEST(a_quorum_wakes_when_a_member_or_its_operation_is_due) {
     for (int first = 0; first < COUNT; first++) {
         start();
         begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -718,7 +718,7 @@ TEST(one_server_that_is_busy_may_decide) {
 }
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */
-TEST(a_leave_over_the_callers_link_is_tried_at_once) {
+TEST(a_leave_over_the_callers_link_is_sent_at_once) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(member(0), &spec, AT(0));
@@ -739,7 +739,7 @@ TEST(a_leave_over_the_callers_link_is_tried_at_once) {
     finish(now);
 }
 
-TEST(servers_that_are_asked_later_have_the_time_of_a_command) {
+TEST(servers_that_are_asked_later_also_get_the_full_command_timeout) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));

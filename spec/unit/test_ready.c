@@ -32,7 +32,7 @@ static int count_open(void) {
     return open;
 }
 
-TEST(the_descriptor_is_not_a_standard_stream) {
+TEST(the_ready_descriptor_is_never_a_standard_stream) {
     int status;
     pid_t child = fork();
     if (child == 0) {
@@ -62,7 +62,7 @@ static bool fails_alone(void) {
     }
 }
 
-TEST(a_lack_of_descriptors_closes_no_others) {
+TEST(running_out_of_descriptors_closes_none_of_other_owners) {
     int status;
     pid_t child = fork();
     if (child == 0) _exit(fails_alone() ? 0 : 1);
@@ -70,7 +70,7 @@ TEST(a_lack_of_descriptors_closes_no_others) {
     CHECK_EQ_INT(status, 0);
 }
 
-TEST(no_memory_is_left) {
+TEST(a_ready_set_leaks_no_memory) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     long before = memerr_live();
@@ -85,7 +85,7 @@ TEST(no_memory_is_left) {
     CHECK_EQ_INT(after, before);
 }
 
-TEST(its_descriptors_are_closed_by_exec) {
+TEST(the_descriptors_of_a_ready_set_are_closed_by_exec) {
     bool before[256];
     for (int fd = 0; fd < 256; fd++) before[fd] = fcntl(fd, F_GETFD) >= 0;
     hf_ready *ready = hf_ready_new();
@@ -100,7 +100,7 @@ TEST(its_descriptors_are_closed_by_exec) {
     CHECK_EQ_INT(kept, 0);
 }
 
-TEST(a_child_process_that_forgets_it_has_no_descriptor_of_it) {
+TEST(a_forked_child_that_forgets_a_ready_set_has_none_of_its_descriptors) {
     int status, open = count_open();
     hf_ready *ready = hf_ready_new();
     CHECK(ready);
@@ -116,7 +116,7 @@ TEST(a_child_process_that_forgets_it_has_no_descriptor_of_it) {
     CHECK_EQ_INT(count_open(), open);
 }
 
-TEST(the_descriptor_is_readable_while_a_watched_one_is) {
+TEST(the_ready_descriptor_is_readable_while_a_watched_one_is) {
     int ends[2], open = count_open();
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);
@@ -137,7 +137,7 @@ TEST(the_descriptor_is_readable_while_a_watched_one_is) {
     CHECK_EQ_INT(count_open(), open);
 }
 
-TEST(the_events_watched_for_may_change) {
+TEST(the_events_watched_on_a_descriptor_may_change) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -155,7 +155,7 @@ TEST(the_events_watched_for_may_change) {
 }
 
 /* A socket that takes no more bytes may still have some to read. */
-TEST(either_of_two_events_makes_the_descriptor_readable) {
+TEST(either_of_two_watched_events_makes_the_ready_descriptor_readable) {
     int ends[2];
     char bytes[4096] = "";
     CHECK_EQ_INT(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
@@ -176,7 +176,7 @@ TEST(either_of_two_events_makes_the_descriptor_readable) {
     hf_ready_free(ready);
 }
 
-TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
+TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_another_place) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -198,7 +198,7 @@ TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_another_place) {
 }
 
 /* The old one has left the set by itself. */
-TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_the_same_place) {
+TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_the_same_place) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -219,7 +219,7 @@ TEST(a_new_descriptor_may_have_the_number_of_an_old_one_at_the_same_place) {
 
 #ifdef HF_LINUX
 /* As where the user has no watch left: epoll does not take a file. */
-TEST(what_cannot_be_watched_is_reported_and_delays_no_other) {
+TEST(a_descriptor_that_cannot_be_watched_is_reported_and_delays_no_other) {
     int ends[2], file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -234,7 +234,7 @@ TEST(what_cannot_be_watched_is_reported_and_delays_no_other) {
 }
 #endif
 
-TEST(an_entry_that_was_taken_out_is_watched_again_with_the_next_list) {
+TEST(an_entry_that_was_removed_is_watched_again_with_the_next_list) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -255,7 +255,7 @@ TEST(an_entry_that_was_taken_out_is_watched_again_with_the_next_list) {
     hf_ready_free(ready);
 }
 
-TEST(the_descriptor_becomes_readable_at_the_earlier_time) {
+TEST(the_ready_descriptor_becomes_readable_at_the_earliest_given_time) {
     hf_ready *ready = hf_ready_new();
     hf_time now = hf_now();
     hf_ready_by(ready, now + 3600 * HF_SECOND, now);
@@ -270,14 +270,14 @@ TEST(the_descriptor_becomes_readable_at_the_earlier_time) {
     hf_ready_free(ready);
 }
 
-TEST(the_first_time_may_have_come_already) {
+TEST(a_time_in_the_past_makes_the_ready_descriptor_readable_at_once) {
     hf_ready *ready = hf_ready_new();
     hf_ready_by(ready, 0, hf_now());
     CHECK(is_ready(ready, SOON));
     hf_ready_free(ready);
 }
 
-TEST(watched_descriptors_do_not_delay_that_time) {
+TEST(watched_descriptors_do_not_delay_the_given_time) {
     int ends[2];
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);
