@@ -591,7 +591,7 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(out_of_memory_is_reported) {
+TEST(calls_on_a_semaphore_report_a_failed_allocation) {
     static hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);

@@ -303,7 +303,7 @@ static bool renews(void *context) {
     return ok;
 }
 
-TEST(out_of_memory) {
+TEST(read_write_locks_survive_each_failed_allocation) {
     CHECK(memerr_until_success(renews, (void *)(uintptr_t)&hf_kind_read, 20) >= 3);
     CHECK(memerr_until_success(renews, (void *)(uintptr_t)&hf_kind_write, 20) >= 3);
 }

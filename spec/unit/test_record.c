@@ -32,7 +32,7 @@ TEST(a_sent_record_is_finished_after_the_close) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_record_that_was_not_written_leaves_the_hold_on_the_server) {
+TEST(a_record_that_the_server_refused_leaves_the_hold_on_the_server) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));

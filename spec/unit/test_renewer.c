@@ -88,7 +88,7 @@ TEST(a_batch_has_at_most_a_hundred_keys) {
 }
 
 /* Keys of shards that are different servers. */
-TEST(each_shard_renews_its_own_keys) {
+TEST(keys_on_different_shards_are_renewed_separately) {
     static hf_server servers[2] = {{.host = "h1", .port = 1}, {.host = "h2", .port = 2}};
     static const hf_shard shards[2] = {{NULL, 1}, {NULL, 1}};
     hf_client_config config = rig_config();
@@ -148,7 +148,7 @@ TEST(a_renewal_takes_along_only_renewed_holds) {
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
-TEST(a_renewal_takes_along_no_grant_no_fixed_lease_and_no_kept_lock) {
+TEST(a_renewal_takes_along_no_unconfirmed_grant_fixed_lease_or_kept_lock) {
     for (int i = 0; i < 4; i++) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
@@ -246,7 +246,7 @@ TEST(each_hold_of_a_batch_has_its_own_lease) {
 }
 
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
-TEST(the_times_left_in_a_batch_are_compared_with_all_of_its_holds) {
+TEST(the_times_left_of_all_holds_in_a_batch_differ_by_a_bounded_factor) {
     static const struct {
         int left[3];
         int size;
@@ -266,7 +266,7 @@ TEST(the_times_left_in_a_batch_are_compared_with_all_of_its_holds) {
 }
 
 /* A server that has just sent something else is alive; one that was silent before is not. */
-TEST(a_link_is_replaced_when_its_server_had_the_time_to_answer) {
+TEST(a_link_is_replaced_if_its_server_had_enough_time_to_reply) {
     static const struct {
         int lease, due, fails, awaiting, received;
         bool replaced;
@@ -320,7 +320,7 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
 }
 
 /* Only refusals in a row count. */
-TEST(a_batch_that_was_taken_ends_the_split_before_it) {
+TEST(an_accepted_batch_resets_the_count_of_refused_batches) {
     rig_begin(&rig);
     set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
@@ -340,7 +340,7 @@ TEST(a_renewal_never_shortens_what_the_hold_has) {
 }
 
 /* Its record or its release has taken it out of the table meanwhile. */
-TEST(a_reply_about_a_hold_out_of_the_table_counts_for_nothing) {
+TEST(a_reply_about_a_hold_that_left_the_table_is_ignored) {
     static const char *const results[] = {":1", ":-1", ":-2", ":0"};
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         rig_begin(&rig);
@@ -630,7 +630,7 @@ TEST(a_slow_reply_to_a_confirmation_is_in_time) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(half_of_the_time_left_is_kept_for_a_new_connection) {
+TEST(half_of_the_remaining_lease_is_kept_for_a_new_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(900));
@@ -696,7 +696,7 @@ TEST(an_explicit_lease_expires) {
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */
-TEST(the_reason_of_a_loss_by_the_clock) {
+TEST(a_loss_by_the_clock_is_unreachable_only_if_a_renewal_failed) {
     static const struct {
         bool renewed, at_risk, in_flight, last;
         hf_lost_reason reason;
@@ -812,7 +812,7 @@ TEST(without_memory_a_renewal_is_retried) {
     CHECK(nth > 4);
 }
 
-TEST(a_lasting_lack_of_memory_causes_no_busy_loop) {
+TEST(a_lasting_lack_of_memory_causes_no_busy_loop_in_the_renewer) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));

@@ -28,7 +28,7 @@ static bool is_broken(const char *text) {
     return broken;
 }
 
-TEST(replies_of_every_type_are_read) {
+TEST(the_reader_parses_replies_of_every_type) {
     hf_reply *reply = read_text("+OK\r\n");
     CHECK(reply && reply->type == HF_REPLY_STATUS);
     CHECK_STR(reply->string, "OK");
@@ -58,7 +58,7 @@ TEST(replies_of_every_type_are_read) {
     hf_reply_free(reply);
 }
 
-TEST(arrays_may_be_nested) {
+TEST(the_reader_parses_nested_arrays) {
     hf_reply *reply = read_text("*3\r\n:1\r\n*2\r\n$1\r\na\r\n*1\r\n$-1\r\n+b\r\n");
     CHECK(reply && reply->type == HF_REPLY_ARRAY);
     CHECK_EQ_INT(reply->size, 3);
@@ -69,7 +69,7 @@ TEST(arrays_may_be_nested) {
     hf_reply_free(reply);
 }
 
-TEST(a_reply_may_be_split_at_every_byte) {
+TEST(a_reply_split_at_any_byte_is_parsed) {
     static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
     size_t size = sizeof bytes - 1;
     for (size_t cut = 1; cut < size - 7; cut++) {
@@ -92,7 +92,7 @@ TEST(a_reply_may_be_split_at_every_byte) {
     }
 }
 
-TEST(a_reply_may_be_received_byte_by_byte) {
+TEST(a_reply_received_byte_by_byte_is_parsed) {
     static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
@@ -107,7 +107,7 @@ TEST(a_reply_may_be_received_byte_by_byte) {
     hf_reader_close(&reader);
 }
 
-TEST(malformed_bytes_are_refused) {
+TEST(malformed_replies_are_refused) {
     CHECK(is_broken("HTTP/1.1 400 Bad Request\r\n"));
     CHECK(is_broken("\r\n"));
     CHECK(is_broken(":12a\r\n"));
@@ -123,7 +123,7 @@ TEST(malformed_bytes_are_refused) {
 }
 
 /* Types of a newer protocol that was never asked for: not understood, but no crash either. */
-TEST(types_of_another_protocol_do_no_harm) {
+TEST(reply_types_of_a_newer_protocol_cause_no_crash) {
     static const char *const texts[] = {",3.14\r\n",    "#t\r\n",          "_\r\n",
                                         "(123\r\n",     "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
                                         "~1\r\n:1\r\n", ">1\r\n:1\r\n",    "*2\r\n,1.5\r\n#f\r\n"};
@@ -135,7 +135,7 @@ TEST(types_of_another_protocol_do_no_harm) {
     }
 }
 
-TEST(hostile_counts_allocate_nothing) {
+TEST(an_array_with_a_huge_count_allocates_nothing) {
     memerr_fail(0);
     CHECK(is_broken("*1000000000\r\n"));
     CHECK(is_broken("*4097\r\n"));
@@ -145,7 +145,7 @@ TEST(hostile_counts_allocate_nothing) {
     CHECK(memerr_count() < 200);
 }
 
-TEST(elements_count_over_all_levels) {
+TEST(the_limit_on_elements_applies_across_all_levels) {
     char text[64];
     snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     CHECK(!is_broken(text));
@@ -154,7 +154,7 @@ TEST(elements_count_over_all_levels) {
     CHECK(is_broken("*2\r\n*1\r\n:1\r\n*4094\r\n"));
 }
 
-TEST(deep_nesting_is_bounded) {
+TEST(deeply_nested_replies_are_refused) {
     static char deep[4 * 100000 + 1];
     for (size_t i = 0; i + 4 < sizeof deep; i += 4) memcpy(deep + i, "*1\r\n", 4);
     CHECK(is_broken(deep));
@@ -180,7 +180,7 @@ static bool reads_strings(int count, size_t size) {
     return good;
 }
 
-TEST(bytes_count_over_all_elements) {
+TEST(the_limit_on_bytes_applies_across_all_elements) {
     CHECK(reads_strings(1, HF_REPLY_MAX_BYTES));
     CHECK(!reads_strings(1, HF_REPLY_MAX_BYTES + 1));
     CHECK(reads_strings(4, HF_REPLY_MAX_BYTES / 4));
@@ -203,7 +203,7 @@ TEST(limits_start_over_with_each_reply) {
 }
 
 /* A length that never comes is not waited for beyond the limit. */
-TEST(an_endless_string_is_refused) {
+TEST(a_string_without_end_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -220,7 +220,7 @@ TEST(an_endless_string_is_refused) {
     hf_reader_close(&reader);
 }
 
-TEST(an_endless_line_is_refused) {
+TEST(a_line_without_end_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -237,7 +237,7 @@ TEST(an_endless_line_is_refused) {
     hf_reader_close(&reader);
 }
 
-TEST(closed_in_the_middle_of_a_reply) {
+TEST(closing_a_reader_in_the_middle_of_a_reply_frees_everything) {
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
     CHECK(hf_reader_feed(&reader, "*3\r\n$1\r\na\r\n*2\r\n:1\r\n", 19));
@@ -247,7 +247,7 @@ TEST(closed_in_the_middle_of_a_reply) {
     hf_reader_close(&reader);
 }
 
-TEST(integers_and_strings_of_an_array) {
+TEST(integers_and_strings_are_read_from_array_elements) {
     hf_reply *reply =
         read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
     CHECK(reply);
@@ -283,7 +283,7 @@ static bool copy_whole(void *context) {
     return whole;
 }
 
-TEST(copies) {
+TEST(a_reply_can_be_copied) {
     static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
     bool broken;
     hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
@@ -300,12 +300,12 @@ static bool read_nested(void *context) {
     return good;
 }
 
-TEST(out_of_memory) {
+TEST(parsing_survives_each_failed_allocation) {
     CHECK(memerr_until_success(read_nested, NULL, 100) > 8);
 }
 
 /* Mutations of good replies: whatever comes, it ends. */
-TEST(noise) {
+TEST(the_reader_survives_random_mutations_of_replies) {
     static const char good[] = "*3\r\n:1\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n$-1\r\n:12\r\n";
     static const char letters[] = "*$+-:\r\n0123456789ax,#_(=%~>";
     uint64_t random = 11;

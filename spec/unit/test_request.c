@@ -6,7 +6,7 @@
 
 #define CHECK_BYTES(request, want) CHECK_MEM((request).bytes, (request).size, want, sizeof want - 1)
 
-TEST(plain_command) {
+TEST(a_plain_command_is_encoded) {
     hf_request request = {0};
     hf_slice args[] = {{"SET", 3}, {"a\0b", 3}, {"", 0}};
     CHECK(hf_request_command(&request, 3, args));
@@ -17,7 +17,7 @@ TEST(plain_command) {
     hf_request_clear(&request);
 }
 
-TEST(call_of_a_program) {
+TEST(a_call_of_a_program_is_encoded_with_its_sha1) {
     static const hf_program program = {.sha1 = "0123456789abcdef0123456789abcdef01234567"};
     hf_request request = {.as_eval = true};
     hf_slice args[] = {{"key", 3}, {"x y", 3}};
@@ -30,7 +30,7 @@ TEST(call_of_a_program) {
     hf_request_clear(&request);
 }
 
-TEST(encoding_again_replaces_the_bytes) {
+TEST(encoding_a_request_again_replaces_its_bytes) {
     hf_request request = {0};
     hf_slice first[] = {{"PING", 4}}, second[] = {{"ECHO", 4}, {"x", 1}};
     CHECK(hf_request_command(&request, 1, first));
@@ -39,7 +39,7 @@ TEST(encoding_again_replaces_the_bytes) {
     hf_request_clear(&request);
 }
 
-TEST(many_arguments) {
+TEST(a_command_with_hundreds_of_arguments_is_encoded) {
     for (size_t count = 16; count <= 301; count++) {
         hf_request request = {0};
         hf_slice args[301];
@@ -54,7 +54,7 @@ TEST(many_arguments) {
     }
 }
 
-TEST(decimal_digits) {
+TEST(numbers_are_written_in_decimal_digits) {
     char text[24];
     static const struct {
         uint64_t value;
@@ -78,11 +78,11 @@ static bool encode_many(void *context) {
     return encoded;
 }
 
-TEST(out_of_memory) {
+TEST(encoding_a_request_reports_a_failed_allocation) {
     CHECK(memerr_until_success(encode_many, NULL, 20) >= 1);
 }
 
-TEST(out_of_memory_keeps_the_old_bytes_valid) {
+TEST(a_failed_allocation_keeps_the_earlier_encoded_bytes) {
     hf_request request = {0};
     hf_slice args[] = {{"PING", 4}};
     CHECK(hf_request_command(&request, 1, args));

@@ -188,7 +188,7 @@ TEST(a_password_refused_by_the_sentinels_is_denied) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_round_of_silent_sentinels_times_out) {
+TEST(an_operation_fails_if_all_sentinels_are_silent_for_a_round) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(999));
@@ -247,7 +247,7 @@ TEST(sentinels_that_went_down_delay_nothing) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_malformed_address_does_not_count) {
+TEST(a_malformed_address_from_a_sentinel_does_not_count) {
     static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n",
                                       "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
                                       "*2\r\n$1\r\na\r\n$5\r\n65536\r\n",
@@ -311,7 +311,7 @@ TEST(a_lost_link_asks_the_sentinels_and_moves) {
     rig_end(&rig, AT(15));
 }
 
-TEST(a_replica_is_not_served_as_a_master) {
+TEST(a_replica_named_as_master_is_not_used) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -400,7 +400,7 @@ TEST(one_sentinel_does_not_move_a_client_from_a_working_master) {
 }
 
 /* The first one still names the old master; the others are farther away. */
-TEST(slow_replies_of_sentinels_count) {
+TEST(slow_replies_of_sentinels_count_toward_the_majority) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -465,7 +465,7 @@ TEST(one_sentinel_is_enough_when_another_link_cannot_open) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_short_wait_still_gives_the_replicas_their_time) {
+TEST(a_short_wait_still_gives_replicas_time_to_confirm) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -884,7 +884,7 @@ static bool find_and_hold(void *context) {
     return held;
 }
 
-TEST(every_allocation_may_fail) {
+TEST(finding_the_master_survives_each_failed_allocation) {
     if (!hf_names_make(&rig.names, hf_slice_of("k"))) abort();
     long failed = memerr_until_success(find_and_hold, NULL, 1000);
     hf_names_free(&rig.names);
@@ -969,7 +969,7 @@ TEST(the_first_reply_may_be_outvoted) {
     rig_end(&rig, AT(4));
 }
 
-TEST(without_memory_to_ask_the_round_ends) {
+TEST(a_round_ends_if_memory_to_ask_a_sentinel_is_missing) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -988,7 +988,7 @@ TEST(without_memory_to_ask_the_round_ends) {
 }
 
 /* The old connection is gone with the question under way, and the new question fails for memory. */
-TEST(without_memory_to_ask_again_the_round_ends) {
+TEST(a_round_ends_if_memory_to_ask_a_sentinel_again_is_missing) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -1012,7 +1012,7 @@ TEST(without_memory_to_ask_again_the_round_ends) {
     CHECK(!failed && reported);
 }
 
-TEST(a_reply_that_no_sentinel_sends_is_reported) {
+TEST(an_unexpected_reply_from_a_sentinel_is_reported) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels("+OK\r\n", AT(1));
@@ -1032,7 +1032,7 @@ TEST(a_sentinel_that_is_down_is_tried_once_in_a_round) {
 }
 
 /* So that clients which lost their master together do not ask together. */
-TEST(rounds_are_about_a_second_apart) {
+TEST(rounds_of_questions_to_sentinels_are_about_a_second_apart) {
     hf_time first = HF_NEVER, last = 0;
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1085,7 +1085,7 @@ TEST(a_link_moves_after_three_failed_opens) {
     }
 }
 
-TEST(a_link_that_nobody_needs_any_more_does_not_move_the_others) {
+TEST(a_link_that_nobody_needs_does_not_move_the_other_links) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
@@ -1185,7 +1185,7 @@ TEST(each_round_may_ask_a_sentinel_over_a_new_connection) {
     rig_end(&rig, AT(100));
 }
 
-TEST(sentinels_serve_no_keys) {
+TEST(no_key_is_served_by_a_sentinel) {
     start();
     CHECK(hf_client_node_serves(&rig.client, 0));
     for (size_t node = 1; node <= SENTINELS; node++)

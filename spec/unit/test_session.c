@@ -245,7 +245,7 @@ TEST(a_session_asks_for_its_login_before_each_connection) {
     finish();
 }
 
-TEST(a_login_that_is_refused_for_the_first_time_is_fetched_again_at_once) {
+TEST(a_login_refused_for_the_first_time_is_fetched_again_at_once) {
     static const char *const REFUSALS[] = {"-WRONGPASS no\r\n", "-ERR invalid password\r\n",
                                            "-ERR something new\r\n", "-NOAUTH no\r\n"};
     for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++) {
@@ -286,7 +286,7 @@ TEST(a_login_that_is_refused_again_fails_the_calls) {
     finish();
 }
 
-TEST(a_link_that_is_needed_and_was_refused_needs_another_login_before_its_time) {
+TEST(a_needed_link_with_a_refused_login_needs_another_login_before_it_opens) {
     start_asking();
     strcpy(config.server.password, "old");
     session.wanted = true;
@@ -338,7 +338,7 @@ TEST(a_driver_that_gives_up_is_asked_for_the_login_again) {
     finish();
 }
 
-TEST(a_connection_that_is_not_logged_in_any_more_is_made_again_once) {
+TEST(a_connection_that_lost_its_login_is_reopened_once) {
     struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -542,7 +542,7 @@ static const char *outcome_of_hang_up(const char *word) {
     return one.outcome;
 }
 
-TEST(a_hang_up_at_login_hints_at_tls_and_a_proxy) {
+TEST(a_connection_closed_at_login_hints_at_tls_or_a_proxy) {
     start();
     CHECK_STR(outcome_of_hang_up(""), CLOSED_EARLY);
     CHECK_STR(outcome_of_hang_up("+"), CLOSED_AT_LOGIN);
@@ -558,7 +558,7 @@ TEST(a_hang_up_at_login_hints_at_tls_and_a_proxy) {
     CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
 }
 
-TEST(the_handshake_counts_as_connecting) {
+TEST(the_tls_handshake_counts_toward_the_connect_timeout) {
     struct call one, two;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -577,7 +577,7 @@ TEST(the_handshake_counts_as_connecting) {
     finish();
 }
 
-TEST(back_off_doubles_with_jitter_up_to_a_second) {
+TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
     hf_time now = AT(0), most = 10 * HF_MS;
     start();
     session.wanted = true;
@@ -602,7 +602,7 @@ TEST(back_off_doubles_with_jitter_up_to_a_second) {
     finish();
 }
 
-TEST(a_call_does_not_wait_for_the_back_off) {
+TEST(a_call_does_not_wait_for_the_pause_between_connections) {
     struct call one, two;
     start();
     submit(&one, "A", 60000, AT(0));
@@ -616,7 +616,7 @@ TEST(a_call_does_not_wait_for_the_back_off) {
     finish();
 }
 
-TEST(the_connection_after_a_good_one_is_opened_at_once) {
+TEST(after_a_connection_that_worked_the_next_is_opened_at_once) {
     struct call one;
     start();
     session.wanted = true;
@@ -636,7 +636,7 @@ TEST(the_connection_after_a_good_one_is_opened_at_once) {
 }
 
 /* As a proxy does whose server is down. */
-TEST(a_peer_that_closes_every_connection_silently_is_not_hammered) {
+TEST(a_server_that_closes_every_connection_is_retried_with_pauses) {
     struct call one;
     int opens = 0;
     start();
@@ -658,7 +658,7 @@ TEST(a_peer_that_closes_every_connection_silently_is_not_hammered) {
     finish();
 }
 
-TEST(a_peer_that_ends_each_connection_is_not_hammered) {
+TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
     static const struct {
         const char *password, *name, *reply, *reason;
     } peers[] = {
@@ -967,7 +967,7 @@ TEST(a_password_that_became_wrong_is_reported_at_once) {
     finish();
 }
 
-TEST(half_a_command_is_not_finished_on_the_next_connection) {
+TEST(half_a_sent_command_is_sent_again_in_full_on_the_next_connection) {
     struct call one;
     start_open();
     submit(&one, "ABCDEF", 3000, AT(0));
@@ -979,7 +979,7 @@ TEST(half_a_command_is_not_finished_on_the_next_connection) {
     finish();
 }
 
-TEST(half_a_reply_is_not_finished_on_the_next_connection) {
+TEST(half_a_received_reply_is_discarded_with_its_connection) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1077,7 +1077,7 @@ static void start_quiet(void) {
     memset(begun, 0, sizeof begun);
 }
 
-TEST(a_call_over_a_quiet_dead_connection_is_sent_again_within_its_own_time) {
+TEST(a_call_over_a_quiet_dead_connection_is_resent_within_its_timeout) {
     struct call one;
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
@@ -1096,7 +1096,7 @@ TEST(a_call_over_a_quiet_dead_connection_is_sent_again_within_its_own_time) {
     finish();
 }
 
-TEST(a_connection_that_was_used_lately_gets_half_of_the_time_for_its_reply) {
+TEST(a_recently_used_connection_gets_half_of_the_timeout_for_its_reply) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3999, AT(999));
@@ -1104,7 +1104,7 @@ TEST(a_connection_that_was_used_lately_gets_half_of_the_time_for_its_reply) {
     finish();
 }
 
-TEST(any_byte_of_the_server_shows_that_a_quiet_connection_works) {
+TEST(any_received_byte_shows_that_a_quiet_connection_works) {
     struct call one;
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
@@ -1264,7 +1264,7 @@ TEST(a_request_ends_at_its_deadline_queued_or_sent) {
     finish();
 }
 
-TEST(all_requests_may_end_at_once) {
+TEST(all_requests_may_time_out_at_once) {
     struct call calls[20];
     start();
     for (int i = 0; i < 20; i++) {
@@ -1280,7 +1280,7 @@ TEST(all_requests_may_end_at_once) {
 }
 
 /* The first half awaits replies, the second is queued: `done` queues another behind it. */
-TEST(a_request_submitted_as_others_end_has_its_own_deadline) {
+TEST(a_request_submitted_while_others_time_out_has_its_own_deadline) {
     struct call calls[10], later[10];
     start_open();
     for (int i = 0; i < 10; i++) {
@@ -1348,7 +1348,7 @@ TEST(a_passing_error_is_retried_until_the_deadline) {
     finish();
 }
 
-TEST(a_request_succeeds_after_a_passing_error) {
+TEST(a_request_is_retried_after_an_error_that_may_pass) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1477,7 +1477,7 @@ TEST(the_text_is_sent_again_after_a_restart) {
 }
 
 /* Only what may have been carried out without our knowing it counts. */
-TEST(the_count_of_sends_is_of_those_that_may_have_run) {
+TEST(only_sendings_that_may_have_run_are_counted) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1507,7 +1507,7 @@ static bool inherit(struct call *heir, struct call *from) {
     return true;
 }
 
-TEST(an_heir_receives_the_reply_in_its_order) {
+TEST(an_heir_receives_its_requests_reply_in_order) {
     struct call one, two, heir;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1549,7 +1549,7 @@ TEST(an_heir_sends_a_program_that_the_server_did_not_know) {
     finish();
 }
 
-TEST(a_reply_that_will_not_come_is_not_inherited) {
+TEST(a_request_without_a_reply_to_come_cannot_be_inherited) {
     struct call one, heir;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1581,7 +1581,7 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
     snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
 }
 
-TEST(a_subscriber_that_is_no_longer_needed_has_not_failed) {
+TEST(a_subscriber_closed_because_it_is_not_needed_has_not_failed) {
     start();
     session.subscriber = true;
     for (int i = 0; i < 5; i++) {
@@ -1622,7 +1622,7 @@ TEST(a_subscriber_receives_events) {
 
 /* ---- the end ---- */
 
-TEST(all_requests_fail_at_the_end) {
+TEST(closing_a_client_fails_all_of_its_requests) {
     struct call queued, sent;
     start_open();
     submit(&sent, "A", 3000, AT(0));
@@ -1641,7 +1641,7 @@ TEST(all_requests_fail_at_the_end) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_for_a_reader_nothing_is_read) {
+TEST(a_session_without_memory_for_its_reader_closes) {
     start();
     session.wanted = true;
     hf_session_opening(&session, AT(0));
@@ -1693,7 +1693,7 @@ static bool whole_conversation(void *context) {
     return good;
 }
 
-TEST(out_of_memory_fails_calls_and_nothing_else) {
+TEST(a_failed_allocation_fails_only_its_own_calls) {
     CHECK(memerr_until_success(whole_conversation, NULL, 1000) > 60);
 }
 
@@ -1713,7 +1713,7 @@ static void log_in_to(const char *info) {
 
 #define RUN_OF_40 "0123456789012345678901234567890123456789"
 
-TEST(a_run_is_known_by_its_id) {
+TEST(a_server_process_is_recognized_by_its_run_id) {
     static const struct {
         const char *info, *run_id;
     } cases[] = {
@@ -1732,7 +1732,7 @@ TEST(a_run_is_known_by_its_id) {
     }
 }
 
-TEST(a_mark_is_set_only_with_a_known_run_and_an_open_connection) {
+TEST(a_mark_is_set_only_for_a_known_run_id_on_an_open_connection) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known abc");
@@ -1782,7 +1782,7 @@ TEST(a_request_refused_by_a_replica_goes_before_those_retried) {
     hf_session_free(&session);
 }
 
-TEST(a_submitted_request_has_not_failed_yet) {
+TEST(a_resubmitted_request_starts_without_its_earlier_failure) {
     struct call one;
     start();
     open_session(&session, AT(0));
@@ -1808,7 +1808,7 @@ TEST(a_reply_already_received_is_not_inherited) {
     hf_session_free(&session);
 }
 
-TEST(the_reason_of_an_end_stays_until_the_server_serves_again) {
+TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
     struct call one, two;
     start();
     submit(&one, "A", 30000, AT(0));
@@ -1856,7 +1856,7 @@ TEST(the_reply_to_a_mark_is_awaited_from_its_sending) {
     finish();
 }
 
-TEST(a_session_that_moves_reports_unreachable) {
+TEST(a_session_that_moves_to_a_new_address_reports_unreachable) {
     start_open();
     hf_session_move(&session, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
@@ -1864,7 +1864,7 @@ TEST(a_session_that_moves_reports_unreachable) {
     finish();
 }
 
-TEST(without_memory_for_its_login_a_session_closes) {
+TEST(a_session_without_memory_for_its_login_closes) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start();
@@ -1884,7 +1884,7 @@ TEST(without_memory_for_its_login_a_session_closes) {
     CHECK(!failed);
 }
 
-TEST(without_memory_for_a_text_the_output_stays) {
+TEST(missing_memory_for_a_programs_text_leaves_the_output_unchanged) {
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -1907,7 +1907,7 @@ TEST(without_memory_for_a_text_the_output_stays) {
     CHECK(!failed);
 }
 
-TEST(a_mark_without_a_run_id_does_not_count) {
+TEST(a_mark_does_not_count_if_the_server_gives_no_run_id) {
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
@@ -1919,7 +1919,7 @@ TEST(a_mark_without_a_run_id_does_not_count) {
     hf_session_free(&session);
 }
 
-TEST(a_run_with_a_short_id_is_known_again) {
+TEST(a_server_with_a_short_run_id_is_recognized_after_a_reconnect) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     CHECK_EQ_U64(session.known_since, AT(1));
     hf_session_closed(&session, "gone", AT(1000));
@@ -1932,7 +1932,7 @@ TEST(a_run_with_a_short_id_is_known_again) {
 }
 
 /* A proxy refuses again and again; one hang-up may have any reason. */
-TEST(one_hang_up_does_not_hint_at_a_proxy) {
+TEST(a_single_closed_connection_does_not_hint_at_a_proxy) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1975,7 +1975,7 @@ TEST(a_session_that_moves_resets_its_back_off) {
     finish();
 }
 
-TEST(sending_along_needs_memory) {
+TEST(a_request_to_be_sent_along_reports_a_failed_allocation) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -2030,7 +2030,7 @@ TEST(a_refusal_that_passes_leaves_a_persistent_request_its_time) {
     finish();
 }
 
-TEST(a_program_that_was_confirmed_by_replicas_is_called_by_its_hash_again) {
+TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_again) {
     struct call one;
     start_open();
     prepare(&one, hf_kind_program(&hf_kind_lock, HF_VERB_INFO), "k");
@@ -2046,7 +2046,7 @@ TEST(a_program_that_was_confirmed_by_replicas_is_called_by_its_hash_again) {
     finish();
 }
 
-TEST(what_was_to_be_sent_along_ends_with_its_connection) {
+TEST(a_request_to_be_sent_along_ends_with_its_connection) {
     struct call one, two, three;
     start_open();
     prepare(&one, NULL, "A");
@@ -2066,7 +2066,7 @@ TEST(what_was_to_be_sent_along_ends_with_its_connection) {
     finish();
 }
 
-TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
+TEST(the_reply_to_a_request_sent_along_is_timed_from_its_sending) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -2080,7 +2080,7 @@ TEST(the_reply_to_a_request_sent_along_is_awaited_from_its_sending) {
     finish();
 }
 
-TEST(what_was_to_go_along_is_dropped_with_the_connection) {
+TEST(a_request_to_be_sent_along_is_not_sent_on_the_next_connection) {
     struct call along, next;
     start_open();
     prepare(&along, NULL, "A");
@@ -2107,7 +2107,7 @@ TEST(a_reply_may_be_as_long_as_its_session_allows) {
     finish();
 }
 
-TEST(a_missing_mark_is_set_again) {
+TEST(a_mark_that_is_missing_on_the_server_is_set_again) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known a");
@@ -2129,7 +2129,7 @@ static void submit_confirmed(struct call *call, uint32_t replicas, int deadline_
     hf_session_submit(&session, &call->request, now);
 }
 
-TEST(a_reply_waits_for_the_reply_of_its_wait_command) {
+TEST(a_reply_is_delivered_only_after_that_of_its_wait_command) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 2, 3000, AT(0));
@@ -2146,7 +2146,7 @@ TEST(a_reply_waits_for_the_reply_of_its_wait_command) {
     finish();
 }
 
-TEST(the_reply_of_a_wait_command_is_how_many_have_confirmed) {
+TEST(the_reply_of_a_wait_command_says_how_many_replicas_confirmed) {
     static const struct {
         const char *reply;
         uint32_t confirmed;
@@ -2173,7 +2173,7 @@ TEST(the_reply_of_a_wait_command_is_how_many_have_confirmed) {
     }
 }
 
-TEST(a_wait_command_behind_an_error_confirms_nothing) {
+TEST(a_wait_command_after_an_error_confirms_nothing) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -2280,7 +2280,7 @@ TEST(a_request_may_be_inherited_between_its_reply_and_its_wait) {
     }
 }
 
-TEST(a_reply_whose_wait_has_no_reply_in_time_is_too_late) {
+TEST(a_request_times_out_if_its_wait_command_gets_no_reply) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 100, AT(0));
@@ -2327,7 +2327,7 @@ TEST(a_new_run_does_not_count_as_known_before_its_mark_is_read) {
     hf_session_free(&session);
 }
 
-TEST(a_password_may_have_one_letter) {
+TEST(a_password_of_one_letter_is_sent) {
     start();
     strcpy(config.server.password, "p");
     session.wanted = true;
@@ -2409,7 +2409,7 @@ TEST(a_run_with_a_shorter_id_is_another_one) {
     hf_session_free(&session);
 }
 
-TEST(a_reason_of_one_letter_is_reported) {
+TEST(a_one_letter_reason_of_a_closed_connection_is_reported) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -2421,7 +2421,7 @@ TEST(a_reason_of_one_letter_is_reported) {
     finish();
 }
 
-TEST(sending_along_needs_a_connection) {
+TEST(a_request_can_be_sent_along_only_on_an_open_connection) {
     struct call one;
     start();
     prepare(&one, NULL, "A");

@@ -259,7 +259,7 @@ TEST(an_abandoned_hold_of_a_shared_owner_is_not_released_after_its_lease) {
     rig_end(&rig, AT(31001));
 }
 
-TEST(a_release_after_an_abandoned_re_entry_of_a_shared_owner) {
+TEST(a_shared_owner_releases_correctly_after_an_abandoned_re_entry) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));

@@ -33,7 +33,7 @@ static bool belongs(size_t slot, const char *host, int port) {
            slots.nodes[owner].port == port;
 }
 
-TEST(slots_are_those_of_redis) {
+TEST(slots_of_keys_equal_those_of_redis) {
     static const struct {
         const char *key;
         int slot;
@@ -69,7 +69,7 @@ static bool is_one(const char *key) {
     return one;
 }
 
-TEST(the_names_of_a_lock_share_a_slot) {
+TEST(all_names_of_a_lock_share_one_slot) {
     CHECK(is_one("order:42") && is_one("{order}:42") && is_one("a{b}c") && is_one("a{b}c{d}") &&
           is_one("{a}{"));
     CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
@@ -112,7 +112,7 @@ TEST(the_last_of_overlapping_ranges_counts) {
     hf_slots_free(&slots);
 }
 
-TEST(a_map_may_have_hosts_of_all_kinds) {
+TEST(a_map_may_contain_host_names_ipv6_and_empty_hosts) {
     hf_slots_init(&slots);
     const char *wrong = read_text(
         "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
@@ -134,7 +134,7 @@ TEST(a_map_may_have_hosts_of_all_kinds) {
     hf_slots_free(&slots);
 }
 
-TEST(a_bad_reply_changes_nothing) {
+TEST(a_malformed_map_changes_nothing) {
     static const char *const bad[] = {
         "-ERR This instance has cluster support disabled\r\n",
         "+OK\r\n",
@@ -203,7 +203,7 @@ static hf_reply *many_nodes(size_t count) {
     return many;
 }
 
-TEST(nodes_are_bounded) {
+TEST(a_map_keeps_a_bounded_number_of_nodes) {
     hf_slots_init(&slots);
     hf_reply *many = many_nodes(HF_SLOTS_MAX_NODES + 5);
     CHECK(many && many->size == HF_SLOTS_MAX_NODES + 5);
@@ -243,7 +243,7 @@ static hf_reply *read_worst(size_t elements) {
     return reply;
 }
 
-TEST(the_longest_map_is_read_when_the_reader_allows_it) {
+TEST(the_longest_possible_map_is_read_with_a_raised_limit) {
     CHECK(!read_worst(HF_REPLY_MAX_ELEMENTS));
     hf_reply *reply = read_worst(HF_SLOTS_MAX_ELEMENTS);
     CHECK(reply);
@@ -270,7 +270,7 @@ static const char *id_at(const char *host, uint16_t port) {
     return hf_slots_id_at(&slots, &address);
 }
 
-TEST(a_map_names_the_ids_of_masters_and_replicas) {
+TEST(a_map_gives_the_ids_of_masters_and_replicas) {
     hf_slots_init(&slots);
     CHECK(!id_at("a", 1));
     CHECK(!read_text("*3\r\n" PAIR("0", "1", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))
@@ -286,7 +286,7 @@ TEST(a_map_names_the_ids_of_masters_and_replicas) {
 }
 
 /* A dead master whose slots nobody has taken over, and a new one at its address. */
-TEST(an_address_of_two_nodes_has_no_id) {
+TEST(an_address_given_for_two_nodes_has_no_id) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
                          RANGE("2", "3", MEMBER("a", "1", "m2"))));
@@ -294,7 +294,7 @@ TEST(an_address_of_two_nodes_has_no_id) {
     hf_slots_free(&slots);
 }
 
-TEST(an_id_that_is_too_long_is_none) {
+TEST(a_node_id_that_is_too_long_is_ignored) {
     static const char *const digits = "0123456789012345678901234567890123456789";
     char text[256];
     for (int size = HF_NODE_ID_SIZE; size <= HF_NODE_ID_SIZE + 1; size++) {
@@ -309,7 +309,7 @@ TEST(an_id_that_is_too_long_is_none) {
     }
 }
 
-TEST(a_map_without_a_node_of_the_last_one_is_another_clusters) {
+TEST(a_map_without_any_node_of_the_last_one_belongs_to_a_different_cluster) {
     static const char *const foreign[] = {
         "*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1")),
         "*1\r\n" PAIR("0", "9", MEMBER("a", "1", "x1"), MEMBER("b", "2", "x2")),
@@ -333,7 +333,7 @@ TEST(a_map_without_a_node_of_the_last_one_is_another_clusters) {
     }
 }
 
-TEST(a_map_that_has_forgotten_its_ids_is_followed_by_any) {
+TEST(a_map_whose_ids_were_forgotten_may_be_followed_by_any_other) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "m1"))));
     hf_slots_forget_ids(&slots);
@@ -343,7 +343,7 @@ TEST(a_map_that_has_forgotten_its_ids_is_followed_by_any) {
     hf_slots_free(&slots);
 }
 
-TEST(out_of_memory_changes_nothing) {
+TEST(a_failed_allocation_leaves_the_slot_map_unchanged) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_reply *reply = reply_of("*2\r\n" RANGE("0", "1", NODE("1", "b", "1"))
@@ -355,7 +355,7 @@ TEST(out_of_memory_changes_nothing) {
     hf_slots_free(&slots);
 }
 
-TEST(redirects_are_read) {
+TEST(moved_and_ask_redirects_are_parsed) {
     static const struct {
         const char *error;
         hf_redirect_kind kind;
@@ -421,7 +421,7 @@ TEST(malformed_redirects_are_ignored) {
     }
 }
 
-TEST(nothing_is_read_past_the_end_of_an_error) {
+TEST(parsing_a_redirect_reads_nothing_past_its_end) {
     static const char error[] = "MOVED 16383 [::1]:7000";
     for (size_t size = 0; size < sizeof error; size++) {
         char *exact = malloc(size ? size : 1);
@@ -432,7 +432,7 @@ TEST(nothing_is_read_past_the_end_of_an_error) {
     }
 }
 
-TEST(a_map_that_was_freed_is_empty) {
+TEST(a_freed_slot_map_is_empty) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_slots_free(&slots);
@@ -443,7 +443,7 @@ TEST(a_map_that_was_freed_is_empty) {
 
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
  * by chance, and the others are not. */
-TEST(all_names_of_a_lock_must_be_in_the_slot) {
+TEST(a_lock_is_possible_only_if_all_of_its_names_are_in_one_slot) {
     static const struct {
         size_t size;
         bool counter, queue, releases;

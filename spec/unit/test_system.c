@@ -115,25 +115,25 @@ static void connect_pair(size_t at, int ends[2]) {
     unlink(address.sun_path);
 }
 
-TEST(this_file_has_the_form_of_posix) {
+TEST(these_tests_use_the_posix_form_of_strerror_r) {
     char text[96];
     /* clang-format off */
     CHECK(_Generic(strerror_r(EPIPE, text, sizeof text), int: true, default: false));
     /* clang-format on */
 }
 
-TEST(a_known_error_has_the_text_of_the_system) {
+TEST(a_known_system_error_has_the_systems_text) {
     char text[96];
     EACH (at)
         CHECK_STR(SYSTEMS[at].error_text(ECONNREFUSED, text, sizeof text), strerror(ECONNREFUSED));
 }
 
-TEST(an_unknown_error_names_its_number) {
+TEST(an_unknown_system_error_is_shown_with_its_number) {
     char text[96];
     EACH (at) CHECK(strstr(SYSTEMS[at].error_text(98765, text, sizeof text), "98765"));
 }
 
-TEST(a_text_that_does_not_fit_is_terminated) {
+TEST(an_error_text_that_does_not_fit_is_terminated) {
     char text[8];
     volatile size_t size = sizeof text; /* so that the compiler does not warn of what is tested */
     memset(text, 'x', sizeof text);
@@ -141,7 +141,7 @@ TEST(a_text_that_does_not_fit_is_terminated) {
     CHECK(hf_error_text(ECONNREFUSED, text, size)[0] != '\0');
 }
 
-TEST(time_grows_by_what_is_slept) {
+TEST(the_clock_advances_by_the_time_slept) {
     EACH (at) {
         hf_time before = SYSTEMS[at].now();
         CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 20 * HF_MS, NULL), 0);
@@ -151,7 +151,7 @@ TEST(time_grows_by_what_is_slept) {
 }
 
 /* Or its caller would spin through the rest of a millisecond. */
-TEST(a_sleep_is_not_rounded_down) {
+TEST(a_sleep_is_never_shorter_than_asked) {
     EACH (at) {
         hf_time before = hf_now();
         for (int i = 0; i < 5; i++) CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 900000, NULL), 0);
@@ -159,7 +159,7 @@ TEST(a_sleep_is_not_rounded_down) {
     }
 }
 
-TEST(random_bytes_differ) {
+TEST(two_draws_of_random_bytes_differ) {
     EACH (at) {
         unsigned char one[24] = {0}, other[24] = {0};
         CHECK(SYSTEMS[at].random(one, sizeof one));
@@ -188,7 +188,7 @@ static void *mask_of_thread(void *mask) {
 }
 
 /* So that the handler of a program that wants to know of its crashes runs. */
-TEST(a_thread_takes_no_signals_but_those_of_its_own_faults) {
+TEST(a_background_thread_receives_only_signals_of_its_own_faults) {
     pthread_t thread;
     sigset_t mask, before, after;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
@@ -263,7 +263,7 @@ static int open_without_standard_streams(size_t at, int first) {
     return has_flags(ends[0], false) && has_flags(ends[1], false) ? 0 : 3;
 }
 
-TEST(nothing_is_opened_as_a_standard_stream) {
+TEST(no_descriptor_is_opened_as_a_standard_stream) {
     CHECK_EQ_INT(pipe(ends_of_nothing), 0);
     EACH (at) {
         for (int first = 0; first < 3; first++) {
@@ -294,7 +294,7 @@ static int open_without_room(size_t at, rlim_t above) {
     return check_open_descriptors() == 0 ? 0 : 5;
 }
 
-TEST(nothing_stays_open_where_only_standard_streams_are_free) {
+TEST(a_failed_open_leaves_no_descriptor_if_only_standard_streams_are_free) {
     EACH (at) {
         for (rlim_t above = 0; above < 2; above++) {
             int status;
@@ -312,7 +312,7 @@ static void write_file(const char *path, const char *text) {
     fclose(file);
 }
 
-TEST(a_file_that_is_written_again_or_replaced_has_another_stamp) {
+TEST(a_rewritten_or_replaced_file_has_a_different_stamp) {
     char path[64], other[64];
     snprintf(path, sizeof path, "/tmp/test_system.%ld.a", (long)getpid());
     snprintf(other, sizeof other, "/tmp/test_system.%ld.b", (long)getpid());
@@ -340,7 +340,7 @@ TEST(a_file_that_is_written_again_or_replaced_has_another_stamp) {
     }
 }
 
-TEST(a_pipe_that_is_full_of_wakes_is_drained_at_once) {
+TEST(a_pipe_full_of_wake_ups_is_drained_at_once) {
     int ends[2];
     char byte;
     CHECK(hf_pipe(ends, false));
@@ -352,7 +352,7 @@ TEST(a_pipe_that_is_full_of_wakes_is_drained_at_once) {
     CHECK_EQ_INT(left, -1);
 }
 
-TEST(what_is_sent_is_received_without_sleeping) {
+TEST(data_that_has_arrived_is_received_without_sleeping) {
     EACH (at) {
         char bytes[8];
         int ends[2];
@@ -378,7 +378,7 @@ TEST(what_is_sent_is_received_without_sleeping) {
 }
 
 /* Others wait for the mutex meanwhile. */
-TEST(what_has_not_come_is_not_waited_for) {
+TEST(a_receive_without_data_returns_at_once) {
     EACH (at) {
         char bytes[8];
         int ends[2];
@@ -394,7 +394,7 @@ TEST(what_has_not_come_is_not_waited_for) {
     }
 }
 
-TEST(what_is_waited_for_costs_no_time_of_the_processor) {
+TEST(waiting_for_data_uses_no_processor_time) {
     EACH (at) {
         char bytes[8];
         int ends[2];
@@ -422,7 +422,7 @@ static void catch_signal(int number) {
     sigaction(number, &action, NULL);
 }
 
-TEST(a_broken_connection_raises_no_signal) {
+TEST(sending_on_a_broken_connection_raises_no_signal) {
     catch_signal(SIGPIPE);
     EACH (at) {
         int ends[2];
@@ -436,7 +436,7 @@ TEST(a_broken_connection_raises_no_signal) {
 }
 
 /* A SIGPIPE of other code that is pending is not swallowed. */
-TEST(a_pending_signal_stays_pending) {
+TEST(a_sigpipe_pending_before_a_send_stays_pending) {
     sigset_t broken, before;
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);
@@ -522,7 +522,7 @@ TEST(a_sleep_ends_when_a_descriptor_is_ready) {
 }
 
 /* FD_SETSIZE is the first number for which a set has no room. */
-TEST(a_sleep_ends_for_a_descriptor_of_any_number) {
+TEST(a_sleep_ends_for_a_descriptor_with_a_number_above_fd_setsize) {
     struct rlimit limit;
     sigset_t none;
     sigemptyset(&none);
@@ -585,7 +585,7 @@ TEST(waiting_on_a_condition_releases_the_mutex) {
 }
 
 /* One that returns at once would make its caller spin. */
-TEST(waiting_on_a_condition_sleeps) {
+TEST(a_timed_wait_on_a_condition_sleeps) {
     EACH (at) {
         static const hf_time spans[] = {20 * HF_MS, 20 * HF_MS, HF_NEVER};
         hf_time slept = 0;
@@ -615,7 +615,7 @@ static void *wait_for_ever(void *context) {
     return NULL;
 }
 
-TEST(waiting_on_a_condition_without_end_sleeps) {
+TEST(an_endless_wait_on_a_condition_sleeps) {
     EACH (at) {
         struct shared shared = {.at = at};
         pthread_t thread;
@@ -632,7 +632,7 @@ TEST(waiting_on_a_condition_without_end_sleeps) {
 }
 
 /* Whose id is that of its parent in a namespace of its own; and in the child of a child. */
-TEST(a_forked_process_has_another_id) {
+TEST(a_forked_process_is_recognized_as_a_different_one) {
     EACH (at) {
         int status;
         unsigned own = SYSTEMS[at].process();
@@ -667,7 +667,7 @@ int __wrap_madvise(void *start, size_t size, int advice) {
 static const char *program;
 
 /* The system is asked when the program starts, so the program is started again. */
-TEST(a_fork_is_seen_though_memory_is_not_wiped) {
+TEST(a_fork_is_noticed_even_without_memory_wiped_on_fork) {
     int status;
     pid_t child = fork();
     if (child == 0) {
@@ -681,7 +681,7 @@ TEST(a_fork_is_seen_though_memory_is_not_wiped) {
     if (has_libraries) CHECK_EQ_INT(status, 0);
 }
 
-TEST(a_process_ends_with_its_parent_where_supported) {
+TEST(a_process_can_be_made_to_end_with_its_parent_where_supported) {
     CHECK(!posix_end_with_parent(SIGKILL));
     int report[2], status;
     if (pipe(report) != 0) abort();

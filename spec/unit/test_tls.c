@@ -49,7 +49,7 @@ TEST(a_write_to_a_closed_socket_raises_no_signal) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_handshake_waits_for_the_server_and_fails_when_it_goes) {
+TEST(a_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
     int fd, peer;
     char bytes[4096];
     hf_tls_settings *settings = trusting();
@@ -67,7 +67,7 @@ TEST(a_handshake_waits_for_the_server_and_fails_when_it_goes) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_full_socket_is_polled_for_writing) {
+TEST(a_handshake_on_a_full_socket_waits_until_it_is_writable) {
     int fd, peer;
     char bytes[4096] = {0};
     hf_tls_settings *settings = trusting();
@@ -100,7 +100,7 @@ TEST(a_server_without_tls_is_reported_as_such) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_file_that_cannot_be_used_is_reported_each_time) {
+TEST(a_tls_file_that_cannot_be_read_is_reported_at_each_attempt) {
     int fd, peer;
     hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_file = "/nowhere/ca"});
     for (int i = 0; i < 2; i++) {
@@ -222,7 +222,7 @@ static bool agrees(hf_tls_settings *settings, const char *host, SSL_CTX *context
     return made.agreed;
 }
 
-TEST(a_certificate_is_for_the_host_or_refused) {
+TEST(a_certificate_for_a_different_host_is_refused) {
     static const struct {
         const char *alternatives, *host, *expected; /* expected: instead of the host */
         bool agrees;
@@ -268,7 +268,7 @@ TEST(a_certificate_is_for_the_host_or_refused) {
 }
 
 /* A server that knows the root alone needs what is between. */
-TEST(the_whole_chain_of_the_clients_certificate_is_shown) {
+TEST(the_whole_chain_of_the_clients_certificate_is_sent) {
     char ca[64], cert[64], key[64];
     identity root = new_identity("root", NULL, NULL), between = new_identity("m", &root, NULL);
     identity own = new_identity("c", &between, "DNS:c"), its = new_identity("s", &root, "DNS:s");
@@ -293,7 +293,7 @@ TEST(the_whole_chain_of_the_clients_certificate_is_shown) {
     free_identity(root);
 }
 
-TEST(without_an_authority_of_its_own_the_systems_store_is_trusted) {
+TEST(the_systems_authorities_are_trusted_unless_others_are_given) {
     char ca[64];
     identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
     SSL_CTX *context = server_with(&own, NULL);
@@ -321,7 +321,7 @@ TEST(without_an_authority_of_its_own_the_systems_store_is_trusted) {
     CHECK(!agreed[2]);
 }
 
-TEST(each_file_that_cannot_be_used_is_named_until_it_can) {
+TEST(a_tls_file_that_cannot_be_used_is_named_until_it_can) {
     char ca[64], cert[64], key[64], other_key[64];
     identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
     identity other = new_identity("o", &root, "DNS:o");
@@ -698,7 +698,7 @@ static void run_agreed(void) {
     free_identity(own);
 }
 
-TEST(an_agreed_connection_behaves_as_a_socket) {
+TEST(a_connection_after_its_handshake_behaves_like_a_socket) {
     run_agreed();
 }
 
@@ -765,7 +765,7 @@ static bool counts_openssls_own_calls(void) {
 }
 
 /* Without the lock the process may be exiting, and OpenSSL may have freed its memory. */
-TEST(openssl_is_left_before_the_lock_that_an_exit_waits_for) {
+TEST(no_openssl_call_is_made_without_the_lock_that_an_exit_waits_for) {
     if (counts_openssls_own_calls()) return;
     calls_outside = 0;
     run_agreed();
@@ -937,7 +937,7 @@ static void use_at_exit(void) {
 }
 
 /* OpenSSL has freed what it needs. */
-TEST(nobody_uses_openssl_when_the_process_has_ended) {
+TEST(openssl_is_not_used_after_the_process_has_begun_to_exit) {
     int fd, peer, status;
     fflush(stdout);
     pid_t child = fork();
@@ -966,7 +966,7 @@ static bool make_settings(void *context) {
     return copied;
 }
 
-TEST(settings_survive_without_memory) {
+TEST(creating_tls_settings_survives_each_failed_allocation) {
     long before = memerr_live();
     CHECK_EQ_INT(memerr_until_success(make_settings, NULL, 20), 6);
     CHECK_EQ_INT(memerr_live(), before);

@@ -2,7 +2,7 @@
 
 #include "check.h"
 
-TEST(never_stays_never) {
+TEST(adding_to_a_time_without_end_leaves_it_without_end) {
     CHECK_EQ_U64(hf_time_add(1, 2), 3);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 0), HF_NEVER);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 5), HF_NEVER);
@@ -12,21 +12,21 @@ TEST(never_stays_never) {
     CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 4), HF_NEVER - 1);
 }
 
-TEST(milliseconds_that_do_not_fit_are_for_ever) {
+TEST(milliseconds_that_overflow_become_a_time_without_end) {
     CHECK_EQ_U64(hf_time_of_ms(0), 0);
     CHECK_EQ_U64(hf_time_of_ms(3), 3 * HF_MS);
     CHECK_EQ_U64(hf_time_of_ms(18446744073710ull), HF_NEVER / HF_MS * HF_MS);
     CHECK_EQ_U64(hf_time_of_ms(UINT64_MAX), HF_NEVER / HF_MS * HF_MS);
 }
 
-TEST(earlier_and_later) {
+TEST(the_earlier_and_the_later_of_two_times_are_chosen) {
     CHECK_EQ_U64(hf_time_min(1, 2), 1);
     CHECK_EQ_U64(hf_time_min(HF_NEVER, 2), 2);
     CHECK_EQ_U64(hf_time_max(1, 2), 2);
     CHECK_EQ_U64(hf_time_max(HF_NEVER, 2), HF_NEVER);
 }
 
-TEST(slices_compare_as_bytes) {
+TEST(slices_are_compared_byte_by_byte) {
     CHECK(hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0b", 3}));
     CHECK(!hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0c", 3}));
     CHECK(!hf_slice_equal((hf_slice){"ab", 2}, (hf_slice){"abc", 3}));
@@ -35,7 +35,7 @@ TEST(slices_compare_as_bytes) {
     CHECK_EQ_INT(hf_slice_of("").size, 0);
 }
 
-TEST(seconds_have_a_point_and_are_rounded) {
+TEST(seconds_are_printed_rounded_with_a_decimal_point) {
     char text[32];
     CHECK_STR(hf_seconds_text(text, 0, 1), "0.0");
     CHECK_STR(hf_seconds_text(text, 29 * HF_SECOND + 950 * HF_MS, 1), "30.0");
@@ -45,7 +45,7 @@ TEST(seconds_have_a_point_and_are_rounded) {
     CHECK_STR(hf_seconds_text(text, 7, 9), "0.000000007");
 }
 
-TEST(words_are_the_same_without_case) {
+TEST(words_are_compared_without_regard_to_case) {
     CHECK(hf_is_same_word("Host-1.I", "hOST-1.i"));
     CHECK(hf_is_same_word("", ""));
     CHECK(!hf_is_same_word("a", "ab"));
@@ -54,7 +54,7 @@ TEST(words_are_the_same_without_case) {
     CHECK(!hf_is_same_word("\xc4", "\xe4"));
 }
 
-TEST(uuid_is_version_8) {
+TEST(generated_uuids_have_version_8) {
     char uuid[HF_UUID_SIZE + 1];
     unsigned char random[16];
     memset(random, 0xff, sizeof random);
@@ -81,7 +81,7 @@ TEST(jitter_stays_below_its_bound) {
     CHECK_EQ_U64(high, 99);
 }
 
-TEST(jitter_of_nothing_is_nothing) {
+TEST(jitter_with_a_bound_of_zero_or_one_is_zero) {
     uint64_t state = 42;
     CHECK_EQ_U64(hf_jitter(&state, 0), 0);
     CHECK_EQ_U64(hf_jitter(&state, 1), 0);

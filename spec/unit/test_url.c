@@ -10,7 +10,7 @@ static const char *parse(const char *url) {
     return hf_url_parse(&server, url, strlen(url));
 }
 
-TEST(good_urls) {
+TEST(valid_urls_of_one_server_are_parsed) {
     static const struct {
         const char *url, *host;
         int port, db;
@@ -61,7 +61,7 @@ TEST(good_urls) {
     "unknown scheme; use redis://, rediss://, unix://, redis[s]+sentinel:// or "                   \
     "redis[s]+cluster://, or their valkey equivalents"
 
-TEST(bad_urls) {
+TEST(invalid_urls_of_one_server_are_refused_with_a_reason) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
@@ -141,7 +141,7 @@ static const char *parse_long(const char *prefix, int count, const char *suffix)
     return hf_url_parse(&server, url, (size_t)size);
 }
 
-TEST(lengths_are_bounded) {
+TEST(hosts_and_logins_in_a_url_have_maximum_lengths) {
     CHECK(!parse_long("redis://", HF_URL_HOST - 1, ":65535/1"));
     CHECK_EQ_INT(strlen(server.label), HF_URL_HOST - 1 + 6);
     CHECK(!parse_long("redis://[:", HF_URL_HOST - 2, "]:65535"));
@@ -156,14 +156,14 @@ TEST(lengths_are_bounded) {
     CHECK_STR(parse_long("unix:///", HF_URL_HOST, ""), "bad socket path");
 }
 
-TEST(label_shows_no_secret) {
+TEST(the_label_of_a_server_contains_no_user_or_password) {
     CHECK(!parse("redis://me:secret@h:1"));
     CHECK(!strstr(server.label, "me") && !strstr(server.label, "secret"));
     CHECK(!parse("unix://me:secret@/s"));
     CHECK(!strstr(server.label, "me") && !strstr(server.label, "secret"));
 }
 
-TEST(nothing_is_read_past_the_size) {
+TEST(parsing_a_url_reads_nothing_past_its_size) {
     static const char url[] = "unix://me:s%41cret@/a?db=12345";
     static const char tcp[] = "redis://me:s%41cret@[::1]:6379/12";
     for (size_t size = 0; size < sizeof url; size++) {
@@ -196,7 +196,7 @@ static const char *hosts(void) {
     return text;
 }
 
-TEST(a_url_of_one_server) {
+TEST(a_url_of_one_server_is_recognized) {
     CHECK(!read_url("redis://me:secret@h:1/2"));
     CHECK_EQ_INT(url.kind, HF_URL_SERVER);
     CHECK_STR(hosts(), "h:1");
@@ -209,7 +209,7 @@ TEST(a_url_of_one_server) {
     CHECK_STR(url.server.label, "unix:/run/redis.sock");
 }
 
-TEST(urls_of_sentinels) {
+TEST(urls_of_sentinels_are_parsed) {
     static const struct {
         const char *url, *hosts, *master;
         int db;
@@ -234,7 +234,7 @@ TEST(urls_of_sentinels) {
     }
 }
 
-TEST(urls_of_clusters) {
+TEST(urls_of_clusters_are_parsed) {
     CHECK(!read_url("redis+cluster://me:secret@h:7000,i,[::1]:7001"));
     CHECK_EQ_INT(url.kind, HF_URL_CLUSTER);
     CHECK_STR(hosts(), "h:7000 i:6379 ::1:7001");
@@ -245,7 +245,7 @@ TEST(urls_of_clusters) {
     CHECK_STR(hosts(), "h:6379");
 }
 
-TEST(urls_of_several_hosts_over_tls) {
+TEST(urls_of_several_hosts_over_tls_are_parsed) {
     CHECK(!read_url("rediss+sentinel://me:secret@h,i:1/m/2"));
     CHECK_EQ_INT(url.kind, HF_URL_SENTINEL);
     CHECK(url.server.tls);
@@ -267,7 +267,7 @@ TEST(urls_of_several_hosts_over_tls) {
               "missing master name; use redis+sentinel://host/master-name");
 }
 
-TEST(bad_urls_of_several_hosts) {
+TEST(invalid_urls_of_several_hosts_are_refused_with_a_reason) {
     static const struct {
         const char *url, *wrong;
     } cases[] = {
@@ -321,13 +321,13 @@ static const char *read_many(int count) {
     return hf_url_read(&url, text, (size_t)size);
 }
 
-TEST(hosts_are_bounded) {
+TEST(a_url_has_at_most_64_hosts) {
     CHECK(!read_many(HF_URL_MAX_HOSTS));
     CHECK_EQ_INT(url.count, HF_URL_MAX_HOSTS);
     CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "more than 64 hosts");
 }
 
-TEST(nothing_is_read_past_the_size_of_a_list) {
+TEST(parsing_a_url_of_several_hosts_reads_nothing_past_its_size) {
     static const char text[] = "redis+sentinel://me:s%41cret@h:1,[::1]:2/m%20n/12";
     for (size_t size = 0; size < sizeof text; size++) {
         char exact[sizeof text];
@@ -336,7 +336,7 @@ TEST(nothing_is_read_past_the_size_of_a_list) {
     }
 }
 
-TEST(a_text_shows_no_log_in_of_a_url) {
+TEST(logins_of_urls_are_hidden_in_any_text) {
     static const struct {
         const char *text, *shown;
     } cases[] = {
@@ -373,7 +373,7 @@ TEST(a_text_shows_no_log_in_of_a_url) {
     }
 }
 
-TEST(a_text_without_log_ins_is_cut_at_the_size_of_its_room) {
+TEST(a_text_with_hidden_logins_is_cut_at_the_buffers_size) {
     static const char text[] = "redis://u:s3cret@h redis";
     for (size_t size = 0; size < 20; size++) {
         char *out = malloc(size > 0 ? size : 1);
@@ -384,7 +384,7 @@ TEST(a_text_without_log_ins_is_cut_at_the_size_of_its_room) {
     }
 }
 
-TEST(the_same_login_elsewhere) {
+TEST(a_server_moved_to_a_new_address_keeps_its_login) {
     CHECK(!parse("redis://me:secret@h:1/2"));
     hf_server_move(&server, &(hf_address){"::1", 7000});
     CHECK_STR(server.label, "[::1]:7000");
@@ -394,7 +394,7 @@ TEST(the_same_login_elsewhere) {
     CHECK_EQ_INT(server.db, 2);
 }
 
-TEST(equal_addresses) {
+TEST(addresses_are_equal_if_host_and_port_are) {
     CHECK(hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 1}));
     CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"h", 2}));
     CHECK(!hf_address_equal(&(hf_address){"h", 1}, &(hf_address){"i", 1}));

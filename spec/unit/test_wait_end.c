@@ -66,7 +66,7 @@ TEST(a_lock_granted_to_a_leaving_waiter_was_passed_on) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_wait_ends_before_the_subscription) {
+TEST(a_wait_that_ends_before_its_subscription_is_busy) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -77,7 +77,7 @@ TEST(the_wait_ends_before_the_subscription) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_wait_ends_while_asking) {
+TEST(a_wait_that_ends_while_asking_without_a_reply_is_unreachable) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -170,7 +170,7 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
 
 /* ---- interrupted ---- */
 
-TEST(interrupted_in_the_queue) {
+TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
@@ -181,7 +181,7 @@ TEST(interrupted_in_the_queue) {
     rig_end(&rig, AT(102));
 }
 
-TEST(interrupted_before_the_subscription) {
+TEST(a_waiter_interrupted_before_its_subscription_ends_at_once) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -192,7 +192,7 @@ TEST(interrupted_before_the_subscription) {
     rig_end(&rig, AT(102));
 }
 
-TEST(interrupted_while_asking_the_reply_decides) {
+TEST(a_waiter_interrupted_while_asking_lets_the_reply_decide) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -208,7 +208,7 @@ TEST(interrupted_while_asking_the_reply_decides) {
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
-TEST(interrupted_while_asking_an_unreachable_server) {
+TEST(a_waiter_interrupted_while_asking_an_unreachable_server_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
@@ -224,7 +224,7 @@ TEST(interrupted_while_asking_an_unreachable_server) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(interrupted_behind_a_command_of_the_renewer) {
+TEST(an_acquire_interrupted_behind_a_command_of_the_renewer_ends) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -237,7 +237,7 @@ TEST(interrupted_behind_a_command_of_the_renewer) {
     rig_end(&rig, AT(10003));
 }
 
-TEST(an_interrupt_after_the_end_changes_nothing) {
+TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -249,7 +249,7 @@ TEST(an_interrupt_after_the_end_changes_nothing) {
 
 /* ---- abandoned ---- */
 
-TEST(abandoned_while_asking) {
+TEST(an_acquire_abandoned_while_asking_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -262,7 +262,7 @@ TEST(abandoned_while_asking) {
     rig_end(&rig, AT(3));
 }
 
-TEST(abandoned_before_the_subscription) {
+TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -274,7 +274,7 @@ TEST(abandoned_before_the_subscription) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(abandoned_in_the_queue) {
+TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_end(op, AT(10));
@@ -282,7 +282,7 @@ TEST(abandoned_in_the_queue) {
     rig_end(&rig, AT(20));
 }
 
-TEST(abandoned_while_leaving) {
+TEST(a_waiter_abandoned_while_leaving_still_leaves_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -295,7 +295,7 @@ TEST(abandoned_while_leaving) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(abandoned_before_anything_was_sent) {
+TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
@@ -308,7 +308,7 @@ TEST(abandoned_before_anything_was_sent) {
 
 /* ---- the code and the text at the end ---- */
 
-TEST(every_outcome_ends_the_wait_completely) {
+TEST(every_reply_that_ends_an_acquire_ends_its_wait_completely) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -405,7 +405,7 @@ TEST(a_cycle_found_while_asking_ends_the_wait) {
 }
 
 /* The reply that is under way has its time, however long the wait has lasted. */
-TEST(interrupted_while_asking_the_server_has_time_to_answer) {
+TEST(an_acquire_interrupted_while_asking_gives_the_server_time_to_reply) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
@@ -486,7 +486,7 @@ TEST(lost_links_at_the_end_of_a_wait_are_not_a_refusal) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_lock_acquired_too_late_has_no_place_to_leave) {
+TEST(a_waiter_whose_lock_came_too_late_has_no_place_to_leave) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -501,7 +501,7 @@ TEST(a_lock_acquired_too_late_has_no_place_to_leave) {
     rig_end(&rig, AT(1501));
 }
 
-TEST(interrupted_in_the_queue_of_an_unreachable_server) {
+TEST(a_waiter_interrupted_in_the_queue_of_an_unreachable_server_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig.refusing = true;
@@ -531,7 +531,7 @@ TEST(a_client_that_has_left_the_queue_needs_no_events_link) {
 }
 
 /* The server knows why, and a signal does not change that. */
-TEST(interrupted_while_asking_a_refusal_is_reported) {
+TEST(an_acquire_interrupted_while_asking_reports_the_servers_refusal) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));

@@ -562,7 +562,7 @@ TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
     }
 }
 
-TEST(a_subscribed_waiter_does_not_mention_its_subscription) {
+TEST(a_busy_message_does_not_mention_a_confirmed_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -663,7 +663,7 @@ TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
 }
 
 /* Pauses grow with the wait, but not beyond the end of the holder's time. */
-TEST(a_silent_holder_whose_time_is_up_is_rechecked_at_once) {
+TEST(a_foreign_holder_whose_lease_is_over_is_rechecked_at_once) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
@@ -800,7 +800,7 @@ TEST(a_message_received_while_asking_causes_another_recheck) {
     }
 }
 
-TEST(pauses_behind_a_foreign_mutex_grow_to_a_quarter_of_the_wait) {
+TEST(pauses_of_a_waiter_behind_a_foreign_mutex_grow_to_a_quarter_of_its_wait) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -837,7 +837,7 @@ TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_link_without_memory_to_subscribe_is_reopened) {
+TEST(an_events_link_without_memory_to_subscribe_is_reopened) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -899,7 +899,7 @@ TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
     rig_end(&rig, AT(151));
 }
 
-TEST(a_waiter_waits_for_messages_in_two_states_and_while_counted) {
+TEST(a_counted_waiter_waits_for_messages_while_waiting_or_subscribing) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);

@@ -18,7 +18,7 @@ static hf_reply *reply_of(const char *bytes) {
     return reply;
 }
 
-TEST(members_of_queues_are_read) {
+TEST(members_of_queues_are_parsed) {
     static const struct {
         const char *text, *kind, *waiter, *owner;
     } cases[] = {{"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
@@ -42,7 +42,7 @@ TEST(members_of_queues_are_read) {
     }
 }
 
-TEST(published_waits_are_read) {
+TEST(published_waits_are_parsed) {
     static const char *const broken[] = {
         "", "12", "x u:7 l k", "12 u:7 l", "12 u:7 ll k", "12 u:7 x k", "12  l k"};
     hf_waiter read;
@@ -55,7 +55,7 @@ TEST(published_waits_are_read) {
         CHECK_OR(!hf_wire_read_wait(hf_slice_of(broken[i]), &read), "\"%s\"", broken[i]);
 }
 
-TEST(the_reply_of_an_acquire) {
+TEST(replies_to_an_acquire_are_parsed) {
     static const struct {
         const char *bytes;
         hf_wire_answer answer;
@@ -110,7 +110,7 @@ TEST(the_reply_of_an_acquire) {
     }
 }
 
-TEST(the_reply_of_an_acquire_of_several) {
+TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
     static const struct {
         const char *bytes;
         hf_verdict verdict;
@@ -144,7 +144,7 @@ TEST(the_reply_of_an_acquire_of_several) {
     hf_reply_free(reply);
 }
 
-TEST(the_reply_of_the_other_programs) {
+TEST(status_replies_of_the_other_programs_are_parsed) {
     static const struct {
         long long status;
         hf_verdict verdict;
@@ -170,7 +170,7 @@ TEST(the_reply_of_the_other_programs) {
     }
 }
 
-TEST(numbers_that_no_program_gives_are_capped) {
+TEST(impossible_numbers_in_replies_are_capped) {
     static const char MOST[] = ":9223372036854775807\r\n", LEAST[] = ":-9223372036854775808\r\n";
     char bytes[256];
     hf_lock_info info;
@@ -190,7 +190,7 @@ TEST(numbers_that_no_program_gives_are_capped) {
     CHECK_EQ_INT(answer.others, -(1LL << 53));
 }
 
-TEST(the_reply_of_info) {
+TEST(replies_to_info_are_parsed) {
     hf_lock_info info;
     hf_reply *reply =
         reply_of("*10\r\n$2\r\nme\r\n:1\r\n:2\r\n:3\r\n:4\r\n:5\r\n:6\r\n:7\r\n:8\r\n:9\r\n");
@@ -222,7 +222,7 @@ TEST(the_reply_of_info) {
     hf_reply_free(reply);
 }
 
-TEST(an_owner_that_fills_its_room) {
+TEST(an_owner_longer_than_its_maximum_is_cut) {
     char bytes[HF_OWNER_MAX + 64];
     hf_lock_info info;
     for (int size = HF_OWNER_MAX - 1; size <= HF_OWNER_MAX + 1; size++) {
@@ -240,7 +240,7 @@ TEST(an_owner_that_fills_its_room) {
 
 #define UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 
-TEST(owners_and_members) {
+TEST(owners_and_queue_members_are_written) {
     char text[HF_WAITER_SIZE];
     size_t size = hf_wire_owner(text, &hf_kind_lock, UUID, 12);
     CHECK_MEM(text, size, UUID ":12", 39);
@@ -290,7 +290,7 @@ static const char *in_words(const char *text) {
     return words;
 }
 
-TEST(messages) {
+TEST(messages_of_the_grant_channel_are_parsed) {
     static const struct {
         const char *text, *words;
     } cases[] = {
@@ -358,14 +358,14 @@ TEST(messages) {
         CHECK_STR(in_words(cases[i].text), cases[i].words);
 }
 
-TEST(a_message_may_contain_a_lease_without_an_end) {
+TEST(a_message_with_an_endless_lease_is_parsed) {
     hf_message message =
         hf_wire_read_message(hf_slice_of("1 grant l 3 5 77 18446744073709551615 k"));
     CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
     CHECK_EQ_U64(message.lease, HF_NEVER / HF_MS * HF_MS);
 }
 
-TEST(numbers_of_messages_are_read_up_to_the_largest) {
+TEST(numbers_in_messages_are_parsed_up_to_the_largest) {
     static const struct {
         const char *text;
         uint64_t number;
@@ -385,7 +385,7 @@ TEST(numbers_of_messages_are_read_up_to_the_largest) {
 }
 
 /* The first byte behind a message is nobody's. */
-TEST(nothing_is_read_past_the_end_of_a_message) {
+TEST(parsing_a_message_reads_nothing_past_its_end) {
     static const char *const messages[] = {"1 grant l 03 5 77-99 2000 a key",
                                            "1 grants r 77 2000 2 3 a 4 b a key", "1 recheck 3 20",
                                            "1 wish 3"};
@@ -474,7 +474,7 @@ static void free_names(void) {
     for (size_t i = 0; i < PLACES; i++) hf_names_free(&names[i]);
 }
 
-TEST(without_memory_no_request_is_made) {
+TEST(encoding_a_command_reports_a_failed_allocation) {
     static bool (*const encoders[])(hf_request *) = {
         note,         forget,        renew_locks, renew_reads,
         renew_writes, renew_permits, acquire_all, release_all,
@@ -560,7 +560,7 @@ static const char *release_sent(const hf_wire_lock *lock, uint32_t to, uint32_t 
                        hf_wire_release(&request, lock, to, 3 * HF_SECOND, own, HF_NO_TEXT));
 }
 
-TEST(an_acquire_is_sent_in_full_unless_all_is_usual) {
+TEST(an_acquire_is_sent_with_short_arguments_only_in_the_usual_case) {
     static const struct {
         const hf_kind *kind;
         const char *waiter, *sent;
@@ -593,7 +593,7 @@ TEST(an_acquire_is_sent_in_full_unless_all_is_usual) {
     free_names();
 }
 
-TEST(a_release_is_sent_in_full_unless_all_is_usual) {
+TEST(a_release_is_sent_with_short_arguments_only_in_the_usual_case) {
     make_names();
     hf_wire_lock lock = lock_of(&hf_kind_lock), mutex = lock_of(&hf_kind_mutex);
     CHECK_STR(release_sent(&lock, 0, HF_WIRE_NOT_SHARED), "me");
