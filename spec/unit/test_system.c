@@ -672,7 +672,7 @@ TEST(a_fork_is_noticed_even_without_memory_wiped_on_fork) {
     pid_t child = fork();
     if (child == 0) {
         setenv(EMULATED, "1", 1);
-        execl(program, program, "a_forked_process_has_another_id", (char *)NULL);
+        execl(program, program, "a_forked_process_is_recognized_as_a_different_one", (char *)NULL);
         _exit(errno == ENOEXEC ? 0 : 1); /* it is itself emulated */
     }
     CHECK_EQ_INT(waitpid(child, &status, 0), child);
