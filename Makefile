@@ -13,6 +13,7 @@ make bench           the ratios of the quality bars; STRICT=1: a missed one fail
 make interop         one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 make programs        each program of csrc/programs whole, into build/programs; make embed: into the C sources
 make format          the C sources by clang-format
+make list-tests      the name of every test, by file
 make install         PREFIX=/usr/local DESTDIR=; make uninstall; make static: the command as one file
 make dist            the tarball, its rockspec, SBOM and SHA256SUMS; make deb opm: packages; make release: the checklist
 make site pictures   the documents as pages in build/site; docs/pictures from real runs
@@ -103,7 +104,8 @@ SCRIPTS = nightly pictures release shaky site
 DEMOS = demo demo-openresty demo-quorum
 
 .PHONY: $(PARTS) $(SCRIPTS) $(DEMOS) bench bench-report build clean deb dist embed format fuzz-build help install \
-    interop modules mutants opm porcupine programs rock rock-install show sim-mutants soak static uninstall unit-programs
+    interop list-tests modules mutants opm porcupine programs rock rock-install show sim-mutants soak static uninstall \
+    unit-programs
 .DEFAULT_GOAL := build
 .SECONDARY:
 
@@ -316,6 +318,9 @@ show: build
 parts = $(filter-out chaos check test,$(PARTS))
 help:
 	@: $(info $(HELP))
+
+list-tests:
+	@lua5.4 tools/list_tests.lua
 
 $(PARTS):
 	@tools/suites $@
