@@ -74,7 +74,7 @@ describe("the simulator", function()
     assert.matches("^[1-9]%d+ cases, 0 failed", last, nil, nil, text)
   end)
 
-  it("finds with a case what no schedule finds #check", function()
+  it("finds by a case each mutant that no schedule finds #check", function()
     local run_all = require "spec.sim.case_runner".run_all
     for _, mutant in ipairs(require "spec.sim.mutants".of_cases()) do
       assert.not_same({}, (run_all(mutant.texts, true)), mutant.name)

@@ -464,7 +464,7 @@ case("a token TTL of 2^53 - 1 means no TTL", function(c)
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
 
-case("a quorum's token is its own, and the reply gives the clock", function(c)
+case("an acquire of a quorum draws a token at or above the given floor, and returns the server's clock", function(c)
   c.clock(T0 + 3)
   c.same({ 1, T0 + 3, 0, T0 + 3 }, acquire(c, { floor = 5 }))
   c.same(SET_TTL, c.cmd("PTTL", COUNTER))
@@ -506,7 +506,7 @@ case("an owner that will keep a lock it is granted learns whether others wait", 
   c.same("1 wish 01", own.received()[2])
 end)
 
-case("the reply says whether the client that keeps the lock receives the wish", function(c)
+case("the reply says whether the client that keeps the lock has received the wish", function(c)
   local function foreign(waiter)
     return acquire(c, { owner = OTHER, member = waiter })[4]
   end
@@ -517,7 +517,7 @@ case("the reply says whether the client that keeps the lock receives the wish", 
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("only the first waiter wishes, and learns that nobody receives that", function(c)
+case("only the first waiter sends the wish, and its reply says that nobody receives it", function(c)
   local keeper = B .. ":01"
   grants_of(c, C)
   held(c, keeper)
@@ -598,7 +598,7 @@ case("a shared owner receives the others' count", function(c)
   c.same({ SHARED, "5" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner enters again with the count it knows", function(c)
+case("a shared owner re-enters with the count it knows", function(c)
   held(c, SHARED, 1)
   c.same({ 1, 0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1, ttl = 0 }))
   c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
@@ -646,7 +646,7 @@ case("the reply for a held lock gives its TTL", function(c)
   c.same({}, queue(c))
 end)
 
-case("the reply says that the holder does not hand over", function(c)
+case("the reply says that a shared owner does not hand over the lock", function(c)
   held(c, SHARED)
   c.same({ 0, LEASE, 0, 1, "" }, acquire(c))
   c.same({ 0, LEASE, 0, 1, text(T0) }, acquire(c, { member = member(A, 1) }))
@@ -1086,7 +1086,7 @@ case("an owner that releases before it confirms its grant is not granted again",
   c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
 end)
 
-case("1 is a place in the queue", function(c)
+case("a waiter at place 1 is granted the free lock", function(c)
   local listener = grants_of(c, B)
   queued(c, 1, member(B, 7))
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
@@ -2277,12 +2277,12 @@ case("info returns a run's state and whether its record exists", function(c)
   c.same({ "", 0, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
 end)
 
-case("raise keeps a counter until the clock has come there", function(c)
+case("raise gives a counter a TTL until the clock reaches its token", function(c)
   c.same(1, c.run("raise", { COUNTER }, text(T0 + 5000000), 1000))
   c.same(5000, c.cmd("PTTL", COUNTER))
 end)
 
-case("raise replaces what no token can follow", function(c)
+case("raise replaces a counter that no token can follow", function(c)
   for _, value in ipairs { "9007199254740991", "inf", "nan", "-1", "12.5" } do
     c.cmd("SET", COUNTER, value, "PX", 10)
     c.same(1, c.run("raise", { COUNTER }, 10, 1000))
@@ -2290,7 +2290,7 @@ case("raise replaces what no token can follow", function(c)
   end
 end)
 
-case("another process of a shared owner joins with a token that can be followed", function(c)
+case("a shared owner joins with a usable token although no token can follow the counter", function(c)
   c.cmd("SET", COUNTER, "1e300")
   held(c, SHARED, 1)
   c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
@@ -2307,7 +2307,7 @@ case("waiters that come in the year 2262 stay in the queue", function(c)
   end
 end)
 
-case("raise lifts a counter", function(c)
+case("raise never lowers a counter", function(c)
   local function raise(token, ttl) return c.run("raise", { COUNTER }, token, ttl) end
   c.same(1, raise(10, 1000))
   c.same({ "10", 1000 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })

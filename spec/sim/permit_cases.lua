@@ -418,7 +418,7 @@ case("a release of permits that others took back frees nothing", function(c)
   stands(c, 1, 1)
 end)
 
-case("a release after the lease frees once what nobody has taken back", function(c)
+case("a release after the lease frees the permits once if nobody has taken them back", function(c)
   acquire(c, A .. ":1*2", { permits = 2, lease = 100 })
   c.pass(101)
   c.same(1, release(c, A .. ":1*2"))
@@ -427,7 +427,7 @@ case("a release after the lease frees once what nobody has taken back", function
   stands(c, 2, 0)
 end)
 
-case("a release after the lease passes on what nobody has taken back", function(c)
+case("a release after the lease passes on the permits that nobody has taken back", function(c)
   acquire(c, A .. ":1", { permits = 1, lease = 100 })
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 1))

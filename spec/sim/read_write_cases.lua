@@ -335,7 +335,7 @@ case("a release names the grant that it has not confirmed", function(c)
   c.same({ member("r", B, 1), "0" }, queue(c))
 end)
 
-case("a release among readers checks their leases when Redisson waits", function(c)
+case("a release among readers removes those whose lease has ended if Redisson waits", function(c)
   reads(c, READER)
   reads(c, B .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -695,7 +695,7 @@ case("a free lock is left to Redisson's waiters for a moment, and ours rechecks"
   c.same({}, queue(c))
 end)
 
-case("Redisson's turn leaves the queue of ours its time", function(c)
+case("our queue outlasts Redisson's turn", function(c)
   local java = c.listen(CHANNEL)
   listen_as(c, B)
   writes(c, WRITER)
@@ -722,7 +722,7 @@ case("Redisson's turn is over once a client of it has the lock, or nobody listen
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("no reader joins while Redisson's writers have a turn, then readers may for as long", function(c)
+case("no reader joins during a turn of Redisson's writers, and readers may join for as long after it", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"))
@@ -811,7 +811,7 @@ case("a drain for a writer in front is measured from its return to the queue", f
   c.same("drain:" .. text(T0_MS + 1000), mode(c))
 end)
 
-case("a pause between drains is forgotten once it is over or lies beyond the clock", function(c)
+case("a pause between drains is forgotten if it is over or lies in the future", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
     c.cmd("FLUSHALL")
@@ -1040,7 +1040,7 @@ case("a reader's grant that ran out is removed by the next acquire", function(c)
   c.same(false, c.cmd("ZSCORE", QUEUE, member("r", B, 1)))
 end)
 
-case("a counter at 0 has no token to carry", function(c)
+case("a reader draws a token if the counter is 0", function(c)
   c.cmd("SET", COUNTER, 0)
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)

@@ -59,7 +59,7 @@ TEST(an_acquire_without_a_wait_is_busy_after_one_attempt) {
     rig_end(&rig, AT(2));
 }
 
-TEST(refused_connection_fails_at_once) {
+TEST(a_refused_connection_fails_an_acquire_at_once) {
     rig_begin(&rig);
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
@@ -101,7 +101,7 @@ TEST(the_lease_of_an_acquire_sent_twice_starts_at_the_last_sending) {
     rig_end(&rig, AT(300));
 }
 
-TEST(an_unknown_outcome_is_undone) {
+TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -118,7 +118,7 @@ TEST(an_unknown_outcome_is_undone) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(an_error_leaves_nothing_to_clean_up) {
+TEST(an_acquire_answered_by_an_error_leaves_nothing_to_clean_up) {
     static const struct {
         const char *reply, *code;
     } cases[] = {

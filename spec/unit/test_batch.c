@@ -143,7 +143,7 @@ TEST(a_reply_after_the_lease_is_reported_as_lost) {
     finish(AT(30000));
 }
 
-TEST(an_unknown_outcome_is_undone) {
+TEST(an_acquire_of_a_batch_whose_outcome_is_unknown_is_undone) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     rig_sleep(&rig, AT(0), AT(3000));
@@ -160,7 +160,7 @@ TEST(an_unknown_outcome_is_undone) {
     finish(AT(4000));
 }
 
-TEST(an_error_leaves_nothing_to_clean_up) {
+TEST(an_acquire_of_a_batch_answered_by_an_error_leaves_nothing_to_clean_up) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));

@@ -19,7 +19,7 @@ TEST(an_empty_buffer_has_no_content) {
     hf_buffer_free(&buffer);
 }
 
-TEST(bytes_are_taken_from_the_front) {
+TEST(bytes_are_consumed_from_the_front_of_a_buffer) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     CHECK(hf_buffer_append(&buffer, "def", 3));
@@ -103,7 +103,7 @@ TEST(a_buffer_never_grows_over_its_cap) {
     free(bytes);
 }
 
-TEST(out_of_memory_leaves_the_content) {
+TEST(a_failed_allocation_leaves_a_buffers_content_unchanged) {
     hf_buffer buffer = {0};
     char bytes[2000];
     memset(bytes, 'x', sizeof bytes);

@@ -274,7 +274,7 @@ TEST(a_force_that_was_sent_before_the_close_may_have_been_done) {
     }
 }
 
-TEST(abandoned_calls_without_a_hold_leave_nothing) {
+TEST(calls_abandoned_without_a_hold_leave_no_operation) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
@@ -379,7 +379,7 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_callers_command_may_have_one_word) {
+TEST(a_callers_command_may_consist_of_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
     rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};

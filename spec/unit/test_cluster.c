@@ -267,7 +267,7 @@ TEST(a_moved_redirect_rereads_the_map_but_not_too_often) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(an_ask_redirect_is_for_one_command) {
+TEST(an_ask_redirect_applies_to_a_single_command) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1068,7 +1068,7 @@ TEST(a_command_for_a_moving_key_is_retried_soon) {
 }
 
 /* A command without a key. */
-TEST(pings_go_to_all_nodes) {
+TEST(pings_are_spread_over_all_nodes) {
     cluster_known(AT(0));
     int pinged[2] = {0, 0};
     for (int i = 0; i < 40; i++) {
@@ -2003,7 +2003,7 @@ TEST(a_node_that_was_upgraded_gets_the_programs_for_its_version) {
 }
 
 /* What was sent to the old version may have been run there. */
-TEST(a_command_that_is_sent_again_to_another_version_is_one_for_it) {
+TEST(a_command_sent_again_to_a_node_of_another_version_uses_its_programs) {
     static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN};
     for (int i = 0; i < 2; i++) {
         cluster_known(AT(0));

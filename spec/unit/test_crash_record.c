@@ -613,7 +613,7 @@ TEST(a_process_without_any_environment_is_not_part_of_the_job) {
     end_job();
 }
 
-TEST(a_job_without_its_lock_file_proves_nothing) {
+TEST(a_job_whose_lock_file_is_gone_or_replaced_counts_as_alive) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(pid);

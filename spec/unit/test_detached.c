@@ -465,7 +465,7 @@ TEST(an_acquire_goes_on_when_the_release_before_it_is_abandoned) {
     rig_end(&rig, AT(4));
 }
 
-TEST(without_memory_nothing_is_detached) {
+TEST(a_release_cannot_be_detached_without_memory) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         hold_own();
         hf_op *op = begin_own(HF_OP_RELEASE, AT(1));

@@ -94,7 +94,7 @@ TEST(a_resource_of_another_lock_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_reply_of_another_form_is_an_error) {
+TEST(an_unexpected_form_of_reply_to_a_fenced_write_is_an_error) {
     static const char *const replies[] = {":1\r\n", "*1\r\n:1\r\n", "*0\r\n", "$1\r\n1\r\n",
                                           "*2\r\n:1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -106,7 +106,7 @@ TEST(a_reply_of_another_form_is_an_error) {
     }
 }
 
-TEST(a_write_counts_when_the_replicas_have_it) {
+TEST(a_fenced_write_succeeds_only_if_replicas_confirm_it) {
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         rig_begin(&rig);
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};

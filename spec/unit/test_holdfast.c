@@ -253,7 +253,7 @@ TEST(the_load_counts_operations_in_flight_and_holds) {
     finish();
 }
 
-TEST(the_traffic_counts_reconnects_of_lasting_links) {
+TEST(a_client_counts_reconnects_of_its_lasting_links) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_session_closed(calls(), "reset", AT(1));

@@ -64,7 +64,7 @@ TEST(keys_and_owners_of_holds_may_contain_any_bytes) {
     hf_holds_free(&holds);
 }
 
-TEST(a_handle_keeps_a_removed_hold) {
+TEST(a_removed_hold_exists_as_long_as_its_handle) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -456,7 +456,7 @@ TEST(max_hold_shortens_a_lease_but_never_to_nothing) {
     }
 }
 
-TEST(a_lease_is_bounded_only_by_a_shorter_one) {
+TEST(a_claims_lease_is_bounded_only_by_a_shorter_one) {
     hf_hold hold = {0};
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);

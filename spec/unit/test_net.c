@@ -449,7 +449,7 @@ TEST(a_loop_is_woken_to_try_the_next_address) {
 }
 
 /* A standard input that cannot be watched would wake it as well. */
-TEST(a_loop_is_woken_by_its_own_sockets) {
+TEST(a_loop_is_woken_by_its_sockets_and_not_by_standard_input) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     int ends[2], input = dup(STDIN_FILENO);

@@ -44,7 +44,7 @@ TEST(a_call_without_a_reply_may_have_been_recorded) {
     }
 }
 
-TEST(a_reply_of_another_form_is_an_error) {
+TEST(an_unexpected_form_of_reply_to_once_is_an_error) {
     static const char *const replies[] = {":1\r\n",
                                           "*1\r\n:1\r\n",
                                           "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",
@@ -61,7 +61,7 @@ TEST(a_reply_of_another_form_is_an_error) {
     }
 }
 
-TEST(a_record_counts_when_the_replicas_have_it) {
+TEST(a_record_of_once_succeeds_only_if_replicas_confirm_it) {
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         rig_begin(&rig);
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};

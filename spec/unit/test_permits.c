@@ -61,7 +61,7 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     return op;
 }
 
-TEST(several_permits_are_one_hold) {
+TEST(several_permits_acquired_together_are_one_hold) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
@@ -230,7 +230,7 @@ TEST(dead_waiters_for_permits_are_passed_over_in_the_background) {
     rig_end(&rig, AT(12));
 }
 
-TEST(permits_are_renewed_at_their_leases) {
+TEST(permits_are_renewed_in_the_set_of_their_leases) {
     pool_begin();
     hold_permits(3, AT(0));
     rig_sleep(&rig, AT(1), AT(10000));

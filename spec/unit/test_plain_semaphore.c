@@ -146,7 +146,7 @@ TEST(an_acquire_without_a_reply_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(an_acquire_that_was_never_sent_leaves_nothing) {
+TEST(an_acquire_of_permits_that_was_never_sent_leaves_nothing_to_undo) {
     semaphore_begin();
     rig.refusing = true;
     hf_op *op = take(2, HF_SECOND, AT(0));
@@ -274,14 +274,14 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_release_without_a_reply_goes_on) {
+TEST(a_release_of_permits_without_a_reply_goes_on_in_the_background) {
     check_goes_on(false, 2, CALL("semaphore_release", "1") "2");
     check_goes_on(true, -2, CALL("semaphore_release", "1") "-2");
     check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
 }
 
 /* Its caller counts on it, although nothing has been sent yet. */
-TEST(a_release_abandoned_before_it_was_sent_goes_on) {
+TEST(a_release_of_permits_abandoned_before_it_was_sent_goes_on_in_the_background) {
     semaphore_begin();
     hf_op_spec spec = spec_of(&rig, HF_OP_GIVE);
     spec.lock_kind = &hf_kind_plain_semaphore;
@@ -693,7 +693,7 @@ TEST(no_waiter_asks_after_its_client_was_closed) {
     rig_end(&rig, AT(22));
 }
 
-TEST(a_release_to_an_unreachable_server_goes_on) {
+TEST(a_release_of_permits_to_an_unreachable_server_goes_on_in_the_background) {
     semaphore_begin();
     rig.refusing = true;
     hf_op *op = give(2, AT(0));

@@ -239,7 +239,7 @@ TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
     finish(again);
 }
 
-TEST(the_pauses_grow_with_the_attempts) {
+TEST(the_pauses_of_a_quorum_grow_with_its_attempts) {
     hf_time longest = 0, now = AT(1);
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));

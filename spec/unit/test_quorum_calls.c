@@ -656,7 +656,7 @@ TEST(force_frees_the_lock_on_every_server) {
     }
 }
 
-TEST(force_works_without_a_hold_of_its_own) {
+TEST(force_on_a_quorum_needs_no_hold_of_the_caller) {
     start();
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));

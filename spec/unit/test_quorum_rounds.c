@@ -249,7 +249,7 @@ TEST(a_record_without_a_majority_is_not_sent_again) {
     finish(AT(1000));
 }
 
-TEST(after_a_record_the_other_member_holds_stay) {
+TEST(a_record_on_a_majority_leaves_the_other_member_holds) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -707,7 +707,7 @@ TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
     finish(AT(2));
 }
 
-TEST(one_server_that_is_busy_may_decide) {
+TEST(one_busy_server_may_decide_that_a_lock_is_busy) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));

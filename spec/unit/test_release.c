@@ -207,7 +207,7 @@ TEST(all_calls_that_wait_for_a_hold_go_on_when_it_is_released) {
 }
 
 /* The same, when the hold was lost and abandoned before the renewal's reply came. */
-TEST(a_call_that_waits_for_a_hold_goes_on_after_it_left_the_table) {
+TEST(a_call_that_waits_for_a_hold_that_left_the_table_reports_its_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));

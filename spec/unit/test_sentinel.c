@@ -120,7 +120,7 @@ TEST(one_reply_is_enough_when_the_others_hang) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_sentinel_that_is_down_or_does_not_know_delays_nothing) {
+TEST(a_sentinel_that_is_down_or_does_not_know_causes_no_delay) {
     start();
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
@@ -234,7 +234,7 @@ TEST(a_sentinel_is_asked_over_a_new_connection_only_once) {
     rig_end(&rig, AT(13));
 }
 
-TEST(sentinels_that_went_down_delay_nothing) {
+TEST(sentinels_that_went_down_cause_no_delay) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));

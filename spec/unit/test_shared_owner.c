@@ -346,7 +346,7 @@ TEST(a_closed_client_waits_for_the_reply_to_a_shared_owner) {
 /* ---- replies that no server gives ---- */
 
 /* A shared owner's others may have gone in part, or all of them. */
-TEST(a_shared_owners_others_are_counted_from_what_it_sent) {
+TEST(a_shared_owners_other_holds_are_computed_from_the_count_it_sent) {
     static const struct {
         const char *others, *outcome;
         int is;
@@ -403,7 +403,7 @@ TEST(an_interrupted_wait_of_a_shared_owner_releases_nothing) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_shared_owners_re_entry_without_a_replica_is_released_too) {
+TEST(a_release_also_ends_a_shared_owners_re_entry_that_no_replica_confirmed) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);

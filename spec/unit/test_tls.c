@@ -412,7 +412,7 @@ static void end_rotation(rotation *made) {
     unlink(made->key);
 }
 
-TEST(a_new_connection_uses_the_files_as_they_are_then_and_an_old_one_goes_on) {
+TEST(rotated_tls_files_apply_to_new_connections_and_not_to_open_ones) {
     rotation at = begin_rotation();
     char bytes[2];
     pair old = connect_pair(at.settings, "s", at.context[0]);

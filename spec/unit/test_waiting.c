@@ -237,7 +237,7 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_rechecks_a_holder_without_a_ttl_too) {
+TEST(a_waiter_also_rechecks_a_holder_without_a_ttl) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
