@@ -335,11 +335,13 @@ describe("the commands that only read locks", function()
     put "fair"
     server:cli("RPUSH", "redisson_lock_queue:{fair}", OWNER)
     server:cli("ZADD", "redisson_lock_timeout:{fair}", ("%.0f"):format(os.time() * 1000 + 600000), OWNER)
-    assert(client:semaphore("pool", { permits = 2 }):acquire(1, 0))
+    -- without the variable it would be released when it is collected
+    local permit = assert(client:semaphore("pool", { permits = 2 }):acquire(1, 0))
     assert.same({ 0, 0 }, exits_without {})
     for _, read in ipairs { "HLEN unread", "GET pool", "info pool", "info fair" } do
       assert.same({ 69, 69 }, exits_without { [read] = true }, read)
     end
+    assert(permit:release())
     client:close()
   end)
 

@@ -14,7 +14,7 @@ for _, path in ipairs(list) do
     local indent, kind, name = line:match "^(%s*)([%l_]+)[%s(]+([^%s=].*)$"
     if test then
       lines[#lines + 1] = "  " .. test:gsub("_", " ")
-    elseif kinds[kind] then
+    elseif kinds[kind] and path:find "%.lua$" then
       name = name:gsub(",? *function%(.*$", ""):gsub("[,{ ]+$", "")
       lines[#lines + 1] = "  " .. indent .. name:gsub('^"([^"]*)"$', "%1")
     end
