@@ -52,13 +52,14 @@ local function learns(client, others, absent, taken, replace_it)
   local one, two, reasons = client:lock(absent), client:lock(taken), {}
   for _, lock in ipairs { one, two } do assert(lock:acquire(0)) end
   replace_it()
-  assert(others():lock(taken):acquire(PATIENCE))
+  local theirs = assert(others():lock(taken):acquire(PATIENCE))
   for i, lock in ipairs { one, two } do
     eventually(function() return lock:lost() end, "the loss is not reported")
     reasons[i] = lock:lost()
     assert.is_false(lock:is_held())
   end
   assert.same({ "deleted", "taken" }, reasons)
+  assert.is_true(theirs:is_held())
   assert(client:lock(absent):acquire(PATIENCE))
 end
 

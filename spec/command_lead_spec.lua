@@ -645,12 +645,14 @@ describe("holdfast", function()
 
     it("makes show count the permits of each owner", function()
       local other = holdfast.new(server:url())
-      assert(client:semaphore("pool", { permits = 9, lease = 60 }):acquire(3))
-      assert(other:semaphore("pool", { lease = 30 }):acquire(2))
+      local three = assert(client:semaphore("pool", { permits = 9, lease = 60 }):acquire(3))
+      local two = assert(other:semaphore("pool", { lease = 30 }):acquire(2))
       local _, text = run("show", "pool")
       assert.matches("permits +5 of 9 taken\n", text)
       assert.matches("\n +3 by [^\n]*, [456]%d%.%d s\n", text)
       assert.matches("\n +2 by [^\n]*, [123]%d%.%d s\n", text)
+      assert(three:release())
+      assert(two:release())
       other:close()
     end)
 
@@ -888,11 +890,11 @@ describe("holdfast on a cluster", function()
       held[#held + 1] = child
       return child
     end
-    local waiters = {}
+    local waiters, locks = {}, {}
     for i = 1, 3 do
       assert(client:latch("gate:" .. i):set(2))
       start("latch", "wait", "gate:" .. i)
-      assert(client:lock("a{busy" .. i .. "}"):acquire())
+      locks[i] = assert(client:lock("a{busy" .. i .. "}"):acquire())
       waiters[i] = start("run", "--name", "patient", "a{busy" .. i .. "}", "--", "true")
     end
     for i = 1, 3 do
@@ -919,6 +921,7 @@ describe("holdfast on a cluster", function()
       child:kill("TERM")
       assert(child:wait(PATIENCE))
     end
+    for _, lock in ipairs(locks) do assert(lock:release()) end
   end)
 
   it("show counts sharded and plain subscribers of a latch once each", function()
