@@ -67,7 +67,8 @@ struct hf_kind {
      * are not in the queue must poll. */
     bool announced;
 
-    /* An acquire sends a fingerprint of its request. A grant does not write the fingerprint. */
+    /* An acquire sends a fingerprint of its request, which the server stores. A grant to a waiter
+     * stores an empty one, so the waiter then sends its acquire again. */
     bool fingerprinted;
 
     bool counted; /* the lock consists of permits; an acquire takes one or several */
@@ -89,8 +90,8 @@ struct hf_kind {
     bool one_owner;      /* the lock has one owner at a time, which `info` returns */
 
     /* No program counts the subscribers to the channel of releases, so clients subscribe to the
-     * channel itself. For other kinds they use a pattern, because pattern subscribers are not
-     * counted. */
+     * channel itself. For other kinds they subscribe with a pattern, which keeps them out of the
+     * count. */
     bool subscribers_not_counted;
 
     /* Waiters also subscribe to hf_names.ours, so that the programs can count ours. */
@@ -181,7 +182,7 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 /* ---- holds ---- */
 
 /* A hold is one lock on one key, from the acquire until the server has forgotten it. The client's
- * table finds it by kind, key and caller, until it is over and another hold may replace it. It is
+ * table finds it by kind, key and caller. Once it is over, another hold may replace it there. It is
  * freed when the table and every other reference have dropped it. */
 
 typedef enum hf_hold_state {
@@ -238,8 +239,8 @@ hf_hold_view hf_view_of(const hf_hold *hold);
 /* Returns whether the owner may rely on the hold at `now`. */
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now);
 
-/* Notes that a handle without an entry of the hold has released it once. One entry of another
- * handle no longer counts from now on. */
+/* Notes that a handle that had not acquired the hold has released it once. In return,
+ * hf_client_abandon will ignore one entry, an acquire by another handle. */
 void hf_hold_note_stray(hf_hold *hold);
 
 /* Adds and drops a reference; the last one frees the hold. */
@@ -307,11 +308,13 @@ typedef struct hf_session_config {
      * as restart_guard. */
     bool asks_known;
 
-    bool asks_login;   /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
-    bool asks_scripts; /* at log-in it asks whether one user's script may change those of others */
+    bool asks_login; /* the driver fetches user and password before it connects: HF_WANT_LOGIN */
+
+    /* At log-in it also tests whether one user's scripts can tamper with other users' scripts. */
+    bool asks_scripts;
 
     /* How long a reply may take. If the server sends nothing for half of this time, the session
-     * gives the connection up and sends the commands again over a new one. */
+     * drops the connection and sends the commands again over a new one. */
     hf_time command_timeout;
 
     hf_time confirm_timeout; /* how long replicas may take to confirm a write, or 0 */
@@ -323,7 +326,7 @@ typedef struct hf_sync {
     hf_time timeout;   /* for the confirmations; less than the session's command_timeout */
 } hf_sync;
 
-/* How the servers of a client belong together. */
+/* How the servers of a client relate to each other. */
 typedef enum hf_mode {
     HF_MODE_ONE,      /* one server: session.server */
     HF_MODE_SENTINEL, /* one server, whose address Sentinels know; session.server has the log-in */
@@ -351,7 +354,7 @@ typedef struct hf_shard {
 /* What this host knows about a client's process: docs/explanation/crash.md. */
 typedef enum hf_life {
     HF_LIFE_UNKNOWN,   /* nothing: the process may be on another host */
-    HF_LIFE_GOES_ON,   /* the process has not ended, as far as this host can prove */
+    HF_LIFE_GOES_ON,   /* the process or its job is running, as far as this host can tell */
     HF_LIFE_UNSURE,    /* the process has ended; it is not known yet whether its job has */
     HF_LIFE_ENDED,     /* it is proved that none of the process's threads are running */
     HF_LIFE_JOB_ENDED, /* the same, and its job has ended; processes that the job started may share
@@ -365,7 +368,7 @@ typedef struct hf_client_config {
     const hf_server *servers; /* the servers, or the Sentinels; unused with HF_MODE_ONE */
     size_t server_count;
     const hf_shard *shards;   /* HF_MODE_SHARDS: the name and the weight of each server */
-    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: the server's name at the Sentinels */
+    char master[HF_URL_HOST]; /* HF_MODE_SENTINEL: what the Sentinels call the server */
     hf_sync sync;
 
     /* HF_MODE_QUORUM: a server that has been up for less than this time has no vote, because it may
@@ -410,8 +413,8 @@ const char *hf_client_who(const hf_client *client);
 /* Returns config.tenant. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns how messages name the client's server, or the first of several. The string changes when
- * the Sentinels report another master: copy it before hf_driver_leave. */
+/* Returns the name in messages of the client's server, or of the first of several. The string
+ * changes when the Sentinels report another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
 /* Makes the client publish this string, "host pid[ name]", while it holds or waits. Copies at most
@@ -423,16 +426,16 @@ void hf_client_introduce(hf_client *client, const char *text);
  * can use several keys only if they are in one group. */
 size_t hf_client_group(const hf_client *client, hf_slice key);
 
-/* With shards, returns the 1-based node that has all names of the lock on this key; commands about
- * its other names, such as its queue, must be sent to that node. Otherwise returns 0: each name
- * leads to its own node. */
+/* With shards, returns the number, from 1, of the node that has all names of the lock on this key;
+ * commands about its other names, such as its queue, must be sent to that node. Otherwise returns
+ * 0: each name leads to its own node. */
 size_t hf_client_node_beside(const hf_client *client, hf_slice key);
 
 /* Returns whether each key is on every server, and a majority of the servers decides. */
 bool hf_client_is_everywhere(const hf_client *client);
 
-/* Returns whether an operation may be done before all its replies have come. The driver must then
- * keep serving the links afterwards. */
+/* Returns whether an operation may be done before all its replies have arrived. The driver must
+ * then keep serving the links afterwards. */
 bool hf_client_decides_early(const hf_client *client);
 
 /* Returns the next time at which hf_client_tick has something to do. */
@@ -449,7 +452,7 @@ void hf_client_tick_renewer(hf_client *client, hf_time now);
 /* Returns a number that grows whenever a loss is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
-/* Marks held locks whose time is over as lost, and does nothing else. */
+/* Marks held locks whose time has run out as lost, and does nothing else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
 /* Updates the end of a held lock, and marks the lock lost if that time has come. */
@@ -464,7 +467,7 @@ uint64_t hf_client_approvals_asked(const hf_client *client);
 /* Sets whether the watchdog renews the hold from now on. */
 void hf_client_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 
-/* Gives up `count` entries of the hold, because their handle is gone without releasing them. */
+/* Gives up `count` entries of the hold, because their handle is gone and has not released them. */
 void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
 /* Closes the client: fails the operations under way with HF_CLOSED, and cleans up every hold in the
@@ -534,8 +537,8 @@ bool hf_client_keeps(const hf_client *client);
 size_t hf_client_link_count(const hf_client *client);
 hf_session *hf_client_link(const hf_client *client, size_t index);
 
-/* The client's nodes, each with HF_LINKS links. A node that serves may have keys: Sentinels do not,
- * and in a cluster only nodes of the current map do. */
+/* The client's nodes, each with HF_LINKS links. A node serves if it may have keys: a Sentinel
+ * never does, and in a cluster only the nodes of the current map do. */
 size_t hf_client_node_count(const hf_client *client);
 bool hf_client_node_serves(const hf_client *client, size_t index);
 
@@ -690,7 +693,7 @@ typedef enum hf_call_returns {
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
-    X(ONCE, once, NONE, AMOUNT, REPLY)       /* which run counts for a scheduled fire */           \
+    X(ONCE, once, NONE, AMOUNT, REPLY)       /* which run counts for a scheduled time */           \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 
@@ -754,8 +757,7 @@ typedef struct hf_op_spec {
     /* info, command: a time limit shorter than command_timeout; 0 for command_timeout. */
     hf_time within;
 
-    hf_time deadlock_check; /* acquire: how long it waits before it checks for a deadlock; 0 never
-                               checks */
+    hf_time deadlock_check; /* acquire: how long it waits before a deadlock check; 0 for none */
     uint64_t observer;      /* the number of the listener that gets this operation's events, or 0 */
     uint16_t class;         /* an index from hf_observe_class */
     uint64_t agent; /* acquire: the number of the calling coroutine, even for a shared owner */
@@ -776,8 +778,8 @@ typedef struct hf_op_spec {
     bool blocking;        /* acquire: while it waits, no other caller of this client can run */
     bool shared;          /* acquire: `caller` is also the owner, which other processes may use */
 
-    /* release, complete, extend, check: a lost hold of the caller, which another handle has
-     * replaced in the table. The operation reports the loss and changes neither hold. */
+    /* release, complete, extend, check: a lost hold of the caller, whose place in the table has
+     * gone to a hold of another handle. The operation reports the loss and changes neither hold. */
     hf_hold *lost;
     bool loss_notified; /* with `lost`: an earlier release has reported the loss */
 
@@ -802,7 +804,7 @@ typedef struct hf_op_spec {
     const hf_slice *args;
     size_t arg_count;
 
-    /* command: the 1-based node to ask; 0 for the node of the first argument, or any. */
+    /* command: the number, from 1, of the node to ask; 0 for that of the first argument, or any. */
     size_t node;
 } hf_op_spec;
 
@@ -814,7 +816,7 @@ typedef struct hf_lock_info {
     long long ttl_ms;    /* the TTL in milliseconds; negative values as in replies to PTTL */
     long long waiters;   /* the number of waiters in the queue */
     long long ahead;     /* how many are ahead of the waiter that asks; -1 if it is not queued */
-    long long free;      /* of a semaphore */
+    long long free;      /* the free permits of a semaphore */
     long long readers;   /* the readers of a read/write lock; -1 for other kinds */
     uint64_t token;      /* the last fencing token, or 0 */
     long long clock_us;  /* the server's clock when this was read; 0 if unknown */
@@ -902,7 +904,8 @@ void hf_op_end(hf_op *op, hf_time now);
 
 /* ---- counters and events ---- */
 
-/* A class is a user-defined name for locks of one use. It has its own counters. */
+/* A class groups locks that serve the same purpose. It has a user-defined name and its own
+ * counters. */
 
 #define HF_CLASSES_MAX 64 /* the maximum number of classes of a client */
 #define HF_CLASS_NAME 64  /* the maximum size of a class's name in bytes, with the NUL */
@@ -965,7 +968,7 @@ typedef enum hf_event_kind {
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed the hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_unrecorded */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
-    HF_EVENT_CUT_OFF,           /* a wait continues, but its server is away or refuses it: `code` */
+    HF_EVENT_CUT_OFF,           /* a wait goes on, but the server does not serve it: `code` */
     HF_EVENT_RESUMED,           /* the server answers again after CUT_OFF */
     HF_EVENT_KINDS
 } hf_event_kind;

@@ -9,7 +9,7 @@
 
 #define HF_SLICE (50 * HF_MS) /* a signal between two polls is noticed within this time */
 
-#define HF_ROLE(link) (1u << (link)) /* the links of all nodes with this role */
+#define HF_ROLE(link) (1u << (link)) /* the bit of this hf_link in a set of roles */
 
 static inline hf_session *hf_link_session(const hf_driver *driver, size_t link) {
     return hf_client_link(driver->client, link);
@@ -26,8 +26,8 @@ void hf_links_serve_calls(hf_driver *driver, hf_time now);
 void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 
 /* Fetches credentials, in the caller's thread, for the links of these roles that need them, and for
- * the watchdog's links whose last ones were refused. Passes `context` to driver->fetch and releases
- * the mutex meanwhile. Returns whether any were needed. */
+ * the watchdog's links whose last credentials were refused. Passes `context` to driver->fetch and
+ * releases the mutex meanwhile. Returns whether any were needed. */
 bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
 
 /* Reads what has arrived, without sleeping. */

@@ -90,7 +90,7 @@ static int l_read(lua_State *L) {
 }
 
 /* captured_end(pid, kills) -> "exit", code | "signal", number: how the program with this pid has
- * ended; nil while it runs. `kills`: kills its whole group and waits for its end. */
+ * ended; nil while it runs. If `kills` is true, kills its whole group and waits for its end. */
 static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;

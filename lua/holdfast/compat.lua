@@ -1,4 +1,4 @@
--- Hides the differences between Lua 5.1 to 5.5 and LuaJIT.
+-- Hides the differences among Lua 5.1 to 5.5 and LuaJIT.
 
 local compat = { jit = rawget(_G, "jit") }
 
@@ -57,7 +57,7 @@ end
 
 -- compat.closing(abandon, lock, run, ...) returns run(...), and calls abandon(lock) if the
 -- coroutine is closed before run returns. Only Lua 5.4 and newer can close a coroutine.
-if _VERSION >= "Lua 5.4" then -- any locale: a digit
+if _VERSION >= "Lua 5.4" then -- any locale: only a digit can differ
   compat.closing = require "holdfast.closing"
 else
   function compat.closing(_, _, run, ...) return run(...) end

@@ -13,7 +13,8 @@ local timer = require "holdfast.timer"
 local status = {}
 
 local TICK = 0.25 -- seconds
--- An answer with rows that are too old is built up to TRIES times, PAUSE seconds apart.
+-- While an answer has rows that are too old, it is built again: up to TRIES times in all, PAUSE
+-- seconds apart.
 local TRIES, PAUSE = 4, 0.25
 
 local views = setmetatable({}, { __mode = "k" })
@@ -37,7 +38,7 @@ local HEADERS = {
 
 -- ---- which worker reads ----
 
--- Answers a question, which is the arguments of a request. → the JSON, the HTTP status
+-- `question`: the query string of a request. → the JSON that answers it, the HTTP status
 local function answer(view, question)
   local asked = status_json.asked_for(ngx.decode_args(question))
   status_view.ask(view)

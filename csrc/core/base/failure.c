@@ -133,7 +133,8 @@ static void hide_controls(char *text) {
     }
 }
 
-/* Hides log-ins, because a detail may name other keys. `size` is that of the buffer. */
+/* Hides log-ins: the text may name other keys, and a key may be a URL with a password. `size` is
+ * that of the buffer. */
 static void hide_logins(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT];
     hf_slice hidden = hf_url_hide(shown, size - 1, (hf_slice){text, strlen(text)});
@@ -141,8 +142,8 @@ static void hide_logins(char *text, size_t size) {
     text[hidden.size] = '\0';
 }
 
-/* Returns where the next text goes after one of `more` bytes at `at`, which may have been
- * truncated. */
+/* Returns the offset at which to append after snprintf has returned `more` for offset `at`; the
+ * text may have been truncated. */
 static size_t end_of(const hf_failure *failure, size_t at, int more) {
     size_t end = at + (size_t)more, last = sizeof failure->text - 1;
     return end < last ? end : last;

@@ -25,22 +25,22 @@ void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_ti
     hf_renewer_clean_up(client, hold, now);
 }
 
-/* The queue has this shared owner's mark of a grant that was never confirmed. Until the mark is
- * removed, the server keeps granting the lock to the owner. */
+/* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
+ * mark is removed, the server keeps granting the lock to the owner. */
 static bool has_mark(const hf_claim *claim) {
     return claim->shared && claim->granted && claim->wait > 0;
 }
 
-/* A hold that was lost only because its time was over may still be on the server: a renewal or
- * re-entry without a reply may have been carried out. */
+/* A hold that was lost only because its time ran out may still be on the server: a renewal or
+ * re-entry that got no reply may have been carried out. */
 bool hf_renewer_may_stand(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
                    hold->reason == HF_LOST_MAX_HOLD;
     return by_time && (!hold->shared || has_mark(&hold->claim));
 }
 
-/* Uses another hold to remove what the server may have of this claim; for a shared owner, the grant
- * if it is still marked. Returns NULL when out of memory. */
+/* Adds a stand-in hold whose clean-up removes what the server may have of this claim; for a shared
+ * owner, that is the grant, if it is still marked. Returns NULL when out of memory. */
 static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_slice caller,
                                      hf_time now) {
     hf_hold *stand_in = hf_client_add_copy(client, claim, caller);
@@ -201,7 +201,7 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
     if (hold) hf_renewer_clean_up(client, hold, now);
 }
 
-/* ---- entries that no caller has ---- */
+/* ---- entries that no caller will release ---- */
 
 static bool is_about(const hf_op *op, const hf_hold *hold) {
     for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
@@ -245,7 +245,7 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
     if (dropped > 0) hf_renewer_abandon(client, hold, dropped, now);
 }
 
-/* ---- an acquire of a shared owner that was abandoned ---- */
+/* ---- abandoned acquires of shared owners ---- */
 
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
     bool first = !hf_claim_is_held(claim) && hf_claim_own(claim) == 0;

@@ -15,7 +15,7 @@
 #define WAIT_TTL (10 * HF_SECOND)
 #define WAIT_AGAIN (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
-#define GOODBYE HF_SECOND /* a closing client waits no longer */
+#define GOODBYE HF_SECOND /* the most that a closing client waits */
 #define MOST_PUBLISHED 64 /* the maximum number of published holds of one waiting caller */
 
 /* ---- names ---- */
@@ -61,9 +61,9 @@ static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) 
     forget_request(request, reply, now);
 }
 
-/* Sends a command, or with `program` a call of it, to one member's server. The key is the program's
- * first argument, or follows the command's name. With a timeout of more than TIMEOUT the request
- * also waits for a connection. */
+/* Sends a command, or a call of `program` if that is not NULL, to one member's server. The key is
+ * the program's first argument, or follows the command's name. With a timeout of more than TIMEOUT
+ * the request also waits for a connection. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
@@ -103,7 +103,7 @@ static bool is_published(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
-/* Returns until when the longest of the holds may last, as far as is known, or 0 without holds. */
+/* Returns when the last of the holds will end, as far as is known, or 0 without holds. */
 static hf_time held_until(const hf_client *client) {
     hf_time last = 0;
     for (size_t i = 0; i < client->holds.count; i++) {

@@ -53,8 +53,8 @@ void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time 
     hf_client_submit(task->client, hf_claim_key(task->claims[0]), link, &task->request, now);
 }
 
-/* Returns whether the server has had time to answer. The link may have been silent since before the
- * request was sent. */
+/* Returns whether the server has had time to answer. If the link was already silent when the
+ * request was sent, that silence counts, too. */
 static bool had_fair_time(const hf_request *request, hf_time now) {
     const hf_session *session = request->session;
     hf_time silent_since = hf_time_max(session->awaiting_since, session->received_at);

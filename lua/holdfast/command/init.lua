@@ -95,8 +95,8 @@ local function dispatch(args)
   return verb.main(args)
 end
 
--- `args`: the words after the program's name. A file at its size limit becomes a write error, like
--- a full disk, instead of a signal. → the exit code
+-- `args`: the words after the program's name. Ignores SIGXFSZ, so that a write beyond the file size
+-- limit fails with an error, as on a full disk. → the exit code
 function command.main(args)
   process.ignore "XFSZ"
   return output.finish(dispatch(args))

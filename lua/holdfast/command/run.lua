@@ -83,10 +83,11 @@ local function succeeded(result)
 end
 
 local CRASH_PATIENCE = 2 -- seconds
-local RECORD_STEP = 0.05 -- seconds between two checks whether a record is written
+local RECORD_STEP = 0.05 -- seconds between checks of whether a record is written
 
--- Returns how long to wait for a run that has not recorded its end. If this run holds an exclusive
--- lock, that run must have crashed, and the wait frees its record as it has freed its lock.
+-- Returns how long to wait for an earlier run that has not recorded its end. If this run holds an
+-- exclusive lock, the earlier one must have crashed, and waiting frees its record, just as it freed
+-- the lock.
 function Run:patience()
   local plan = self.plan
   local shares = plan.mode or plan.given.permits or self.holding.is_nested
@@ -149,8 +150,9 @@ function Run:counts(may, message, code, fire)
   return may, message, code
 end
 
--- Runs the job for a fire. After a loss the record is left to later runs; if the job was not
--- started, the fire is. → the job's result | nil, message, code
+-- Runs the job for a fire. After a loss this run leaves the record alone, because another run may
+-- count by then. If the job was not started, this run withdraws, so that another can count for the
+-- fire. → the job's result | nil, message, code
 function Run:scheduled()
   local lock, fire = self.holding.locks[1], self.fire
   local may, message, code = self:counts(once.begin(fire, lock))

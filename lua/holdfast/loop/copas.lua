@@ -1,4 +1,4 @@
--- The loop of copas, from 1.1 on.
+-- The loop of copas, version 1.1 or newer.
 
 local copas = require "copas"
 local isyieldable = require("holdfast.compat").isyieldable
@@ -15,8 +15,8 @@ function loop.spawn(fn)
   copas.addthread(fn)
 end
 
--- An object that copas treats as a socket. It has a descriptor; its receive succeeds when called
--- for the second time, after the descriptor became readable.
+-- An object that copas treats as a socket. The first receive reports a timeout, so that copas waits
+-- until the descriptor is readable; the second one succeeds.
 local Watch = {}
 Watch.__index = Watch
 

@@ -1,8 +1,8 @@
 -- The loop of nginx with ngx_lua. A caller waits on a semaphore; a client's task, readers and
 -- writers are light threads.
 --
--- Light threads need a request that remains alive: a timer's. Tasks share timers, since a worker
--- has few: each timer takes up to CROWD tasks and ends with the last of them.
+-- A light thread ends with its request, so tasks run in timers, each of which is a request of its
+-- own. A worker can run only a few timers: each takes up to CROWD tasks and ends with the last.
 --
 -- Each request has a mark: a table in its ngx.ctx, which ngx_lua drops when the request ends,
 -- however it ends. A hold is renewed only while the mark of the request that acquired it exists.
@@ -30,15 +30,16 @@ if not contexts then
   error("holdfast: cannot find ngx.ctx in this version of lua-resty-core", 0)
 end
 
-local IDLE = 60 -- seconds that a task outlives its last work
+local IDLE = 60 -- seconds that an idle task remains
 local IDLERS = 16 -- tasks that may idle although only one request has used their client
-local CROWD = 100 -- tasks that one timer takes
+local CROWD = 100 -- the most tasks that one timer takes
 -- After so many connections the tasks of a timer move to a new one, because ngx_lua frees the
 -- remains of connections only with the timer. Beyond WORN_OUT they move even if that breaks
 -- connections.
 local WORN, WORN_OUT = 200, 2000
 local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
--- with more Lua states in the process no task idles; with lua_code_cache off each request adds one
+-- No task idles if the process has more Lua states than this: with lua_code_cache off, each request
+-- creates one.
 local STATES = 2
 local SLOT = "holdfast" -- the mark's field in ngx.ctx
 local FOREVER = 86400 -- seconds
@@ -66,7 +67,7 @@ local kept = setmetatable({}, { __mode = "k" })
 local owners = setmetatable({}, { __mode = "k" })
 
 local function address()
-  return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: an address
+  return tonumber(ffi.cast("uintptr_t", get_request())) -- any locale: not a string
 end
 
 local marked = 0 -- how many marks were created
@@ -148,15 +149,15 @@ end
 -- Returns whether this worker is exiting.
 owner.ends = exiting
 
--- → a function that returns whether a waiter's request still exists, and its wait may continue even
--- if the worker is exiting
+-- → a function that returns whether a waiter may go on waiting: its request still exists, and its
+-- wait need not give way to the exit of the worker
 function owner.living()
   local alive, ends = living_marks(), exiting()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
 
--- Returns the calling coroutine, or nil for the main one, in which all requests run in phases that
--- cannot wait.
+-- Returns the calling coroutine, or nil for the main one. In phases that cannot wait, all requests
+-- run in the main coroutine.
 local function coroutine_here()
   local thread, is_main = running()
   return not is_main and thread or nil
@@ -223,7 +224,7 @@ function owner.forget(lock)
   for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
 end
 
--- Counts the calls of a mark that are waiting.
+-- Counts the waiting calls of the waiter's mark. `does`: whether one more call waits, or one fewer
 function owner.waits(waiter, does)
   local mark = waiter.owner
   mark.waits = mark.waits + (does and 1 or -1)
@@ -347,8 +348,8 @@ function loop.begin(self, task)
   return true
 end
 
--- Called when the task has ended, or its timer has not begun in time. Then the next task gets a new
--- timer.
+-- Called when the task has ended, or its timer has not begun in time. In the latter case the next
+-- task gets a new timer.
 local function leave_host(self)
   local left = self.host
   if not self.clock and host == left then host = nil end
@@ -368,9 +369,9 @@ end
 
 -- ---- a task ----
 
--- Returns whether the task ends as soon as it has nothing to do. If each request creates a client,
--- there would be many idle tasks that are never needed again. The first ones stay: if later ones
--- replaced them, the idle tasks would spread over more and more timers.
+-- Returns whether the task ends as soon as it has nothing to do. Otherwise, where each request
+-- creates a client, there would be many idle tasks that are never needed again. The first ones
+-- stay: if later ones replaced them, the idle tasks would spread over more and more timers.
 local function is_brief(self)
   return self.brief or running_tasks > IDLERS and not self.reused and not self.stays
 end
@@ -481,7 +482,7 @@ function loop.io.tend(self)
   if self.asked ~= self.answered then answer(self) end
 end
 
--- Returns whether a new task should continue in a new timer.
+-- Returns whether a new task, in a new timer, should take over from this one.
 function loop.io.is_worn(self)
   local dials = self.host.dials
   return dials >= WORN_OUT or dials >= WORN and cosockets.is_free(self)

@@ -1,5 +1,5 @@
 -- A Redis sorted set: members in the order of (score, bytes). members[i] has scores[i], which is
--- also score_of[member]. births[member] is different after a member was removed and added again.
+-- also score_of[member]. births[member] changes when a member is removed and added again.
 
 local births = 0
 
