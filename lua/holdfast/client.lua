@@ -66,7 +66,7 @@ meta.__metatable = meta.__name
 ---@field keep? number seconds, 0 to 60, for locks, mutexes and templates that do not set it; default 0
 ---@field crash_release? boolean free the locks of crashed processes on this host at once; default false
 ---@field class? string for counters and events, for locks that do not set it; default ""
----@field on_event? fun(event: holdfast.event) called for what happens to its locks and connections
+---@field on_event? fun(event: holdfast.event) called with each event of its locks and connections
 ---@field driver? string|table "posix", "cqueues", "copas", "luv" or your own loop; under ngx_lua also "resty", the
 --- default there
 
@@ -356,7 +356,7 @@ function Client:lock(key, opts)
     defaults[self])
 end
 
--- A lock stored like SET key owner NX PX, so it excludes all clients that use that command. Its
+-- A lock stored as by SET key owner NX PX, so it excludes all clients that use that command. Its
 -- owner cannot re-enter it. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options
@@ -421,8 +421,8 @@ end
 ---@param opts? holdfast.idempotent_options
 ---@param fn holdfast.callback
 ---@param ... any for fn
----@return any ... fn's results, true for none; nil, info, "duplicate"; nil, message, code, followed by
---- fn's results if the end of the run could not be recorded
+---@return any ... fn's results, or true if it returns none; nil, info, "duplicate"; nil, message, code, followed
+--- by fn's results if the end of the run could not be recorded
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.callback, ...): ...
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
@@ -435,8 +435,9 @@ function Client:idempotent(key, opts, fn, ...)
   return idempotent.run(self, key, defaults[self], opts, fn, ...)
 end
 
--- Calls fn(lock, ...) once for each fire of a schedule that many clients share: not if another call
--- on this key, less than half a period ago by the server's clock, counts for this fire.
+-- Calls fn(lock, ...) for a fire of a schedule that many clients share, so that it runs once for
+-- each fire: fn is not called if another call on this key, less than half a period ago by the
+-- server's clock, counts for this fire.
 ---@param key string
 ---@param period number seconds, 0.1 to 1e9, between two fires
 ---@param opts? holdfast.once_options
@@ -462,9 +463,9 @@ end
 ---@param opts? holdfast.with_lock_options
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn
----@return any ... fn's results, true for none; nil, message, code when fn did not run; nil, message, "lost", results
---- when the lock was lost in the meantime, "conflict" or "not_held" when the release found a different
---- type of key or owner
+---@return any ... fn's results, or true if it returns none; nil, message, code when fn did not run; nil, message,
+--- "lost", results when the lock was lost in the meantime, "conflict" or "not_held" when the release found a
+--- different type of key or owner
 ---@overload fun(self: holdfast.client, key: string, fn: holdfast.lock_callback, ...): ...
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
@@ -589,8 +590,7 @@ function Client:lead(key, opts, fn, ...)
   return lead.run(self, key, opts, defaults[self], fn, ...)
 end
 
--- Counters since the client was created: acquires, releases, grants, renewals, losses, connections,
--- …
+-- Counters since the client was created: acquires, releases, grants, renewals, losses and others.
 ---@return holdfast.stats stats
 function Client:stats()
   check_self(self, meta, "client:stats", 2)

@@ -22,12 +22,12 @@ local owner = host.owner
 
 local driver = {
   default = host.driver or "posix",
-  owner = owner, -- whatever drives the client
+  owner = owner, -- for every client, whichever loop drives it
   add_notifier = pump.add_notifier,
   lock = setmetatable({}, { __index = raw }),
 }
 
--- ---- which one ----
+-- ---- choosing a driver ----
 
 local names = { "posix", host.driver }
 for _, name in ipairs(loops.names) do names[#names + 1] = name end
@@ -57,7 +57,7 @@ function driver.settings(loop)
   return loop and loop.settings or {}
 end
 
--- Returns why this loop does not support these options of TLS, or nil.
+-- Returns why this loop does not support these TLS options, or nil.
 function driver.check_tls(loop, tls)
   if loop and loop.check_tls then return loop.check_tls(tls) end
 end
@@ -100,9 +100,9 @@ end
 
 local watching = false -- whether any lock has data.beside
 
--- From now on each acquire of this lock runs other operations alongside, one after the other:
--- beside(...) gets the results of one and returns kind, seconds and record of the next, or nil to
--- end the acquire.
+-- Makes each acquire of this lock run other operations alongside, one after the other: beside(...)
+-- gets the results of one and returns the kind, seconds and record of the next, or nil to end the
+-- acquire.
 function driver.run_beside(lock, beside)
   watching = true
   data(lock).beside = beside
@@ -143,14 +143,14 @@ function driver.abandon(lock)
   if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
 end
 
--- Ends a wait for this lock that gives way; the wait returns "interrupted". On a client whose calls
--- block, no other code runs during a wait, so there is none to end.
+-- Ends the wait to become leader through this lock; it returns "interrupted". On a client whose
+-- calls block, no other code runs during a wait, so there is none to end.
 function driver.interrupt(lock)
   local of = data(lock)
   if of.loop then pump.interrupt(pump.of(of.client, of.loop), of.gives_way) end
 end
 
--- Starts the operation in the background, where a client served by an event loop carries it out.
+-- Starts the operation in the background. In an event loop the client's task carries it out.
 local function do_later(lock, kind, count)
   local of = data(lock)
   raw.begin(lock, kind, count):abandon()

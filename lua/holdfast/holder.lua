@@ -1,6 +1,6 @@
--- Names the holder after a wait for a lock has failed. That takes two short reads of the server,
--- which has just replied, in the time that the acquire may still take. This is done only for a
--- single server: in a cluster the second read goes to a different node, which may not reply.
+-- Names the holder after a wait for a lock has failed. That takes two short reads from the server,
+-- which has just replied, within the time that the acquire has left. This is done only for a single
+-- server: in a cluster the second read goes to a different node, which may not reply.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -16,7 +16,7 @@ local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
 local MOVED = 0.1 -- a lease was renewed if its end is later than before by more seconds than this
-local BEHIND = 0.9 -- seconds after the end of its wait for which an acquire may still read
+local BEHIND = 0.9 -- an acquire may still read until this many seconds after the end of its wait
 
 -- Returns the seconds left for reading, or nil if there are none.
 local function time_left(by)
@@ -85,8 +85,8 @@ function holder.describe(lock, message, waited, by)
   return head .. holder.text(who) .. times .. rest .. behind, who
 end
 
--- Returns the part of a message of holder.describe that is about the holder, or about the line, for
--- a message in different words; nil if there is none.
+-- Returns the part of a message from holder.describe that is about the holder or the queue, to be
+-- used in a message with different words; nil if there is none.
 function holder.part(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end

@@ -1,4 +1,4 @@
--- Notifies owners of lost locks: calls on_lost in the owner's Lua state, during the next call of
+-- Notifies owners of lost locks: calls on_lost in the owner's Lua state, during the next call to
 -- holdfast.
 
 local core = require "holdfast.core"
@@ -9,8 +9,8 @@ local notifier = require "holdfast.notifier"
 
 local loss = {}
 
--- The state outlives a cleared package.loaded, so that the library loaded last also notifies locks
--- created before.
+-- This state survives when package.loaded is cleared, so that a library that is loaded again also
+-- notifies the locks created before.
 local shared = core.shared
 shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
 shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
@@ -18,7 +18,7 @@ local watched = shared.watched -- locks with an on_lost
 local clients = shared.clients
 if next(clients) then events.heeded = true end
 
--- From now on the lock's on_lost is called when a hold acquired through this handle is lost.
+-- Makes the loss of a hold acquired through this handle call the lock's on_lost.
 function loss.watch(lock, client)
   leaving.install()
   watched[lock] = true
@@ -49,7 +49,7 @@ local losses = notifier.new(gather, call)
 
 driver.add_notifier(losses)
 
--- Calls all callbacks that are due. → whether none raised an error, the first error
+-- Calls all callbacks that are due. → true | false, the first error that one of them raised
 function loss.try_notify()
   if not events.heeded then return true end
   events.notify()

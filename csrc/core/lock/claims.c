@@ -59,7 +59,8 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
     return hf_time_min(end, claim->max_until);
 }
 
-/* A lease that was shortened to end at max_until has a smaller drift than a whole one. */
+/* `valid_until` is earlier than the end of the lease by the drift. A lease that was shortened to
+ * end at max_until has a smaller drift than the whole lease that is used here. */
 bool hf_claim_has_last_lease(const hf_claim *claim) {
     hf_time drift = claim->lease - hf_lease_end(0, claim->lease);
     return hf_time_add(claim->valid_until, drift) >= claim->max_until;

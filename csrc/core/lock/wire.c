@@ -156,10 +156,10 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
 }
 
-/* Returns the second key of a hold of a read/write lock: that of a reader's first lease; a writer's
- * lease is the lock's. While a cluster moves a slot, the lease may not have moved yet, and the
- * server runs only commands that find both keys. `text` has room for both names and HF_NAMES_LEASE
- * more bytes. */
+/* Returns the second key of a hold of a read/write lock: for a reader, the key of its first lease;
+ * for a writer, whose lease is the lock's own, the lock's key. While a cluster moves a slot, the
+ * lease may not have moved yet, and the server runs only commands that find both keys. `text` has
+ * room for both names and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -232,7 +232,7 @@ bool hf_wire_is_fire(const hf_reply *reply) {
     return reply->elements[3]->type == HF_REPLY_STRING;
 }
 
-/* ---- a kind that nobody holds ---- */
+/* ---- kinds without a holder ---- */
 
 static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     char *text = malloc(key.size + owner.size + HF_NAMES_NOTE);
@@ -298,8 +298,8 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Returns the name of the key with the leases of this key's permits. Returns false when out of
- * memory; otherwise the caller frees leases->data. */
+/* Sets `*leases` to the name of the key with the leases of this key's permits, whose data the
+ * caller frees. Returns false when out of memory. */
 static bool leases_of(hf_slice key, hf_slice *leases) {
     hf_names names;
     if (!hf_names_make(&names, key)) return false;

@@ -3,8 +3,8 @@
 /* The acquire operation: asks for the lock, and waits in the queue while another owner has it.
  * operation.c has the table of its states and transitions.
  *
- * The hold exists from the start, so nothing can fail after the server's yes. It becomes HELD only
- * by a yes that is still valid. The renewer undoes whatever else the server may have given. */
+ * The hold exists from the start, so nothing can fail once the server has said yes. It becomes HELD
+ * only if that yes is still valid. The renewer undoes whatever else the server may have granted. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,16 +20,16 @@
 #include "op/renew.h"
 
 #define LEAST_PATIENCE (100 * HF_MS)  /* the minimum time for a reply, even in a short wait */
-#define LEAVING (900 * HF_MS)         /* an acquire ends within a second after its wait */
-#define LEAST_RECHECK (HF_MS)         /* the minimum between two rechecks */
-#define MOST_RECHECK (30 * HF_SECOND) /* a third of a queue's TTL after a recheck */
-#define CROWD 100 /* waiters further back than this recheck less often than every grant lease */
+#define LEAVING (900 * HF_MS)         /* an acquire leaves the queue within 1 s of its wait */
+#define LEAST_RECHECK (HF_MS)         /* the minimum time between two rechecks */
+#define MOST_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
+#define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
 #define FIRST_SILENT_RECHECK (30 * HF_MS) /* for a holder that announces nothing */
 #define MOST_FOREIGN_RECHECK (200 * HF_MS)
-#define LISTENERS_TURN (50 * HF_MS) /* a shorter turn is for clients that poll */
-#define SAME_HOLD (5 * HF_MS)       /* how far apart two replies' ends of one hold may be */
-#define LISTEN_AFTER (150 * HF_MS)  /* the first waiter then listens: Redisson may end our hold */
-#define MOST_HOLDS 1000000000LL     /* of one owner, with its other processes */
+#define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
+#define SAME_HOLD (5 * HF_MS)       /* how much two replies may differ about the end of one hold */
+#define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens: Redisson may free locks */
+#define MOST_HOLDS 1000000000LL     /* of one owner, in all its processes */
 #define MOST_JOINS 3                /* attempts to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
@@ -53,7 +53,8 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Returns whether the renewer now awaits the reply to an acquire of a shared owner. */
+/* Lets the renewer await the reply, if this is an acquire of a shared owner that is under way.
+ * Returns whether it does. */
 static bool awaits_answer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
@@ -135,8 +136,8 @@ static void fail_with(hf_op *op, hf_code code, const char *reason, hf_time now) 
     finish(op, now);
 }
 
-/* Waits a third of the time that is left, so that a connection can be opened first. Confirms at
- * once if less than half of the lease is left. */
+/* The grant is confirmed after a third of the remaining time, so that a connection can be opened
+ * first, or at once if less than half of the lease is left. */
 hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease),
             left = end > now ? end - now : 0;
@@ -205,7 +206,8 @@ static bool is_subscribed(const hf_op *op) {
     return op->wait.needs_events && op->node->subscribed;
 }
 
-/* Returns the owner of the write lock of a read lock's caller, or an empty slice. */
+/* For a read lock: returns the owner under which its caller holds the write lock, or an empty
+ * slice. */
 static hf_slice writer_of(const hf_op *op) {
     const hf_kind *writes = op->spec.lock_kind->writes;
     if (!writes) return HF_NO_TEXT;
@@ -323,9 +325,9 @@ static hf_time time_of(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
-/* Returns when to recheck. Waiters recheck one after the other once the time of the holder or of
- * the first waiter is over, and often enough to notice a dead first waiter that seems alive, at a
- * cost that grows with the logarithm of the crowd. */
+/* Returns when to recheck. Once the time of the holder or of the first waiter is over, the waiters
+ * recheck one after the other. They also recheck often enough to notice a first waiter that is dead
+ * but seems alive; the cost of that grows with the logarithm of their number. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -444,8 +446,8 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
 }
 
-/* Returns whether the caller's own release, sent before this acquire, is not done: it had to be
- * sent again, or was given up. */
+/* Returns whether the acquire must wait for the caller's own release, which was sent before it but
+ * is not done, because it had to be sent again or was given up. */
 static bool must_follow(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->acquire.behind && op->acquire.behind->in_flight) return true;
@@ -504,8 +506,8 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* Another process holds the lock under the same owner, so this acquire adds a hold to that
- * owner. */
+/* Another process holds the lock under the same owner, so this acquire adds a hold to that owner's
+ * count. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
         roll_back(op, now);
@@ -611,7 +613,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     }
 }
 
-/* `clean` is `undo` if the server may have given something. */
+/* `clean`: undo if the server may have granted the lock, otherwise roll_back. */
 static void on_refused(hf_op *op, const hf_wire_answer *answer,
                        void (*clean)(hf_op *op, hf_time now), hf_time now) {
     clean(op, now);
@@ -778,7 +780,8 @@ static void begin(hf_op *op, hf_time now) {
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 
-/* Several calls may have been in flight one after the other, each only for a short time. */
+/* The wait may have been for several calls, one after the other, each in flight only for a short
+ * time. So a call that ended just before also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     if (op->spec.wait == 0 || hold->state == HF_HOLD_CLEANING_UP) return false;
@@ -827,7 +830,8 @@ static bool is_doubtful(const hf_op *op) {
     return op->client->config.tenant[0] != '\0';
 }
 
-/* Asks at once, but no more often than it rechecks if such grants follow each other. */
+/* Asks the server at once, but if doubtful grants follow each other, no sooner than a recheck
+ * may. */
 static void check_grant(hf_op *op, hf_time now) {
     if (now < op->acquire.doubted_at + LEAST_RECHECK) {
         on_recheck(op, 0, now);
@@ -869,8 +873,9 @@ static void store_early_grant(hf_op *op, const hf_message *grant, hf_time now) {
     early->last_token = grant->last_token;
 }
 
-/* Returns false if no grant for our place overtook the reply that named it. A grant from before
- * that reply's command was sent again may come from a master that has failed since. */
+/* Returns false if no grant for our place overtook the reply that named it. If that reply's command
+ * was sent twice, a grant from before the second time does not count: it may come from a master
+ * that has failed since. */
 static bool use_early_grant(hf_op *op, hf_time now) {
     const hf_early_grant *early = &op->acquire.early;
     bool same = early->place[0] && strcmp(early->place, op->acquire.place) == 0;

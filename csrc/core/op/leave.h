@@ -6,15 +6,16 @@
  *      +----------+
  *
  *   DUE        at `wake_at` the leave is sent: at once, or within a second after an attempt that
- * the server refused or did not reply to IN FLIGHT  until the reply, or until no reply is to come
+ *              the server refused or did not reply to
+ *   IN FLIGHT  until the reply, or until no reply is to come
  *   GONE       the server has replied, or must not get the command twice, or `valid_until` has come
  *
  * Invariants of a claim that is LEAVING:
  * - No caller relies on it, and it never becomes a hold again. The caller's next acquire waits
- * until it is GONE, or sets it aside.
- * - At `valid_until` the renewer gives up: after the lease, and not before 30 s. Entries of a
- * shared owner are released only within their lease, because after it another process of the owner
- * may hold the lock.
+ *   until it is GONE, or sets it aside.
+ * - At `valid_until` the renewer gives up: after as long as the lease, but at least 30 s. Entries
+ *   of a shared owner are released only within their lease, because after it another process of
+ *   the owner may hold the lock.
  * - A leave may be sent twice, unless it releases entries of a shared owner. */
 #ifndef HF_LEAVE_H
 #define HF_LEAVE_H
@@ -63,7 +64,7 @@ void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now);
 bool hf_renewer_may_stand(const hf_hold *hold);
 
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server; then
- * the renewer cleans it up under another hold of the same caller. */
+ * the renewer cleans it up by a new hold of the same caller, which stands in for it. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends an operation's use of a hold of which nothing is left on the server. */

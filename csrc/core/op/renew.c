@@ -98,8 +98,8 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
-/* Ends a kept lock that no caller has, so it is nobody's loss. A lock in doubt is not kept
- * either. */
+/* Ends a kept lock that no caller has, so no loss is reported. Also called if it is in doubt
+ * whether the server still has the lock. */
 static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, hold);
     else hf_renewer_clean_up(client, hold, now);
@@ -304,8 +304,8 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
 
 /* ---- a kept lock that no caller has ---- */
 
-/* Returns until when the claim is valid once a shorter lease that was requested at `sent_at` is
- * set. No replica has confirmed that lease. */
+/* Returns the time until which the claim is valid once a shorter lease, which was requested at
+ * `sent_at`, is set. No replica has confirmed that lease. */
 static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
     bool backed = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, claim->lease);

@@ -8,7 +8,7 @@
 
 #include "op/operation.h"
 
-/* How long a server that refused is not asked again, unless the others are not enough. */
+/* A server that refused the connection is skipped for this long, unless a majority needs it. */
 #define REFUSED_FOR (100 * HF_MS)
 
 /* ---- life ---- */
@@ -139,8 +139,8 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns why a server did not reply. An operation may have to wait there until an earlier one is
- * undone. */
+/* Returns why a server did not reply. Its connection may be fine: an operation may have to wait
+ * there until an earlier one is undone. */
 static const char *why_silent(const hf_client *member) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
     bool away = calls->state == HF_SESSION_CLOSED && calls->reason[0] != '\0';
@@ -155,8 +155,8 @@ void hf_votes_time_out(const hf_op *op) {
     }
 }
 
-/* The operation waits for a command of the renewer, and that command waits for a connection. So
- * connects now, as for a command of the operation itself. */
+/* Called for an operation that is blocked by a command of the renewer, which may be waiting for a
+ * connection. Connects at once, as a command of the operation itself would. */
 static void retry_now(hf_client *member, hf_time now) {
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_retry_now(&member->first.links[link], now);
@@ -193,8 +193,8 @@ static bool refused_lately(const hf_client *member, hf_time now) {
     return refused && now < calls->opened_at + REFUSED_FOR;
 }
 
-/* Chooses one owner for all servers, and a new one for each attempt, so that what a round leaves
- * behind cannot be mistaken for the next. */
+/* Chooses one owner for all servers, and a new one for each attempt, so that what one attempt
+ * leaves behind cannot be mistaken for part of the next. */
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
@@ -298,9 +298,9 @@ static hf_time doubtful_until(const hf_op *op) {
     return until;
 }
 
-/* If a majority has replied without deciding, the others get ten times as long as that took, at
- * least HF_LEAST_GRACE, counted from when no connection to them can turn out to be dead any
- * more. */
+/* If a majority has replied without deciding, gives the others ten times as long as that took, but
+ * at least HF_LEAST_GRACE. That time begins when no connection to them can still turn out to be
+ * dead. */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
@@ -346,7 +346,7 @@ void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now) {
     hf_observe_cut_off(op, code, text, now);
 }
 
-/* A server that has not replied yet does not count as away. */
+/* A server that has not replied yet does not count as unreachable. */
 hf_code hf_votes_code(const hf_op *op) {
     hf_tally votes = hf_votes_count(op->round);
     size_t majority = hf_quorum_of(op)->majority;

@@ -69,8 +69,8 @@ local function connections(facts, add)
   return true
 end
 
--- Returns whether a restart makes a quorum's server forget votes, since its file is not always up
--- to date.
+-- Returns whether a restart makes a quorum's server forget votes, because its append-only file is
+-- off or not always up to date.
 local function forgets_votes(facts)
   if facts.info.aof_enabled == "0" then return true end
   local sync = facts:config "appendfsync"

@@ -30,7 +30,7 @@ end
 -- ---- the terminal ----
 
 -- A job that runs alone in a shell's foreground gets the terminal at its start. In a script or a
--- pipeline it gets the terminal when it asks for it, so that the others keep theirs.
+-- pipeline it gets the terminal when it asks for it, so that the other programs keep it until then.
 local function wants_terminal()
   return process.leads_group() and process.is_terminal(0) and process.is_terminal(1)
 end
@@ -49,10 +49,10 @@ function Job:refuse_terminal()
   self:signal("HUP")
 end
 
--- Called when the terminal has stopped the job. Stops this program too, so that the shell
--- continues: with its whole group, as the terminal would, unless TSTP was sent to this program
--- alone. While it is stopped nothing renews the lock, so all processes of the job are stopped,
--- however they handle TSTP. If one of them cannot be stopped, this program continues.
+-- Called when the terminal has stopped the job. Stops this program, too, so that the shell
+-- continues. As the terminal would, it stops this program's whole group, unless TSTP was sent to
+-- this program alone. Nothing renews the lock in the meantime, so all processes of the job are
+-- stopped, however they handle TSTP. If one of them cannot be stopped, this program continues.
 function Job:follow_stop(name)
   if name ~= "TSTP" and process.give_terminal(self.pid) then
     self.wants_terminal = true
@@ -76,7 +76,8 @@ end
 
 -- ---- signals ----
 
--- Signals the job's whole group. → whether any process got the signal, running ones that did not
+-- Signals the job's whole group.
+-- → whether any process got the signal, a list of the running ones that did not
 function Job:send(name)
   local sent = process.kill(-self.pid, name)
   local refused = process.out_of_reach(self.pid, name ~= "STOP")
@@ -179,7 +180,8 @@ function Job:outlives()
   return self.refuses
 end
 
--- Returns whether the job is over, and, if it was ended, all that it has left in its group.
+-- Returns whether the job is over and, if it was told to end, so is everything that it has left in
+-- its group.
 function Job:is_over()
   if not self.how or self:outlives() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)

@@ -74,7 +74,8 @@ function work.client(plan, out)
   if not plan.crash_release then return target.client(plan) end
   local made, message = target.client(plan, { crash_release = true, on_event = listener(out) })
   if not made then return nil, message end
-  -- the job's children may use this client's owner; waiters free only a lock that is held once
+  -- allows locks with this client's owner, which the job's children may use, too: when the job has
+  -- crashed, waiters free only a lock that is held once
   client.defaults(made).crash_release = nil
   return made
 end
@@ -108,7 +109,7 @@ local function report_no_terminal(out, ending)
   out:problem("no_terminal", {}, "the job waits for the terminal, which no shell is left to give; " .. ending)
 end
 
--- Returns the plan for job.run: runs the command under the locks of the holding.
+-- Returns the plan with which job.run runs the command under the locks of `held`.
 function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,

@@ -17,8 +17,8 @@ local MOST_BYTES = 65536
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
-local CHECK_EVERY = 1 -- seconds between two checks whether the worker is exiting
-local LATE = 0.02 -- seconds after a deadline at which the worker must have been busy elsewhere
+local CHECK_EVERY = 1 -- seconds between two checks of whether the worker is exiting
+local LATE = 0.02 -- seconds; a deadline missed by more means that the worker was busy elsewhere
 local BREATH = 0.01 -- seconds for the threads to read and write what has piled up
 local FIRST_PAUSE, MOST_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
@@ -263,7 +263,7 @@ local function connect(self, link)
   advance(self)
   local reason = receive(self, link, socket)
   if link.left then return socket:close() end
-  if link.writing then -- the task ends both
+  if link.writing then -- the task ends both threads
     link.broken = reason or HUNG_UP
     wake(self)
     link.wake:wait(FOREVER)
@@ -323,7 +323,7 @@ local function write(self, link)
   end
 end
 
--- After an error the task ends both threads and spawns new ones, which pause like after a failed
+-- After an error the task ends both threads and spawns new ones, which pause as after a failed
 -- dial.
 local function run_thread(run, self, link)
   local ran, message = pcall(run, self, link)

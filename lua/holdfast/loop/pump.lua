@@ -3,7 +3,7 @@
 --
 -- Each client has a pump. While anything is in progress, the pump has a task: a coroutine of the
 -- loop that does what is due and wakes the callers whose operations have ended. Only the task
--- anchors the client. The loop's `io` has the connections: see holdfast.loop.descriptors and
+-- anchors the client. The loop's `io` handles the connections: see holdfast.loop.descriptors and
 -- holdfast.loop.cosockets.
 
 local core = require "holdfast.core"
@@ -137,8 +137,8 @@ local function has_ended(self, client)
   return self.loop.is_over(self, client, operations, held, leaving)
 end
 
--- Returns whether the task may end: nothing is in progress, and no result is left of a caller that
--- is gone.
+-- Returns whether the task may end: nothing is in progress, and no result is left over for a caller
+-- that is gone.
 local function may_end(self, task)
   if not has_ended(self, self.client) then return false end
   if not next(self.waiting) then return true end
@@ -149,9 +149,8 @@ end
 
 local listeners = {} -- functions (client, last)
 
--- From now on the task of each client calls listener(client, last) whenever it has done what was
--- due.
--- `last`: the task is ending. A listener must not wait. Its errors are reported.
+-- Adds a listener: each client's task calls listener(client, last) whenever it has done what was
+-- due. `last`: whether the task is ending. A listener must not wait. Its errors are reported.
 function pump.listen(listener)
   listeners[#listeners + 1] = listener
 end
@@ -162,7 +161,7 @@ end
 
 local notifiers = {} -- objects of holdfast.notifier
 
--- From now on the tasks check whether this notifier has something to report.
+-- Adds a notifier: the tasks check whether it has something to report.
 function pump.add_notifier(notifier)
   notifiers[#notifiers + 1] = notifier
 end
@@ -253,7 +252,8 @@ local function is_broken(self)
   return not self.task and self.failures >= MOST_FAILURES
 end
 
--- Starts a new task for what is still in progress, unless the process exits and has no time left.
+-- Starts a new task for what is still in progress, unless the process is exiting and has no time
+-- left.
 local function go_on(self, client)
   if is_broken(self) or self.closing or not is_busy(client) then return end
   if not has_ended(self, client) then pump.start_for_nobody(self, client) end
@@ -352,10 +352,10 @@ local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blo
 -- Unused waiters, of calls that have ended: { op, ready, fired, owner, done, seen_at, late,
 -- abandoned, gives_way, beside, main }
 -- `fired`: whether the signal `ready` was fired; `seen_at`: when a check first found that the
--- caller was woken but had not continued; `abandoned`: why; `gives_way`: the term for which it
--- waits, until the leader resigns or nginx's worker exits; `beside`: the waiter of the operation
--- that runs beside;
--- `main`: in that waiter, the waiter whose signal wakes the caller.
+-- caller was woken but had not continued; `abandoned`: why; `gives_way`: the leader's term, if this
+-- is a wait to become leader, which ends when the leader resigns or nginx's worker exits; `beside`:
+-- the waiter of the operation that runs alongside; `main`: in that waiter, the waiter whose signal
+-- wakes the caller.
 local spare, MOST_SPARE = {}, 1000
 
 local function new_waiter()
@@ -403,7 +403,7 @@ local function tend_beside(self, lock, waiter)
   spare_waiter(beside)
 end
 
--- The loop was blocked, so the task could not run, and gets more time.
+-- Called when the loop was blocked: the task could not run, so it gets more time.
 local function excuse(self)
   if self.comes_by ~= math.huge then self.comes_by = now() + self.loop.comes_within end
 end
@@ -441,7 +441,7 @@ local function wait(self, data, lock, kind, waiter, number)
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
-    -- the task has ended too early, or the operation that runs beside is over
+    -- woken because the task has ended too early, or the operation alongside is over
     if fired and not over then
       alive, message = new_signal(loop)
       waiter.ready, waiter.fired = alive or waiter.ready, false
@@ -588,7 +588,7 @@ function pump.command(client, loop, words, node, within)
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 
--- → whether the client is closed, because there was nothing to release, and no task
+-- → whether the client is closed already, because there was no task and nothing to release
 function pump.begin_close(self, client)
   if next(self.waiting) then abandon_dead(self) end
   engine.close(client)
@@ -618,7 +618,8 @@ function pump.close(client, loop, patience)
   end
 end
 
--- Ends the wait that gives way for this term. The task, which is running, leaves the queue.
+-- Ends the wait to become leader for this term. The task, which is running, then removes it from
+-- the queue.
 function pump.interrupt(self, term)
   for number, waiter in pairs(self.waiting) do
     if waiter.gives_way == term then

@@ -1,4 +1,5 @@
--- Commands on the connection and on the server. Each entry as in strings.lua.
+-- Commands on the connection and on the server. The entries have the format that strings.lua
+-- describes.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"

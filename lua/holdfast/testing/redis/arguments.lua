@@ -1,4 +1,4 @@
--- Parses command arguments like Redis. Invalid ones end the command with Redis's own message.
+-- Parses command arguments as Redis does. Invalid ones end the command with Redis's own message.
 
 local fail = require "holdfast.testing.redis.fail"
 local resp = require "holdfast.testing.redis.resp"
@@ -24,8 +24,8 @@ function arguments.double(text, message)
   return double(text) or fail(message or "ERR value is not a valid float")
 end
 
--- Parses a bound of a score range. "(" excludes the bound; an empty one is zero. → { value =, open
--- = }
+-- Parses a bound of a score range. "(" excludes the bound; an empty one is zero.
+-- → { value = number, open = whether the bound is excluded }
 function arguments.bound(text)
   local open = text:sub(1, 1) == "("
   if open then text = text:sub(2) end
@@ -44,7 +44,7 @@ function arguments.integer_text(number)
   return ("%.0f"):format(number == 0 and 0 or number)
 end
 
--- Converts 0-based places, negative ones from the end, to a 1-based range.
+-- Converts 0-based indexes, of which negative ones count from the end, to a 1-based range.
 -- → first, last (last < first if it is empty)
 function arguments.places(start, stop, count)
   if start < 0 then start = start + count end
