@@ -4,9 +4,9 @@
  * without a departure, in each with one, in each with two if there is the time, and in random
  * walks.
  *
- *   test_orders                             all scenes, HOLDFAST_ORDERS orders, 10,000 where that
- * is not set test_orders a_hand_over 12:1,40:2       one order, with its steps test_orders
- * a_hand_over r17 25          one that forks at step 25
+ *   test_orders                          all scenes, in $HOLDFAST_ORDERS orders or 10,000
+ *   test_orders a_hand_over 12:1,40:2    one order, with its steps
+ *   test_orders a_hand_over r17 25       one that forks at step 25
  */
 #include "links.h"
 #include "orders_client.h"

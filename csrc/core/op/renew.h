@@ -13,7 +13,7 @@
  *
  * Invariants of a claim whose hold is HELD:
  * - It needs attention at `valid_until` at the latest, whatever is in flight. Then its hold is
- * lost, or the lock is given back if it is `idle`.
+ *   lost, or the lock is given back if it is `idle`.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
  * - `valid_until` increases only when the server has replied, and counts from when it was asked.
  * - It is no longer renewed when `max_until` prevents its lease from growing. */
