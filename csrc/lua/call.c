@@ -5,7 +5,7 @@
 
 #include "op.h"
 
-/* Sets the field of the spec that the call's number stands for, as the operation's row says. */
+/* Sets the spec field that the call's number stands for, according to the operation's row. */
 static void set_number(hf_op_spec *spec, const hf_lua_lock *lock, double number) {
     switch (hf_op_rows[spec->kind].number) {
     case HF_NUMBER_WAIT:
@@ -66,26 +66,26 @@ static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
     if (takes_words(spec->kind) && spec->value > count) spec->value = count;
 }
 
-/* The operations on one lock are the rows of HF_OP_LIST. A call returns this, or nil, message,
- * code:
+/* The operations on one lock are the rows of HF_OP_LIST. On success a call returns what is listed
+ * here; otherwise it returns nil, message, code:
  *
  *   release, check       true
  *   extend               (seconds) true
  *   force_release        whether it was locked
- *   ttl                  seconds; math.huge for a key without TTL; nil when free
+ *   ttl                  seconds; math.huge for a key without a TTL; nil if it is free
  *   info                 { owner, holds, ttl, token, waiters, position } as the server has it
  *   pause                (seconds) true, after that time; it fails if a signal or the end of the
  *                        client comes first
  *   set                  (count) true: the semaphore has this many permits
- *   set_count            (count) whether the latch counts from now on; false: it counts already
- *   count_down           (amount) how many are still to come; false: the latch was open
- *   count                how many are still to come
+ *   set_count            (count) true if this starts a count; false if the latch was counting
+ *   count_down           (amount) the remaining count; false if the latch was open
+ *   count                the remaining count
  *   await                (seconds) true: the latch is open
  *   delete               whether the latch was closed
  *   take                 (seconds) true: this handle's number of permits is the caller's
  *   give                 (amount) how many permits are free
  *   drain                how many permits it has taken
- *   watch                what info returns, once the holder is not the known one
+ *   watch                the same as info, as soon as the holder is not the known one
  */
 
 static bool has_number(hf_op_kind kind) {
@@ -133,7 +133,7 @@ static int l_complete(lua_State *L) {
     return run_on(L, hf_lock_check(L), HF_OP_COMPLETE, keep, record, NULL, 0);
 }
 
-/* Returns the words of the list at `index`, in a userdata that it pushes. Replaces the list by a
+/* Returns the words of the list at `index`, in a userdata that it pushes. Replaces the list with a
  * copy, which keeps their bytes alive even if the caller changes the list. */
 static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
     luaL_checktype(L, index, LUA_TTABLE);
@@ -155,7 +155,7 @@ static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
 
 /* fenced(lock, keys, words), once(lock, keys, words) -> the reply of the operation's program | nil,
  * message, code: runs the program with these words, of which the first `keys` are keys. The lock's
- * key is the resource, or the record. */
+ * key names the resource for `fenced`, and the record for `once`. */
 static int l_words(lua_State *L) {
     hf_op_kind kind = (hf_op_kind)lua_tointeger(L, lua_upvalueindex(2));
     hf_lua_lock *lock = hf_lock_check(L);
@@ -180,8 +180,8 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
  * done. For a command, call begin(lock, "command", node, { name, argument, ... }) with strings;
  * "fenced" and "once" take the number of their keys in place of the node. The caller finishes the
- * operation when it is done; the garbage collector abandons it. `finished`: a finished operation on
- * one lock, which is reused. A ping uses only the lock's client. */
+ * operation when it is done; if the operation is collected instead, it is abandoned. `finished`: a
+ * finished operation on one lock, to be reused. A ping uses only the lock's client. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");

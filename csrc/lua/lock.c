@@ -41,14 +41,15 @@ static bool is_replaced(const hf_lua_lock *lock, const hf_hold *hold) {
     return hf_client_has_hold_like(lock->driver->client, hold);
 }
 
-/* Whether the entry's loss was reported, and its owner has no newer hold that could be mistaken for
- * the lost one. */
+/* Returns whether the entry's loss has been reported, and its owner has no newer hold that could be
+ * mistaken for the lost one. */
 static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
     return entry->count == 0 && !hf_view_of(entry->stake.hold).ending &&
            !is_replaced(lock, entry->stake.hold);
 }
 
-/* Keeps the loss of the caller `but` until it acquires: another handle may acquire before. */
+/* Drops the settled entries, except those of the caller `but`, which is about to acquire. If it
+ * acquires through another handle first, such an entry is no longer settled. */
 static void drop_settled(hf_lua_lock *lock, hf_slice but) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         const taken *entry = &lock->taken[i];
@@ -218,9 +219,9 @@ static texts check_texts(lua_State *L) {
     return of;
 }
 
-/* new(client, { key, kind, lease, max_hold, wait, within, max_waiters, keep, renewed, owner,
- * interruptible, async_release, token_ttl, permits, permits_at_first }) -> lock, or permits. It
- * keeps the table, which must refer to the client. */
+/* new(client, { key, kind, owner, fingerprint, lease, max_hold, wait, within, max_waiters, keep,
+ * observer, class, deadlock_check, token_ttl, permits, permits_at_first, renewed, interruptible,
+ * async_release }) -> lock, or permits. Keeps the table, which must refer to the client. */
 static int l_new(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     texts of = check_texts(L);
@@ -397,7 +398,7 @@ static int l_approve(lua_State *L) {
 
 /* ---- one of several that are being acquired ---- */
 
-/* Until `settle` no caller knows that the lock is held, so no caller must learn that it is lost. */
+/* Until `settle` no caller knows that the lock is held, so none may be told that it is lost. */
 static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
@@ -429,8 +430,8 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     return 0;
 }
 
-/* collect(lock): while more locks of a set are being acquired, renews the caller's hold and reports
- * no loss of it, until its release or settle(lock), when all of them are held */
+/* collect(lock): renews the caller's hold and reports no loss of it while more locks of a set are
+ * being acquired. Ends with the hold's release, or with settle(lock) once all are held. */
 static int l_collect(lua_State *L) {
     return with_own_entry(L, collect);
 }
@@ -459,7 +460,8 @@ typedef struct view {
     hf_lost_reason loss;
 } view;
 
-/* Returns the loss that a detached release has found, or else the last operation. */
+/* Returns the loss that a detached release has found, or else the one that the last release of a
+ * hold has found. */
 static hf_lost_reason late_loss(const hf_lua_lock *lock, hf_slice caller) {
     for (size_t i = 0; i < lock->taken_count; i++) {
         const hf_hold *hold = lock->taken[i].stake.hold;
@@ -521,8 +523,8 @@ static int l_lost(lua_State *L) {
     return 1;
 }
 
-/* first_loss(lock) -> the reason of the first loss of a hold that was acquired through this handle
- * by any owner, even if it was acquired again since; nil if none was lost */
+/* first_loss(lock) -> the reason for the first loss of a hold that any owner has acquired through
+ * this handle, even if the lock has been acquired again since; nil if none was lost */
 static int l_first_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -533,8 +535,8 @@ static int l_first_loss(lua_State *L) {
     return 1;
 }
 
-/* pending_loss(lock) -> the reason of a loss that was not reported yet, of any owner that acquired
- * through this handle; the next call returns that of another loss */
+/* pending_loss(lock) -> the reason for a loss that has not been reported yet, of any owner that
+ * acquired through this handle; the next call returns that for another loss */
 static int l_pending_loss(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -545,8 +547,8 @@ static int l_pending_loss(lua_State *L) {
     return 1;
 }
 
-/* has_news(lock) -> whether a detached release is under way or its client has events that were not
- * taken yet; whether there is a loss that was not reported yet */
+/* has_news(lock) -> whether a detached release is under way or the client has events that have not
+ * been taken yet; whether there is a loss that has not been reported yet */
 static int l_has_news(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return 0;
@@ -561,8 +563,8 @@ static int l_has_news(lua_State *L) {
     return 2;
 }
 
-/* standing(lock) -> the seconds left of what any coroutine has acquired through this handle | nil,
- * the reason of its loss, or nil if it was released or there was none */
+/* standing(lock) -> how many seconds are left of a hold that any coroutine has acquired through
+ * this handle | nil, the reason for its loss, or nil if it was released or there was none */
 static int l_standing(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_lost_reason reason = HF_LOST_NOT;
@@ -584,7 +586,7 @@ static int l_standing(lua_State *L) {
 }
 
 /* balance(lock) -> acquires minus releases through this handle, including releases that have not
- * reached the server; a fork changes nothing */
+ * reached the server; a fork does not change it */
 static int l_balance(lua_State *L) {
     lua_pushnumber(L, (lua_Number)hf_lock_check(L)->balance);
     return 1;

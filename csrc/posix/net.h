@@ -2,9 +2,9 @@
  *
  * A dial tries the addresses of a name one after the other, and does the TLS handshake for a server
  * with TLS. Poll its descriptor for `events`, then call hf_dial_step; call it also at `next_at`,
- * when the next address is tried: a silent address must not use up the time of the others. A
- * separate thread looks up a name, because the system's resolver cannot be interrupted; if the dial
- * was cancelled meanwhile, the thread frees what it has. */
+ * when the next address is tried: a silent address must not use up the time of the others. Names
+ * are looked up in a separate thread, because the system's resolver cannot be interrupted; if the
+ * dial has been cancelled meanwhile, the thread frees what it has. */
 #ifndef HF_NET_H
 #define HF_NET_H
 

@@ -29,6 +29,8 @@ static bool reserve(watches *all, size_t count) {
     return true;
 }
 
+/* Returns whether the time that is set must change: the new one is earlier, or the old one has
+ * come. */
 static bool must_change(hf_time set, hf_time until, hf_time now) {
     bool has_come = set != HF_NEVER && set <= now;
     return until < set || (has_come && until != set);
@@ -150,7 +152,7 @@ struct hf_ready {
     int control[2], notice[2]; /* pipes: "poll again" to the thread, "ready" from it */
     hf_file files[4];
     uint64_t version; /* grows when a field below changes */
-    bool notified;    /* of this version */
+    bool notified;    /* the owner has been notified of this version */
     hf_time set;
     watches watched;
 };
@@ -162,8 +164,9 @@ static int poll_timeout(hf_time until) {
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
-/* Copies what will be polled, the control pipe first, and returns the count. Without memory, only
- * the control pipe is polled, and the thread tries again soon. */
+/* Writes what will be polled to `fds`, from index 1 on; the caller adds the control pipe at index
+ * 0. Returns the count, including the pipe. When out of memory, only the pipe is polled, and the
+ * thread tries again soon. */
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
@@ -265,7 +268,8 @@ int hf_ready_fd(const hf_ready *ready) {
     return ready->notice[0];
 }
 
-/* The thread polls numbers of descriptors, so copies in other processes do not matter. */
+/* Nothing to do: the thread polls descriptor numbers, so a copy in another process does not keep a
+ * closed descriptor watched. */
 void hf_ready_unwatch(hf_ready *ready, size_t i) {
     (void)ready;
     (void)i;

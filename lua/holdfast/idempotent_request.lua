@@ -3,7 +3,7 @@
 --
 -- During the first request the key is a guard that lives as long as the request. holdfast.finish()
 -- in log_by_lua turns it into a record: "D", or "R" and the response to replay. It frees the key
--- instead if the client hung up (499), the server failed (5xx) or the request was only refused.
+-- instead if the client hung up (499), the server failed (5xx) or the request was refused.
 --
 -- A response may be meant for one user only. So the key on the server is a digest of the request's
 -- key and its principal, the user who sends it, which also keeps credentials out of key names.
@@ -100,8 +100,8 @@ end
 
 local function read_file(path)
   if not path then return "" end
-  -- a body that cannot be read must raise: if it counted as empty, different requests would be
-  -- alike
+  -- a body that cannot be read must raise: if it counted as empty, different requests would
+  -- look alike
   local file = assert(io.open(path, "rb"))
   local text = file:read("*a")
   file:close()
@@ -246,7 +246,7 @@ local function response_of(guard)
   return text and "R" .. text or "D"
 end
 
--- Statuses that refuse a request, which has no effect then and may succeed later.
+-- Statuses of a refused request. It had no effect, and may succeed later.
 local REFUSED = {
   [401] = true, [403] = true, [407] = true, [408] = true, [425] = true, [429] = true,
 }
@@ -270,7 +270,7 @@ local function needs_no_guard()
   return driver.owner.has_ending(complete) or ngx.req.is_internal() and ngx.status >= 400
 end
 
--- Where requests are authenticated, each has a user; otherwise the log explains what to configure.
+-- This does not happen if all requests are authenticated, so the log explains what to configure.
 local function refuse_nobody(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",

@@ -24,7 +24,7 @@ end
 
 local default
 
--- Returns the default client, created from the environment at its first use.
+-- Returns the default client, created from the environment on first use.
 local function default_client(level)
   default = default or client.new(nil, level + 1)
   return default
@@ -94,7 +94,7 @@ function holdfast.idempotent_request(opts)
 end
 
 -- Under ngx_lua, in access_by_lua: answers a request with 412 if one with a higher fencing token
--- was admitted for its resource.
+-- has already been admitted for its resource.
 ---@param opts? holdfast.admission_options
 function holdfast.fence(opts)
   options.no_colon(opts, holdfast, "holdfast.fence", 2)

@@ -18,7 +18,7 @@ Latch.__name = "holdfast.latch"
 local check_count = options.whole(1, 1000000000, "1 to 1e9")
 
 ---@class holdfast.latch_options
----@field wait? number seconds that wait waits by default; default: the client's
+---@field wait? number how many seconds latch:wait waits by default; default: the client's
 ---@field class? string for counters and events; default: the client's
 ---@field on_event? fun(event: holdfast.event)
 ---@field interruptible? boolean a signal ends a wait
@@ -40,7 +40,7 @@ end
 
 -- Starts a count, unless the latch is counting already.
 ---@param count integer 1 to 1e9
----@return boolean? set false if it is already counting, and continues
+---@return boolean? set false if it is already counting; it then continues to count
 ---@return string? message
 ---@return holdfast.code? code
 ---@return_overload boolean

@@ -31,9 +31,11 @@ const hf_program *hf_program_wait(void) {
 
 /* ---- the kinds ---- */
 
+/* An entry of hf_kind.programs. It is 0 if the kind has no program for the verb. */
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
-/* The programs of a kind whose ids begin with `of`: for the queue, for the lease, and to force. */
+/* Entries for the programs whose ids begin with `of`: QUEUED for a kind with a queue of waiters,
+ * LEASED for one with leases, FORCED for one that can be released by force. */
 #define QUEUED(of)                                                                                 \
     [HF_VERB_ACQUIRE] = 1 + of##ACQUIRE, [HF_VERB_RELEASE] = 1 + of##RELEASE,                      \
     [HF_VERB_LEAVE] = 1 + of##LEAVE, [HF_VERB_INFO] = 1 + of##INFO
@@ -72,7 +74,7 @@ const hf_kind hf_kind_guard = {
     .fingerprinted = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
-                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* leaves no record for a count of 0 */
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* the count 0 is a `keep` of 0: no record */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),

@@ -38,7 +38,7 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Treats a reply that no program sends like a missing reply. */
+/* Lets a reply that no program sends count as a missing one. */
 static void note_nonsense(hf_request *request) {
     request->failure =
         (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
@@ -151,8 +151,8 @@ static bool is_replaced(const hf_hold *hold) {
     return hf_hold_is_released(hold) && !hold->in_table;
 }
 
-/* The owner has released the lock. The renewer continues until the server has released it too, or
- * the lease has ended. */
+/* The owner has released the lock. The renewer continues to work on the hold until the server has
+ * released it too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
@@ -240,8 +240,8 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* Lets the record be written after the operation has ended. Until then the lock remains held and is
- * renewed, because no other run may begin before that. */
+/* Lets the record be written after the operation has ended. Until it is written, the lock remains
+ * held and is renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = op->hold->in_table && op->hold->state == HF_HOLD_HELD;
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -426,7 +426,7 @@ static void abandon_release(hf_op *op, hf_time now) {
     else clean_up(op, now);
 }
 
-/* If the record is abandoned before it was sent, the key remains taken until its lease ends. */
+/* A record that is abandoned before it is sent leaves the key taken until its lease ends. */
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
@@ -453,7 +453,7 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
-    /* Other callers may have acquired it since; the server knows. */
+    /* Other callers may have acquired it since: the server is asked about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 

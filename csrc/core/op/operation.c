@@ -16,13 +16,13 @@
 
 #define TO(state) (1 << HF_ACQUIRE_##state)
 
-/* The transitions between the states of an acquire. An operation that polls is only ASKING or
- * WAITING before it is DONE; an operation on several locks is neither. */
+/* The transitions between the states of an acquire. An operation that polls is only ever ASKING
+ * or WAITING before it is DONE; an operation on several locks is never either. */
 static const int steps[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
-    /* It waits for a lock that the client keeps, or to ask the server for it: kept.h. */
+    /* It waits for a lock that the client keeps, or for its turn to ask the server (kept.h). */
     [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING) | TO(DONE),
-    /* It waits for earlier commands or calls for its hold, one after the other. */
+    /* It waits for earlier commands or calls that concern its hold, one after the other. */
     [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
@@ -68,17 +68,19 @@ static hf_node *first_node_of(const hf_op *op) {
     return hf_client_node(client, place_key_of(op));
 }
 
-/* A command to one of the servers does not concern the decider. */
+/* A command to one particular node bypasses the decider, even one that implements all operations,
+ * such as the majority of a quorum. */
 static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec) {
     return client->decider->op && spec->node == 0 ? client->decider->op : hf_op_impls[spec->kind];
 }
 
-/* Names in several slots cannot be used in one program. */
+/* Returns whether the lock's names are in several slots: one program cannot use such names. */
 static bool is_in_pieces(const hf_op *op) {
     return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
 
-/* Two keys of such a kind with the same names would take each other's permits or places. */
+/* Returns whether another key would have the same names on the server. Locks of these kinds would
+ * then take each other's permits or places in the queue. */
 static bool has_names_of_another(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
@@ -200,7 +202,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || spec->lock_kind);
-    /* without a number the spec would have no lease, and the hold would end at once */
+    /* if the row had another number, a call would set no lease, and the hold would end at once */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     op->spec = *spec;

@@ -38,7 +38,7 @@ latch.examples = {
   "holdfast latch wait -w 10m build:7 || ./late # wait for both, for at most 10 minutes",
 }
 
--- → the exit code if the latch is not in the expected state
+-- Reports that the latch is not in the expected state, unless that is suppressed. → the exit code
 local function refuse(given, out, text)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
@@ -94,7 +94,7 @@ end
 
 local TAKES_COUNT = { set = true, down = true }
 
--- → the action's name, its count or nil, or a wait's seconds | nil, message
+-- → the action's name, then its COUNT or nil, or the seconds for which to wait | nil, message
 local function read(given, words)
   local name = words[1]
   local action = ACTIONS[name]

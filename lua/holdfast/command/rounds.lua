@@ -1,4 +1,4 @@
--- Rounds through all keys of the servers, page by page, spread over as many looks as they need.
+-- Rounds through all keys of the servers, page by page, spread over as many calls as they need.
 --
 -- SCAN finds each key that exists from the beginning of a round to its end. So keys that a round
 -- has not met are gone.
@@ -20,9 +20,9 @@ local PAGE = 500 -- keys that one SCAN visits
 local Round = {}
 Round.__index = Round
 
--- `view`: has the field client. `pace`: seconds between two rounds: `share` times as long as the
--- last one's pages took, but at least `least` and at most `most`. `visit(view, scan, name)`,
--- `finish(view)` at a round's end: → true | nil, message, code
+-- `view`: has the field client. `pace`: the pause between two rounds, in seconds: `share` times as
+-- long as reading the last round's pages took, but at least `least` and at most `most`.
+-- `visit(view, scan, name)`; `finish(view)`, at a round's end: → true | nil, message, code
 function rounds.new(view, scans, pace, visit, finish)
   for _, scan in ipairs(scans) do scan.count = PAGE end
   return setmetatable({
@@ -31,12 +31,12 @@ function rounds.new(view, scans, pace, visit, finish)
   }, Round)
 end
 
--- Returns how often the client has connected.
+-- Returns how many times the client has connected.
 local function connections(round)
   return core.client.stats(round.view.client).connections
 end
 
--- → a string that identifies the servers | nil if one does not tell
+-- → a string that identifies the servers | nil if one of them sends none
 local function read_servers(client)
   local list = {}
   for i, node in ipairs(core.client.nodes(client)) do

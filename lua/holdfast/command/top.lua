@@ -2,8 +2,8 @@
 --
 -- As on the status page, queues are searched first, since waiters matter most, and then the locks,
 -- both in rounds (holdfast.command.rounds), so that a large server is not scanned in one go. A poll
--- reads again the locks that are on the screen or have waiters, and others for half a second, so
--- that the load on the server is limited however many locks there are. The view handles keys
+-- rereads the locks that are on the screen or have waiters, and spends half a second on others, so
+-- that the load on the server is limited however many locks there are. The view handles key presses
 -- between reads, so that a poll does not block it.
 
 local core = require "holdfast.core"
@@ -38,14 +38,14 @@ top.examples = {
   "holdfast top --once           # a table, on a terminal too",
 }
 
--- The paces of the rounds, and their seconds in each poll; FIRST_BUDGET is for the first round of
--- the locks.
+-- The paces of the rounds (see rounds.new), and the seconds that each poll spends on them: on the
+-- locks FIRST_BUDGET until all keys have been looked at once, then LOCKS_BUDGET.
 local QUEUES = { share = 100, least = 1, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
 local SLICE = 50 -- locks or names after which the view checks for input
 local BUDGET = 0.5 -- seconds of each poll for locks that are neither shown nor waited for
-local OLD = 2 -- seconds, besides the interval, after which the age of rows is shown
+local OLD = 2 -- seconds, on top of the interval, after which the age of rows is shown
 local FRAME = 5 -- rows of the screen that do not show locks
 local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
 local TYPING = "part of a key, then Enter; Esc shows all locks again"
@@ -54,7 +54,7 @@ local function by_key(a, b)
   return locale.is_before(a.key, b.key)
 end
 
--- Sorts by value, highest first; equal ones by the number of waiters and then by the longest hold.
+-- Sorts by value, highest first; ties by the number of waiters, then by the longest hold.
 local function by(value_of)
   return function(a, b)
     local value, other = value_of(a), value_of(b)
@@ -78,8 +78,8 @@ local SORTS = {
 local View = {}
 View.__index = View
 
--- Stores when the entry was read and, as its lease, the longest TTL seen of this hold. `before`:
--- the last reading.
+-- Stores when the entry was read and, as its lease, the longest TTL seen for this hold.
+-- `before`: the last reading.
 local function note(entry, before)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
@@ -93,7 +93,7 @@ function View:replace(before, entry)
   if entry then self.met[entry.found_as], self.entries[entry.key] = entry, note(entry, before) end
 end
 
--- Reads a lock of this kind, or of any kind for nil. → true | nil, message, code
+-- Reads a lock of this kind, or of any kind if `kind` is nil. → true | nil, message, code
 function View:read(key, kind)
   local entry, message, code
   if kind then entry, message, code = locks.read(self.client, key, kind) end
@@ -119,7 +119,7 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- Reads latches, whose waiters are not in a queue. A quorum has neither.
+-- Reads latches, whose waiters are not in a queue. A quorum has neither queues nor latches.
 local function finish_queues(view)
   for _, entry in ipairs(view.latches and view.latches:next(view.met) or {}) do
     view:replace(view.entries[entry.key], entry)
@@ -160,8 +160,8 @@ function View:find()
   return self:go(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
 end
 
--- → the keys of all entries, how many of them come first because they are on the screen or have
--- waiters The others are sorted, those read longest ago first.
+-- Sorts the keys by how much they need a read: first those on the screen or with waiters, then the
+-- others, those read longest ago first. → the keys, how many come before the others
 function View:by_need()
   local keys, others, is_shown = {}, {}, {}
   for i = self.first, self.first + (self.room or 0) - 1 do is_shown[self.list[i] or 0] = true end
@@ -252,7 +252,7 @@ end
 
 -- ---- on a terminal ----
 
--- Tells how old the oldest row is, if polling does not explain that, and why.
+-- Says how old the oldest row is if it is older than polling explains, and why if that is known.
 function View:age_text()
   local seconds = core.now() - self.read_at
   if self.trouble then
@@ -267,7 +267,7 @@ function View:filter_line()
     #self.list, plural(self.count, "lock"))
 end
 
--- Tells which locks are on the screen, unless all are.
+-- Says which locks are on the screen, unless all are.
 function View:place(room)
   if #self.list <= room then return "" end
   return ("%d-%d of %d"):format(self.first, math.min(self.first + room - 1, #self.list), #self.list)

@@ -1,7 +1,7 @@
 -- For tests without a server: clients whose servers and clock are in this process. See
 -- docs/how-to/testing.md.
 --
--- The core and the programs are the same as for all clients. Calls block, like with the driver
+-- The core and the programs are the same as for all clients. Calls block, as with the driver
 -- "posix". While a call waits, the clock jumps from one due event to the next.
 
 require "holdfast"
@@ -195,7 +195,7 @@ local function check_seconds(value)
   end
 end
 
--- Lets time pass: locks are renewed, leases end, functions of testing.after are called.
+-- Lets time pass: locks are renewed, leases end, functions passed to testing.after are called.
 ---@param seconds number
 function testing.advance(seconds)
   options.argument(seconds, check_seconds, "testing.advance", "seconds", 2)
@@ -221,7 +221,7 @@ local function lease_of(lock)
   return raw.remaining(lock) * (1 + BEHIND) + BEHIND
 end
 
--- client -> the handle by which it has taken a lock, so that neither is collected
+-- client -> the handle through which it has taken a lock, so that neither is collected
 local strangers = setmetatable({}, { __mode = "k" })
 
 local function delete(lock)
@@ -267,8 +267,8 @@ local function check_lock(value)
   if not driver.lock.is_held(value) then return "one that this coroutine holds", "", "one that it does not" end
 end
 
--- Makes the lock get lost for this reason. "expired" and "unreachable" let its lease pass,
--- "max_hold" its limit.
+-- Loses the lock for this reason. "expired" and "unreachable" let its lease pass, "max_hold" its
+-- limit.
 ---@param lock holdfast.lock | holdfast.permit | holdfast.term held by the calling coroutine
 ---@param reason holdfast.lost_reason
 function testing.lose(lock, reason)
