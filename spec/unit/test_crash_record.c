@@ -23,6 +23,18 @@
 #include "check.h"
 #include "posix/system.h"
 
+/* ---- the clock ---- */
+
+hf_time __real_hf_now(void);
+hf_time __wrap_hf_now(void);
+
+static hf_time step; /* by which the clock goes on whenever it is asked */
+
+hf_time __wrap_hf_now(void) {
+    static hf_time ahead;
+    return __real_hf_now() + (ahead += step);
+}
+
 #ifdef HF_LINUX
 
 #define UUID "cccccccc-2222-8333-8444-"
@@ -419,16 +431,6 @@ TEST(a_job_has_ended_with_the_last_process_of_its_group) {
 }
 
 /* ---- a search that takes too long ---- */
-
-hf_time __real_hf_now(void);
-hf_time __wrap_hf_now(void);
-
-static hf_time step; /* by which the clock goes on whenever it is asked */
-
-hf_time __wrap_hf_now(void) {
-    static hf_time ahead;
-    return __real_hf_now() + (ahead += step);
-}
 
 TEST(a_search_that_takes_too_long_proves_nothing) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
