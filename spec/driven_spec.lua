@@ -273,7 +273,7 @@ describe("a handle", function()
     lock = one:lock("k")
   end)
 
-  it("abandons as many of its caller's entries as it is told to", function()
+  it("abandons the given number of its caller's entries", function()
     for _ = 1, 4 do one:call(lock, "acquire") end
     local number = raw.number(lock)
     raw.abandon(lock, number + 1, 2)

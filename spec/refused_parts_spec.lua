@@ -197,7 +197,7 @@ local function client_of(user)
   }
 end
 
--- Returns whether the key ends by itself, unless it is no lock.
+-- Returns false only for a hash without a TTL: a lock that would never end by itself.
 local function has_an_end(key)
   return world.cli("TYPE", key) ~= "hash" or world.cli("PTTL", key) ~= -1
 end

@@ -398,7 +398,7 @@ static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
     }
 }
 
-#define LEAST (HF_MS / 10) /* of a sleep: macOS lets no signal in if it need not sleep */
+#define LEAST (HF_MS / 10) /* the shortest sleep: macOS delivers no signal without one */
 
 /* In POSIX only pselect changes the mask and sleeps atomically. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {

@@ -1,9 +1,9 @@
 -- A cluster of three nodes, in a schedule: which node serves which slot, and slots that move, as in
 -- redis-server 7.0.
 --
--- A slot moves in steps: both nodes are told, its keys are moved one by one, the new node is told
--- that it owns the slot, then the others. A message to a channel goes to all nodes; only its own
--- node knows that a client is subscribed.
+-- A slot moves in steps: both nodes learn of the move, the keys move one by one, then the new node
+-- learns that it owns the slot, and after it the others. A message to a channel goes to all nodes;
+-- only its own node knows that a client is subscribed.
 
 local Addresses = require "spec.sim.addresses"
 local Prng = require "spec.sim.prng"
@@ -207,7 +207,8 @@ function Slots:longest_apart(key)
   return math.max(self.apart[slot] or 0, now_apart)
 end
 
--- All keys have arrived: the new node is told, then the old one, then the rest.
+-- Ends a move whose keys have all arrived: the new node learns of it first, then the old one, then
+-- the rest.
 local function finish(self, move, gap)
   local world, at = self.run.world, self.run.world.now
   if move.since then

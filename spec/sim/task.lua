@@ -1,7 +1,7 @@
 -- What a program does with a lock: one coroutine of a process, which is one owner.
 --
 -- The coroutines are created once, in a fixed order, because owners are numbered by them; a task
--- that is not over when its schedule ends is told to stop.
+-- that is still running when its schedule ends gets a request to stop.
 
 local core = require "holdfast.core"
 local dead_links = require "spec.sim.dead_links"

@@ -1,6 +1,6 @@
 -- The rules of every schedule.
 --
--- The watcher checks the server before and after each program, and is told what the processes
+-- The watcher checks the server before and after each program. The tasks report to it what they
 -- believe. A claim is what one owner believes: that the lock is held until a moment. Data that the
 -- server has lost since the lock was acquired is an excuse.
 
