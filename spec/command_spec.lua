@@ -977,6 +977,7 @@ describe("the documents of the command", function()
       assert.is_true(known[name], "docs/holdfast.1: " .. name)
     end
     for path, text in pairs { ["docs/reference/command.md"] = read("docs/reference/command.md"),
+        ["docs/reference/job.md"] = read("docs/reference/job.md"), ["docs/how-to/cron.md"] = read("docs/how-to/cron.md"),
         ["completions/_holdfast"] = read("completions/_holdfast"),
         ["completions/holdfast.bash"] = read("completions/holdfast.bash") } do
       for name in text:gmatch("%f[%-%w]%-%-(%l[%l-]*)") do

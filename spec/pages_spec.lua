@@ -260,7 +260,7 @@ describe("the reference documents", function()
       return sorted(set)
     end
     local read = variables("grep -rhoE 'HOLDFAST_[A-Z]+' lua bin csrc/process csrc/posix")
-    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/reference/connect.md docs/reference/command.md"))
+    assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/reference/connect.md docs/reference/job.md"))
     assert.same(read, variables("grep -hoE 'HOLDFAST_[A-Z]+' docs/holdfast.1"))
   end)
 end)

@@ -227,8 +227,8 @@ local function check_busy(self, task, key, message)
   end
 end
 
--- Checks how an acquire has ended. With only a minority faulty, it must not fail because servers are
--- away, unless it took a while to find that out.
+-- Checks how an acquire has ended. With only a minority faulty, it must not fail because servers
+-- are away, unless it took a while to find that out.
 function Watcher:answered(task, key, code, asked_at, paused_us, message)
   if code == "busy" then check_busy(self, task, key, message) end
   if not AWAY[code] or not self.fast or self.kind == "majority" then return end
