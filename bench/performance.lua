@@ -165,18 +165,18 @@ add ""
 add "## In short"
 add ""
 local crowd, several = results.crowd[many], results.crowds[math.max(1, #results.crowds - 1)]
-add_ahead("One owner alone acquires and releases **%s** times a second: %s as often as with the next best, %s (%s).",
+add_ahead("One owner alone acquires and releases (a *cycle*) **%s** times a second: %s as often as with the next best, %s (%s).",
   "%.0f", results.free, "rate", MORE)
-add_ahead(("%d owners of one lock get **%%s** turns a second together: %%s as many as with the next best, %%s (%%s)."):format(many),
+add_ahead(("%d owners of one lock together get **%%s** *turns* a second (acquire, sleep 1 ms, release): %%s as many as with the next best, %%s (%%s)."):format(many),
   "%.0f", crowd, "rate", MORE)
 add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of an equal share, %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
 add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
-add "- Only holdfast both draws a fencing token for each acquire and serves waiters in the order in which they asked."
+add "- Only holdfast both issues a fencing token for each acquire and serves waiters in the order in which they asked."
 add ""
-add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in these columns; each line"
-add "has the largest lead:"
+add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in the columns below; each line"
+add "shows the largest lead:"
 add ""
 local renewed = {}
 for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
@@ -234,7 +234,7 @@ plot("fairness", "the least share of an owner", svg.bars {
   groups = groups,
   series = series(function(one) return one.least end),
 })
-add "In brackets are the fewest and the most turns that an owner got, relative to an equal share: 1 is fair, 0 is starved."
+add "In brackets: the fewest and most turns of an owner, relative to an equal share. 1 is fair, 0 is starved."
 add ""
 crowd_table("turns/s (shares)", function(text)
   return ("%s (%s–%s)"):format(text("rate", MORE, "%.0f"), text("least", MORE, "%.2f"),
@@ -294,13 +294,13 @@ end)
 
 add "## Method"
 add ""
-add("- %s, %s processors, of which **one** runs the server and the processes of the library that is measured.",
+add("- %s, %s processors, of which **one** runs the server and the measured library's processes.",
   machine.processor, machine.cores)
 add("  %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
 add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in a different order each time,",
   results.rounds, results.seconds)
 add "  with a new, empty server. JIT-compiled code is warmed up first."
-add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and asks again at once."
+add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and acquires again at once."
 add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
 add "  goroutines or promises. Each owner has its own connection; only Redisson's threads share one client per process, as is"
 add "  usual."
