@@ -37,7 +37,8 @@ expect(sources.version == "scm-1", "holdfast-scm-1.rockspec is of another versio
 
 local home = sources.description.homepage
 for _, path in ipairs { "holdfast-scm-1.rockspec", "dist.ini", "README.md", "README.zh-CN.md",
-  "packaging/debian/control", "packaging/debian/copyright", "packaging/site/mkdocs.yml" } do
+  "SECURITY.md", "packaging/debian/control", "packaging/debian/copyright",
+  "packaging/site/mkdocs.yml" } do
   local places = 0
   for url in read(path):gmatch("https?://[^%s\"]+/holdfast%f[^%w_-]") do
     expect(url == home, "%s names %s, the homepage of the rockspec is %s", path, url, home)
