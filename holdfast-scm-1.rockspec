@@ -7,8 +7,8 @@ source = { url = "git+https://github.com/holdfast/holdfast.git" }
 description = {
   summary = "Distributed locks for Lua on Redis",
   detailed = [[
-    A reentrant lock with a watchdog, first-come-first-served waiting and fencing tokens, which shares its layout
-    in Redis with Redisson. A C core decides; plain Lua and OpenResty drive it.
+    A reentrant lock with a watchdog, first-come-first-served waiting and fencing tokens, which shares its keys
+    in Redis with Redisson. A C core does the work; use it from plain Lua or OpenResty.
   ]],
   homepage = "https://github.com/holdfast/holdfast",
   labels = { "redis", "lock", "concurrency", "openresty" },
