@@ -1,30 +1,30 @@
 define HELP
-make                 build for each Lua that has its headers here, into build/; also the core as a static library
-make demo            a flash sale on a throw-away redis-server; demo-quorum, demo-openresty: two other shows
+make                 build for each Lua whose headers are installed, into build/; also the core as a static library
+make demo            a flash sale on a throw-away redis-server; demo-quorum, demo-openresty: two other demos
 make test            what every change has to pass; the last line is "N passed, N failed"
-make check           the slower rest, before a release: sanitizers, simulator, chaos, other Luas, servers and machines
-make PART            one part of these: $(wordlist 1,12,$(call parts))
+make check           the slower tests, before a release: sanitizers, simulator, chaos, other Luas, servers and machines
+make PART            only one part: $(wordlist 1,12,$(call parts))
                      $(wordlist 13,99,$(call parts))
-make chaos           processes and a server under faults; HOLDFAST_CHAOS_SECONDS=60
-make nightly         simulator and chaos from random seeds, until something is found; make shaky: specs on a busy machine
-make mutants         changes one place at a time and asks the tests, for hours; MUTANTS="--part 1/50" (spec/mutants/run.lua)
+make chaos           clients and a server under faults, for HOLDFAST_CHAOS_SECONDS=60
+make nightly         simulator and chaos from random seeds, until something is found; shaky: specs on a busy machine
+make mutants         changes one place at a time and runs the tests, for hours; MUTANTS="--part 1/50"
 make soak            locks of every kind under faults for SECONDS=60; plots in build/soak/report.html
-make bench           the ratios of the quality bars; STRICT=1: a missed one fails; make bench-report: beside others
-make interop         one key for holdfast, Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
-make programs        each program of csrc/programs whole, into build/programs; make embed: into the C sources
-make format          the C sources by clang-format
-make list-tests      the name of every test, by file
+make bench           speed against the quality bars; STRICT=1: a missed bar fails; bench-report: beside other libraries
+make interop         one key shared with Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
+make programs        writes each server program whole to build/programs; make embed: into the C sources
+make format          formats the C sources with clang-format
+make list-tests      prints the name of every test, by file
 make install         PREFIX=/usr/local DESTDIR=; make uninstall; make static: the command as one file
 make dist            the tarball, its rockspec, SBOM and SHA256SUMS; make deb opm: packages; make release: the checklist
-make site pictures   the documents as pages in build/site; docs/pictures from real runs
+make site            the documents as a site, in build/site; make pictures: docs/pictures from real runs
 endef
 
 # CC, CPPFLAGS, CFLAGS and LDFLAGS are taken from the environment or the command line. FLAVOURS="lua5.4 luajit" builds
-# for these alone; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
-# HIREDIS_DIR=/opt/hiredis is a hiredis that is not the system's: its include and lib directories.
+# only for these; CFLAGS_luajit=-I/opt/luajit/include/luajit-2.1 says where the headers of one are.
+# HIREDIS_DIR=/opt/hiredis is a directory with another hiredis than the system's, in include and lib.
 # WERROR=1: a warning fails the build. V=1: the build shows its commands in full.
 # HARDENING= and LINK_HARDENING= build without the flags that Debian hardens its packages with; CFLAGS and LDFLAGS come
-# behind them and win.
+# after them and win.
 
 PREFIX ?= /usr/local
 LUA_SHARE_DIR = $(PREFIX)/share/lua
@@ -38,7 +38,7 @@ endif
 WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes $(if $(WERROR),-Werror)
 CFLAGS ?= -O2 -g
 SANITIZE =
-# CHECKED= builds without the assertions, as what is installed is built
+# CHECKED= builds without assertions, like an installed build
 CHECKED := $(if $(filter bench bench-report,$(MAKECMDGOALS)),,1)
 DEFINES = -D_GNU_SOURCE $(if $(CHECKED),,-DNDEBUG)
 HIREDIS_INCDIR = $(HIREDIS_DIR:%=%/include)
@@ -60,7 +60,7 @@ LINK_HARDENING = $(if $(filter Darwin,$(SYSTEM)),,-Wl$(comma)-z$(comma)relro$(co
 NO_LTO = -fno-lto
 COMPILE = $(CC) -std=c11 $(DEFINES) $(HARDENING) $(CPPFLAGS) $(CFLAGS) $(NO_LTO) -fvisibility=hidden -fPIC $(WARNINGS) $(SANITIZE) $(INCLUDES)
 HIREDIS = $(HIREDIS_DIR:%=-Wl$(comma)-rpath$(comma)%/lib) -lhiredis
-# A module finds the functions of Lua in the interpreter that loads it; the linker of macOS asks for leave.
+# A module finds the functions of Lua in the interpreter that loads it; the linker of macOS needs a flag for that.
 MODULE = $(if $(filter Darwin,$(SYSTEM)),-bundle -undefined dynamic_lookup,-shared)
 LINK = $(CC) $(MODULE) $(HARDENING) $(CFLAGS) $(LINK_HARDENING) $(LDFLAGS) $(SANITIZE) $(LIBRARY_PATH_FLAGS)
 HIREDIS_A = $(firstword $(wildcard $(addsuffix /libhiredis.a,$(HIREDIS_LIBDIR) /usr/lib/* /usr/lib /usr/local/lib)))
@@ -75,7 +75,7 @@ CFLAGS_lua5.5 := $(call config,--cflags,lua5.5,-I/usr/include/lua5.5)
 CFLAGS_luajit := $(call config,--cflags,luajit,-I/usr/include/luajit-2.1)
 has_headers = $(wildcard $(addsuffix /lua.h,$(patsubst -I%,%,$(filter -I%,$(CFLAGS_$(1))))))
 FLAVOURS := $(foreach lua,$(LUAS),$(if $(call has_headers,$(lua)),$(lua)))
-# the Luas that can run here, the most wanted first; LUA runs the tools and the demos
+# the Luas that can run here, the preferred one first; LUA runs the tools and the demos
 INTERPRETERS := $(foreach lua,lua5.4 lua5.5 lua5.3 luajit lua5.2 lua5.1,$(if $(shell command -v $(lua)),$(lua)))
 LUA := $(firstword $(INTERPRETERS) lua)
 RUN = LUA_PATH="./?.lua;./lua/?.lua;./lua/?/init.lua;;" LUA_CPATH="./$(BUILD)/$(LUA)/?.so;;" $(LUA)
@@ -97,7 +97,7 @@ MODULES := $(FLAVOURS:%=$(BUILD)/%/holdfast/core.so) $(FLAVOURS:%=$(BUILD)/%/hol
 SUPPORT := $(FLAVOURS:%=$(BUILD)/%/spec/support/sys.so) $(BUILD)/chaos/proxy $(BUILD)/support/clock.so $(BUILD)/support/rename.so
 UNIT_PROGRAMS := $(UNIT:%=$(BUILD)/unit/%)
 
-# Those that tools/suites runs, and those that have a file of their name in tools.
+# PARTS are run by tools/suites; each of SCRIPTS is a file in tools.
 PARTS = analyse asan browser chaos check clang coverage crash demos docs explore fencing fuzz gc hiredis lint long luas \
     machines model named-mutants orders packages roots servers sim spec systems test tsan unit valgrind
 SCRIPTS = nightly pictures release shaky site
@@ -125,11 +125,11 @@ refused_in = $(if $(filter-out 1,$(words x$(1)x)),a space,$(firstword $(foreach 
 check_path = $(if $(call refused_in,$($(1))),$(error $(1) contains $(call refused_in,$($(1))), which make cannot handle: "$($(1))"))
 $(foreach path,$(PATHS),$(call check_path,$(path)))
 
-# What is run is shown by what it makes; V=1 shows it in full.
+# A command is shown by what it makes; V=1 shows it in full.
 silent = $(findstring s,$(filter-out --%,$(firstword -$(MAKEFLAGS))))
 brief = $(if $(filter-out 0,$(V)),,@$(if $(silent),,$(info $(1) $@)))
 
-# Where root has built, another user cannot build: what root builds to install is left to the owner of the sources.
+# Another user cannot build where root has built, so what root builds for an install goes to the sources' owner.
 define make_folder
 	@mkdir -p $(@D) 2>/dev/null && [ -w $(@D) ] || { echo "you may not write to $(@D): take it over" \
 	    "(sudo chown -R $$(id -un) $(BUILD)), remove it, or build elsewhere (make BUILD=DIR)" >&2; exit 1; }
@@ -140,7 +140,7 @@ define leave_to_owner # FOLDER
 	    { chown -h $(owner) $(BUILD) $(BUILD)/flags && chown -Rh $(owner) $(1); } 2>/dev/null || true)
 endef
 
-# objects: the core and the posix driver once, the binding once for each Lua; all of them anew with other flags
+# objects: the core and the posix driver once, the binding once for each Lua; rebuilt if the flags change
 
 $(shell mkdir -p $(BUILD) 2>/dev/null && { echo '$(COMPILE)' | cmp -s - $(BUILD)/flags || echo '$(COMPILE)' >$(BUILD)/flags; } 2>/dev/null)
 
@@ -202,7 +202,7 @@ $(BUILD)/chaos/proxy: spec/chaos/proxy.c
 	$(make_folder)
 	$(call brief,CC)$(COMPILE) $(LDFLAGS) $(NO_LTO) $< -o $@
 
-# for the simulator and the chaos runs alone: the core with mutants that can be switched on, from a copy of its sources
+# only for the simulator and chaos: the core with mutants that can be switched on, from a copy of its sources
 
 SIM_FLAVOURS = $(filter lua5.4 luajit,$(FLAVOURS))
 SIM_BUILD = $(abspath $(BUILD))/sim
@@ -230,7 +230,6 @@ SECONDS = 60
 soak: build
 	@luajit spec/soak/run.lua $(SECONDS)
 
-# each program whole, as one reads it
 programs:
 	@rm -rf $(BUILD)/programs
 	@mkdir -p $(BUILD)/programs
@@ -240,19 +239,19 @@ embed:
 	$(LUA) tools/embed.lua
 	$(LUA) tools/embed_page.lua
 
-# A fresh clone has it up to date, whatever the times of the files. tools/suites compares it with the programs, and sets
-# KEEP_EMBEDDED: a check must not mend what it checks.
+# In a fresh clone it is up to date, whatever the times of the files. tools/suites compares it with the programs and
+# sets KEEP_EMBEDDED, because a check must not repair what it checks.
 csrc/programs/embedded.h: $(PROGRAMS) tools/embed.lua
 	$(if $(KEEP_EMBEDDED),,$(if $(INTERPRETERS),$(LUA) tools/embed.lua))
 	$(if $(KEEP_EMBEDDED),,touch $@)
 
 $(core_objects): | $(if $(PROGRAMS),csrc/programs/embedded.h)
 
-# unit programs: the core and the static hiredis, with allocations that can be made to fail
+# unit programs: the core and the static hiredis, with allocations that tests can make fail
 
 # the programs themselves are not optimised: that takes a third of the time
 $(BUILD)/obj/spec/unit/%.o: CFLAGS += -O0 -U_FORTIFY_SOURCE
-# nor searched for what UBSan finds, which takes another third
+# nor checked by UBSan, which takes another third
 $(BUILD)/obj/spec/unit/%.o: override SANITIZE += -fno-sanitize=undefined,float-cast-overflow
 
 WRAP = $(WRAPPED:%=-Wl,--wrap=%)
@@ -262,7 +261,7 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 	$(make_folder)
 	$(call brief,LINK)$(CC) $(CFLAGS) $(LDFLAGS) $(NO_LTO) $(SANITIZE) $(WRAP) $(filter %.o,$^) $(BUILD)/libholdfast_core.a $(HIREDIS_A) $(LIBRARIES) -o $@
 
-# those of the driver
+# functions that the driver's unit programs replace
 wrapped_in = $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' $(1))
 ORDERS = orders orders_system orders_server
 DRIVER_UNITS = test_driver test_orders test_margins test_net test_tls test_system test_ready test_ready_portable test_crash_record
@@ -282,7 +281,7 @@ $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)
 
 unit-programs: $(UNIT_PROGRAMS)
 
-# fuzzing harnesses: all the code compiled by clang with its sanitizers, in a directory of its own
+# fuzzing harnesses: all code compiled by clang with its sanitizers, in a separate directory
 
 FUZZ := $(patsubst spec/fuzz/%.c,%,$(wildcard spec/fuzz/*.c))
 FUZZ_FLAGS = -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
@@ -302,7 +301,7 @@ $(BUILD)/harness/%: $(BUILD)/obj/spec/fuzz/%.o $(BUILD)/obj/spec/unit/memerr.o $
 
 # what people type
 
-# The set-up may bring the first Lua: what depends on it is left to a make that begins behind it.
+# The set-up may install the first Lua, so a second make, started after it, runs what depends on Lua.
 demo: SHOW = examples/flash_sale.lua
 demo-quorum: SHOW = examples/quorum_demo.lua
 demo-openresty: SHOW = examples/openresty/demo.lua
@@ -374,7 +373,7 @@ define install_modules # BUILT,LIBRARIES,LUA FILES
 endef
 install_flavour = $(call install_modules,$(BUILD)/install/$(1),$(DESTDIR)$(LUA_LIB_DIR)/$(2),$(DESTDIR)$(LUA_SHARE_DIR)/$(2))
 
-# Built in a folder of its own: what runs from $(BUILD) meanwhile stays as it is.
+# Built in a separate folder, so programs that run from $(BUILD) are not disturbed.
 install:
 	@$(MAKE) BUILD=$(BUILD)/install CHECKED= modules
 	$(call leave_to_owner,$(BUILD)/install)
@@ -395,7 +394,7 @@ uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/holdfast $(DESTDIR)$(PREFIX)/share/man/man1/holdfast.1 \
 	    $(DESTDIR)$(COMPLETION_DIR)/holdfast $(DESTDIR)$(ZSH_DIR)/_holdfast
 
-# The rock: luarocks gives LUA, LUA_INCDIR, LUADIR and LIBDIR. A module that the interpreter cannot load is not installed.
+# The rock: luarocks sets LUA, LUA_INCDIR, LUADIR and LIBDIR. A module that the interpreter cannot load is not installed.
 
 rock:
 	@rm -rf $(BUILD)/rock
@@ -406,7 +405,7 @@ rock:
 rock-install:
 	$(call install_modules,$(BUILD)/rock/lua,$(LIBDIR),$(LUADIR))
 
-# What is handed out. DIST_URL is where the tarball will be; tools/rockspec_check.lua compares other places with FORGE.
+# A release. DIST_URL is where the tarball will be; tools/rockspec_check.lua checks other places against FORGE.
 
 FORGE = $(shell sed -n 's/^  homepage = "\(.*\)",/\1/p' holdfast-scm-1.rockspec)
 DIST_URL = $(FORGE)/releases/download/v$(VERSION)
