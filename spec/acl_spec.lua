@@ -533,7 +533,7 @@ describe("holdfast acl", function()
     } do
       local code, said = command.run(nil, { "acl", prefix })
       assert.equal(64, code)
-      assert.truthy(said:find(('holdfast acl: PREFIX must be a text that is not "{" and .*, not "%s"\n$')
+      assert.truthy(said:find(('holdfast acl: PREFIX must be a string that is not "{", .*, not "%s"\n$')
         :format(prefix)), said)
     end
     for _, prefix in ipairs { "b:", "ho:", "holdfast:", "redis:", "redisson:", "{b}:", "R" } do

@@ -385,7 +385,7 @@ describe("holdfast", function()
       } do
         local code, output = run((table.unpack or unpack)(words))
         assert.equal(73, code)
-        assert.matches("; use another KEY, or the same --shared, --exclusive or --permits in every run of this one\n",
+        assert.matches("; use another KEY, or the same --shared, --exclusive or --permits in every run with this KEY\n",
           output, 1, true)
         assert.is_nil(output:find("client:", 1, true), output)
       end

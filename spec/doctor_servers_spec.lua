@@ -52,7 +52,7 @@ describe("holdfast doctor on several servers", function()
   it("names a fault of one cluster node, and a node that is down", function()
     set = cluster.start { replicas = 0, conf = LASTING }
     set.nodes[2]:cli("CONFIG", "SET", "timeout", "5")
-    assert.same({ "connections: timeout is 5 s: idle clients are closed, and connect anew for each call and renewal" },
+    assert.same({ "connections: timeout is 5 s: idle clients are closed, and reconnect for each call and renewal" },
       (visit(set:url())))
     set.nodes[3]:kill()
     local found = assert(process.wait_until(function()

@@ -217,11 +217,11 @@ describe("holdfast doctor", function()
     end
 
     it("names a server certificate that expires soon", function()
-      assert_hurts(found_with(5, 300), "certificates", "ends in [45]%.%d days")
+      assert_hurts(found_with(5, 300), "certificates", "expires in [45]%.%d days")
     end)
 
     it("names a client certificate that expires soon", function()
-      assert_hurts(found_with(300, 5), "certificates", "ends in [45]%.%d days")
+      assert_hurts(found_with(300, 5), "certificates", "expires in [45]%.%d days")
     end)
 
     it("finds no fault in certificates that last long enough", function()

@@ -128,8 +128,8 @@ function acl.check(prefix)
   local wrong = library_options.tenant(prefix)
   if wrong then return wrong end
   if not is_apart(prefix) then
-    return 'a text that is not "{" and has another beginning than "holdfast_" and "redisson_", which begin '
-      .. "the names of other users' queues and counters, too"
+    return 'a string that is not "{", does not begin with "holdfast_" or "redisson_" and is not the beginning '
+      .. "of either: other users' queues and counters have these prefixes"
   end
 end
 

@@ -59,11 +59,11 @@ local function connections(facts, add)
       :format(count, most), "raise maxclients, and with it the server's limit of open files")
   end
   if idle and idle > 0 and idle < SHORT_TIMEOUT then
-    add(("timeout is %d s: idle clients are closed, and connect anew for each call and renewal"):format(idle),
+    add(("timeout is %d s: idle clients are closed, and reconnect for each call and renewal"):format(idle),
       "CONFIG SET timeout 0")
   end
   if keepalive and (keepalive == 0 or keepalive > LONG_KEEPALIVE) then
-    add(("tcp-keepalive is %d: connections of hosts that were cut off stay, and use up maxclients")
+    add(("tcp-keepalive is %d: connections of unreachable hosts stay open, and use up maxclients")
       :format(keepalive), "CONFIG SET tcp-keepalive 60")
   end
   return true
@@ -85,7 +85,7 @@ local function persistence(facts, add)
       "set restart_guard to the longest lease in use, or appendonly yes and appendfsync always")
   end
   if not set.servers and info.aof_enabled == "0" and facts:config "save" == "" then
-    add("nothing is written to disk: a restart forgets every lock while its holder works",
+    add("nothing is written to disk: a restart forgets every lock while its holder still works",
       "CONFIG SET appendonly yes")
   end
   if info.rdb_last_bgsave_status == "err" and facts:config "stop-writes-on-bgsave-error" ~= "no" then
@@ -119,15 +119,15 @@ local function replicas(facts, add)
   local late = late_replicas(facts)
   if #late > 0 then
     add(("replica %s lags behind: a failover to it forgets locks that were granted since")
-      :format(table.concat(late, ", ")), "see its log, and the network between the two")
+      :format(table.concat(late, ", ")), "check its log, and the network between the two")
   end
   local count = facts:number "min_slaves_good_slaves"
   local least = count and facts:setting "min-replicas-to-write"
   if least and count < least then
-    add(("%d of min-replicas-to-write %d replicas are there: writes are refused (NOREPLICAS)")
+    add(("%d of min-replicas-to-write %d replicas are connected: writes are refused (NOREPLICAS)")
       :format(count, least), "bring the replicas back")
   elseif least and count == least then
-    add(("just min-replicas-to-write %d replicas are there: without one of them, all locks are refused")
+    add(("only min-replicas-to-write %d replicas are connected: if one fails, all locks are refused")
       :format(least), "add a replica")
   end
   return true
@@ -154,7 +154,7 @@ local function topology(facts, add)
     add("cluster_state is fail: some or all locks are refused (CLUSTERDOWN)", "bring the missing nodes back")
   end
   if set.unlike then
-    add(("the address leads to %d different servers: a lock of one is free on the others"):format(set.unlike),
+    add(("the address leads to %d different servers: a lock that is held on one is free on the others"):format(set.unlike),
       "give the address of one server, or redis+sentinel://")
   end
   for _, message in ipairs(set.unreachable) do
@@ -174,7 +174,7 @@ local function clock(facts, add)
   end
   local moved = facts:clock_moved()
   if moved and math.abs(moved) > JUMP then
-    add(("its clock moved by %s while it was looked at: leases end early or late"):format(shown(math.abs(moved))),
+    add(("its clock moved by %s while it was checked: leases end early or late"):format(shown(math.abs(moved))),
       "slew the clock instead of stepping it")
   end
   return true
@@ -186,7 +186,7 @@ local function certificates(facts, add)
   local left = facts.certificates_left
   if not left then return nil end
   if left < SOON then
-    add(("a certificate ends in %s days: then no client can connect"):format(locale.decimal("%.1f", left / DAY)),
+    add(("a certificate expires in %s days: then no client can connect"):format(locale.decimal("%.1f", left / DAY)),
       "renew it; clients read files that have changed")
   end
   return true

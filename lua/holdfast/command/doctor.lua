@@ -17,8 +17,8 @@ local doctor = {}
 
 doctor.usage = "holdfast doctor [options] [URL…]"
 doctor.summary = "Show what the server is, and what will hurt locks there."
-doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing is written. What the\n"
-  .. "server does not tell this user is listed as not known."
+doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing is written. What this\n"
+  .. "user may not see on the server is listed as not known."
 doctor.of_servers = true
 
 local function prefix(text)
@@ -31,7 +31,7 @@ doctor.options = verb.options(doctor, {
   { "kinds", value = "KIND,KIND", check = acl.read_kinds,
     help = "kinds of lock in use, as for `holdfast acl` (default: lock)" },
   { "prefix", value = "PREFIX", check = prefix,
-    help = "what the keys of your locks begin with (default: that of --tenant)" },
+    help = "prefix of your locks' keys (default: that of --tenant)" },
   { "lease", value = "TIME", check = options.lease, help = "the shortest lease in use (default: 30s)" },
   { "try", help = "also acquire and release a lock of each kind, on keys of its own" },
   { "json", help = "print one JSON object per check" },

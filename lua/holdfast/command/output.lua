@@ -63,9 +63,9 @@ end
 
 -- The library's advice to a program, and its replacement in a shell.
 local ADVICE = "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"
-local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run of this one"
+local IN_SHELL = "use another KEY, or the same --shared, --exclusive or --permits in every run with this KEY"
 
-local NO_PASSWORD = "; the job of a holdfast run or lead gets no password, unless that is started with --pass-url"
+local NO_PASSWORD = "; a job of holdfast run or lead gets no password unless you pass --pass-url to run or lead"
 
 local function for_shell(message)
   local from, to = message:find(ADVICE, 1, true)
