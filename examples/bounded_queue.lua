@@ -1,21 +1,21 @@
--- A queue with a limited number of places, between a producer and workers that are processes of
--- their own: the producer waits while the workers have enough to do, and they wait while there is
--- nothing. Two semaphores count: the places that are free, and the jobs that are there. Each permit
--- is taken in one process and given back in another, so none of them has an owner.
+-- A queue with a limited number of places, between a producer and workers in other processes: the
+-- producer waits while the queue is full, and the workers wait while it is empty. Two semaphores
+-- count the free places and the queued jobs. Each permit is taken in one process and given back in
+-- another, so permits have no owner.
 --
 --   lua5.4 examples/bounded_queue.lua [JOBS [WORKERS]]
 --
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 
 local PLACES = 3
-local PATIENCE = 20 -- seconds, for one job
+local PATIENCE = 20 -- seconds to wait for one job or place
 
 local client = holdfast.new()
 
 local function quoted(text) return "'" .. text:gsub("'", [['\'']]) .. "'" end
 
--- What both sides know of the queue: a directory with a file for each job, and what is counted.
+-- The queue that both sides share: a directory with a file for each job, and the two semaphores.
 local function open(directory)
   return {
     directory = directory,
@@ -38,7 +38,8 @@ local function put(queue, number, job)
   assert(queue.ready:release())
 end
 
--- The first job from `number` on that nobody else has taken. There is one.
+-- Takes the first job from `number` on that no other worker has taken: there is one.
+-- → the job, its number
 local function take(queue, number)
   assert(queue.ready:acquire())
   local path = queue.directory .. "/%d"

@@ -1,9 +1,9 @@
--- A cache in two files that belong together, which many processes read and one of them refills when
--- it is too old. Readers do not wait for each other. Whoever finds it too old takes the write lock,
--- looks again, as another one may have been faster, fills it, and goes on as a reader of what it
--- wrote: nobody can change it in between.
+-- A cache in two files that belong together. Many processes read it, and one refills it when it is
+-- too old. Readers do not wait for each other. A process that finds the cache too old takes the
+-- write lock, checks again because another process may have been faster, and refills the cache. It
+-- takes the read lock before it releases the write lock, so nobody changes the cache in between.
 --
---   lua5.4 examples/cache_refill.lua      starts four processes, of which each reads 50 times
+--   lua5.4 examples/cache_refill.lua      starts four processes, each of which reads 50 times
 
 local holdfast = require "holdfast"
 
@@ -28,7 +28,7 @@ local function is_fresh(cache)
   return filled_at and os.time() - filled_at < MAX_AGE
 end
 
--- What is expensive, and must not be done by everybody at once.
+-- The expensive work, which must not be done by several processes at once.
 local function fill(cache)
   write(cache .. ".body", "prices of " .. os.date("!%H:%M:%S"))
   write(cache .. ".time", tostring(os.time()))
@@ -48,7 +48,7 @@ local function get(lock, cache)
   local stale = not is_fresh(cache)
   if stale then fill(cache) end
   assert(lock:read():acquire())
-  lock:write():release() -- others may read from now on, and nobody can write
+  lock:write():release() -- from now on others may read, and nobody can write
   local body = read(cache .. ".body")
   lock:read():release()
   return body, stale

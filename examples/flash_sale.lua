@@ -1,8 +1,8 @@
 -- A flash sale: eight processes sell 100 items, each by reading the stock, thinking, and writing it
 -- back. Without a lock they sell the same item more than once. With a lock they sell exactly 100.
--- And when the process that holds the lock is killed, the next one gets in within the lease.
+-- When the process that holds the lock is killed, the next one gets it once the lease has ended.
 --
--- Runs on a redis-server of its own on a private unix socket: make demo
+-- make demo starts a separate redis-server for it on a private unix socket.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -23,18 +23,18 @@ local function in_child(work)
   sys.exit(ok and 0 or 1)
 end
 
--- Waits until it ends, and meanwhile calls look() now and then. → whether all went well
+-- Waits until the process ends, and calls look() now and then. → whether it succeeded
 local function wait_for(pid, look)
   local how, code
   assert(process.wait_until(function()
     how, code = sys.wait(pid)
     if look then look() end
     return how
-  end, 60), "a seller does not end")
+  end, 60), "a seller did not end")
   return how == "exit" and code == 0
 end
 
--- The code that needs a lock: between the read and the write, others read too.
+-- The code that needs a lock: between its read and its write, others read the same stock.
 local function sell_one(store)
   local stock = tonumber(store:call("GET", "stock"))
   if stock <= 0 then return false end

@@ -1,5 +1,5 @@
--- Exactly one payment for one request, however often it is sent: a duplicate gets the first one's
--- answer. Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- One payment for each request, however often it is sent: a duplicate gets the first one's answer.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new()
 local payments = 0
@@ -9,7 +9,7 @@ local function pay(amount)
   return { paid = amount, number = payments }
 end
 
--- The key names the request, the fingerprint its content; the answer is kept for a minute.
+-- The key names the request and the fingerprint its content; the answer is kept for a minute.
 local function handle(request)
   local options = { expire = 60, replay = true, wait = 5, fingerprint = tostring(request.amount) }
   return client:idempotent("payment:" .. request.id, options, pay, request.amount)

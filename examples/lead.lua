@@ -1,17 +1,17 @@
--- A nightly leader: run this on as many machines as you like. One of them does each night's work;
--- when it dies, another one goes on after the lease.
+-- A nightly leader: run this on several machines. One of them does each night's work; if it dies,
+-- another takes over after the lease.
 --
---   lua examples/lead.lua [SECONDS [NIGHTS]]   a night of so many seconds, to try it; resigns after
---                                              so many of its own
+--   lua examples/lead.lua [SECONDS [NIGHTS]]   SECONDS: the length of a night, to try it; NIGHTS:
+--                                              resigns after that many of its own
 --
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new { name = "nightly", lease = 10 }
 
 local night, left = tonumber(arg[1]) or 86400, tonumber(arg[2]) or math.huge
 
--- The store should keep the token and refuse a lower one: a leader that was stopped in here may
--- come late.
+-- The store should keep the token and refuse a lower one, because a leader that was paused in this
+-- function may write late.
 local function report(term, number)
   print(("night %d: written with token %d"):format(number, term:token()))
 end
@@ -20,7 +20,7 @@ client:lead("nightly", function(term)
   print "leader"
   while term:is_leader() and left > 0 do
     local number = math.floor(os.time() / night)
-    -- Whoever led before, each night is done once; one that failed is done again.
+    -- Each night is done once, whoever led before; a night that failed is done again.
     local done = client:idempotent("nightly:" .. number, { expire = 2 * night }, report, term,
       number)
     if done then left = left - 1 end

@@ -1,9 +1,9 @@
--- Counts the words of several files, each file in a process of its own, and adds them up when all
--- are counted. The workers may as well run on other hosts: what they have in common is a Redis.
+-- Counts the words of several files, each file in its own process, and adds them up when all are
+-- counted. The latch also works for workers on other hosts.
 --
---   lua5.4 examples/map_reduce.lua [FILE…]      without files: the documents of holdfast
+--   lua5.4 examples/map_reduce.lua [FILE…]      without files: some of holdfast's documents
 --
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 
 local PATIENCE = 30 -- seconds for all workers
@@ -17,7 +17,7 @@ local function read(path)
   return text
 end
 
--- A worker: counts, puts its result down, and only then counts down.
+-- A worker: counts words, stores its result, and only then counts down the latch.
 local function map(job, path, result)
   local words = select(2, read(path):gsub("%S+", ""))
   local file = assert(io.open(result, "w"))
@@ -29,7 +29,7 @@ end
 
 local function quoted(text) return "'" .. text:gsub("'", [['\'']]) .. "'" end
 
--- → a worker that runs
+-- Starts a worker. → its pipe
 local function start(...)
   local words = { quoted(arg[-1]), quoted(arg[0]), "--map" }
   for i = 1, select("#", ...) do words[#words + 1] = quoted((select(i, ...))) end
@@ -47,8 +47,8 @@ local function reduce(paths)
   end
   local done, message, code = latch:wait(PATIENCE)
   if code == "timeout" then
-    print(("%d of %d workers have not come"):format(latch:count(), #paths))
-    latch:delete() -- nobody will
+    print(("%d of %d workers have not finished"):format(latch:count(), #paths))
+    latch:delete() -- no worker will open it
   elseif not done then
     print(message)
   end
@@ -58,7 +58,7 @@ local function reduce(paths)
   end
   for _, worker in ipairs(workers) do worker:close() end
   os.remove((job:gsub("^words:", "")))
-  print(("%d words in %d files%s"):format(total, #paths, done and "" or ", as far as they are counted"))
+  print(("%d words in %d files%s"):format(total, #paths, done and "" or ", those counted so far"))
 end
 
 if arg[1] == "--map" then

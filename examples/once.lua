@@ -1,6 +1,6 @@
--- A job that every host starts at each fire of the same schedule: one of them runs it. Here two
--- hosts, whose clocks differ, meet at three fires, one second apart. Needs a Redis:
--- redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Every host starts this job at each fire of one schedule, and one of them runs it. Here two
+-- clients stand for two hosts, with three fires, one second apart. Needs a Redis at
+-- redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local hosts = { holdfast.new { name = "east" }, holdfast.new { name = "west" } }
 local key = ("report:%d-%d"):format(os.time(), math.random(1e6))

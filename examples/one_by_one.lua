@@ -1,10 +1,10 @@
--- One by one: whatever the number of callers, the work for one order runs once at a time, in the
--- order they came. Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- One by one: however many callers there are, the work for one order runs one at a time, in the
+-- order in which they came. Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new()
 local orders = client:one_by_one { prefix = "shop:", wait = 5 }
 
--- Runs under a lock on "shop:order_42"; its results come back.
+-- Runs under a lock on "shop:order_42"; execute returns its results.
 local function settle(_, amount)
   return "settled", amount
 end

@@ -19,18 +19,18 @@ local client = holdfast.new {
   servers = servers,
   mode = "quorum",
   lease = 30,
-  -- in production: the longest lease that anybody uses
+  -- in production: the longest lease in use
   restart_guard = tonumber(os.getenv("RESTART_GUARD")),
 }
 local lock = client:lock("order:42")
 local held, message, code = lock:acquire(5)
 if held then
   print(("held for %.1f s with fencing token %d"):format(lock:remaining(), lock:token()))
-  -- ... the work; a write carries the token, and the resource refuses one lower than it has seen
+  -- ... the work; each write carries the token, and the resource refuses lower tokens
   assert(lock:release())
 else
-  -- "busy": a majority answered, and somebody has it. "no_quorum": too few answered; nobody can
-  -- have it now.
+  -- "busy": a majority answered, and another client holds the lock. "no_quorum": too few servers
+  -- answered, so no client can acquire the lock now.
   print(code .. ": " .. message)
 end
 client:close()

@@ -1,8 +1,7 @@
--- Five servers that know nothing of each other, and a lock that lives on a majority of them.
--- Servers die one after the other, until there is no majority; one comes back, and the lock with
--- it.
+-- Five independent servers, and a lock that a majority of them holds. Servers die one after another
+-- until there is no majority. Then one comes back, and the lock can be acquired again.
 --
--- Runs on redis-servers of its own on private unix sockets: make demo-quorum
+-- make demo-quorum starts separate redis-servers for it on private unix sockets.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -16,14 +15,14 @@ local say, verdict = stage.say, stage.verdict
 local Demo = {}
 Demo.__index = Demo
 
--- "s1 s2 -- s4 --": which of them live
+-- "s1 s2 -- s4 --": which of them are alive
 function Demo:living()
   local marks = {}
   for i, server in ipairs(self.servers) do marks[i] = server:is_running() and "s" .. i or "--" end
   return table.concat(marks, " ")
 end
 
--- Paths of sockets are long: s1 to s5 in what is printed.
+-- Replaces the long paths of sockets by s1 to s5.
 function Demo:short(text)
   for i, server in ipairs(self.servers) do
     local at, stop = text:find("unix:" .. server.path, 1, true)
@@ -44,7 +43,7 @@ function Demo:kill(...)
   for _, i in ipairs { ... } do self.servers[i]:kill() end
 end
 
--- Acquires and releases, and tells.
+-- Acquires and releases the lock. → what happened, whether the token has grown
 function Demo:use_lock(wait)
   local from = process.now()
   local held, message, code = self.lock:acquire(wait)
@@ -89,12 +88,12 @@ local function a_third_dies(demo)
   say("3. a third dies, while the lock is held   %s", demo:living())
   assert(process.wait_until(function() return not demo.lock:is_held() end, LEASE + 10))
   verdict(demo.lock:lost() ~= nil,
-    ("%.1f s later the holder is told: lost, %s"):format(process.now() - from, demo.lock:lost()))
+    ("%.1f s later the holder learns of it: lost, %s"):format(process.now() - from, demo.lock:lost()))
   demo.lock:release()
   assert(process.wait_until(function() return demo:standing() == 0 end, 10))
   demo:expect_none()
   local gone = process.wait_until(function() return demo:standing() == 0 end, 5)
-  verdict(gone, "nothing stays on the two that live")
+  verdict(gone, "nothing is left on the two live servers")
 end
 
 local function one_returns(demo)

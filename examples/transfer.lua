@@ -1,6 +1,6 @@
--- Two accounts, one lock over both: nobody sees money that is in neither or in both, and two
--- transfers in opposite directions never wait for each other in a circle.
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Two accounts under one multi-lock: nobody sees money in neither account or in both, and two
+-- transfers in opposite directions cannot deadlock.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new()
 local accounts = { anna = 100, bert = 20 }

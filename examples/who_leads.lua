@@ -1,8 +1,8 @@
--- Shows who leads, on each of as many machines as you like: run this there, and end some of them.
+-- Shows who leads. Run it on several machines, and stop some of them.
 --
---   lua examples/who_leads.lua [SECONDS]   ends so many seconds after its start, if it leads then
+--   lua examples/who_leads.lua [SECONDS]   as the leader, resigns this long after its start
 --
--- Needs a Redis: redis://127.0.0.1:6379, or the one that $HOLDFAST_URL names.
+-- Needs a Redis at redis://127.0.0.1:6379 or $HOLDFAST_URL.
 local holdfast = require "holdfast"
 local client = holdfast.new { name = "scheduler", lease = 10 }
 local ends = os.time() + (tonumber(arg[1]) or math.huge)

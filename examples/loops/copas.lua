@@ -1,12 +1,14 @@
--- A copas server in which each order is handled by one connection at a time: luajit
--- examples/loops/copas.lua [PORT] A connection sends lines: "order 7" is handled under the lock
--- "order:7", anything else is echoed.
+-- A copas server that handles each order for one connection at a time.
+--
+--   luajit examples/loops/copas.lua [PORT]
+--
+-- It handles the line "order 7" under the lock "order:7", and echoes any other line.
 
 local copas = require "copas"
 local holdfast = require "holdfast"
 local socket = require "socket"
 
-local locks = holdfast.new { driver = "copas" } -- of $HOLDFAST_URL
+local locks = holdfast.new { driver = "copas" } -- connects to $HOLDFAST_URL
 
 local count = 0
 

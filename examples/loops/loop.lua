@@ -1,10 +1,10 @@
--- An event loop over LuaSocket's select, with the four functions that holdfast needs.
+-- An event loop on LuaSocket's select, with the functions that holdfast needs.
 
 local socket = require "socket"
 
 local loop = { name = "the little loop" }
 local ready, sleepers, readers = {}, {}, {} -- coroutines; coroutine -> time; watch -> coroutine
-local inside -- the coroutine that runs
+local inside -- the coroutine that is running
 
 local function resume(thread)
   inside = thread

@@ -1,13 +1,15 @@
--- A lua-http server in which each order is handled by one request at a time: luajit
--- examples/loops/lua_http.lua [PORT] GET /order/7 takes 0.2 s under the lock "order:7"; every other
--- path answers at once.
+-- A lua-http server that handles each order for one request at a time.
+--
+--   luajit examples/loops/lua_http.lua [PORT]
+--
+-- GET /order/7 takes 0.2 s under the lock "order:7"; every other path answers at once.
 
 local cqueues = require "cqueues"
 local headers = require "http.headers"
 local holdfast = require "holdfast"
 local server = require "http.server"
 
-local locks = holdfast.new { driver = "cqueues" } -- of $HOLDFAST_URL
+local locks = holdfast.new { driver = "cqueues" } -- connects to $HOLDFAST_URL
 
 local function ship(order)
   cqueues.sleep(0.2)

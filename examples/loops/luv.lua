@@ -1,10 +1,11 @@
--- Ten coroutines of a luv program add to one number, one at a time, while a timer ticks: lua5.4
--- examples/loops/luv.lua
+-- Ten coroutines of a luv program add to one number, one at a time, while a timer ticks.
+--
+--   lua5.4 examples/loops/luv.lua
 
 local holdfast = require "holdfast"
 local uv = require "luv"
 
-local locks = holdfast.new { driver = "luv" } -- of $HOLDFAST_URL
+local locks = holdfast.new { driver = "luv" } -- connects to $HOLDFAST_URL
 
 local function sleep(ms)
   local thread, timer = coroutine.running(), uv.new_timer()

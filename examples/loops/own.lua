@@ -1,4 +1,6 @@
--- holdfast in a loop of one's own, loop.lua beside this file: lua5.4 examples/loops/own.lua
+-- holdfast in your own event loop: loop.lua in this directory.
+--
+--   lua5.4 examples/loops/own.lua
 
 local here = assert(arg[0]):match("^(.*)/[^/]*$") or "."
 package.path = here .. "/?.lua;" .. package.path
@@ -6,7 +8,7 @@ package.path = here .. "/?.lua;" .. package.path
 local loop = require "loop"
 local holdfast = require "holdfast"
 
-local locks = holdfast.new { driver = loop } -- of $HOLDFAST_URL
+local locks = holdfast.new { driver = loop } -- connects to $HOLDFAST_URL
 
 local number = 0
 

@@ -1,5 +1,5 @@
--- Runs nginx.conf of this directory with a redis-server of its own, fires bursts at it with wrk,
--- and prints what came of them. Both servers are gone at the end.
+-- Runs this directory's nginx.conf with a separate redis-server, sends bursts of requests with wrk,
+-- and prints the results. It stops both servers at the end.
 
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"

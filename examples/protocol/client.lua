@@ -3,10 +3,10 @@
 -- thread; the caller renews. Times are milliseconds.
 --
 --   local client = protocol.new("redis://127.0.0.1:6379", { programs = DIR })
---   local hold = client:acquire("order:42", 5000)   -- nil: taken for so long
+--   local hold = client:acquire("order:42", 5000)   -- nil: taken all that time
 --   hold.token, hold:left(), hold:renew(), hold:release()
 --
--- What fails raises an error, and the next call connects again.
+-- A call that fails raises an error, and the next call reconnects.
 
 local socket = require "socket"
 local resp = require "examples.protocol.resp"
@@ -17,8 +17,8 @@ local OPTIONS = { lease = 30000, grant_lease = 2000, token_ttl = 7 * 86400000, i
 local REFUSED = { [-3] = "the key is a hash without a TTL: no lock",
   [-4] = "clients of a newer format wait first", [-6] = "a lock of another kind has the key" }
 
--- A clock that nobody sets: Linux tells its uptime in steps of 10 ms. Elsewhere LuaSocket has the
--- wall clock only.
+-- A clock that is never set: the uptime of Linux, in steps of 10 ms. Elsewhere LuaSocket has only
+-- the wall clock.
 local uptime = io.open("/proc/uptime")
 local CLOCK_STEP = uptime and 10 or 0
 if uptime then uptime:setvbuf("no") end
@@ -68,7 +68,7 @@ function Client:close()
   end
 end
 
--- Calls fn with the named connection. After a failure nobody knows what is still to come over it.
+-- Calls fn with the named connection. After a failure it is closed, as replies may be under way.
 function Client:over(name, fn, ...)
   self[name] = self[name] or resp.connect(self.url, self.io_timeout / 1000)
   local results = { pcall(fn, self[name], ...) }
@@ -94,7 +94,7 @@ function Client:run(name, keys, ...)
   error("the server forgets its scripts", 0)
 end
 
--- Messages before the confirmation are dropped: whoever calls this asks again anyway.
+-- Drops messages that arrive before the confirmation, because the caller asks again anyway.
 local function listen(connection, verb, channel)
   resp.send(connection, verb, channel)
   repeat
@@ -102,7 +102,7 @@ local function listen(connection, verb, channel)
   until push[1] == verb:lower()
 end
 
--- → text, channel; nothing if none comes in `ms`
+-- → text, channel; nothing if no message comes within `ms`
 local function next_message(connection, ms)
   if #socket.select({ connection }, nil, math.max(0, ms) / 1000) == 0 then return end
   local push = assert(resp.receive(connection))
@@ -117,7 +117,7 @@ local function keys_of(key)
   return { key, "redisson_lock_token:" .. named, queue, "redisson_lock__channel:" .. named }
 end
 
--- Takes the lock, and waits for it `wait` ms at most. → the hold, or nil: it was taken all the time
+-- Takes the lock, and waits for it for at most `wait` ms. → the hold, or nil if it stayed taken
 function Client:acquire(key, wait)
   self.number = self.number + 1
   local hold = { client = self, key = key, keys = keys_of(key), number = ("%d"):format(self.number),
@@ -137,10 +137,10 @@ end
 
 function Hold:believe(sent, ms) self.valid_until = sent + ms - ms / 100 - 2 - CLOCK_STEP end
 
--- For how many ms the hold is still ours; 0: it is lost.
+-- Returns for how many ms the hold is still valid; 0 if it is lost.
 function Hold:left() return math.max(0, self.valid_until - now()) end
 
--- → whether it is ours
+-- Asks for the lock. → whether it is held
 function Hold:ask(member)
   local client = self.client
   local reply, sent = client:run("acquire", self.keys, self.owner, client.grant_lease, 0, 0,
@@ -158,7 +158,7 @@ function Hold:ask(member)
   return false
 end
 
--- How long after a reply to ask again, if nothing is heard.
+-- Returns how long after a reply to ask again if no message comes.
 function Hold:pause()
   local by_grant = self.client.grant_lease * math.max(1, math.floor(self.ahead / 100)) * (1
     - math.random() / 10)
@@ -166,7 +166,7 @@ function Hold:pause()
   return math.min(by_grant, by_ttl, 30000)
 end
 
--- Waits in the queue. → whether it is ours
+-- Waits in the queue. → whether the lock is held
 function Hold:wait(deadline)
   local client, releases = self.client, self.keys[4]:gsub("[%*%?%[%]\\]", "\\%0")
   local pattern, held = false, false
@@ -184,7 +184,7 @@ function Hold:wait(deadline)
   return held
 end
 
--- Waits for messages until it is time to ask again. → whether it is ours
+-- Waits for messages until it is time to ask again. → whether the lock is held
 function Hold:sleep(deadline)
   local again = now() + self:pause()
   while now() < math.min(again, deadline) do
@@ -204,8 +204,8 @@ function Hold:sleep(deadline)
   return false
 end
 
--- A grant is ours for `ms` since we asked, and for the lease that we want once the server knows. →
--- whether it is ours
+-- A grant is valid for `ms` from when we asked, and for the lease once the server confirms it.
+-- → whether the lock is held
 function Hold:confirm(ms, token)
   local client = self.client
   self:believe(self.asked, math.min(ms, client.grant_lease))
@@ -217,7 +217,7 @@ function Hold:confirm(ms, token)
   return reply == 1 and self:left() > 0
 end
 
--- → whether it is still ours, and then for another lease
+-- Renews the lease. → whether the lock is still held
 function Hold:renew()
   if self:left() == 0 then return false end
   local replies, sent = self.client:run("renew", { self.key }, self.owner, self.client.lease)
@@ -226,7 +226,7 @@ function Hold:renew()
   return self:left() > 0
 end
 
--- → true, or false: it was lost before
+-- Releases the lock. → true, or false if it was lost before
 function Hold:release()
   self.valid_until = 0
   local reply = self.client:run("release", self.keys, self.owner, self.client.grant_lease, 0, 0, "")
@@ -234,7 +234,7 @@ function Hold:release()
   return reply > 0
 end
 
--- Ends a wait, and frees what came of it.
+-- Ends a wait, and frees the lock if the wait acquired it.
 function Hold:leave()
   self.valid_until = 0
   for _ = 1, 1000 do

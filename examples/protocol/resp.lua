@@ -1,5 +1,5 @@
--- Redis's own protocol (RESP 2) over LuaSocket, as little of it as client.lua needs. What fails
--- raises an error.
+-- Redis's own protocol (RESP 2) over LuaSocket, only the part that client.lua needs. Failures raise
+-- an error.
 
 local socket = require "socket"
 

@@ -1,5 +1,5 @@
--- Takes turns on a lock with the client of examples/protocol, beside any other client of protocol
--- 1.
+-- Takes turns on a lock with the client in examples/protocol. Other clients of protocol 1 may
+-- compete for the same lock.
 --
 --   mkdir -p build/protocol && lua5.4 tools/embed.lua --sent build/protocol
 --   lua5.4 examples/protocol/turns.lua redis://127.0.0.1:6379 order:42 10

@@ -1,4 +1,4 @@
--- Charges once: idempotent_request in nginx.conf lets only the first request of a key come here.
+-- Charges once: idempotent_request in nginx.conf lets only the first request with a key reach this.
 
 local payment = ngx.shared.store:incr("payments", 1, 0)
 ngx.sleep(0.05)

@@ -1,5 +1,5 @@
--- A report that takes long to make and is good for a while. When it is missing one request of all
--- workers makes it; the others wait for the lock, look again and find it.
+-- A report that is slow to make and valid for a while. If it is missing, one request makes it for
+-- all workers; the others wait for the lock, look again and find it.
 
 local store = ngx.shared.store
 
@@ -19,6 +19,6 @@ end
 if not text then
   ngx.log(ngx.WARN, message)
   ngx.status = 503
-  text = ('{"error": "%s"}'):format(code) -- a code is one plain word; the message is not JSON
+  text = ('{"error": "%s"}'):format(code) -- a code is one plain word; a message may break the JSON
 end
 ngx.say(text)

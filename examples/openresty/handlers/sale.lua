@@ -1,5 +1,5 @@
--- Sells one piece while there is stock. Without the lock two requests would read the same stock and
--- sell it twice.
+-- Sells one item while there is stock. Without the lock, two requests could read the same stock and
+-- sell one item twice.
 
 local store = ngx.shared.store
 
@@ -16,7 +16,7 @@ if sold == nil then
   ngx.log(ngx.WARN, message)
   ngx.status = code == "busy" and 429 or 503
   ngx.header["Retry-After"] = 1
-  -- a code is one plain word; the message is not JSON
+  -- a code is one plain word; a message may break the JSON
   return ngx.say(('{"error": "%s"}'):format(code))
 end
 ngx.say(sold and '{"sold": true}' or '{"sold": false}')

@@ -1,5 +1,5 @@
--- Ships an order unless it is shipped: reads, does something slow, writes. The lock makes that one
--- step.
+-- Ships an order unless it was shipped before: reads, does something slow, writes. The lock makes
+-- this atomic.
 
 local store = ngx.shared.store
 local order = ngx.var.order
@@ -15,7 +15,7 @@ end)
 if shipped == nil then
   ngx.log(ngx.WARN, message)
   ngx.status = code == "busy" and 409 or 503
-  -- a code is one plain word; the message is not JSON
+  -- a code is one plain word; a message may break the JSON
   return ngx.say(('{"error": "%s"}'):format(code))
 end
 ngx.say(('{"order": "%s", "shipped_now": %s}'):format(order, tostring(shipped))) -- the order is \w+

@@ -1,4 +1,4 @@
--- For the demo: /stock?set=100 fills the shelves; /stock tells what has happened.
+-- For the demo: /stock?set=100 sets the stock; /stock reports all counters.
 
 local store = ngx.shared.store
 local wanted = tonumber(ngx.var.arg_set)
