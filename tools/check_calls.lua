@@ -27,10 +27,9 @@ local FOLDERS = {
 
 local DOOR = "holdfast.h"
 
--- → the code without comments, strings and preprocessor lines
-local function code_of(text)
-  text = text:gsub("/%*.-%*/", " "):gsub("//[^\n]*", ""):gsub("\\\"", "")
-  return (text:gsub("\"[^\"\n]*\"", "\"\""):gsub("\n%s*#[^\n]*", "\n"))
+-- → the code of a file without comments, strings and preprocessor lines
+local function code_of(path)
+  return (tools.c_code_of(path):gsub("\n%s*#[^\n]*", "\n"))
 end
 
 local function each_file(folder, each)
@@ -42,7 +41,7 @@ local function definitions()
   local defined = {}
   for _, folder in ipairs(FOLDERS) do
     each_file(folder[1], function(path)
-      for head, name in code_of(read(path)):gmatch "\n([%a_][^\n;{}()=]-)([%a_][%w_]*)%([^;{}]-%)%s*{" do
+      for head, name in code_of(path):gmatch "\n([%a_][^\n;{}()=]-)([%a_][%w_]*)%([^;{}]-%)%s*{" do
         if not head:find "^static" and not head:find "^return" then defined[name] = path end
       end
     end)
@@ -56,7 +55,7 @@ local function calls(defined)
   for _, folder in ipairs(FOLDERS) do
     each_file(folder[1], function(path)
       local to = {}
-      for name in code_of(read(path)):gmatch "([%a_][%w_]*)%s*%(" do
+      for name in code_of(path):gmatch "([%a_][%w_]*)%s*%(" do
         local target = defined[name]
         if target and target ~= path then
           to[target] = to[target] or {}
@@ -69,33 +68,30 @@ local function calls(defined)
   return arrows
 end
 
--- Tarjan's strongly connected components.
-local function circles_of(arrows, paths)
-  local index, low, on_stack, stack, count, found = {}, {}, {}, {}, 0, {}
-  local function visit(path)
-    count = count + 1
-    index[path], low[path], on_stack[path] = count, count, true
-    stack[#stack + 1] = path
-    for target in pairs(arrows[path]) do
-      if not index[target] then
-        visit(target)
-        low[path] = math.min(low[path], low[target])
-      elseif on_stack[target] then
-        low[path] = math.min(low[path], index[target])
-      end
+-- → { path → true } of the files that this one calls, directly or through others
+local function reached_from(arrows, path)
+  local reached, left = {}, { path }
+  while left[1] do
+    for target in pairs(arrows[table.remove(left)]) do
+      if not reached[target] then left[#left + 1] = target end
+      reached[target] = true
     end
-    if low[path] ~= index[path] then return end
-    local circle = {}
-    repeat
-      local last = table.remove(stack)
-      on_stack[last] = false
-      circle[#circle + 1] = last
-    until last == path
-    table.sort(circle)
-    found[#found + 1] = circle
   end
-  for _, path in ipairs(paths) do
-    if not index[path] then visit(path) end
+  return reached
+end
+
+-- → lists of files that all call each other, directly or through others
+local function circles_of(arrows)
+  local reached, found, seen = {}, {}, {}
+  for path in pairs(arrows) do reached[path] = reached_from(arrows, path) end
+  for path in pairs(arrows) do
+    local circle = {}
+    for target in pairs(reached[path]) do
+      if reached[target][path] and not seen[target] then circle[#circle + 1] = target end
+    end
+    for _, member in ipairs(circle) do seen[member] = true end
+    table.sort(circle)
+    if circle[1] then found[#found + 1] = circle end
   end
   return found
 end
@@ -155,9 +151,10 @@ local function check_door(folder)
 end
 
 local arrows = calls(definitions())
+local circles = circles_of(arrows)
 for _, folder in ipairs(FOLDERS) do
   local paths, allowed = lines_of("ls " .. folder[1] .. "/*.c"), may_use(folder)
-  for _, circle in ipairs(circles_of(arrows, paths)) do
+  for _, circle in ipairs(circles) do
     if folder_of(circle[1]) == folder[1] then check_circle(arrows, circle, folder[2]) end
   end
   for _, path in ipairs(paths) do

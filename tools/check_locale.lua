@@ -54,8 +54,7 @@ end
 
 local function texts_of(line)
   local texts = {}
-  for text in line:gmatch '"([^"]*)"' do texts[#texts + 1] = text end
-  for text in line:gmatch "'([^']*)'" do texts[#texts + 1] = text end
+  for _, text in line:gmatch "([\"'])(.-)%1" do texts[#texts + 1] = text end
   return texts
 end
 
