@@ -1,15 +1,15 @@
--- Takes a lock: acquiring.lua has the arguments and the replies.
+-- Acquires a lock. Arguments and replies: acquiring.lua.
 --
--- The common cases come first, in straight lines, without a function: making functions takes longer
--- than running them. Other programs do the same. What is in straight lines in one program and in a
--- function of another is a section of a file.
+-- The common cases come first, as straight-line code without functions, because creating functions
+-- takes longer than running them. Other programs do the same. Code that is straight-line in one
+-- program and in a function in another is a section of a file.
 --
--- The lock is free: the caller neither holds it nor waits for it, and there is no queue; the token
--- is the clock, and the counter's TTL lasts (token.lua) or begins. Anything else is left to the
--- text that follows, which finds everything as it was: a lock without fencing, one whose counter
--- has no end, a guard, a quorum, an owner that keeps the lock (its number begins with 0), and a
--- counter that is not a number, that Java has drawn from, or that is ahead of the clock. A server
--- before 6.2 does not know this SET, and refuses it each time.
+-- First case: the lock is free, the caller neither holds it nor waits for it, there is no queue,
+-- the token is the clock, and the counter's TTL is long enough (token.lua) or starts now.
+-- Everything else is left to the code that follows, which finds the state unchanged: a lock without
+-- fencing, a counter without a TTL, a guard, a quorum, an owner that keeps the lock (its number
+-- begins with 0), and a counter that is not a number, that Java has drawn from, or that is ahead of
+-- the clock. Servers before 6.2 do not know this SET and always refuse it.
 local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
 local SHORT = not ARGV[4]
 local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]
@@ -26,9 +26,9 @@ end
 local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 
--- The lock is taken: another owner of ours (owners.lua, here by two letters alone) holds it, and
--- the caller does not wait, or goes behind those that wait already. A holder that does not hand
--- over is noted by acquiring.lua, which ends the time that was left to its kind.
+-- Second case: another owner of ours holds the lock (owners.lua; here two characters are checked),
+-- and the caller does not wait, or queues behind other waiters. A holder that does not hand over is
+-- left to acquiring.lua, which records it and ends the time reserved for its kind.
 if ARGV[3] == '0' then
 --#include "base/clock.lua:places"
 --#include "LAYOUT:owning"

@@ -9,18 +9,19 @@
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
--- Takes several locks, all or none. Waits for none of them and never overtakes their queues. Safe
--- to send twice.
+-- Acquires several locks, all or none. It waits for none of them and never overtakes their queues.
+-- Safe to resend.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
--- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease ms, ARGV[4] token ttl ms, 0: no fencing
--- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] the count of it that the owner knows of
+-- ARGV[1] unused, ARGV[2] grant lease in ms, ARGV[3] lease in ms
+-- ARGV[4] token TTL in ms, 0: no fencing
+-- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] its hold count as far as the client knows
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
--- { 0, i, ttl ms }            lock i is busy
--- { -6, i, kind }             another kind has the key of lock i: "guard", "read_write"
--- { -1, i } { -2, i }         the owner's hold of lock i is gone: the key is gone, another owner
---                             has it
+-- { 0, i, ttl ms }            lock i is taken
+-- { -6, i, kind }             the key of lock i belongs to another kind: "guard", "read_write"
+-- { -1, i } { -2, i }         the owner's hold of lock i is lost: the key is gone, another owner
+--                             holds it
 local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
 
 local function select_lock(i)
@@ -29,7 +30,7 @@ local function select_lock(i)
   return tonumber(ARGV[2 * i + 4])
 end
 
--- The key is gone. → whether its queue leaves the lock to the caller
+-- The key does not exist. → whether its queue lets the caller have the lock
 local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
@@ -38,7 +39,7 @@ local function is_free()
   return hand_over() == false and redis.call('ZCARD', QUEUE) == 0
 end
 
--- → why lock i is not to be had; nil: it is
+-- → why lock i cannot be acquired, or nil
 local function refusal(i, from)
   if from > 0 then
     if holds_of(LOCK, OWNER) then return nil end

@@ -1,47 +1,48 @@
 --#fragment
--- Takes the lock, enters it again, or tells how long it is taken. Safe to send twice.
+-- Acquires the lock, re-enters it, or returns for how long it is taken. Safe to resend.
 --
--- ARGV[3] from      the count the owner knows of; the new one is from + 1
--- ARGV[4] shared    1: other processes may use this owner, so a count it does not know of is theirs
--- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
+-- ARGV[4] shared    1: other processes may use this owner too, and may have added to the count
+-- ARGV[5] lease     ms; a re-entry never shortens the TTL
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[8] print     of a guard: the request's fingerprint, "": any; PRINT, nil: it is a lock
--- ARGV[9] floor     of a quorum: the token is at least this, and the reply tells the server's clock
+-- ARGV[8] print     guards: the request's fingerprint, "": any. PRINT is nil for a lock
+-- ARGV[9] floor     quorums: the minimum token; the reply then has the server's clock
 -- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
 --
--- A lock or mutex may be asked for by owner, lease and token ttl alone: the rest is 0 or "" then,
--- and the grant lease is 2 s.
+-- A lock or mutex also takes three arguments only: owner, lease and token TTL. The others are then
+-- 0 or "", and the grant lease is 2 s.
 --
 -- { 1, token, others, clock µs, last }
---                                acquired; token 0: unchanged, or no fencing; `others`: by how many
---                                more, or less, than from + 1 the server counts, where a grant came
---                                meanwhile; last: of an owner that keeps the lock the last token of
---                                its range
+--                                acquired; token 0: unchanged, or no fencing; others: the server's
+--                                count minus (from + 1), not 0 if a shared owner was granted the
+--                                lock in the meantime; last: the last token of the range of an
+--                                owner that keeps the lock
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
---                                busy, a TTL of -1: without end; `ahead` waiters come first;
---                                foreign 1: the holder will not hand over; 2: it keeps the lock,
---                                and its client does not listen for wishes; the waiter
---                                stands at `place`, "": in no queue; overdue: when the first waiter
---                                is passed over unless it asks again; only where waiters check it
+--                                taken; ttl -1: no end is known; ahead: waiters that come first;
+--                                foreign 1: the holder does not hand over; 2: it keeps the lock,
+--                                and its client did not receive the wish; place: the waiter's,
+--                                "": not queued; overdue: ms until the first waiter is passed over
+--                                unless it asks again, only if this waiter has to check that
 -- { 2, count }                   another process of this shared owner holds it
--- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, another owner has
---                                it
--- { -3 }                         a hash without TTL, which no lock leaves behind
--- { -4 }                         the first waiter is of a format that this program does not know
--- { -6, kind }                   another kind has the key: "lock", "guard", "read_write"
+-- { -1 } { -2 }                  from > 0, but the hold is lost: the key is gone, another owner
+--                                holds it
+-- { -3 }                         a hash without a TTL, which is not a lock
+-- { -4 }                         the first waiter has a format that this program does not know
+-- { -6, kind }                   the key belongs to another kind: "lock", "guard", "read_write"
 local FROM, SHARED, WAITER, FLOOR = tonumber(ARGV[3]), ARGV[4] == '1', ARGV[7], tonumber(ARGV[9])
 local WANTED = PRINT and 'guard' or 'lock'
 
--- A re-entry keeps its token; another process that joins a shared owner has yet to learn it, or to
--- draw one if the counter was lost.
+-- A re-entry keeps its token. A process that joins a shared owner gets the current token, or draws
+-- one if the counter was lost.
 local function token_of_hold()
   if FROM == 0 then return next_token(TOKEN_TTL, FLOOR, nil, keeps(OWNER) and range_end) end
   if not SHARED or TOKEN_TTL == '0' then return 0 end
   return token_in(redis.call('GET', COUNTER)) or next_token(TOKEN_TTL, FLOOR)
 end
 
--- The client of this owner keeps the lock: tells it that others want it. → whether it listens
+-- Notifies the client of this owner, which keeps the lock, that others want it. → whether the
+-- client is listening
 local function send_wish(owner)
   return redis.pcall('PUBLISH', 'holdfast_grant:' .. owner:sub(1, 36), '1 wish ' .. owner:sub(38))
     ~= 0
@@ -59,7 +60,7 @@ local function granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
--- A client that knows no queue has the lock: those that poll get turns from now on.
+-- A foreign client holds the lock: from now on, clients that poll get turns.
 local function note_foreign()
   local was, now = record_in(first_members()), now_ms()
   local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners
@@ -67,9 +68,9 @@ local function note_foreign()
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
--- Somebody has waited since the LOCK_PROBE_US of the server's clock before this one, when `last`
--- came. Each waiter of a queue may wait for less, so from now on a record tells how old the queue
--- of a lock is. It is due in LOCK_PROBE_US: due.lua.
+-- The last waiter came at `last`, in an earlier period of LOCK_PROBE_US of the server's clock. Each
+-- waiter may wait for less than a period, so from now on a record holds the age of a lock's queue.
+-- It is due in LOCK_PROBE_US: due.lua.
 local function note_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
@@ -97,7 +98,7 @@ if lock_ms ~= -2 then
   local holder, count, kind = holder_of(LOCK, OWNER)
   if count and kind == WANTED then
     if not SHARED then return take(0) end
-    -- its grant is counted already
+    -- its grant is already counted
     if granted() then return take(count - 1 - FROM) end
     if FROM > 0 and count == FROM then return take(0) end
     return { 2, count }
@@ -116,7 +117,7 @@ if granted() then return take(0) end
 
 --#include "queue/queue.lua"
 --#include "queue/runs.lua"
--- Nobody holds it: it is the caller's unless others come first.
+-- The lock is free: the caller gets it unless others come first.
 take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
 local left = PRINT and 0 or foreign_ms(POLL_MS) -- nobody else runs what a guard guards

@@ -9,14 +9,14 @@ local PRINT = ARGV[8]
 --#include "base/owners.lua:ours"
 --#include "base/owners.lua:javas"
 --#include "queue/placing.lua"
--- Begins a run that must happen once. While it runs the key is a lock with one more field, "print";
--- complete.lua then leaves "done", "print" and "by", the owner, there for a while. A grant writes
--- an empty print: whoever has another one asks for the lock all the same.
+-- Begins a run that must happen once. During the run the key is a lock with one more field,
+-- "print"; then complete.lua replaces it by a record with "done", "print" and "by" (the owner). A
+-- grant writes an empty print, which matches every fingerprint.
 --
 -- Arguments and replies are those of acquiring.lua, and
 --
--- { 3, result }      it was done
--- { 4 }              the key belongs to a request with another fingerprint
+-- { 3, result }      the run is already done
+-- { 4 }              the key has a different fingerprint
 local known = redis.call('HMGET', LOCK, 'print', 'done')
 if (known[1] or '') ~= '' and PRINT ~= '' and known[1] ~= PRINT then return { 4 } end
 if known[1] and known[2] then

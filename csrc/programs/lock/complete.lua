@@ -8,16 +8,16 @@
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
 --#include "queue/notifying.lua"
--- Ends a run that began with begin.lua: keeps its result for a while, or frees the key. Those that
--- wait are notified, some thousand of them by each script.
+-- Ends a run that began with begin.lua: stores its result for a while, or frees the key. Notifies
+-- waiters, up to 1000 for each script.
 --
--- ARGV[3] keep    ms that the result stays, 0: free the key for the next run
+-- ARGV[3] keep    ms for which the result is kept, 0: free the key for the next run
 -- ARGV[4] print   the request's fingerprint, "": any
 -- ARGV[5] result
 --
--- 1 ended, now or by the same command before; 3: likewise, and waiters are left to be notified, or
--- dead ones to be removed before the next one gets it: leave.lua goes on; not held by this owner:
--- -1 the key is gone, -2 another owner has it
+-- 1 ended, now or by an earlier copy of this command; 3 the same, but waiters remain that are dead
+-- or must be notified: call leave.lua. Not held by this owner: -1 the key is gone, -2 another owner
+-- holds it
 local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
 --#include "queue/is_queue.lua"
 
@@ -26,8 +26,8 @@ if not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
 if KEEP == '0' then return pass_on() end
--- If a command is refused, either the lock or the record is still there. The first command removes
--- nothing: a full server then lets the script write the record.
+-- If the server refuses a command, either the lock or the record still exists. The first command
+-- removes nothing, but makes a full server accept the script's later writes.
 redis.call('HDEL', LOCK, '')
 redis.call('HSET', LOCK, 'done', RESULT, 'print', PRINT, 'by', OWNER)
 redis.call('PEXPIRE', LOCK, KEEP)

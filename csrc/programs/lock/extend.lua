@@ -1,17 +1,17 @@
 --#include "LAYOUT:layout"
--- Sets a new lease, which also confirms a lock that came by a grant. Changes nothing for anyone but
--- the owner. A lease that stays is written again, so that a WAIT behind it waits for that.
+-- Sets a new lease, which also confirms a grant. Changes nothing if another owner holds the lock.
+-- An unchanged TTL is written again, so that a later WAIT covers it.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
 -- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
--- ARGV[4] the member of the queue that the grant went to, "": none
--- ARGV[5] the channel of releases, which as a key that is never there would stop this in a cluster
--- while its slot moves
+-- ARGV[4] the member of the queue that was granted the lock, "": none
+-- ARGV[5] the channel of releases; as a key it would never exist, and a cluster would refuse the
+-- command while it moves the slot
 --
--- 1 held by this owner; -1 the key is gone, -2 another owner has it
+-- 1 held by this owner; -1 the key is gone, -2 another owner holds it
 --#section extending
--- Defines shorter: whether the lock now ends earlier than others count on.
+-- Defines shorter: whether the lock now ends earlier than others expect.
 if not holds_of(KEYS[1], ARGV[1]) then
   return redis.call('EXISTS', KEYS[1]) == 0 and -1 or -2
 end

@@ -8,13 +8,12 @@
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
--- Takes the lock away from whoever holds it and passes it on. A key that is no lock stays as it is.
+-- Takes the lock away from its holder and passes it on. A key that is not a lock is left unchanged.
 --
--- A hash is a lock if it has a TTL and one owner with a count, and either this owner, an owner of
--- the form <uuid>:<n>, or a counter or queue beside it; or if it is the record of a run.
+-- A hash is a lock if it has a TTL and one owner with a count, and that owner is ARGV[1] or has the
+-- form <uuid>:<n>, or the lock's counter or queue exists; or if it is the record of a run.
 --
--- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one gets it,
--- 0 it was free
+-- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free
 local function is_lock()
   if KIND == 'string' then return true end
   local holder = holder_of(LOCK)

@@ -1,7 +1,7 @@
 --#fragment
--- How a reentrant lock is stored on the server, as Redisson stores it: a hash, owner -> hold count,
--- always with a TTL. It never has a second field. A guard always has one while it runs, "print",
--- and a record has "done", "print" and "by". string.lua has the same sections for a mutex.
+-- A reentrant lock is stored as in Redisson: a hash, owner -> hold count, always with a TTL. It
+-- never has a second field. A guard also has the field "print" during its run, and a record has
+-- "done", "print" and "by". string.lua has the same sections for a mutex.
 
 --#section layout
 local KIND, KINDS = 'hash', 'lg'
@@ -10,7 +10,7 @@ local function holds_of(lock, owner)
   return tonumber(redis.call('HGET', lock, owner))
 end
 
--- print: a guard's fingerprint, "": any; nil: it is a lock. → how many fields are new
+-- print: a guard's fingerprint, "" for any, or nil for a lock. → how many fields are new
 local function write_hold(lock, owner, holds, print)
   if print then return redis.call('HSET', lock, owner, holds, 'print', print) end
   return redis.call('HSET', lock, owner, holds)
@@ -20,8 +20,8 @@ end
 local function create_hold(lock, owner, ms, print)
   write_hold(lock, owner, '1', print)
   --#section ending
-  -- Sets the TTL of the lock that the program has just created. If the server refuses that, the
-  -- lock is removed, because it would never end, and the program fails. Reads lock and ms.
+  -- Sets the TTL of the lock that was just created. If the server refuses that, removes the lock,
+  -- which would never end, and fails. Reads lock and ms.
   if redis.pcall('PEXPIRE', lock, ms) ~= 1 then
     redis.call('DEL', lock)
     redis.call('PEXPIRE', lock, ms)
@@ -31,8 +31,7 @@ end
 --#end
 
 --#section holding
--- Sets the count; never shortens a TTL. It always writes, so that a WAIT behind it waits for what
--- it wrote.
+-- Sets the count; never shortens a TTL. Always writes, so that a later WAIT covers the hold.
 local function set_holds(lock, owner, holds, ms, print)
   if write_hold(lock, owner, holds, print) > 0 then
     -- as in create_hold
@@ -45,11 +44,11 @@ local function set_holds(lock, owner, holds, ms, print)
   end
 end
 
--- Fields that stand beside owners, and whose they are: alone, such a field is an owner itself.
+-- Fields beside an owner, and the kind that has them. A field that is alone is an owner.
 local BESIDE = { print = 'guard', done = 'guard', by = 'guard', mode = 'read_write' }
 
--- → the holder, nil: there is none; the count of `owner`, if that is it; what has the key: "lock",
--- "guard", "read_write", nil: it is gone
+-- → the holder or nil; the count of `owner`, if it is the holder; the kind that the key belongs to:
+-- "lock", "guard", "read_write", or nil if the key is gone
 local function holder_of(lock, owner)
   local fields = redis.call('HKEYS', lock)
   local holder, kind = nil, fields[1] and 'lock'
@@ -62,32 +61,32 @@ end
 --#end
 
 --#section taking
--- OWNER takes the free LOCK for LEASE, in straight lines: see acquire.lua. call is redis.call.
+-- OWNER takes the free LOCK for LEASE. Straight-line: see acquire.lua. call is redis.call.
 call('HSET', LOCK, OWNER, '1')
 local lock, ms = LOCK, LEASE
 --#include "lock/hash.lua:ending"
 --#end
 
 --#section owning
--- Defines holder, the owner that holds LOCK, in straight lines: see acquire.lua. If LOCK does not
--- exist or is not a lock, holder is nil or false.
+-- Defines holder, the owner that holds LOCK; nil or false if LOCK does not exist or is not a lock.
+-- Straight-line: see acquire.lua.
 local fields = redis.call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end
 
 --#section removing
--- Removes LOCK if OWNER holds it, in straight lines: see acquire.lua. Defines removed: whether
--- OWNER held it; and LAST_OF_FEW: the index of the last member of the queue that the release reads,
--- here a waiter behind a grant.
+-- Removes LOCK if OWNER holds it. Straight-line: see acquire.lua. Defines removed (whether OWNER
+-- held it) and LAST_OF_FEW, the index of the last member of the queue that a release reads: here a
+-- waiter after a grant.
 local LAST_OF_FEW = '1'
 local removed = redis.call('HDEL', LOCK, OWNER) == 1
 --#end
 
 --#section handing
--- The common hand-over of a release, in straight lines: see acquire.lua. The first waiter of a lock
+-- The common hand-over of a release. Straight-line: see acquire.lua. The first waiter is of a lock,
 -- is listening, and has waited for less than LOCK_PROBE_US; nobody waits without a queue, and the
--- token is the clock, or there is none. Anything else is left to the text that follows, which finds
--- everything as it was: a record, a guard, and an owner that keeps the lock.
+-- token is the clock, or there is none. Everything else is left to the code that follows, which
+-- finds the state unchanged: a record, a guard, and an owner that keeps the lock.
 do
   local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends
   local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')
@@ -121,10 +120,10 @@ end
 --#end
 
 --#section next
--- The next waiter among the first members of the queue, if it may have the free lock: behind the
--- mark of the grant that ends, if there is one, and not where queue.lua looks for those that poll.
--- → where it stands, behind all of them: nobody may; the server's clock in µs; the members, of
--- which it reads more behind a record
+-- The next waiter for the free lock among the first members of the queue, after the mark of the
+-- grant that ends, if there is one. Nobody, where queue.lua looks for clients that poll. → its
+-- index, or one after the last member: nobody; the server's clock in µs; the members, of which it
+-- reads more if there is a record
 local function next_waiter(few)
   local i, now_us = few[2] == '0' and 3 or 1, server_us()
   if (few[2] or ''):byte() == 45 then -- below 0: a record

@@ -1,6 +1,6 @@
 --#include "LAYOUT:layout"
 --#include "LAYOUT:holding"
--- Reads a lock, its fencing counter and its queue at one moment.
+-- Reads a lock, its fencing counter and its queue atomically.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"

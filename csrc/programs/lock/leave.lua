@@ -12,21 +12,21 @@
 --#include "queue/is_queue.lua"
 --#include "queue/forgetting.lua"
 --#include "queue/notifying.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. A lock granted meanwhile, or found
--- free, goes to the next one.
+-- Ends a wait, or undoes an acquire whose outcome is unknown. A lock that was granted in the
+-- meantime, or is found free, goes to the next waiter.
 --
--- ARGV[3] to      the count that the owner keeps
+-- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  its member of the queue, "": none
--- ARGV[5] own     of an owner that other processes share, instead of `to`: how many holds to let go
---                 of, 0: the one that was granted to the waiter, if any; "": it is not shared
+-- ARGV[5] own     of a shared owner, instead of `to`: how many holds to release, 0: the one granted
+--                 to the waiter, if any; "": not shared
 --
--- 1 the lock had been granted and was passed on, 0 nothing was held, 3 either, and waiters are left
--- to be notified of a record, or dead ones to be removed before the next one gets it
+-- 1 released, and passed on if no hold remains; 0 nothing was held; 3 either, but waiters remain
+-- that are dead or must learn of a record: call it again
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
--- What the first waiter does that a later one does not: to listen to a holder that will not hand
--- over, to send its wish to one that keeps the lock, and to ask again after a turn of such holders.
--- A free lock goes to it. A record is for all.
+-- Serves the new first waiter. Unlike later ones it listens to a holder that does not hand over,
+-- sends its wish to one that keeps the lock, asks again after a turn of foreign clients, and gets
+-- the free lock. A record is for all waiters.
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then
@@ -52,7 +52,7 @@ if WAITER ~= '' and queued then
   if not first() then redis.call('DEL', QUEUE) end
 end
 local _, _, _, _, owner = parse(granted or '')
--- A shared one: the client knew its number alone.
+-- A shared owner: the client knew only its number.
 if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
 local count = holds_of(LOCK, OWNER)
 if OWN == 0 and granted then OWN = 1 end

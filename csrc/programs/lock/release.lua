@@ -1,14 +1,14 @@
--- Lets go of one hold. The last one frees the lock and passes it on.
+-- Releases one hold. The last one frees the lock and passes it on.
 --
--- ARGV[3] to     the count that stays; 0: free it
--- ARGV[4] lease  ms, the least TTL of a lock that is still held
--- ARGV[5] own    of an owner that other processes share, instead of `to`: how many holds to let go
---                of; "": not shared; "once": free it if it is held once
+-- ARGV[3] to     the remaining hold count; 0: free the lock
+-- ARGV[4] lease  ms, the minimum TTL of a lock that is still held
+-- ARGV[5] own    of a shared owner, instead of `to`: how many holds to release; "": not shared;
+--                "once": free the lock if it is held once
 --
--- The owner alone frees a lock that is not shared, with a grant lease of 2 s.
+-- With the owner as the only argument: frees a lock that is not shared, with a grant lease of 2 s.
 --
--- 1 freed, 3 freed, and dead waiters are left to be removed before the next one gets it, 2 still
--- held; not held by this owner: -1 the key is gone, -2 another owner has it
+-- 1 freed; 3 freed, but dead waiters remain: call leave.lua; 2 still held; not held by this owner:
+-- -1 the key is gone, -2 another owner holds it
 local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'
 if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
@@ -24,7 +24,7 @@ if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
   end
 end
 
--- The common case in straight lines, as in acquire.lua: nobody waits, and nobody gets the message.
+-- The common case, straight-line as in acquire.lua: nobody waits, and nobody receives the message.
 --#include "LAYOUT:removing"
 if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
@@ -41,8 +41,8 @@ end
 --#include "CHANNEL:announcing"
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
--- The hand-over of a mutex, behind a record, and to a guard or an owner that keeps the lock, before
--- the rest is made: the next waiter listens, and nobody waits without a queue.
+-- The hand-over of a mutex, after a record, and to a guard or an owner that keeps the lock, before
+-- the other functions are created: the next waiter is listening, and nobody waits without a queue.
 do
 --#include "queue/member.lua:parse"
 --#include "LAYOUT:next"
@@ -65,6 +65,6 @@ end
 --#include "queue/placing.lua"
 --#include "queue/queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
--- Waiters of ours listen too, by patterns, also one whose host is cut off; and others may watch.
+-- Our waiters use patterns, also if their host is cut off; and observers may be listening.
 if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
 return 1

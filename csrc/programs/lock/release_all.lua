@@ -8,15 +8,15 @@
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
--- Lets go of one hold of each of several locks.
+-- Releases one hold of each of several locks.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
 -- ARGV[1] unused, ARGV[2] grant lease in ms
--- ARGV[3i] the owner of lock i, ARGV[3i + 1] the count that stays, 0: free it
--- ARGV[3i + 2] its lease in ms, the least TTL of a lock that is still held
+-- ARGV[3i] the owner of lock i, ARGV[3i + 1] its remaining hold count, 0: free the lock
+-- ARGV[3i + 2] lease in ms, the minimum TTL of a lock that is still held
 --
 -- for each lock as release.lua: 1 or 3 freed, 2 still held; not held: -1 the key is gone, -2
--- another owner (or another type) has it
+-- another owner holds it, or the key has another type
 local function release(to, lease)
   local readable, count = pcall(holds_of, LOCK, OWNER)
   if not (readable and count) then

@@ -1,11 +1,11 @@
 --#include "LAYOUT:layout"
--- Renews many locks at once. Never re-creates one, never shortens a lease, never touches another
--- owner's lock. A TTL that is longer already is written again, so that a WAIT behind it waits for
--- that.
+-- Renews many locks. Never re-creates a lock, shortens a lease or changes another owner's lock. A
+-- longer TTL is written again unchanged, so that a later WAIT covers it.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --
--- for each lock: 1 renewed; -1 the key is gone, -2 another owner (or another type) has it
+-- for each lock: 1 renewed; -1 the key is gone, -2 another owner holds it, or the key has another
+-- type
 local results = {}
 for i, lock in ipairs(KEYS) do
   local readable, count = pcall(holds_of, lock, ARGV[2 * i - 1])

@@ -1,7 +1,6 @@
 --#fragment
--- How a mutex is stored on the server, as SET key owner NX PX leaves it: a string, the owner.
--- Others may set it without a TTL; they poll, so nobody needs a message of a release. The sections
--- are those of hash.lua.
+-- A mutex is stored as by SET key owner NX PX: a string, the owner. Other clients may set it
+-- without a TTL; they poll, so releases are not announced. The sections are those of hash.lua.
 
 --#section layout
 local KIND, KINDS = 'string', 'm'
@@ -16,7 +15,7 @@ end
 --#end
 
 --#section holding
--- Never shortens a TTL: it may be a command that comes late, behind one that made the lease longer.
+-- Never shortens a TTL: the command may arrive late, after one with a longer lease.
 local function set_holds(lock, owner, _, ms)
   redis.call('SET', lock, owner, 'PX', math.max(redis.call('PTTL', lock), tonumber(ms)))
 end
@@ -36,13 +35,13 @@ local holder = redis.call('GET', LOCK)
 --#end
 
 --#section removing
--- The last member that a release reads is a waiter behind the record and a grant.
+-- The last member that a release reads is a waiter after the record and a grant.
 local LAST_OF_FEW = '2'
 local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1
 --#end
 
 --#section handing
--- A mutex has a record before its first waiter, so it has no hand-over in straight lines.
+-- A mutex has a record before its first waiter, so it has no straight-line hand-over.
 --#end
 
 --#section next
