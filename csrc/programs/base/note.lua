@@ -1,12 +1,12 @@
 --#fragment
 --#section note
--- Each call leaves a note of its reply, so that one that is sent twice counts once.
+-- Each call keeps its reply in a note, so that a call that is sent twice counts once.
 --
--- KEYS[2] the note of this call; ARGV[1] ms for which it stays
+-- KEYS[2] the note of this call; ARGV[1] ms for which it is kept
 local NOTE = KEYS[2]
 
--- Behind the reply: the command that undoes the call, if there is something to undo. The server may
--- refuse the note, and without it the same call would count again.
+-- The arguments after `reply` are the command that undoes the call, if there is anything to undo.
+-- The server may refuse the note, and without it the same call would count again.
 local function note(reply, ...)
   local text = string.format('%.0f', reply)
   if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then
@@ -18,6 +18,6 @@ end
 --#end
 
 --#section noted
--- Defines noted: the reply of this call, if it has been made before.
+-- Defines noted: the reply of this call, if it has already run.
 local noted = redis.call('GET', NOTE)
 --#end

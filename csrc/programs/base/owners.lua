@@ -1,15 +1,15 @@
 --#fragment
 --#section ours
--- The owners of holdfast's clients: <uuid of version 8>:<number>. A shared owner is another text.
+-- The owners of holdfast's clients: <uuid of version 8>:<number>. A shared owner does not match.
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+%.?%d*$'
 --#end
 
 --#section javas
--- Redisson's owners are <uuid>:<thread>. A shared owner of ours is another text.
+-- Redisson's owners are <uuid>:<thread>. A shared owner of ours does not match.
 local JAVAS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d+$'
 
--- Redisson has been seen at the lock and may draw from the counter, which must not end from now on.
--- What is no counter is left alone.
+-- Redisson was seen at the lock and may draw from the counter, which must not expire from now on. A
+-- key that is not a counter is left unchanged.
 local function keep_counter()
   if redis.call('PTTL', COUNTER) < 0 then return end
   local text = redis.pcall('GET', COUNTER)

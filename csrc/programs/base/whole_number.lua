@@ -1,6 +1,7 @@
 --#fragment
--- The whole number that a string holds, as Redis writes it; nil: there is no key. Any other text,
--- or a number to which Redis could hardly add: the key has the wrong type. text: what GET returned.
+-- The whole number in a string as Redis writes it, or nil if there is no key. Any other string, or
+-- a number too large for Redis to add to, is an error: the key has the wrong type. text: the reply
+-- of GET.
 local function whole_number(key, text)
   if not text then return nil end
   local number = (text == '0' or text:find('^%-?[1-9]%d*$')) and tonumber(text)

@@ -65,6 +65,7 @@ end
 --#include "queue/placing.lua"
 --#include "queue/queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
--- Our waiters use patterns, also if their host is cut off; and observers may be listening.
+-- The receivers may also be waiters of ours, which subscribe by pattern, even one whose host is cut
+-- off, or observers.
 if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
 return 1

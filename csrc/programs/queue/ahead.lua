@@ -1,14 +1,14 @@
 --#fragment
 --#section deaf
--- Whether it is "<uuid>:<number>", a waiter, and its client does not listen.
+-- Whether `asked` is a waiter, "<uuid>:<number>", whose client is not listening.
 local function is_deaf(asked)
   local channel = 'holdfast_grant:' .. asked:sub(1, 36)
   return #asked > 36 and redis.pcall('PUBSUB', 'NUMSUB', channel)[2] == 0
 end
 --#end
 
--- How many waiters come before this one, of a uuid alone before the first one of its client; -1: it
--- does not wait, or is deaf.
+-- How many waiters come before this one; for a uuid alone, before the first waiter of that client.
+-- -1: it is not waiting, or is deaf.
 local function ahead_of(asked)
   local start = asked .. ':'
   local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')

@@ -1,7 +1,6 @@
 --#fragment
--- Removes a waiter from the queue. A client that gets a grant for a wait it has ended knows no
--- more of the member than its number.
--- → the member, if it had a grant
+-- Removes a waiter from the queue. A client that receives a grant for a wait that has ended knows
+-- only the member's number. → the member, if it had a grant
 local function forget_wait(member)
   local score = redis.call('ZSCORE', QUEUE, member)
   if score then

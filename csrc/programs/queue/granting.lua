@@ -1,13 +1,13 @@
 --#fragment
--- The grant to a member of the queue: queue.lua tells what stands there.
+-- The grant to a member of the queue: see queue.lua.
 
--- Gives the free lock to the waiter with these fields, at the place of this text; one that finds no
--- token with its grant asks for one. A client that may not publish leaves its waiters to their
--- clocks: what it has written must not be half done.
+-- Gives the free lock to the waiter with these fields; `place` is a string. If no token can be
+-- drawn, the waiter asks for one. If this client may not publish, waiters rely on their timers,
+-- because what is already written must not remain half done.
 local function give(member, place, kind, client, number, ttl_ms, owner, now_us)
   --#section giving
-  -- A release has this section in straight lines, which saves 2 % of the usual hand-over. It reads
-  -- what give has as its arguments, and defines counted, token and last, so a block has it once.
+  -- A release has this section as straight-line code, which saves 2 % of the usual hand-over. It
+  -- reads the arguments of give, and defines counted, token and last, so a block can have it once.
   local counted, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)
   token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'
   create_hold(LOCK, owner, GRANT_MS, kind == 'g' and '' or nil)

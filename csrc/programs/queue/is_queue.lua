@@ -1,5 +1,5 @@
 --#fragment
--- Whether there is a queue, and nothing else in its place.
+-- Whether QUEUE exists and is a queue.
 local function is_queue()
   return redis.call('TYPE', QUEUE).ok == 'zset'
 end

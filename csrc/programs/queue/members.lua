@@ -1,20 +1,20 @@
 --#fragment
--- The members of the queues of locks, semaphores and read/write locks: which of them can be served.
--- queue.lua tells where they stand. KINDS: the letters of those that wait for this type of key.
+-- The members of the queues of locks, semaphores and read/write locks, and which of them can be
+-- served. For their scores, see queue.lua. KINDS: the letters of the waiters for this type of key.
 local BATCH = 100 -- of waiters that one script reads
 local MOST_BATCHES = 10 -- of those that it removes or lets in
 
 --#include "queue/member.lua"
 
--- Sends a waiter this word, its number and the rest; to nobody where the member is nil, or none of
+-- Sends a waiter this word, its number and the rest. Does nothing if the member is nil or not of
 -- this format.
 local function notify(member, word, ...)
   local _, _, number = parse(member or '')
   if number then send(member, word, number, ...) end
 end
 
--- Which of these waiters' clients listen: a set of channels. Patterns that somebody else listens to
--- do not count. And how many listen to the lock's channel: see foreign_waiters.
+-- → a set of these waiters' channels that a client is listening to, patterns not counted; how many
+-- clients listen to the lock's channel: see foreign_waiters
 local function listening(members, from)
   local channels, seen, set = {}, {}, {}
   for i = from, #members, 2 do
@@ -27,8 +27,8 @@ local function listening(members, from)
   return set, counts[2] or 0
 end
 
--- Why this waiter cannot be served: it is none, one for another type of key, a dead one. alive: see
--- listening. One of a newer format can, by itself.
+-- Whether this waiter cannot be served: it is not a waiter, waits for another type of key, or is
+-- dead. alive: see listening. A waiter of a newer format can be served, by itself.
 local function is_over(member, alive)
   local kind, _, number = parse(member)
   if not kind then return not is_newer(member) end
@@ -36,8 +36,8 @@ local function is_over(member, alive)
   return not alive[channel_of(member)]
 end
 
--- The first waiter of which over(member, alive) does not say that it is; those before it are
--- forgotten, of very many the first ones. size: of the first page.
+-- The first waiter for which over(member, alive) is false. Those before it are removed; if there
+-- are very many, only the first ones. size: of the first page.
 local function first_alive(over, size)
   for batch = 0, MOST_BATCHES do
     local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,

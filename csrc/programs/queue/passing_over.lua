@@ -1,8 +1,8 @@
 --#fragment
--- The first waiter listens to a holder that does not hand over, and asks again. It sets the queue's
--- TTL whenever it asks. One that is dead, or has not asked within its time, is passed over: the
--- scores of its client's waiters become minus their places by this, so they are first for nobody.
--- Each has its place again once it asks.
+-- The first waiter listens to a holder that does not hand over, and keeps asking, which sets the
+-- queue's TTL. If it is dead, or has not asked in time, it is passed over: the scores of its
+-- client's waiters become -place / PASSED_OVER, so nobody sees them as first. Each gets its place
+-- back once it asks.
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again
 local MOST_PASSED = 10 -- clients that one script passes over
@@ -16,7 +16,7 @@ local function recheck(member)
 end
 
 --#section first_in_line
--- The waiter that is served first | nil
+-- The waiter that is served first, or nil
 local function first_in_line()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]
 end
@@ -26,7 +26,8 @@ local function is_dead(member)
   return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0
 end
 
--- The waiters of a client; alone: only this one, which its client may have forgotten.
+-- Passes over the waiters of head's client; alone: only `head`, which its client may have
+-- forgotten.
 local function pass_over(head, alone)
   if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MOST_KEPT then
     redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
@@ -42,7 +43,7 @@ local function pass_over(head, alone)
   end
 end
 
--- One that was passed over is here to ask.
+-- Gives WAITER, which is asking, its place back if it was passed over.
 local function take_up_place()
   local score = WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) or 0
   if score < 0 then
@@ -50,10 +51,10 @@ local function take_up_place()
   end
 end
 
--- WAITER, at this place, asks again. is_silent(): whether a holder does not hand over; nil: that is
--- so. within: grant leases in which the first one is to ask.
--- → how many come first; ms after which the first of them is passed over, nil: WAITER is the first;
--- whether another one has been passed over
+-- WAITER, at this place, asks again. is_silent(): whether some holder does not hand over; nil: one
+-- does not. within: the grant leases within which the first waiter must ask. → how many come first;
+-- ms until the first of them is passed over, or nil if WAITER does not have to check that; whether
+-- a waiter has been passed over
 local function check_ahead(place, ahead, is_silent, within)
   local mine, passed = WAITER:sub(3, 38), false
   for _ = 1, ahead > 0 and MOST_PASSED or 0 do
@@ -77,9 +78,9 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first, which asks by itself where a foreign client has just had
--- what is free now: a grant to one that is stopped would keep that from all. One that is passed
--- over now may ask yet.
+-- Whether another waiter comes first and takes what a foreign client has just released by asking
+-- itself: a grant to a stopped client would block everybody. A waiter that is passed over now may
+-- still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()

@@ -1,14 +1,14 @@
 --#fragment
--- Shared by the programs that take, pass on or leave a lock. See docs/reference/protocol.md.
+-- Shared by the programs that acquire, pass on or leave a lock. See docs/reference/protocol.md.
 --
 -- KEYS[1] the lock
 -- KEYS[2] its fencing counter
 -- KEYS[3] its queue: a sorted set, the lowest score is served first
 --           score >  0   a waiter, "1<kind><client uuid>:<number>:<token ttl ms>[ <owner>]"; the
---                        score is its place, which no waiter has twice; without an owner that is
+--                        score is its place, which is never used twice; the default owner is
 --                        <client uuid>:<number>
---           score == 0   the waiter that got the lock by a grant it has not confirmed
---           score <  0   the record of clients that know no queue: record.lua
+--           score == 0   a waiter that was granted the lock and has not confirmed it
+--           score <  0   the record of foreign clients: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
 local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come
@@ -19,15 +19,16 @@ local FEW = '2' -- the last of a record, a grant and a waiter
 --#include "queue/granting.lua"
 --#include "queue/due.lua"
 
--- The first member behind the record.
+-- The first member after the record.
 local function first()
   local members = first_members()
   local i = record_in(members) and 3 or 1
   return members[i], tonumber(members[i + 1])
 end
 
--- A free lock whose queue starts with a grant: its holder died, or was paused for longer than the
--- grant. A client that is here to ask lives: its waiter keeps its place.
+-- Settles a grant in the queue of a free lock: its holder died, or was paused for longer than the
+-- grant. If it belongs to `client`, which is asking now and therefore alive, its waiter goes to the
+-- front.
 local function settle_missed_grant(client)
   local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
   if not member then return end
@@ -35,12 +36,11 @@ local function settle_missed_grant(client)
   redis.call('ZADD', QUEUE, front_place(), member)
 end
 
--- Removes what comes between the record and the first waiter that can be served, and a record
--- without waiters; the lock is free or about to be. The member `me` can be served, and so can a
--- waiter of a newer format, by itself. `members`: the first ones, with their scores, if they are
--- known.
--- → member, place, foreign waiters | nil, whether more is to be removed, foreign waiters or nil:
--- no waiter was read
+-- Removes the members between the record and the first waiter that can be served, and a record
+-- without waiters; the lock is free or about to be. The member `me` can be served, and a waiter of
+-- a newer format serves itself. `members`: the first ones with their scores, if known. → member,
+-- place, foreign waiters; or nil, whether more must be removed, foreign waiters (nil: no waiter was
+-- read)
 local function first_waiter(me, members)
   local foreign
   for batch = -1, MOST_BATCHES do
@@ -72,9 +72,8 @@ local function grant(member, place)
   give(member, place_of(place), parse(member))
 end
 
--- Gives the free lock to the first waiter. Stops before the member `me`, which can take it by
--- itself.
--- → true: given; false: to nobody; nil: there may be a waiter, behind dead ones that the next
+-- Gives the free lock to the first waiter. Stops before the member `me`, which can take it itself.
+-- → true: given; false: to nobody; nil: there may be a waiter behind dead ones, which the next
 -- script removes
 local function hand_over(me)
   local member, place = first_waiter(me)
@@ -84,27 +83,27 @@ local function hand_over(me)
   return true
 end
 
--- Leaves the free lock to others for `ms`, also before callers of ours that come meanwhile; the
--- first waiter of ours is to ask again after `recheck_ms`.
+-- Leaves the free lock to others for `ms`, also ahead of callers of ours that arrive in the
+-- meantime; our first waiter must ask again after `recheck_ms`.
 local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
   write_record(was, 0, unused, listeners, 0, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
--- To Redisson's waiters.
+-- Leaves the lock to Redisson's waiters.
 local function foreign_turn(was, member, more)
   keep_counter()
   leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
 end
 
--- Whether a lock's first waiter has waited for so long that those that poll are looked for, of whom
--- none is known. A queue of short waits gets a record in acquiring.lua.
+-- Whether a lock's first waiter has waited long enough to look for clients that poll, of which none
+-- is known. For a queue of short waits, acquiring.lua writes a record.
 local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
 end
 
--- Whether the free lock is left to those that poll.
+-- Whether the free lock is left to clients that poll.
 local function left_to_pollers(was, member, place)
   if not was and KIND == 'hash' then
     if not is_old(member, place) then return false end
@@ -117,7 +116,7 @@ local function left_to_pollers(was, member, place)
     leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
     return true
   end
-  -- a shared owner, which was taken for one of them
+  -- a shared owner that was taken for one of them
   if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
     write_record(was, 0, 1, false, 0, now)
   elseif seen then
@@ -136,9 +135,8 @@ local function is_ours_again(was)
   return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
 end
 
--- Frees the lock, unless that is done and its first waiters are known since. It goes to the next
--- one, of ours and of others in turns.
--- → 1, or 3 where dead waiters are left to be removed before the next one gets it
+-- Frees the lock, unless `heads` has the first members after it was freed. Ours and others get it
+-- in turns. → 1, or 3 if dead waiters must be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end
   heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')

@@ -1,6 +1,5 @@
 --#fragment
--- The last waiter's place, nil: there is none. A score above all places is nobody's, and its member
--- goes.
+-- The last waiter's place or nil. A score above all places is invalid, and its member is removed.
 local function last_place()
   local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
   if not last or last < PLACE_END then return last end
@@ -9,9 +8,9 @@ local function last_place()
 end
 
 --#include "queue/passing_over.lua"
--- A waiter keeps its place; one whose grant ran out while somebody else took the lock goes before
--- the others.
--- → its place, whether it stood in the queue; of a new one the place of the waiter before it | nil
+-- A waiter keeps its place; one whose grant expired before somebody else took the lock goes to the
+-- front. → its place; whether it was queued before; for a new one, the place of the waiter before
+-- it, or nil
 local function enqueue()
   local last = last_place()
   if last and last < 0 then last = nil end

@@ -1,12 +1,12 @@
 --#fragment
--- What is known of clients that wait without a queue. It stands in the queue, before the waiters:
--- "1f <turns> <unused> <listeners> <run>" with a score below 0; until -score ms of server time, the
--- free lock is left to those clients.
+-- What is known of foreign clients. This is kept in the queue, before the waiters: "1f <turns>
+-- <unused> <listeners> <run>" with a score below 0; until -score ms of server time, the free lock
+-- is left to those clients.
 --
 -- turns      of ours since such a client had the lock; 0: it has it, or had it last
 -- unused     how often in a row the free lock was left to them and none came
 -- listeners  1: it is left to those that listen to the lock's channel, while any does
--- run        for how many ms they had the lock the last time; the score is then when that ended
+-- run        for how many ms they last had the lock; the score is then when that ended
 local LISTEN_MS = 50 -- for those that listen to a release
 --#section now
 -- The server's clock in ms.
@@ -23,7 +23,7 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     listeners = listeners == '1', run = tonumber(run),
-    -- the run of theirs, when the lock was left to them
+    -- when their run began, if the lock was left to them
     began = listeners == '1' and -score - LISTEN_MS or -score,
   }
 end

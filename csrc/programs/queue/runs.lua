@@ -1,6 +1,5 @@
 --#fragment
--- One of ours gets the free lock: the run of the clients that know no queue is over, and one of
--- ours begins.
+-- One of ours gets the free lock: the foreign clients' run ends, and ours begins.
 local RUN_MS = 2000 -- the most that ours get in return
 
 local function note_ours()

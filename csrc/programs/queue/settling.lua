@@ -1,9 +1,9 @@
 --#fragment
--- What an acquire, or a wait that ends, finds out before it serves the waiters of a queue.
+-- What an acquire, or a wait that ends, checks before it serves the waiters of a queue.
 
--- How long what is free is left to clients that know no queue; to those that listen, while any
--- does. More than `most`, their longest turn: the server's clock went back. now: the ms of the
--- server's clock, if they are known.
+-- For how many ms what is free is left to foreign clients; to those that listen, only while any
+-- does. If more than `most`, their longest turn, remains, the server's clock was set back: 0. now:
+-- the server's clock in ms, if known.
 local function foreign_ms(most, now)
   local was = record_in(first_members())
   if not was or was.listeners and foreign_waiters(RELEASES) == 0 then return 0 end
@@ -11,8 +11,7 @@ local function foreign_ms(most, now)
   return left <= most and math.max(0, left) or 0
 end
 
--- Forgets the waiters of a client that let a grant run out, among the first ones: it is dead, or as
--- good as dead.
+-- Removes the waiters of a client that let a grant expire, among the first ones: it counts as dead.
 local function evict(client)
   local gone = {}
   for _, member in ipairs(redis.call('ZRANGE', QUEUE, 0, 10 * BATCH - 1)) do

@@ -1,16 +1,15 @@
 --#fragment
 --#include "base/clock.lua"
 --#section since
--- Since when a waiter has waited, in µs of the server's clock, as its place tells. One in front got
--- its place when it came back (front_place in placing.lua), and has waited for longer.
+-- Since when a waiter has waited, in µs of the server's clock, according to its place. A waiter in
+-- front got its place when it came back (front_place in placing.lua), and has waited for longer.
 local function since_us(place)
   return place < FRONT_MOST and place * 1024 or place
 end
 --#end
 
--- What ends the reply of each info program: the server's clock in µs, and for how many µs the first
--- of those that have kept their places has waited, or else the first one in front; -1: nobody
--- waits.
+-- The end of each info program's reply: the server's clock in µs, and for how many µs the first
+-- waiter that kept its place has waited, or else the first one in front; -1: nobody is waiting.
 local function times()
   local now = server_us()
   for _, least in ipairs({ FRONT_MOST, '(0' }) do

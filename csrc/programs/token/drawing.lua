@@ -1,9 +1,9 @@
 --#fragment
--- In straight lines: see acquire.lua. Draws a token from the clock as token.lua does, if no more is
--- to do about the counter, which is left as it was otherwise. Reads call, COUNTER, time: what TIME
--- returned, and ttl_ms: the token TTL, of fewer than 16 digits. Sets drawn: whether it has drawn
--- one; text: the token. It draws none where the microseconds are rounded up to a second, which adds
--- a digit, or the clock is far ahead (the section seconds of clock.lua).
+-- Straight-line: see acquire.lua. Draws a token from the clock as token.lua does, if nothing else
+-- has to be done to the counter; otherwise leaves the counter unchanged. Reads call, COUNTER, time
+-- (the reply of TIME) and ttl_ms (the token TTL, with fewer than 16 digits). Sets drawn (whether a
+-- token was drawn) and text (the token). Draws none if the microseconds are rounded up to a second,
+-- which adds a digit, or if the clock is far ahead (the section seconds of clock.lua).
 local us = time[2] + 0
 us = us + -us % 8
 local clock = time[1] .. string.format('%06d', us)

@@ -1,8 +1,8 @@
--- Lifts a fencing counter, so that the next token is above one that another server gave out. Safe
--- to send twice.
+-- Raises a fencing counter, so that the next token is above one that another server issued. Safe to
+-- resend.
 --
 -- KEYS[1] the counter
--- ARGV[1] token, ARGV[2] ttl ms of a counter of ours, 2^53 - 1 or more: none
+-- ARGV[1] token, ARGV[2] TTL of our counters in ms, 2^53 - 1 or more: none
 --
 -- 1
 --#include "base/clock.lua"

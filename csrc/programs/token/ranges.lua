@@ -1,12 +1,12 @@
 --#fragment
 --#include "token/token.lua"
--- An owner that keeps its lock for the other callers of its client gives each of them a token of
--- its own, from a range of this size: one for each microsecond until the counter is so far ahead of
--- the clock, and no fewer than RANGE_LEAST.
+-- An owner that keeps its lock for its client's other callers gives each of them a token from a
+-- range: one token for each µs until the counter is AHEAD_US ahead of the clock, and at least
+-- RANGE_LEAST.
 local RANGE_LEAST = 64
 local AHEAD_US = 250000
 
--- The number of such an owner begins with 0: owners.lua has the rest of its form.
+-- The number of such an owner begins with 0. See owners.lua for the form of owners.
 local function keeps(owner)
   return owner:byte(38) == 48 and owner:byte(37) == 58 and owner:byte(15) == 56
 end

@@ -4,7 +4,7 @@
 local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
 local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known
 
--- The last token, as this text of a counter tells it; nil: none that another one can follow.
+-- The last token in this text of a counter; nil if no token can follow it.
 local function token_in(text)
   local last = tonumber(text)
   local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MOST - TOKEN_GRAIN
@@ -12,19 +12,18 @@ local function token_in(text)
 end
 --#end
 
--- A TTL is set with twice this part more than asked for, and again by the first token that finds
--- less than this part to spare. Then the TTL is long enough while the clock is in the part in which
+-- A TTL is set to twice this part more than requested, and set again by the first token that finds
+-- less than this part to spare. So the TTL is long enough while the clock is in the part in which
 -- the last token was drawn.
 local TTL_SPARE = 1 / 64
 
--- A token above every earlier one, also when the counter was lost: the clock, or the one after the
--- last. It is written first, and the rest is seen to where the last one calls for it: a server
--- before 6.2 refuses that, and so nothing is written where there is a floor. A counter that is
--- ahead of the clock stays at least until the clock has come there. A counter without a TTL, or
--- from which Java has drawn, is Java's too: Java's INCR renews no TTL, so the counter gets none. In
--- a quorum, where there is a floor, Java draws nothing. now_us: the clock, if it is known.
--- end_of_range: range_end of ranges.lua, if more than one is drawn.
--- → the token; and the last one of the range that begins with it
+-- A token above every earlier one, even if the counter was lost: the clock, or the one after the
+-- last. The token is written first, and the rest is done if the last token requires it. Servers
+-- before 6.2 refuse that, and with a floor nothing is written first. A counter ahead of the clock
+-- is kept at least until the clock reaches it. A counter without a TTL, or from which Java has
+-- drawn, is also Java's: Java's INCR renews no TTL, so the counter gets none. In a quorum, which
+-- has a floor, Java draws nothing. now_us: the clock, if known. end_of_range: range_end of
+-- ranges.lua, to draw a range. → the token; and the last one of its range
 local function next_token(ttl_ms, floor, now_us, end_of_range)
   if ttl_ms == '0' then return 0 end
   local now, least = now_us or server_us(), tonumber(ttl_ms)
@@ -34,8 +33,8 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
     or redis.pcall('SET', COUNTER, digits(ends or token), 'KEEPTTL', 'GET')
   local last = tonumber(stored)
 --#section lasts
--- Whether `last` leaves nothing to do but to draw `token` from the clock: it was drawn by us, not
--- ahead of the clock, and in the same part of the counter's TTL, which is then long enough.
+-- Whether `token` can be drawn from the clock with nothing else to do: `last` was drawn by us, is
+-- not ahead of the clock, and is in the same part of the counter's TTL, which is then long enough.
 local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)
 --#end
   if lasts and least < TOKEN_MOST then return token, ends or nil end
