@@ -6,23 +6,23 @@
 local PRINT = nil
 --#include "lock/fresh.lua"
 --#include "fair/fair_queue.lua"
--- Takes a fair lock, enters it again, or stands in Redisson's list. Safe to send twice.
+-- Acquires a fair lock, re-enters it, or queues in Redisson's list. Safe to resend.
 --
--- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
 -- ARGV[4] unused
--- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[5] lease     ms; a re-entry never shortens the TTL
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    "": do not wait
 --
 -- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
--- { 0, ttl ms, ahead, 0, '' } busy; `ahead` waiters come first; above 99 there may be fewer, down
---                            to 100
--- { -1 } { -2 }              from > 0 but the hold is gone: the key is gone, another owner has it
--- { -3 }                     a hash without TTL, which no lock leaves behind
--- { -6, kind }               another kind has the key: "guard", "read_write"
+-- { 0, ttl ms, ahead, 0, '' } taken; ahead: waiters that come first; above 99 there may be
+--                             fewer, down to 100
+-- { -1 } { -2 }              from > 0, but the hold is lost: the key is gone, another owner holds it
+-- { -3 }                     a hash without a TTL, which is not a lock
+-- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
--- Waiters before one that asks again every grant lease; one behind more asks later. So many of the
--- list are read.
+-- A waiter with at most this many ahead asks again every grant lease; with more, less often. This
+-- many are read from the list.
 local CROWD = 100
 local MOST_RECHECK_MS = 30000
 local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead
@@ -36,8 +36,8 @@ local function take(now)
   return { 1, token, 0 }
 end
 
--- Finds the owner among the first ones of the list. → how many come first, nil: it is none of
--- these; how many of those are Redisson's, and the last of them
+-- Finds the owner among the first members of the list. → how many come first, or nil if it is not
+-- there; how many of those are Redisson's, and the last of them
 local function place_in(members)
   local theirs, last = 0, nil
   for i, owner in ipairs(members) do
@@ -47,23 +47,23 @@ local function place_in(members)
   return nil, theirs, last
 end
 
--- When what Redisson's waiters before it will subtract is over: their timeouts, as far as they are
--- known.
+-- When all that Redisson's waiters before it will subtract has passed: their timeouts, as far as
+-- they are known.
 local function end_of_theirs(theirs, last, lock_ms, now)
   local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0
   return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
 end
 
--- The same where too many come first to read them all: the timeout of the last one, or of its
--- own before, contains what was to be subtracted when it was set. What a waiter of ours adds is
--- less than what one of Redisson's does.
+-- The same if too many come first to read them all: the timeout of the last one, or its own
+-- previous one, contains what was to be subtracted when it was set. A waiter of ours adds less than
+-- one of Redisson's.
 local function end_of_far(owner, now)
   local till = math.max(now, timeout_of(owner) or 0)
   if not is_ours(owner) then return till + JAVA_WAIT_MS end
   return till - (till - now) % JAVA_WAIT_MS
 end
 
--- Stands at the end of the list, or keeps its place, and is not dead for a while.
+-- Appends the owner to the list, or keeps its place, and sets its timeout.
 local function stand(lock_ms, now)
   local old, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
   local near = (old or count < CROWD) and redis.call('LRANGE', QUEUE, 0, CROWD - 1) or {}

@@ -3,12 +3,11 @@
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
 --#include "fair/fair_passing.lua"
--- Takes a fair lock away from whoever holds it, and tells who is first in the list. A key that is
--- no lock stays as it is: a lock is a hash with a TTL and one owner with a count, and either this
--- owner, an owner of the form <uuid>:<n>, or a counter or waiters beside it.
+-- Takes a fair lock away from its holder, and notifies the first waiter. A key that is not a lock
+-- is left unchanged: a lock is a hash with a TTL and one owner with a count, and that owner is
+-- ARGV[1] or has the form <uuid>:<n>, or the lock's counter or list exists.
 --
--- 1 it was locked, 3 likewise, and dead waiters are left to be removed before the next one is
--- notified, 0 it was free
+-- 1 it was locked; 3 the same, but dead waiters remain: call fair_leave.lua; 0 it was free
 --#include "base/owners.lua:javas"
 
 local function is_lock()

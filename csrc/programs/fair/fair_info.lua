@@ -1,12 +1,12 @@
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
--- Reads a fair lock, its fencing counter and its list at one moment.
+-- Reads a fair lock, its fencing counter and its list atomically.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its list
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
--- `ahead` as in ahead.lua, `clock` in µs; since when its waiters wait is not known
+-- `ahead` as in ahead.lua, `clock` in µs; since when its waiters have waited is unknown
 --#include "base/clock.lua"
 --#include "queue/ahead.lua:deaf"
 

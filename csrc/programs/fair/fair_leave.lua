@@ -3,14 +3,13 @@
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
 --#include "fair/fair_passing.lua"
--- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. Where the lock is
--- free then, who is first in the list is notified.
+-- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. If the lock is then
+-- free, notifies the first waiter.
 --
--- ARGV[3] to      the count that the owner keeps
+-- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  "": it does not wait
 --
--- 1 a hold was let go of, 0 nothing was held, 3 either, and dead waiters are left to be removed
--- before the next one is notified
+-- 1 a hold was released; 0 nothing was held; 3 either, but dead waiters remain: call it again
 local TO = tonumber(ARGV[3])
 
 if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end

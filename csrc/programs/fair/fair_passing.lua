@@ -1,13 +1,14 @@
 --#fragment
 --#include "fair/fair_queue.lua"
--- There is a list, and timeouts or none: else both are left as they are.
+-- Whether the list exists, and the timeouts have the right type or do not exist; otherwise both are
+-- left unchanged.
 local function is_sound()
   local kind = redis.call('TYPE', QUEUE).ok == 'list' and redis.call('TYPE', TIMEOUTS).ok
   return kind == 'zset' or kind == 'none'
 end
 
--- The lock is free: tells who is first.
--- → 1, or 3 where dead waiters are left to be removed before the next one is notified
+-- The lock is free: notifies the first waiter. → 1, or 3 if dead waiters must be removed before the
+-- next one is notified
 local function pass_on()
   if not is_sound() then return 1 end
   local now = now_ms()

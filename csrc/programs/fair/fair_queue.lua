@@ -2,17 +2,17 @@
 --#include "CHANNEL:announcing"
 -- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/how-to/fair.md.
 --
--- KEYS[3] a list: the owners that wait, in the order in which they are served
--- KEYS[4] what the channel of each waiter begins with: <it>:<owner>
--- KEYS[5] a sorted set: owner -> the ms of the server's clock at which it is taken for dead
+-- KEYS[3] a list: the waiting owners, in the order in which they are served
+-- KEYS[4] the prefix of each waiter's channel: <it>:<owner>
+-- KEYS[5] a sorted set: owner -> the ms of the server's clock at which it counts as dead
 --
--- A client of Redisson adds its own timeout to that of the last waiter when it comes, and subtracts
--- it from the timeouts of all behind it when it gets the lock or goes. So the timeouts of its
--- waiters rest on that of the waiter of ours before them, and are lowered with it.
+-- A client of Redisson adds its own timeout to that of the last waiter when it arrives, and
+-- subtracts it from the timeouts of all behind it when it gets the lock or leaves. So the timeouts
+-- of its waiters depend on that of our waiter before them, and are lowered with it.
 local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
--- After which a waiter of Redisson's is dead that did not listen at its turn. After a release by
--- Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
+-- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
+-- release by Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
 local DEAF_MS = 3000
 local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
 local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
@@ -27,7 +27,7 @@ local function set_timeout(owner, ms)
   redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)
 end
 
--- One without an end is a very late one.
+-- A waiter without an end counts as a very late one.
 local function timeout_of(owner)
   local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
   return ms and math.min(ms, MOST_TIMEOUT_MS)
@@ -41,14 +41,14 @@ local function grants_of(owner)
   return 'holdfast_grant:' .. owner:sub(1, 36)
 end
 
--- Its time is over, or its client is gone. Without a timeout it is what is left of a waiter.
+-- Whether its timeout has passed, or its client is gone. An entry without a timeout is a remnant.
 local function is_dead(owner, till, now)
   if not till or till <= now then return true end
   return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0
 end
 
--- The first waiter that lives, or that is `me`; those before it are forgotten.
--- → owner, its timeout | nil, nil, whether there are more to forget
+-- The first waiter that is alive or is `me`; those before it are removed. → owner, its timeout; or
+-- nil, nil, whether more must be removed
 local function first_waiter(me, now)
   for _ = 1, MOST_DEAD do
     local owner = redis.call('LINDEX', QUEUE, 0)
@@ -64,8 +64,8 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- The timeout of a waiter of ours before this place has fallen from `old` to `new`. One that rests
--- on a waiter that has gone may be less than `old`.
+-- The timeout of a waiter of ours before this place fell from `old` to `new`: lowers those behind
+-- it. One that depends on a waiter that has gone may be less than `old`.
 local function lower_behind(place, old, new)
   for at = place, place + MOST_LOWERED - 1 do
     local owner = redis.call('LINDEX', QUEUE, at)
@@ -75,8 +75,8 @@ local function lower_behind(place, old, new)
   end
 end
 
--- Tells the first waiter that the lock is free. One of ours that lives takes it soon. One of
--- Redisson's that does not listen may be dead, or about to subscribe; then it asks again.
+-- Notifies the first waiter that the lock is free. A live one of ours takes it soon. One of
+-- Redisson's that is not listening may be dead, or about to subscribe and ask again.
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
@@ -102,8 +102,8 @@ local function place_of(owner)
   end
 end
 
--- Takes the owner out of the list. Those of Redisson behind it rest on who was before it: that is
--- searched among the first ones.
+-- Removes the owner from the list. Redisson's waiters behind it then depend on the one before it,
+-- which is searched among the first ones.
 local function forget(owner, now)
   local old = timeout_of(owner)
   local at, before = 0, nil

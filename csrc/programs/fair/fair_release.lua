@@ -1,14 +1,13 @@
 --#include "base/keys.lua"
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
--- Lets go of one hold of a fair lock. The last one frees it, and who is first in the list is
--- notified.
+-- Releases one hold of a fair lock. The last one frees it and notifies the first waiter.
 --
--- ARGV[3] to     the count that stays; 0: free it
--- ARGV[4] lease  ms, the least TTL of a lock that is still held
+-- ARGV[3] to     the remaining hold count; 0: free the lock
+-- ARGV[4] lease  ms, the minimum TTL of a lock that is still held
 --
--- 1 freed, 3 freed, and dead waiters are left to be removed before the next one is notified, 2
--- still held; not held by this owner: -1 the key is gone, -2 another owner has it
+-- 1 freed; 3 freed, but dead waiters remain: call fair_leave.lua; 2 still held; not held by this
+-- owner: -1 the key is gone, -2 another owner holds it
 if not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end

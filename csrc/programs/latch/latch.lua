@@ -1,10 +1,10 @@
 --#fragment
 --#include "CHANNEL:announcing"
--- A count-down latch as Redisson's RCountDownLatch has it: a string, how many are still to come.
+-- A count-down latch is stored as in Redisson's RCountDownLatch: a string, the remaining count.
 -- Without it, or at 0, the latch is open.
 --
 -- KEYS[1] the latch, KEYS[2] the note of this call, KEYS[3] the latch's channel
--- ARGV[1] ms for which the note stays
+-- ARGV[1] ms for which the note is kept
 local LATCH, CHANNEL = KEYS[1], KEYS[3]
 
 --#include "base/whole_number.lua"
@@ -13,7 +13,7 @@ local function count()
 end
 
 --#include "base/note.lua:note"
--- left: how many were to come. → the reply
+-- left: the remaining count. → the reply
 local function open(left, reply)
   redis.call('DEL', LATCH)
   note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))

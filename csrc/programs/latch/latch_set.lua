@@ -1,9 +1,9 @@
 --#include "latch/latch.lua"
--- Begins a count, unless the latch counts already.
+-- Sets the count, unless the latch is closed.
 --
 -- ARGV[2] count
 --
--- 1, 0 it counts already
+-- 1 set; 0 it is closed
 if count() > 0 then return note(0) end
 redis.call('SET', LATCH, ARGV[2])
 announce(CHANNEL, '1')

@@ -1,20 +1,21 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Takes permits, or tells how long the first of those that are taken is. Safe to send twice.
+-- Acquires permits, or returns for how long the first one that is taken remains taken. Safe to
+-- resend.
 --
--- The arguments are those of acquiring.lua, of which [3] and [4] are 0, and
--- ARGV[10] permits  how many the semaphore has if it is not there yet; may be left out: it waits
+-- The arguments are those of acquiring.lua, with 0 for [3] and [4], and
+-- ARGV[10] permits  the total if the semaphore does not exist yet; may be left out: then it waits
 --                   until that is set
 --
 -- { 1, token }                          acquired; token 0: no fencing
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
---                                       busy, a TTL of -1: no end is known; `ahead` waiters come
---                                       first; foreign 1: the first waiter is to listen to
+--                                       taken; ttl -1: no end is known; ahead: waiters that come
+--                                       first; foreign 1: the first waiter must listen to
 --                                       Redisson's releases; overdue: see acquiring.lua
--- { -4 }                                the first waiter is of a format that this program does not
+-- { -4 }                                the first waiter has a format that this program does not
 --                                       know
--- { -5, permits }                       it has fewer permits in all; a waiter leaves then
+-- { -5, permits }                       the total is smaller; a waiter then calls permit_leave
 local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])
 local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
 
@@ -26,8 +27,8 @@ if not FREE and PERMITS then
 end
 local first_end = tonumber(redis.call('ZRANGE', LEASES, '0', '0', 'WITHSCORES')[2])
 
--- The common cases in straight lines, as in acquire.lua, for an owner of one permit that it does
--- not have: none is free, and it goes behind those that wait already; or one is, and nobody waits.
+-- The common cases, straight-line as in acquire.lua, for an owner of one permit that it does not
+-- have yet: none is free, and it queues behind other waiters; or one is free, and nobody waits.
 local ONE = (first_end or ENDLESS) > NOW and OWNER:match('^:(%d+)$', 37)
 if ONE then
   local owner, number, call = OWNER, ONE, redis.call
@@ -50,8 +51,8 @@ if ONE then
       call('INCRBY', LOCK, '-1')
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
       --#section taking
-      -- The permit with this id, which no longer counts as free, is taken until `till`. If the
-      -- server refuses that, the permit is free, and the program fails.
+      -- Takes the permit with this id, no longer counted as free, until `till`. If the server
+      -- refuses that, the permit is free again, and the program fails.
       if not tonumber(redis.pcall('ZADD', LEASES, till, id)) then
         call('INCRBY', LOCK, '1')
         call('ZADD', LEASES, till, id)
@@ -71,7 +72,7 @@ local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
 local ends = first_end and end_of(LEASES, IDS)
 
--- Some may stand already, by a grant or set aside: what others know of their end stays true.
+-- Some may exist already, by a grant or set aside; the end that others know of remains true.
 local function take()
   local token = next_token(TOKEN_TTL, nil, US)
   local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
@@ -99,7 +100,7 @@ local function busy(left_ms, foreign)
   return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
 
--- The first wait: nothing is free, and nothing became so.
+-- The first wait: nothing is free, and nothing has become free.
 if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
@@ -109,13 +110,13 @@ if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 local kept, left_ms = reserved()
--- Whoever comes next has to get Redisson's release, and to ask again when the first lease ends.
+-- The next waiter must listen for Redisson's releases, and ask again when the first lease ends.
 local function notify_next()
   local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
   if ends_first or is_foreign() then notify_first() end
 end
 
--- For a first waiter that needs several, free ones are set aside.
+-- If the first waiter needs several, free ones are set aside for it.
 local several = (first_in_line() or ''):find('*', 1, true)
 if (FREE or 0) > kept and not several and foreign_waiters(RELEASES) > 0
     and is_behind_first(enqueue) then
@@ -132,6 +133,6 @@ if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) the
   if first_left then notify_next() end
   return reply
 end
--- What came back, such as what was set aside for this waiter, may serve others.
+-- Permits that came back, such as those set aside for this waiter, may serve others.
 if back > 0 and free > kept then announce(RELEASES, free) end
 return busy(free >= #IDS and left_ms or 0, kept > 0)

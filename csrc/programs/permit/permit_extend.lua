@@ -1,11 +1,11 @@
 --#include "base/clock.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/permits.lua"
--- Sets a new lease of an owner's permits, which also confirms those that came by a grant. A lease
--- that stays gets a millisecond more, as in permit_renew.lua.
+-- Sets a new lease for an owner's permits, which also confirms a grant. A lease that would not
+-- change gets 1 ms more, as in permit_renew.lua.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
--- ARGV as extend.lua: owner; lease in ms, 0: only check; least; member of the queue;
+-- ARGV as in extend.lua: owner; lease in ms, 0: only check; least; member of the queue;
 -- the channel of releases
 --
 -- 1 this owner has them; -1 not all of them

@@ -1,5 +1,5 @@
 --#fragment
--- Tells the waiter with these fields, at the place of this text, that the permits are its own.
+-- Notifies the waiter with these fields that it has the permits; `place` is a string.
 local function announce_grant(member, place, client, number, ttl_ms)
   local counted, token = pcall(next_token, ttl_ms, nil, US)
   token = counted and digits(token) or '0'

@@ -1,10 +1,10 @@
--- Reads a semaphore at one moment.
+-- Reads a semaphore atomically.
 --
 -- KEYS[1] the free permits, KEYS[2] the fencing counter, KEYS[3] the queue, KEYS[4] the leases
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- as info.lua: { "", permits that are taken, ms until the first lease ends, last token, waiters,
--- ahead, -1, free permits, clock, waited }; -1 ms: none of them ends, -2: none is taken
+-- As info.lua: { "", taken permits, ms until the first lease ends, last token, waiters, ahead, -1,
+-- free permits, clock, waited }; -1 ms: none of them ends, -2: none is taken
 --#include "queue/times.lua"
 local CLOCK, WAITED = times()
 local NOW = math.floor(CLOCK / 1000)

@@ -11,13 +11,12 @@
 --#include "permit/permit_passing.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner has by it go
--- to those that wait. An owner of which only the number is known loses all that stand under that.
+-- Ends a wait, or undoes an acquire whose outcome is unknown. Permits that the owner got by it go
+-- to waiters. For an owner without a count, all permits with its number are released.
 --
 -- ARGV[3] 0; ARGV[4] its member of the queue, "": none; ARGV[5] ""
 --
--- 1 it had permits, 0 it had none, 3 either, and dead waiters are left to be removed before the
--- next one
+-- 1 it had permits; 0 it had none; 3 either, but dead waiters remain: call it again
 local WAITER = ARGV[4]
 
 local function all_of(owner)

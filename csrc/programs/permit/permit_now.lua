@@ -1,5 +1,5 @@
 --#fragment
--- The time of a program about permits: what TIME returned, and the clock in µs and in ms.
+-- The time of a program for permits: the reply of TIME, and the clock in µs and in ms.
 local time = redis.call('TIME')
 local US
 do

@@ -1,20 +1,20 @@
 --#fragment
--- The queue of a semaphore is that of a lock: queue.lua. But several waiters may have permits by a
--- grant that they have not confirmed, and a waiter that needs more permits than are free keeps
--- those behind it waiting.
+-- The queue of a semaphore is that of a lock (queue.lua), but several waiters may have an
+-- unconfirmed grant, and a waiter that needs more permits than are free keeps those behind it
+-- waiting.
 local TURN_MS = 10 -- in which one permit is left to clients that know no queue
 local KINDS = 'p'
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
--- How many of the free permits are left to clients that know no queue, and for how many ms.
+-- How many of the free permits are left to foreign clients, and for how many ms.
 local function reserved()
   local left_ms = foreign_ms(TURN_MS, NOW)
   return left_ms > 0 and 1 or 0, left_ms
 end
 
--- Grants that ran out: each one's client is dead, or as good as dead. A client that is here to ask
--- lives: its waiters keep their places.
+-- Settles grants that expired: each one's client counts as dead. If it is `client`, which is asking
+-- now and therefore alive, its waiters go to the front.
 local function settle_missed_grants(client)
   local evicted = {}
   for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
@@ -31,7 +31,7 @@ local function settle_missed_grants(client)
   end
 end
 
--- Why this waiter cannot be served: see is_over; or it needs more permits than there are.
+-- Whether this waiter cannot be served: see is_over; or it needs more permits than the total.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parse(member)
@@ -40,17 +40,16 @@ local function is_refused(member, all, alive)
   return refused
 end
 
--- Sets free permits aside for a waiter that needs more of them: clients that know no queue would
--- take them one by one. They end like a grant.
+-- Sets free permits aside for a waiter that needs more of them: foreign clients would take them one
+-- by one. They expire like a grant.
 local function set_aside(ids, free)
   local some = {}
   for i = 1, free do some[i] = ids[i] end
   draw(some, NOW + GRANT_MS)
 end
 
--- Gives permits to the first `batch` waiters, as far as `free` goes, and removes those that cannot
--- be served.
--- → whether that came to a waiter that has to wait, to `me`, or to the end; how many are still free
+-- Gives the `free` permits to the first `batch` waiters, and removes those that cannot be served. →
+-- whether it reached a waiter that must wait, `me`, or the end; how many are still free
 local function serve_batch(me, free, batch)
   local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, batch)
   if #members == 0 then return true, free end
@@ -81,18 +80,17 @@ local function serve_batch(me, free, batch)
   return stopped, free
 end
 
--- Asks the first waiter to ask again.
+-- Tells the first waiter to ask again.
 local function notify_first()
   local all = all_permits()
   local function over(member, alive) return is_refused(member, all, alive) end
   notify(first_alive(over), 'recheck')
 end
 
--- Gives the free permits, but for `kept` of them, to the first waiters. Stops before the member
--- `me`, which can take them by itself. Where some are kept, it also removes the dead waiters before
--- the one that is first then.
--- → the first waiter that is left | nil; whether there may be others to serve, behind dead ones
--- that the next script removes
+-- Gives the free permits except `kept` to the first waiters. Stops before the member `me`, which
+-- can take them itself. If some are kept, it also removes dead waiters before the new first one. →
+-- the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
+-- the next script removes
 local function serve(me, kept)
   local before = first_in_line()
   if not before then return nil, false end

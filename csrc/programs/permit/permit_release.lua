@@ -1,13 +1,12 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Gives an owner's permits back; they go to those that wait.
+-- Releases an owner's permits, which go to waiters.
 --
--- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of the queue that the permits were
--- granted to, if any
+-- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of an unconfirmed grant, if any
 --
--- 1 given back, 3 given back, and dead waiters are left to be removed before the next one is
--- served; -1 not all of them were this owner's
+-- 1 released; 3 released, but dead waiters remain: call permit_leave.lua; -1 not all of them were
+-- this owner's
 local WAITER, ONE, call = ARGV[6] or '', OWNER:match('^:(%d+)$', 37), redis.call
 
 local freed = 0
@@ -18,9 +17,9 @@ if ONE then
 end
 if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
--- The common hand-over in straight lines, as in acquire.lua: the one permit goes to the first
--- waiter, which needs one and listens, and no client is there that knows no queue. Whoever is
--- behind that waiter would have to be told of a permit that Redisson has.
+-- The common hand-over, straight-line as in acquire.lua: the one permit goes to the first waiter,
+-- which needs one and is listening, and no foreign client waits. If Redisson has a permit, the
+-- waiter behind that one must be notified, so this case is excluded.
 local first_two = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if first_two and first_two[1] then

@@ -9,12 +9,11 @@
 --#include "base/owners.lua:ours"
 --#include "queue/placing.lua"
 --#include "permit/permit_passing.lua"
--- Sets how many permits there are in all. Those that are taken stay taken; there may be fewer than
--- none free then.
+-- Sets the total number of permits. Those that are taken remain taken, so fewer than 0 may be free.
 --
 -- ARGV[3] permits
 --
--- 1, 3 dead waiters are left to be removed before the next one is served
+-- 1 set; 3 set, but dead waiters remain: call permit_leave.lua
 local back = reclaim()
 local more = ARGV[3] - all_permits()
 FREE = redis.call('INCRBY', LOCK, string.format('%.0f', more))

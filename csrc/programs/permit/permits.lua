@@ -1,6 +1,6 @@
 --#fragment
--- How permits stand on the server, as Redisson's RPermitExpirableSemaphore has them: a string, how
--- many are free, and a sorted set of those that are not: id -> the ms at which its lease ends.
+-- Permits are stored as in Redisson's RPermitExpirableSemaphore: a string, the number of free ones,
+-- and a sorted set of the others: id -> the ms at which its lease ends.
 --
 -- The owner of one permit is "<uuid>:<number>", that of several at once "<uuid>:<number>*<count>".
 -- An id has 16 bytes: "hf", the first 4 and the last 4 of the uuid, 4 of the number, and 2 that
@@ -8,8 +8,8 @@
 local function ids_of(owner)
   local number, count = owner:match('^:(%d+)%*?(%d*)$', 37)
   --#section id
-  -- Sets id: the first id (permits.lua) of the owner that begins with the uuid `owner` and has this
-  -- number.
+  -- Sets id: the first id (permits.lua) of the owner whose uuid is at the start of `owner`, and
+  -- that has this number.
   local head, tail = tonumber(owner:sub(1, 8), 16), tonumber(owner:sub(29, 36), 16)
   local id = 'hf' .. struct.pack('>I4I4I4I2', head, tail, number % 4294967296, 1)
   --#end
@@ -18,7 +18,7 @@ local function ids_of(owner)
   return ids
 end
 
--- The ms at which the first of these leases ends; nil: not all of them run.
+-- The ms at which the first of these leases ends; nil: not all of them are running.
 local function end_of(leases, ids)
   local first
   for _, id in ipairs(ids) do
@@ -29,7 +29,7 @@ local function end_of(leases, ids)
   return first
 end
 
--- The ms at which the last of those ends that stand; 0: none does.
+-- The ms at which the last existing one of these leases ends; 0: none exists.
 local function last_end(leases, ids)
   local last = 0
   for _, id in ipairs(ids) do
@@ -47,8 +47,8 @@ local function set_end(leases, ids, ms)
   return redis.call('ZADD', leases, unpack(args))
 end
 
--- As set_end, of permits that are taken. A full server refuses a script what needs memory until the
--- script has written, so what needs none comes first.
+-- As set_end, for permits that are taken. A full server refuses a command that needs memory, except
+-- after the script's first write, so one that needs none comes first.
 local function renew_end(leases, ids, ms)
   redis.call('ZREM', leases, '')
   set_end(leases, ids, ms)

@@ -1,5 +1,5 @@
 --#fragment
--- How many permits of one semaphore are free; nil: nobody has set how many there are.
+-- How many permits of a semaphore are free; nil: the total was never set.
 local LEASES, FREE = KEYS[5], redis.call('GET', LOCK)
 if FREE == '0' then
   FREE = 0

@@ -1,8 +1,8 @@
 --#fragment
--- Permits that are taken and come back, and what becomes of those whose lease has ended.
+-- Permits that are taken and come back, and those whose lease has ended.
 local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back
 
--- Those of these permits that are taken, or that are not.
+-- The permits among these that are taken, or that are not.
 local function which(ids, taken)
   local some = {}
   for _, id in ipairs(ids) do
@@ -12,12 +12,13 @@ local function which(ids, taken)
   return some
 end
 
--- What the owner lacks of its permits.
+-- The owner's permits that it does not have yet.
 local function lacking(ids)
   return which(ids, false)
 end
 
--- Takes what is not the owner's yet. If the server refuses that, as many are free as before.
+-- Takes the owner's permits that it does not have yet. If the server refuses that, the number of
+-- free ones is unchanged.
 local function draw(ids, ms)
   local drawn = #lacking(ids)
   if drawn > 0 then FREE = redis.call('INCRBY', LOCK, -drawn) end
@@ -27,8 +28,8 @@ local function draw(ids, ms)
   error(why, 0)
 end
 
--- These permits were taken, and are not any more. If the server refuses to count them, they stay,
--- with a lease that has ended. → how many
+-- Counts these permits, which were taken, as free. If the server refuses that, they are kept, with
+-- a lease that has ended. → how many
 local function add_free(ids)
   if #ids == 0 or not FREE then return #ids end
   FREE = redis.pcall('INCRBY', LOCK, #ids)
@@ -39,7 +40,7 @@ local function add_free(ids)
   return #ids
 end
 
--- All of these are taken. → how many
+-- Frees these permits, all of which are taken. → how many
 local function free_all(ids)
   if #ids > 0 then redis.call('ZREM', LEASES, unpack(ids)) end
   return add_free(ids)
@@ -50,7 +51,8 @@ local function put_back(ids)
   return free_all(which(ids, true))
 end
 
--- Takes back the permits of those that are gone, so many if they are wanted. → how many
+-- Takes back permits whose lease has ended, at least `wanted` of them if there are that many. → how
+-- many
 local function reclaim(wanted)
   local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)
   return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
@@ -58,8 +60,8 @@ end
 
 local function is_foreign()
   --#section foreign
-  -- Sets foreign: whether Redisson has one of the permits, among those that end first, or last: one
-  -- without an end is there. It may have, where the server refuses to tell.
+  -- Sets foreign: whether Redisson has one of the permits, judged by those that end first and last;
+  -- one without an end is last. True if the server refuses to say.
   local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
   local foreign = ids.err ~= nil
   for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end

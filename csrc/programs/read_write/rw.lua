@@ -1,10 +1,9 @@
 --#fragment
--- How a read/write lock stands on the server, as Redisson has it: a hash with the field "mode", and
--- for each owner its count; the owner of a write hold is <owner>:write. Each read hold has a key
--- beside it,
--- {lock}:<owner>:rwlock_timeout:<n>, which ends with its lease: a reader without such a key is
+-- A read/write lock is stored as in Redisson: a hash with the field "mode" and the count of each
+-- owner; the owner of a write hold is <owner>:write. Each read hold has a key,
+-- {lock}:<owner>:rwlock_timeout:<n>, which expires with its lease: a reader without such a key is
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
--- that time of the server.
+-- that server time.
 local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these
 local MANY = 100 -- readers: a release that leaves more does not look for the longest lease
 
@@ -17,12 +16,12 @@ local function hold_key(lock, owner, n)
   return tag .. ':' .. owner .. ':rwlock_timeout:' .. n
 end
 
--- The lease of one hold. A full server lets a key that is there get another TTL.
+-- Sets the lease of one hold. A full server accepts a new TTL for an existing key.
 local function set_lease(key, ms)
   if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
 end
 
--- The longest lease of a reader's holds from `first` to `last`; -2: none lives.
+-- The longest lease of a reader's holds from `first` to `last`; -2: none is alive.
 local function longest_lease(lock, owner, first, last)
   local longest = -2
   for n = first, math.min(last, ENTRIES) do
@@ -31,20 +30,20 @@ local function longest_lease(lock, owner, first, last)
   return longest
 end
 
--- The lease of this reader, if the lock ends with that; else false.
+-- The longest lease of this reader, if the lock ends with it; otherwise false.
 local function longest_of_all(lock, owner, count)
   local ms = longest_lease(lock, owner, 1, count)
   return ms >= redis.call('PTTL', lock) and ms
 end
 
--- The holds behind `to` of `count` are gone.
+-- Removes the leases of holds to + 1 to `count`.
 local function drop_holds(lock, owner, to, count)
   if is_write(owner) then return end
   for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
 end
 
--- The first `to` holds of `count` stay, and the last of these gets the longest lease of those that
--- are gone: what the owner believes in is the longest of all.
+-- Keeps the first `to` of `count` holds. The last one kept gets the longest lease of the removed
+-- ones, because the owner relies on the longest of all.
 local function trim_holds(lock, owner, to, count)
   if is_write(owner) then return end
   local key = hold_key(lock, owner, math.min(to, ENTRIES))
@@ -53,9 +52,9 @@ local function trim_holds(lock, owner, to, count)
   drop_holds(lock, owner, to, count)
 end
 
--- Sets the count, of which the last hold is new; it was `old`. Never shortens a TTL: it may be a
--- command that comes late, or an owner that knows of fewer holds than there are.
--- stands: whether the lock does, if that is known.
+-- Sets the count, which was `old`; its last hold is new. Never shortens a TTL: the command may
+-- arrive late, or the owner may know of fewer holds than there are. stands: whether the lock
+-- exists, if known.
 local function enter(lock, owner, count, ms, old, stands)
   local reads, new = not is_write(owner), 0
   if not reads then
@@ -76,15 +75,14 @@ local function enter(lock, owner, count, ms, old, stands)
     redis.call('PEXPIRE', lock, ms)
   end
   if not reads then return end
-  -- Behind the lock's: servers before Redis 7 read the clock anew for each command, and the hold
-  -- must not seem to end before the lock does.
+  -- After the lock's TTL: servers before Redis 7 read the clock for each command, and the hold must
+  -- not seem to end before the lock does.
   local key = hold_key(lock, owner, math.min(count, ENTRIES))
   local least_ms = old > 0 and redis.call('PTTL', key) or 0
   redis.call('SET', key, '1', 'PX', math.max(least_ms, tonumber(ms)))
 end
 
--- Holds that stay get at least this lease. It always writes, so that a WAIT behind it waits for
--- what it wrote.
+-- Gives remaining holds at least this lease. Always writes, so that a later WAIT covers it.
 local function renew_holds(lock, owner, count, ms)
   ms = tonumber(ms)
   if not is_write(owner) then

@@ -1,29 +1,29 @@
 --#include "base/keys.lua"
 --#include "CHANNEL:announcing"
--- Comes in to read or to write, enters the lock again, or tells how long it is taken. Safe to send
--- twice.
+-- Acquires the lock to read or write, re-enters it, or returns for how long it is taken. Safe to
+-- resend.
 --
--- ARGV[3] from      the count the owner knows of; the new one is from + 1
+-- ARGV[3] from      the owner's hold count as far as the client knows; the new one is from + 1
 -- ARGV[4] unused
--- ARGV[5] lease     ms; a re-entry never shortens the one that runs
+-- ARGV[5] lease     ms; a re-entry never shortens the TTL
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    its member of the queue, "": do not wait
--- ARGV[11] writer   of a read hold: the owner under which the same caller writes; may be left out
+-- ARGV[11] writer   for a read hold: the owner under which the same caller writes; may be left out
 --
--- { 1, token, 0 }                come in; a write hold draws a token, a read hold has the last
---                                writer's; 0: unchanged
+-- { 1, token, 0 }                acquired; a write hold draws a token, a read hold has the last
+--                                writer's; 0: unchanged, or no fencing
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
---                                taken, a TTL of -1: without end; `ahead` waiters come first;
---                                foreign 1: a holder will not hand over; the waiter stands at
---                                `place`, "": in no queue; overdue: see acquiring.lua
--- { -1 } { -2 }                  from > 0 but the hold is gone: the key is gone, others have it
--- { -3 }                         a hash without TTL, which no lock leaves behind
--- { -4 }                         a waiter that comes first is of a format that this program does
---                                not know
+--                                taken; ttl -1: no end is known; ahead: waiters that come first;
+--                                foreign 1: a holder does not hand over; place: the waiter's,
+--                                "": not queued; overdue: see acquiring.lua
+-- { -1 } { -2 }                  from > 0, but the hold is lost: the key is gone, others hold it
+-- { -3 }                         a hash without a TTL, which is not a lock
+-- { -4 }                         a waiter that comes first has a format that this program does not
+--                                know
 local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local WAITER, WRITER = ARGV[7], ARGV[11]
--- A reader that comes in where nobody writes or waits, in straight lines: see acquire.lua. Anything
--- else is left to the text behind it, such as a counter that has no token.
+-- A reader that arrives when nobody writes or waits, straight-line: see acquire.lua. Everything
+-- else is left to the code that follows, such as a counter without a token.
 local found = redis.call('HGET', LOCK, 'mode')
 local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
 if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
@@ -82,8 +82,8 @@ end
 --#include "queue/times.lua:since"
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
--- Redisson's readers are kept out while the first waiter of ours is to write, the longer the longer
--- it has waited, with pauses for those that hold it already. → ms until it is to ask again
+-- Keeps Redisson's readers out while our first waiter is a writer, longer the longer it has waited,
+-- with pauses for those that already hold the lock. → ms until it must ask again
 local function drain(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
@@ -106,7 +106,7 @@ local function stand()
   return own_place
 end
 
--- The waiter stands in the queue, and checks whether the first one does what that has to.
+-- Queues the waiter, and checks whether the first one does what it has to.
 local function check_first()
   if WAITER == '' then return end
   local place, _ = stand(), nil

@@ -1,15 +1,15 @@
 --#include "read_write/rw.lua"
--- Sets a new lease, which also confirms a hold that came by a grant. A lease that stays is written
--- again, so that a WAIT behind it waits for that.
+-- Sets a new lease, which also confirms a grant. An unchanged lease is written again, so that a
+-- later WAIT covers it.
 --
--- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] where the lease of the first hold stands, of a
--- writer the lock again: a server that moves the slot carries it out only where it finds all
+-- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] the key with the first hold's lease, or for a writer
+-- the lock again: a server that moves the slot runs the command only if it has all keys
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
 -- ARGV[3] a lease of more ms than this is not shortened, "": any may be
--- ARGV[4] the member of the queue that the grant went to, "": none
+-- ARGV[4] the member of the queue that was granted the lock, "": none
 -- ARGV[5] the channel of releases
 --
--- 1 held by this owner; -1 the key is gone, -2 others have it
+-- 1 held by this owner; -1 the key is gone, -2 others hold it
 local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local function set(key)

@@ -9,11 +9,11 @@
 --#include "queue/passing_over.lua:first_in_line"
 --#include "read_write/rw_queue.lua"
 --#include "base/owners.lua:javas"
--- Takes the lock away from all that hold it, readers and writers, and passes it on. A key that is
--- no such lock stays as it is: a lock is a hash with a TTL, a mode, and owners of the form
+-- Takes the lock away from all readers and writers, and passes it on. A key that is not a
+-- read/write lock is left unchanged: a lock is a hash with a TTL, a mode, and owners of the form
 -- <uuid>:<n> with their counts.
 --
--- 1 it was locked, 3 likewise, and the next script is to go on with those that wait, 0 it was free
+-- 1 it was locked; 3 the same, but waiters remain to be served: call rw_leave.lua; 0 it was free
 local kind = redis.call('TYPE', LOCK).ok
 if kind == 'none' then return 0 end
 if kind ~= 'hash' then return redis.error_reply('WRONGTYPE the key holds a ' .. kind) end

@@ -1,12 +1,12 @@
 --#include "read_write/rw.lua"
--- Reads a read/write lock, its fencing counter and its queue at one moment.
+-- Reads a read/write lock, its fencing counter and its queue atomically.
 --
 -- KEYS[1] the lock, KEYS[2] its fencing counter, KEYS[3] its queue
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
--- { owner, holds, ttl ms, last token, waiters, ahead, readers, 0, clock, waited }; the writer, or
--- else one of the readers; owner "" when free; `ahead`: see ahead.lua; `clock` and `waited`: see
--- times.lua
+-- { owner, holds, ttl ms, last token, waiters, ahead, readers, 0, clock, waited }; owner: the
+-- writer, or else one of the readers, "" when free; `ahead`: see ahead.lua; `clock` and `waited`:
+-- see times.lua
 --#include "queue/ahead.lua"
 --#include "queue/times.lua"
 

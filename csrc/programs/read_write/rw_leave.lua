@@ -10,18 +10,18 @@
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
 --#include "queue/forgetting.lua"
--- Ends a wait, or undoes an acquire whose outcome is unknown. What was granted meanwhile is let go
--- of, and whoever waits behind may come in.
+-- Ends a wait, or undoes an acquire whose outcome is unknown. A hold that was granted in the
+-- meantime is released, and later waiters may get the lock.
 --
--- ARGV[3] to      the count that the owner keeps
+-- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  its member of the queue, "": none
 -- ARGV[5] unused
 --
--- 1 a hold was let go of, 0 none was there, 3 either, and the next script is to go on with those
--- that wait
+-- 1 a hold was released; 0 nothing was held; 3 either, but waiters remain to be served: call it
+-- again
 local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
 
--- Who is first now may come in, or has to listen to holders that will not hand over.
+-- The new first waiter may get the lock, or must listen to holders that do not hand over.
 local function serve_next()
   local mode = redis.call('HGET', LOCK, 'mode')
   if mode and mode ~= 'write' and not has_readers() then

@@ -1,14 +1,15 @@
 --#fragment
 -- The waiters of a read/write lock, and which of them get it: see docs/how-to/read_write.md. The
--- queue is that of a lock: queue.lua. But its waiters read or write, all that have a grant they
--- have not confirmed have the score 0, and the record is "1f 0 0 1 0": until its time Redisson's
--- clients come first, while any waits.
+-- queue is that of a lock (queue.lua), but its waiters read or write, all unconfirmed grants have
+-- the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come first, while
+-- any is waiting.
 local KINDS = 'rw'
 local TURN_MS = 50 -- of a free lock, for Redisson's waiters
 local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come
--- While one of them waits to write no new readers of ours come in, then for as long they do.
+-- While one of them waits to write, new readers of ours are kept out for this time, then let in for
+-- this time.
 local YIELD_MS = 250
--- While a writer of ours waits first, Redisson's readers are kept out.
+-- While our first waiter is a writer, Redisson's readers are kept out.
 local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
 local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
 local FEW = 8 -- readers of which a release looks at each, if somebody waits
@@ -16,14 +17,14 @@ local FEW = 8 -- readers of which a release looks at each, if somebody waits
 --#include "queue/members.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forget_record.lua"
--- The first waiter that lives, as `me` does; those before it are forgotten.
+-- The first waiter that is alive, as `me` is; those before it are removed.
 local function first_living(me)
   return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)
 end
 
 -- ---- readers ----
 
--- Forgets dead readers. → how many live, the longest of their leases
+-- Removes dead readers. → how many are alive, and their longest lease
 local function live_readers()
   local fields, live, longest = redis.call('HGETALL', LOCK), 0, 0
   for i = 1, #fields, 2 do
@@ -37,8 +38,8 @@ local function live_readers()
   return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
 end
 
--- Whether a reader lives, while nobody writes. Dead ones that are found before it are forgotten; of
--- very many the next script reads the rest. size: of the pages in which it reads them.
+-- Whether a reader is alive, while nobody writes. Removes dead readers that it finds first; if
+-- there are very many, the next script reads the rest. size: of the pages in which it reads them.
 local function has_readers(size)
   local cursor = '0'
   for _ = 1, MOST_BATCHES do
@@ -57,7 +58,7 @@ local function has_readers(size)
   return true
 end
 
--- Whether one of the holders is a client that knows no queue.
+-- Whether one of the holders is a foreign client.
 local function has_foreign()
   for _, owner in ipairs(redis.call('HKEYS', LOCK)) do
     if owner ~= 'mode' and not owner:gsub(':write$', ''):find(OURS) then return true end
@@ -65,18 +66,18 @@ local function has_foreign()
   return false
 end
 
--- The first waiter listens to holders that will not hand over.
+-- The first waiter listens to holders that do not hand over.
 local function notify_first_of_foreign()
   if has_foreign() then notify(first_living(), 'recheck') end
 end
 
--- Ends what keeps Redisson's readers out.
+-- Lets Redisson's readers in again.
 local function end_drain()
   redis.call('HSET', LOCK, 'mode', 'read')
   announce(RELEASES, '1')
 end
 
--- It is needed only while the first waiter that lives is to write. → the mode
+-- A drain is needed only while the first live waiter is a writer. → the mode
 local function settle_drain(mode, me)
   if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end
   if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end
@@ -91,8 +92,8 @@ local function write_turn(ms)
   if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
--- How long no reader joins those that are in, all of ours: a client of Redisson waits, so it is to
--- write.
+-- For how long no reader joins the present ones, which are all ours: a client of Redisson is
+-- waiting, so it must be a writer.
 local function yield_ms()
   if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
   local was = record_in(first_members())
@@ -119,8 +120,8 @@ local function admit_writer(member, place)
   send(member, 'grant', kind, number, place_of(place), token, GRANT_MS, LOCK)
 end
 
--- members: waiters to read, each with its place. One message for each client:
--- "grants r <token> <ms> <count> <number> <place> … <key>".
+-- members: waiting readers, each with its place. Sends each client one message: "grants r <token>
+-- <ms> <count> <number> <place> … <key>".
 local function admit_readers(members)
   local marks, groups = {}, {}
   for i = 1, #members, 2 do
@@ -142,8 +143,8 @@ local function admit_readers(members)
   end
 end
 
--- Lets in, of these members, those that may come in, and removes dead ones. See serve.
--- → whether more may follow, whether a newer format stands in the way
+-- Grants the lock to those of these members that may have it, and removes dead ones. See serve. →
+-- whether more may follow; whether a newer format blocks the queue
 local function serve_batch(members, state)
   local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false
   for i = 1, #members, 2 do
@@ -173,11 +174,10 @@ local function serve_batch(members, state)
   return open, newer
 end
 
--- Lets in whom it can, from the first waiter on: the writer that finds the lock free, or all
--- readers before the first writer. The caller's own member `me` comes in by itself. mode: nil: the
--- lock is free; else readers have it.
--- → whether the caller may come in, who writes or not; whether a newer format stands in the way;
--- whether a next script is to go on
+-- Grants the lock from the first waiter on: to the writer that finds it free, or to all readers
+-- before the first writer. The caller's own member `me` acquires by itself. mode: nil if the lock
+-- is free; otherwise readers hold it. → whether the caller, which writes or not, may acquire;
+-- whether a newer format blocks the queue; whether another script must continue
 local function serve(mode, me, writes)
   local state = { mode = mode, me = me, kept = 0, mine = false }
   for batch = 1, MOST_BATCHES do
@@ -186,7 +186,7 @@ local function serve(mode, me, writes)
       state.kept, one and 1 or BATCH)
     if #members == 0 then
       local free = state.kept == 0 and (not writes or not state.mode)
-      -- Beside readers that have stood back it says when they are to do so again.
+      -- If readers have yielded to Redisson, the record says when they must do so again.
       if not mode or foreign_waiters(RELEASES) == 0 then forget_record() end
       return state.mine or free, false, false
     end
@@ -198,8 +198,8 @@ end
 
 -- ---- becoming free ----
 
--- The lock is free: it goes to Redisson's waiters and to ours in turns.
--- → 1, or 3 where the next script is to go on
+-- The lock is free: Redisson's waiters and ours get it in turns. → 1, or 3 if another script must
+-- continue
 local function pass_on(text)
   local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more
   if type(forgotten) ~= 'number' then
@@ -217,8 +217,8 @@ local function pass_on(text)
   return more and 3 or 1
 end
 
--- A reader has gone; `left` others may stay. The first waiter counts on the longest lease, which
--- may have been the one that is gone.
+-- A reader has gone; `left` others may remain. The first waiter relies on the longest lease, which
+-- may have been that reader's.
 local function after_reader(left, was_longest)
   local mode = left > 0 and redis.call('HGET', LOCK, 'mode')
   if left > FEW and not was_longest or mode == 'write' then return 1 end
@@ -238,7 +238,7 @@ local function after_reader(left, was_longest)
   return 1
 end
 
--- The writer has gone; it may go on as a reader.
+-- The writer has gone; it may continue as a reader.
 local function after_writer()
   local live, longest = live_readers()
   if live == 0 then
@@ -258,8 +258,8 @@ local function after_writer()
   return more and 3 or 1
 end
 
--- Lets the owner have `to` holds of `count`. → 1 all are gone, 2 some stay, 3: 1, and a next script
--- is to go on
+-- Leaves the owner `to` of `count` holds. → 1 none remains, 2 some remain, 3: as 1, and another
+-- script must continue
 local function let_go(count, to)
   if to > 0 then
     trim_holds(LOCK, OWNER, to, count)

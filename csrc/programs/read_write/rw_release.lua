@@ -1,25 +1,25 @@
 --#include "base/keys.lua"
 --#include "CHANNEL:announcing"
--- Lets go of one hold. With the last one whoever waits for that comes in. A writer that reads, too,
--- goes on as a reader.
+-- Releases one hold. After the last one, waiters may get the lock. A writer that also reads
+-- continues as a reader.
 --
--- ARGV[3] to      the count that stays; 0: none
--- ARGV[4] lease   ms, the least lease of holds that stay
+-- ARGV[3] to      the remaining hold count; 0: none
+-- ARGV[4] lease   ms, the minimum lease of remaining holds
 -- ARGV[5] unused
--- ARGV[6] waiter  the member of a grant that was not confirmed; may be left out
+-- ARGV[6] waiter  the member of an unconfirmed grant; may be left out
 --
--- 1 no hold stays, 3 likewise, and the next script is to go on with those that wait, 2 some stay;
--- not held by this owner: -1 the key is gone, -2 others have it
+-- 1 no hold remains; 3 the same, but waiters remain to be served: call rw_leave.lua; 2 some remain;
+-- not held by this owner: -1 the key is gone, -2 others hold it
 local TO, LEASE, WAITER = tonumber(ARGV[3]), ARGV[4], ARGV[6]
 
 local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
--- The common release in straight lines, as in acquire.lua: nobody of ours waits, and the hold is
--- the only one of its owner. Others may go on reading: a lock that would end with this reader is
--- made to end with the last of them. What needs more is left to the text behind it, such as dead
--- readers to forget, or a writer that reads.
+-- The common release, straight-line as in acquire.lua: nobody of ours waits, and the owner has no
+-- other hold. Others may still read: a lock that would end with this reader is made to end with the
+-- last of them. Everything else is left to the code that follows, such as dead readers to remove,
+-- or a writer that reads.
 if TO == 0 and holds == 1 and redis.call('EXISTS', QUEUE) == 0 then
   local call, left = redis.call, redis.call('HLEN', LOCK) - 2
   local tag = (LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}') .. ':'

@@ -1,12 +1,12 @@
 --#include "read_write/rw.lua"
--- Renews holds of many locks at once. Never re-creates one, never shortens a lease. One that is
--- longer already is written again, so that a WAIT behind it waits for that.
+-- Renews holds of many locks. Never re-creates a hold or shortens a lease. A longer lease is
+-- written again unchanged, so that a later WAIT covers it.
 --
--- KEYS[2i - 1] a lock, KEYS[2i] where the lease of the first hold stands, of a writer the lock
--- again: a server that moves the slot carries it out only where it finds both
+-- KEYS[2i - 1] a lock, KEYS[2i] the key with the first hold's lease, or for a writer the lock
+-- again: a server that moves the slot runs the command only if it has both
 -- ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --
--- for each lock: 1 renewed; -1 the key is gone, -2 others (or another type) have it
+-- for each lock: 1 renewed; -1 the key is gone, -2 others hold it, or the key has another type
 local results = {}
 for i = 1, #KEYS / 2 do
   local lock, owner, ms = KEYS[2 * i - 1], ARGV[2 * i - 1], ARGV[2 * i]

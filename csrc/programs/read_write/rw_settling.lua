@@ -1,7 +1,7 @@
 --#fragment
 --#include "queue/settling.lua"
--- Grants that ran out, as their holds are gone. A writer's client is as good as dead: all its
--- waiters are forgotten, unless it is here to ask; that one's waiter keeps its place.
+-- Settles grants that expired: their holds are gone. A writer's client counts as dead, and all its
+-- waiters are removed. If the client is asking now, its waiter goes to the front instead.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, of, _, _, owner = parse(member)

@@ -1,9 +1,9 @@
 --#fragment
--- A semaphore as Redisson's RSemaphore has it: a string, how many permits are free; without it,
--- none. The server does not know the holders of the others.
+-- A semaphore is stored as in Redisson's RSemaphore: a string, the number of free permits; without
+-- it, none. The server does not know who holds the others.
 --
 -- KEYS[1] the semaphore, KEYS[2] the note of this call, KEYS[3] the semaphore's channel
--- ARGV[1] ms for which the note stays
+-- ARGV[1] ms for which the note is kept
 local PERMITS = KEYS[1]
 
 --#include "base/whole_number.lua"

@@ -1,8 +1,8 @@
 --#include "semaphore/semaphore.lua"
 --#include "base/note.lua:noted"
--- Deletes the semaphore. Those that wait go on waiting, until there are permits again.
+-- Deletes the semaphore. Waiters keep waiting until there are permits again.
 --
--- 1, 0 there was none
+-- 1 deleted; 0 there was none
 if noted then return tonumber(noted) end
 local left = string.format('%.0f', free())
 if redis.call('DEL', PERMITS) == 0 then return note(0) end

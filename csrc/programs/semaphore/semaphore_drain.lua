@@ -1,6 +1,6 @@
 --#include "semaphore/semaphore.lua"
 --#include "base/note.lua:noted"
--- Takes all permits that are free.
+-- Acquires all free permits.
 --
 -- how many
 if noted then return tonumber(noted) end

@@ -7,15 +7,15 @@ local function listeners(channel)
   return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0
 end
 
--- How many of Redisson's clients listen. Ours also listen to a second channel.
+-- How many of Redisson's clients are listening. Ours also listen to a second channel.
 local function redissons()
   local count = listeners(KEYS[3])
   if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
   return foreign_waiters(KEYS[3], count)
 end
 
--- Redisson wakes as many of its waiters as the message counts. A 0 in front of the number tells
--- ours that it is Redisson's turn; they are told at once if it is not.
+-- Redisson wakes as many of its waiters as the message counts. A leading 0 announces Redisson's
+-- turn to our waiters; if it is not their turn, a second message follows at once.
 local function announce_free(left)
   local text = string.format('%.0f', left)
   if announce(KEYS[3], '0' .. text) == 0 then return end
@@ -26,7 +26,7 @@ local function announce_free(left)
   end
 end
 
--- reply: what the note says, nil: how many are free then. → that
+-- reply: the content of the note, or nil for the new number of free permits. → that
 local function give(count, reply)
   local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none
   local left = redis.call('INCRBY', PERMITS, count)

@@ -1,8 +1,8 @@
 --#include "semaphore/semaphore_giving.lua"
--- Undoes an acquire, or a drain: gives back what its note says, unless the semaphore has been
--- deleted since.
+-- Undoes an acquire or a drain: releases what its note says, unless the semaphore was deleted in
+-- the meantime.
 --
--- 1, 0 it had taken nothing
+-- 1 it had taken permits; 0 it had taken nothing
 local taken = tonumber(noted or '0')
 if taken == 0 then return note(0) end
 if redis.call('EXISTS', PERMITS) == 1 then give(taken, 0) else note(0) end

@@ -3,7 +3,7 @@
 --
 -- ARGV[2] how many
 --
--- 1, 0 it was set before
+-- 1 set; 0 it was set before
 if noted then return tonumber(noted) end
 free()
 if redis.call('EXISTS', PERMITS) == 1 then return note(0) end

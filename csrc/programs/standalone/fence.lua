@@ -3,10 +3,10 @@
 --
 -- KEYS[1] the fence; KEYS[2], … the keys of the commands
 -- ARGV[1] token, ARGV[2] the lock's key, ARGV[3] the client's uuid, ARGV[4] the number of this call
--- ARGV[5] ms for which the fence stays at least, "0": for ever
--- ARGV[6], … for each command how many words it has, and the words
+-- ARGV[5] minimum TTL of the fence in ms, "0": none, the fence never expires
+-- ARGV[6], … for each command its number of words, and the words
 --
--- { 1, answers } the commands have run, now or when this call came before
+-- { 1, answers } the commands have run, now or when this call arrived before
 -- { 0, token } a higher token was accepted; { -1, key } the resource belongs to another lock
 -- { -2 } a later call of this client has run with this token
 local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =
@@ -29,7 +29,7 @@ if tonumber(TOKEN) > highest then
   end
 end
 
--- As lua/holdfast/record.lua reads it.
+-- The format that lua/holdfast/record.lua reads.
 local function encoded(value)
   if type(value) == 'number' then return string.format('D%.0f;', value) end
   if type(value) == 'string' then return 'S' .. #value .. ':' .. value end

@@ -1,21 +1,22 @@
--- Decides which run counts for a fire of a schedule. A record says which one did, and when it came,
--- by this server's clock: it counts for those that come less than half a period before or after it.
+-- Decides which run counts for a fire of a schedule. A record says which one did, and when it
+-- arrived by this server's clock: it counts for runs that arrive less than half a period before or
+-- after it.
 --
 -- KEYS[1] the record: "<at> <state> <token> <by> <who>"
 -- ARGV[1] by        the run, without spaces
--- ARGV[2] at        ms of the server's clock at which it came, "": now
+-- ARGV[2] at        ms of the server's clock at which it arrived, "": now
 -- ARGV[3] state     "": only ask; "claimed": before it has the lock; "running": it has the lock;
 --                   "done", "failed" or "unstarted": how it ended
 -- ARGV[4] token     of the lock, "0": before it has the lock
 -- ARGV[5] half      ms, half of the period
--- ARGV[6] ttl       ms for which the record stays
--- ARGV[7] retry     1: a fire whose run has failed, or has ended without a word, may run again
+-- ARGV[6] ttl       ms for which the record is kept
+-- ARGV[7] retry     1: if a run failed, or ended without recording it, another one may run
 -- ARGV[8] who       "host pid[ name]"
 --
 -- { may, at, now, record } may 1: it counts, or its end is recorded; 0: it does not, or its record
--- is another run's by now. `record` is the one before this call; "": none
+-- is now another run's. `record` is the one before this call; "": none
 --
--- There is one write, so no failure leaves half a record. A command that is run twice finds what
+-- There is one write, so no failure leaves half a record. A command that is sent twice finds what
 -- the first one did.
 local RECORD, BY, STATE, HALF, RETRY = KEYS[1], ARGV[1], ARGV[3], tonumber(ARGV[5]), ARGV[7] == '1'
 local ENDS = { done = true, failed = true, unstarted = true }
@@ -39,7 +40,7 @@ local function write()
 end
 
 if ENDS[STATE] then
-  -- the run took longer than its record stays
+  -- the run took longer than its record was kept
   if kept == '' and at + tonumber(ARGV[6]) <= now then return write() end
   if not is_ours then return reply(0) end
   at, token = was_at, was_token
@@ -47,7 +48,7 @@ if ENDS[STATE] then
 end
 if is_ours and was ~= 'claimed' then return reply(1) end
 if was and not is_ours then
-  -- after a step back of the clock a record of the future says nothing about order
+  -- after the clock was set back, a record from the future says nothing about order
   local is_past = was_at <= now
   local has_run = was ~= 'claimed' and was ~= 'unstarted'
   if is_past and has_run and at <= was_at - HALF then return reply(0) end

@@ -1,9 +1,9 @@
--- Tells that the owner of a lock waits for another one, and keeps the time at which that began.
--- Safe to send twice.
+-- Records that the owner of a lock waits for another lock, and keeps the time at which that began.
+-- Safe to resend.
 --
 -- KEYS[1] holdfast_wait:<owner>
--- ARGV[1] "<uuid>:<number> <kind> <key>": who waits, for what; ARGV[2] for how many ms so far;
--- ARGV[3] ttl ms
+-- ARGV[1] "<uuid>:<number> <kind> <key>": the waiter and the lock; ARGV[2] ms waited so far;
+-- ARGV[3] TTL in ms
 --
 -- 1
 local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')
