@@ -17,7 +17,7 @@ local PRINT = nil
 -- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
 -- { 0, ttl ms, ahead, 0, '' } taken; ahead: waiters that come first; above 99 there may be
 --                             fewer, down to 100
--- { -1 } { -2 }              from > 0, but the hold is lost: the key is gone, another owner holds it
+-- { -1 } { -2 }              from > 0, but the hold is lost: the key is gone, another owner has it
 -- { -3 }                     a hash without a TTL, which is not a lock
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]

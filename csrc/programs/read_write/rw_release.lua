@@ -16,7 +16,7 @@ local holds = tonumber(redis.call('HGET', LOCK, OWNER))
 if not holds then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
--- The common release, straight-line as in acquire.lua: nobody of ours waits, and the owner has no
+-- The common release, straight-line as in acquire.lua: none of ours waits, and the owner has no
 -- other hold. Others may still read: a lock that would end with this reader is made to end with the
 -- last of them. Everything else is left to the code that follows, such as dead readers to remove,
 -- or a writer that reads.
