@@ -7,8 +7,8 @@ local function is_sound()
   return kind == 'zset' or kind == 'none'
 end
 
--- The lock is free: notifies the first waiter. → 1, or 3 if dead waiters must be removed before the
--- next one is notified
+-- The lock is free: notifies the first waiter.
+-- → 1, or 3 if dead waiters must be removed before the next one is notified
 local function pass_on()
   if not is_sound() then return 1 end
   local now = now_ms()

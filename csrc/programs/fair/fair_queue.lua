@@ -47,8 +47,8 @@ local function is_dead(owner, till, now)
   return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0
 end
 
--- The first waiter that is alive or is `me`; those before it are removed. → owner, its timeout; or
--- nil, nil, whether more must be removed
+-- The first waiter that is alive or is `me`; those before it are removed.
+-- → owner, its timeout; or nil, nil, whether more must be removed
 local function first_waiter(me, now)
   for _ = 1, MOST_DEAD do
     local owner = redis.call('LINDEX', QUEUE, 0)

@@ -121,9 +121,9 @@ end
 
 --#section next
 -- The next waiter for the free lock among the first members of the queue, after the mark of the
--- grant that ends, if there is one. Nobody, where queue.lua looks for clients that poll. → its
--- index, or one after the last member: nobody; the server's clock in µs; the members, of which it
--- reads more if there is a record
+-- grant that ends, if there is one. Nobody, where queue.lua looks for clients that poll.
+-- → its index, or one after the last member: nobody; the server's clock in µs; the members, of
+-- which it reads more if there is a record
 local function next_waiter(few)
   local i, now_us = few[2] == '0' and 3 or 1, server_us()
   if (few[2] or ''):byte() == 45 then -- below 0: a record

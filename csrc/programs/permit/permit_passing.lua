@@ -32,8 +32,8 @@ local function pass_to_waiters(count)
   return more
 end
 
--- `count` permits have become free: our waiters and others get them in turns. → 1, or 3 if dead
--- waiters remain
+-- `count` permits have become free: our waiters and others get them in turns.
+-- → 1, or 3 if dead waiters remain
 local function pass_on(count)
   local more = pass_to_waiters(count)
   if FREE and FREE > 0 then announce(RELEASES, FREE) end

@@ -48,8 +48,8 @@ local function set_aside(ids, free)
   draw(some, NOW + GRANT_MS)
 end
 
--- Gives the `free` permits to the first `batch` waiters, and removes those that cannot be served. →
--- whether it reached a waiter that must wait, `me`, or the end; how many are still free
+-- Gives the `free` permits to the first `batch` waiters, and removes those that cannot be served.
+-- → whether it reached a waiter that must wait, `me`, or the end; how many are still free
 local function serve_batch(me, free, batch)
   local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0, batch)
   if #members == 0 then return true, free end
@@ -88,8 +88,8 @@ local function notify_first()
 end
 
 -- Gives the free permits except `kept` to the first waiters. Stops before the member `me`, which
--- can take them itself. If some are kept, it also removes dead waiters before the new first one. →
--- the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
+-- can take them itself. If some are kept, it also removes dead waiters before the new first one.
+-- → the first remaining waiter or nil; whether there may be others to serve, behind dead ones that
 -- the next script removes
 local function serve(me, kept)
   local before = first_in_line()

@@ -29,7 +29,8 @@ local function draw(ids, ms)
 end
 
 -- Counts these permits, which were taken, as free. If the server refuses that, they are kept, with
--- a lease that has ended. → how many
+-- a lease that has ended.
+-- → how many
 local function add_free(ids)
   if #ids == 0 or not FREE then return #ids end
   FREE = redis.pcall('INCRBY', LOCK, #ids)
@@ -51,8 +52,7 @@ local function put_back(ids)
   return free_all(which(ids, true))
 end
 
--- Takes back permits whose lease has ended, at least `wanted` of them if there are that many. → how
--- many
+-- Takes back permits whose lease has ended, up to `wanted` within the limits above. → how many
 local function reclaim(wanted)
   local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)
   return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))

@@ -52,9 +52,9 @@ local function take_up_place()
 end
 
 -- WAITER, at this place, asks again. is_silent(): whether some holder does not hand over; nil: one
--- does not. within: the grant leases within which the first waiter must ask. → how many come first;
--- ms until the first of them is passed over, or nil if WAITER does not have to check that; whether
--- a waiter has been passed over
+-- does not. within: the grant leases within which the first waiter must ask.
+-- → how many come first; ms until the first of them is passed over, or nil if WAITER does not have
+-- to check that; whether a waiter has been passed over
 local function check_ahead(place, ahead, is_silent, within)
   local mine, passed = WAITER:sub(3, 38), false
   for _ = 1, ahead > 0 and MOST_PASSED or 0 do

@@ -38,9 +38,9 @@ end
 
 -- Removes the members between the record and the first waiter that can be served, and a record
 -- without waiters; the lock is free or about to be. The member `me` can be served, and a waiter of
--- a newer format serves itself. `members`: the first ones with their scores, if known. → member,
--- place, foreign waiters; or nil, whether more must be removed, foreign waiters (nil: no waiter was
--- read)
+-- a newer format serves itself. `members`: the first ones with their scores, if known.
+-- → member, place, foreign waiters; or nil, whether more must be removed, foreign waiters (nil: no
+-- waiter was read)
 local function first_waiter(me, members)
   local foreign
   for batch = -1, MOST_BATCHES do
@@ -135,8 +135,9 @@ local function is_ours_again(was)
   return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
 end
 
--- Frees the lock, unless `heads` has the first members after it was freed. Ours and others get it
--- in turns. → 1, or 3 if dead waiters must be removed before the next one gets it
+-- Frees the lock; heads: it is already free, and these are its first members. Ours and others get
+-- it in turns.
+-- → 1, or 3 if dead waiters must be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end
   heads = heads or redis.pcall('ZRANGE', QUEUE, '0', FEW, 'WITHSCORES')

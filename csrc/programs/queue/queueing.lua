@@ -9,8 +9,9 @@ end
 
 --#include "queue/passing_over.lua"
 -- A waiter keeps its place; one whose grant expired before somebody else took the lock goes to the
--- front. → its place; whether it was queued before; for a new one, the place of the waiter before
--- it, or nil
+-- front.
+-- → its place; whether it was queued before; for a new one, the place of the waiter before it, or
+-- nil
 local function enqueue()
   local last = last_place()
   if last and last < 0 then last = nil end

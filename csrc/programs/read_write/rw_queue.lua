@@ -143,8 +143,8 @@ local function admit_readers(members)
   end
 end
 
--- Grants the lock to those of these members that may have it, and removes dead ones. See serve. →
--- whether more may follow; whether a newer format blocks the queue
+-- Grants the lock to those of these members that may have it, and removes dead ones. See serve.
+-- → whether more may follow; whether a newer format blocks the queue
 local function serve_batch(members, state)
   local alive, gone, readers, open, newer = (listening(members, 1)), {}, {}, true, false
   for i = 1, #members, 2 do
@@ -176,8 +176,9 @@ end
 
 -- Grants the lock from the first waiter on: to the writer that finds it free, or to all readers
 -- before the first writer. The caller's own member `me` acquires by itself. mode: nil if the lock
--- is free; otherwise readers hold it. → whether the caller, which writes or not, may acquire;
--- whether a newer format blocks the queue; whether another script must continue
+-- is free; otherwise readers hold it.
+-- → whether the caller, which writes or not, may acquire; whether a newer format blocks the queue;
+-- whether another script must continue
 local function serve(mode, me, writes)
   local state = { mode = mode, me = me, kept = 0, mine = false }
   for batch = 1, MOST_BATCHES do
@@ -198,8 +199,8 @@ end
 
 -- ---- becoming free ----
 
--- The lock is free: Redisson's waiters and ours get it in turns. → 1, or 3 if another script must
--- continue
+-- The lock is free: Redisson's waiters and ours get it in turns.
+-- → 1, or 3 if another script must continue
 local function pass_on(text)
   local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more
   if type(forgotten) ~= 'number' then

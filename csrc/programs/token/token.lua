@@ -23,7 +23,8 @@ local TTL_SPARE = 1 / 64
 -- is kept at least until the clock reaches it. A counter without a TTL, or from which Java has
 -- drawn, is also Java's: Java's INCR renews no TTL, so the counter gets none. In a quorum, which
 -- has a floor, Java draws nothing. now_us: the clock, if known. end_of_range: range_end of
--- ranges.lua, to draw a range. → the token; and the last one of its range
+-- ranges.lua, to draw a range.
+-- → the token; and the last one of its range
 local function next_token(ttl_ms, floor, now_us, end_of_range)
   if ttl_ms == '0' then return 0 end
   local now, least = now_us or server_us(), tonumber(ttl_ms)
