@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2086,SC2154
 
 # A busy machine makes a test fail now and then that has nothing wrong. After everything has run, each spec file and each
-# unit program that failed is run once more, alone. One that then passes counts as passed and is "shaky"; tools/tally
+# unit program that failed is run again, alone. One that then passes counts as passed and is "shaky"; tools/tally
 # names it, and fails the run if more than three files are shaky. A file that fails twice has failed, and so has one that
 # has seen two owners at once (spec/support/crowd.lua): no busy machine makes those. Nothing else is run again. The first
 # output is kept in NAME.first.log.
@@ -25,7 +25,7 @@ second_look() {
         mv "$tally/$name.log" "$tally/$name.first.log"
         mv "$tally/$name.status" "$tally/$name.first.status"
         tests=$(failed_tests "$tally/$name.first.log")
-        printf '== %s failed, and runs once more alone\n' "$name"
+        printf '== %s failed, and runs again alone\n' "$name"
         suite "$name" "$kind" $command
         read -r _ failed <"$tally/$name.count"
         [ "$failed" != 0 ] || echo "$file: ${tests:-exit code $(cat "$tally/$name.first.status")} ($name)" >"$tally/$name.shaky"

@@ -5,7 +5,7 @@ PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua sp
 spec/trouble_spec.lua spec/tls_spec.lua spec/command_spec.lua spec/command_run_spec.lua"
 MACHINE_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua"
 
-# Nothing but POSIX is declared, and the linker does what dladdr is for. The flags ask for link-time optimisation, as
+# Only POSIX is declared, and the linker does what dladdr is for. The flags ask for link-time optimisation, as
 # those of Ubuntu's packages do.
 portable() {
     suite portable-build one build build/portable "DEFINES=-D_XOPEN_SOURCE=700 -DHF_PORTABLE" "CFLAGS=-O2 -g -flto=auto" \

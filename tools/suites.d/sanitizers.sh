@@ -23,7 +23,7 @@ sanitized_units() {
     unit asan-unit build/asan
 }
 
-# Without a sanitizer: so many more orders of threads than beside it, in the same time.
+# Without a sanitizer, which leaves time for many more orders of threads.
 orders_in_short() {
     suite orders-build one make -s build/unit/test_orders
     suite orders tap bounded build/unit/test_orders
