@@ -36,7 +36,7 @@
 #define FROM_REPLY false
 #endif
 #define NOBODY 255
-#define UNDER_WAY 2 /* so many messages to a client; further ones are lost */
+#define UNDER_WAY 2 /* the most messages to a client; further ones are lost */
 
 mtype = { IDLE, ASKING, WAITING, HOLDING, LEAVING };
 mtype = { NOTHING, LOOK, RELEASE, LEAVE, CONFIRM };

@@ -24,7 +24,7 @@
 #ifdef FAULTY
 #define LOSSY
 #ifndef ENDS
-#define ENDS 1 /* so many leases of each client end before it has used them */
+#define ENDS 1 /* how many leases of each client may end before it has used them */
 #endif
 #endif
 #ifdef MUTANT_WISH_UNHEARD
@@ -99,7 +99,7 @@ bool valid[CLIENTS];     /* its lease runs, by the client's clock */
 bool fresh[CLIENTS];     /* a lease that began when the last look was sent would still run */
 bool after[CLIENTS];     /* the lease on the server began after that */
 bool wished[CLIENTS];
-byte before[CLIENTS];    /* so many callers asked before the wish */
+byte before[CLIENTS];    /* how many callers asked before the wish */
 bool over[CLIENTS];      /* its time is over */
 bool is_short[CLIENTS];  /* it was shortened since it is idle */
 bool late[CLIENTS];      /* a shortening of the present hold that nobody waits for is under way */
@@ -468,7 +468,7 @@ end_loss:
 
 #ifdef FAULTY
 
-/* A lease ends by the client's clock; a caller that has the lock is told. */
+/* A lease ends by the client's clock; a caller that has the lock learns of it. */
 proctype Clock(byte c) {
 end_clock:
     do

@@ -1,9 +1,9 @@
 /* The tokens of a quorum: docs/explanation/quorum.md, "Fencing".
  *
- * Three servers and two clients that acquire one after the other, ROUNDS times each. A server gives the lock to whoever
- * asks while it is free, with a token above its counter: by one, or by more where its clock is ahead. With a majority of
- * parts that still count, the client takes the majority-th smallest of their tokens; servers that gave a smaller one are
- * told to raise their counters, and the hold is decided when a majority of them knows the token. Answers and raises are
+ * Three servers and two clients that acquire one after the other, ROUNDS times each. A server gives a free lock to any
+ * client that asks, with a token above its counter: by one, or by more where its clock is ahead. With a majority of
+ * parts that still count, the client takes the majority-th smallest of their tokens; servers that gave a smaller one
+ * must raise their counters, and the hold is decided when a majority of them knows the token. Answers and raises are
  * under way for as long as they like. A part may end at any moment, for the client before it ends on the server.
  *
  * Two clients never hold the lock at one moment, and the token of each hold is above those of all holds decided before.

@@ -17,7 +17,7 @@
 #define CLIENTS 3
 #endif
 #ifndef ENDS
-#define ENDS 1 /* so many leases of each client end before it has used them */
+#define ENDS 1 /* how many leases of each client may end before it has used them */
 #endif
 #define WRITES(c) ((c) == 0 || (c) == 3)
 #define NOBODY 255
@@ -323,7 +323,7 @@ inline release(who) {
     fi
 }
 
-/* A wait ends; whoever stands behind may come in. */
+/* A wait ends; the waiters behind it may get the lock. */
 inline leave(who) {
     remove(who);
     no_longer_waits(who);
