@@ -20,7 +20,7 @@ client:lead("nightly", function(term)
   print "leader"
   while term:is_leader() and left > 0 do
     local number = math.floor(os.time() / night)
-    -- Each night is done once, whoever led before; a night that failed is done again.
+    -- Each night is done once, under any leader; a night that failed is done again.
     local done = client:idempotent("nightly:" .. number, { expire = 2 * night }, report, term,
       number)
     if done then left = left - 1 end

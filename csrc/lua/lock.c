@@ -398,7 +398,7 @@ static int l_approve(lua_State *L) {
 
 /* ---- one of several that are being acquired ---- */
 
-/* Until `settle` no caller knows that the lock is held, so none may be told that it is lost. */
+/* Until `settle` no caller knows that the lock is held, so its loss must not be reported. */
 static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;

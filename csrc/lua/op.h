@@ -14,7 +14,7 @@ typedef struct hf_lua_op {
     uint32_t generation;    /* the driver's, of when it began */
     bool finished;          /* its result was returned, or it was abandoned */
     size_t count;           /* the number of locks that take part */
-    size_t lost;            /* the number of those that do not, as their holds were lost before */
+    size_t lost;            /* the number of locks left out, because their holds were lost before */
     hf_lua_lock *first;     /* the first of all given locks */
     hf_lua_lock **locks;    /* the locks that take part */
     const hf_names **names; /* their names; NULL for an operation on one lock */

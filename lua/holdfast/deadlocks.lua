@@ -3,8 +3,8 @@
 --
 -- holdfast_wait:<owner>, with the client's tenant before the owner, names the lock for which the
 -- caller of this owner waits (docs/reference/protocol.md). A caller is stuck if the owner that it
--- waits for is stuck, too: the lock's owner; for a writer, one of the readers; for permits, so many
--- owners that too few permits are left. From each stuck caller the waits lead into a cycle. Each
+-- waits for is stuck, too: the lock's owner; for a writer, one of the readers; for permits, enough
+-- owners to leave too few permits. From each stuck caller the waits lead into a cycle. Each
 -- key, queue and client is read once, however many waiters it has.
 
 local cycles = require "holdfast.cycles"

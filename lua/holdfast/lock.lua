@@ -73,7 +73,7 @@ function Lock:release()
   return notify_after(raw.release(self))
 end
 
--- Frees the lock, whoever holds it. The holder notices at its next renewal, check or release.
+-- Frees the lock, even of another owner, which notices at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return holdfast.code? code

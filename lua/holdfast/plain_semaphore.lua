@@ -91,7 +91,7 @@ function PlainSemaphore:try_acquire(count)
   return take(self, handle(self, count), 0)
 end
 
--- Gives back permits, whoever acquired them.
+-- Gives back permits, even if another client acquired them.
 ---@param count? integer 1 to 1e9; default 1
 ---@return true? released
 ---@return string? message

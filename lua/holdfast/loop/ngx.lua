@@ -33,9 +33,8 @@ end
 local IDLE = 60 -- seconds that an idle task remains
 local IDLERS = 16 -- tasks that may idle although only one request has used their client
 local CROWD = 100 -- the most tasks that one timer takes
--- After so many connections the tasks of a timer move to a new one, because ngx_lua frees the
--- remains of connections only with the timer. Beyond WORN_OUT they move even if that breaks
--- connections.
+-- After WORN connections the tasks of a timer move to a new one, because ngx_lua frees the remains
+-- of connections only with the timer. Beyond WORN_OUT they move even if that breaks connections.
 local WORN, WORN_OUT = 200, 2000
 local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
 -- No task idles if the process has more Lua states than this: with lua_code_cache off, each request
