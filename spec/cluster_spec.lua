@@ -591,7 +591,7 @@ describe("a client of a cluster with a dead node", function()
   end)
 end)
 
--- Moves the slots of the keys from master to master for so many seconds. → how often
+-- Moves the slots of the keys from master to master for `seconds`. → how often
 local function move_slots(keys, seconds)
   local stop, moves = process.now() + seconds, 0
   while process.now() < stop do

@@ -898,7 +898,7 @@ describe("holdfast run", function()
       ["a key named twice"] = { "run", "k", "l", "k", "--", "touch", "FILE" },
       ["key must not be empty among several"] = { "run", "k", "", "--", "touch", "FILE" },
       ["a line break in one of several keys"] = { "run", "k", "l\nm", "--", "touch", "FILE" },
-      ["keys that no job could be told"] = { "run", ("k"):rep(70000), ("l"):rep(70000), "--",
+      ["keys too long for a job to receive"] = { "run", ("k"):rep(70000), ("l"):rep(70000), "--",
         "touch", "FILE" },
       ["--idempotent for several keys"] = { "run", "--idempotent", "60", "k", "l", "--", "touch",
         "FILE" },

@@ -704,7 +704,7 @@ describe("holdfast", function()
       end
     end)
 
-    -- Runs a bench with so many workers, all of which end with the exit code `exit`.
+    -- Runs a bench with `workers` workers, all of which end with the exit code `exit`.
     -- → the exit code, the output, the words and the variables of each worker
     local function bench(cycles, workers, exit)
       local child = process.lua {

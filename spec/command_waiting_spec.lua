@@ -227,7 +227,7 @@ describe("a wait", function()
     before_each(function() shell = terminal.open(command.shell_prelude(server), 80, 12) end)
     after_each(function() shell:close() end)
 
-    -- Returns what the line should be, from what a second client sees, cut to so many columns.
+    -- Returns the expected line, from what a second client sees, cut to `columns`.
     local function expected(place, columns)
       local text = select(2, command.run(server, { "show", "--json", "backup:db" }))
       local host, pid, name = text:match('"host":"([^"]+)","pid":(%d+),"name":"([^"]+)"')

@@ -300,7 +300,7 @@ for _, path in ipairs(pages.all()) do
   end
 end
 
--- The files of the packages, with the test's programs in place of those that they name.
+-- The files of the packages, with the test's programs in place of the named ones.
 describe("the example", function()
   local function with_programs(text)
     return (text:gsub("%-%- /usr/local/bin/", "-- ./"):gsub("%-%-min%-hold %S+", "--min-hold 1ms"))

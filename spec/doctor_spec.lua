@@ -206,7 +206,7 @@ describe("holdfast doctor", function()
     local made
     setup(function() made = certificates.make() end)
 
-    -- → what the doctor finds when the certificates of server and client end in so many days
+    -- → what the doctor finds when the certificates of server and client end after these days
     local function found_with(days_of_server, days_of_client)
       local own = made.ending(days_of_server)
       local client = made.ending(days_of_client)

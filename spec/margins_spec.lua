@@ -146,7 +146,7 @@ local function run_hold()
   return now
 end
 
--- Runs `holdfast wait` for so many seconds, for a lock that is held until `held_until`.
+-- Runs `holdfast wait` for `seconds`, for a lock that is held until `held_until`.
 -- → the exit code, when it exits, the pauses between its looks
 local function run_wait(seconds, held_until)
   local pauses, verb, given = {}, require "holdfast.command.verb", { wait = seconds, quiet = true }

@@ -12,7 +12,7 @@ local world = require("spec.support.world").new()
 local CHANNEL = "redisson_rwlock:{k}"
 local QUEUE = crowd.queue_of "k"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
-local GRANT = 10 -- seconds; a missed message costs so long
+local GRANT = 10 -- seconds, the cost of a missed message
 
 local function assert_fails(code, ...)
   local result, message, got = ...

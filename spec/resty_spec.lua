@@ -1168,7 +1168,7 @@ describe("under ngx_lua", function()
       lock:acquire()
       lock:acquire()
       error("on purpose") ]] },
-    { "nothing but the return", [[ CLIENT:lock("a"):acquire() ]] },
+    { "only a return", [[ CLIENT:lock("a"):acquire() ]] },
     { "ngx.exec", [[ CLIENT:with_lock("a", function() ngx.exec("/done") end) ]] },
     { "an error page", [[ CLIENT:with_lock("a", function() ngx.exit(418) end) ]] },
     { "ngx.thread.kill", [[

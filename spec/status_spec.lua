@@ -805,7 +805,7 @@ describe("under ngx_lua", function()
 
     local UUID = "b983c153-7421-869a-addb-44fb92259a1b"
 
-    -- Returns the place of a waiter that has waited for so many seconds.
+    -- Returns the place of a waiter that has waited for `seconds`.
     local function place(seconds)
       local time = server:cli("TIME")
       return time[1] * 1e6 + time[2] - (seconds or 0) * 1e6

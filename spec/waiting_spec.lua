@@ -20,7 +20,7 @@ local function names(count)
   return list
 end
 
--- Asserts that all processes have ended, and that each had so many turns, one process at a time.
+-- Asserts that all processes have ended, and that each had `turns` turns, one process at a time.
 local function assert_turns(turns)
   assert.is_nil(others:finish(40))
   local history = others:history()

@@ -411,7 +411,7 @@ describe("a loss", function()
     losses[#losses + 1] = { lock = lock, reason = reason, thread = coroutine.running() }
   end
 
-  -- Calls holdfast until it has reported so many losses.
+  -- Calls holdfast until it has reported `count` losses.
   local function await_losses(client, count)
     assert.truthy(process.wait_until(function()
       client:stats()

@@ -11,7 +11,7 @@ local scene = {}
 local Scene = {}
 Scene.__index = Scene
 
--- Takes the lock of this kind and holds it for so many seconds, again and again.
+-- Acquires the lock of this kind and holds it for some seconds, again and again.
 local WORKER = [[
   local holdfast, sleep = require "holdfast", require("spec.support.process").sleep
   local url, name, kind, key, seconds, pause = (table.unpack or unpack)(arg)

@@ -305,12 +305,12 @@ local function happens(self, event)
 end
 
 -- The name of the moment at which the event with that number in its channel is about to happen,
--- after so many delays.
+-- after this number of delays.
 local function name_of(of, number, delays)
   return of.name .. " #" .. number .. (" again"):rep(delays)
 end
 
--- Departs from the order at this moment, if that is to be. → a fault | nil, whether it is delayed
+-- Departs from the order at this moment, if that is planned. → a fault | nil, whether it is delayed
 local function depart(self, event)
   local departure = self.departures[self.done + 1]
   if not departure

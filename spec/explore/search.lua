@@ -1,4 +1,4 @@
--- Searches a small world: runs it in every order with at most so many departures from the
+-- Searches a small world: runs it in every order with a limited number of departures from the
 -- deterministic one, a fault being one of them.
 --
 -- The orders with one departure come before those with two, so the first one that breaks a rule is

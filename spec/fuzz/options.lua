@@ -224,7 +224,7 @@ local raw_calls = { raw("parse_url", core.parse_url) }
 for _, part in ipairs { "client", "lock", "watchdog", "template", "engine" } do
   local names = {}
   for name in pairs(core[part]) do
-    if name ~= "pause" then names[#names + 1] = name end -- it waits for as long as it is told
+    if name ~= "pause" then names[#names + 1] = name end -- it waits for the given time
   end
   table.sort(names)
   for _, name in ipairs(names) do

@@ -6,7 +6,7 @@
  *
  * What must hold: the heap of holds is in order; nothing is held for longer than its lease from the
  * last command that was sent for it; a deadline that has passed is dealt with by a few ticks; every
- * wait ends; what is told about a failure is printable; after close the client comes to rest; all
+ * wait ends; the message of a failure is printable; after close the client comes to rest; all
  * memory is rolled back. */
 #include "base/lease.h"
 #include "client.h"

@@ -1,6 +1,6 @@
 // One node-redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; holds: enters so many times in each turn.
+// turns, seconds, wait, inside, outside as there; holds: entries in each turn.
 
 const Redis = require("ioredis");
 const { Redisson } = require("node-redisson");

@@ -82,7 +82,7 @@ describe("our second waiter", function()
       args = { server:url(), kind, KEY, tostring(server.port), begin } })
   end
 
-  -- → whether so many wait, soon
+  -- → whether `count` wait, soon
   local function come(kind, name, count)
     server:cli("SET", name, 1)
     return process.wait_until(function() return waiting(kind) == count end, 0.1)

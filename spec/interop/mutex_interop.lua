@@ -5,7 +5,7 @@
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
-local SECONDS, SPANS = 9, 3 -- the floor holds in each part: whoever comes in first does not keep it
+local SECONDS, SPANS = 9, 3 -- the floor holds in each part: the first one in does not keep the lock
 local START_UP = 60 -- seconds: a machine of few cores starts several processes at once
 local INSIDE = 3 -- ms of each turn
 local LEAST = 0.25 -- of the fair share

@@ -498,7 +498,7 @@ end
 
 local MOST_PATIENCE = 4 -- times: a mutant that loops for ever is load, too
 
--- So many seconds of a machine that does nothing else.
+-- → how long `seconds` of an idle machine may take now
 local function patience(seconds)
   local load = tonumber((read("/proc/loadavg") or ""):match("^[%d.]+")) or 1
   return math.ceil(seconds * math.min(MOST_PATIENCE, math.max(1, load)))

@@ -199,7 +199,7 @@ function coverage.count()
 end
 
 -- As programs share fragments: → how many branches were reached in any program, how many there are,
--- a sorted list of those that were not; and for each program { name =, reached =, all = }
+-- a sorted list of the others; and for each program { name =, reached =, all = }
 function coverage.programs()
   local reached_in_any, order, by_name, by_program = {}, {}, {}, {}
   for number, name in ipairs(sites) do

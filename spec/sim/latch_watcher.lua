@@ -5,7 +5,7 @@
 --   late     where nothing goes wrong, a message ends a wait at once
 --   twice    a call changes the count once and by what it says, however often its command is run
 --   told     …and what it returns is what it did
---   asleep   …and no thread of Java sleeps on that had to be told
+--   asleep   …and no thread of Java keeps sleeping after its message is due
 
 local rules = require "spec.sim.rules"
 local wire = require "spec.sim.wire"

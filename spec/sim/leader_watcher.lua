@@ -25,7 +25,7 @@ end
 
 -- The term was lost, and says so.
 function Terms:told(task, term, reason)
-  self.world:note("%s is told: %s", task.name, reason)
+  self.world:note("%s learns: %s", task.name, reason)
   self.reasons[term] = reason
 end
 

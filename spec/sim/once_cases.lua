@@ -70,7 +70,7 @@ case("an end records nothing where the record was deleted", function(c)
   c.same(false, c.cmd("GET", RECORD) or false)
 end)
 
-case("of those that claim a fire the first gets it", function(c)
+case("the first claim gets the fire", function(c)
   c.same(1, (call(c, A, "claimed", 5)))
   c.same(0, (call(c, B, "claimed", 0)))
   recorded(c, 5, "claimed", "0", A)

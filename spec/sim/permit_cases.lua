@@ -307,7 +307,7 @@ case("each of several clients whose grants ran out together counts as dead", fun
   c.pass(101)
   c.same(1, acquire(c, A .. ":3", { member = member(A, 3) })[1])
   c.same({ member(A, 1), member(A, 2), member(A, 4) }, c.cmd("ZRANGE", QUEUE, 0, -1),
-    "but for the one that asks")
+    "except the waiter that asks")
   stands(c, 1, 4)
 end)
 
@@ -806,7 +806,7 @@ case("only the first waiter's reply says that Redisson has permits", function(c)
   grants_of(c, A)
   c.same({ 0, 5000, 0, 1 }, asked(A))
   c.same({ 0, 5000, 1, 0 }, asked(B), "a new one")
-  c.same({ 0, 5000, 1, 0 }, asked(B), "the same once more")
+  c.same({ 0, 5000, 1, 0 }, asked(B), "the same one again")
   c.cmd("DEL", LEASES)
   taken(c, C .. ":1", 4000)
   c.same({ 0, 4000, 0, 0 }, asked(A), "ours have them")

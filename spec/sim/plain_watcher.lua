@@ -5,10 +5,10 @@
 --              back at most once
 --   told       …and what it returns is what it did
 --   leak       at the end what has failed has taken nothing, and every release has been carried out
---              but those that a server has refused for good, as their callers were told
+--              except those that a server refused for good, which their callers learned
 --   missed     a wait that times out has looked at its end
 --   late       where nothing goes wrong, a message ends a wait at once
---   asleep     …and no thread of Java sleeps on that had to be told
+--   asleep     …and no thread of Java keeps sleeping after its message is due
 --   overtaken  …or sees others take the last permit again and again
 
 local Latch = require "spec.sim.latch_watcher"
@@ -87,7 +87,7 @@ local function check_change(self, note, change)
   call.free_since = self.free.since[call.amount]
   if not self:is_certain(call.at) then return end
   if call.back or call.change and not (TAKES[call.verb] and change == -call.change) then
-    self.world:fail("twice", "%s: %s changes the number once more, by %d", self.name, note, change)
+    self.world:fail("twice", "%s: %s changes the number again, by %d", self.name, note, change)
   elseif call.change then
     call.back = true
   else

@@ -181,7 +181,7 @@ function Watcher:write(claim)
   return accepted
 end
 
--- ---- what is to be done once ----
+-- ---- what must be done once ----
 
 -- → the record that this run must leave
 function Watcher:record(name, task, print)
@@ -223,7 +223,7 @@ local function check_busy(self, task, key, message)
   local unheard = others:match("^, (%d+) yet to answer") or 0
   local _, busy = others:gsub(" busy[,;]", "")
   if 2 * (yes + unheard + busy) <= tonumber(count) then
-    self.world:fail("busy", "%s: %s is told %s", key, task.name, message)
+    self.world:fail("busy", "%s: %s gets %s", key, task.name, message)
   end
 end
 
@@ -238,7 +238,7 @@ function Watcher:answered(task, key, code, asked_at, paused_us, message)
   if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then
     return
   end
-  self.world:fail("unnoticed", "%s: %s is told %s", key, task.name, code)
+  self.world:fail("unnoticed", "%s: %s gets %s", key, task.name, code)
 end
 
 -- → how long an operation may take, in simulated time; nil: for ever. An acquire asks, then writes

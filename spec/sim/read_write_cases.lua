@@ -99,7 +99,7 @@ case("the fast path is used only for a lock that readers may join", function(c)
   end
 end)
 
-case("a lock without a TTL is reported, whoever holds it", function(c)
+case("a lock without a TTL is reported, whether held by a reader or a writer", function(c)
   for _, mode_of_it in ipairs { "read", "write" } do
     local owner = mode_of_it == "write" and C .. ":9:write" or C .. ":9"
     c.cmd("DEL", LOCK)

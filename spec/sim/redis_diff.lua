@@ -15,7 +15,7 @@ local sys = require "spec.support.sys"
 
 local TIMEOUT = 10
 local MOST_RUNS = 10 -- of steps that showed a difference
-local MARK = "-- all is told --"
+local MARK = "-- end of replies --"
 
 local diff = {}
 

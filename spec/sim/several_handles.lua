@@ -13,7 +13,7 @@ local min = math.min
 
 local several_handles = {}
 
--- ---- what is to be had ----
+-- ---- what can be acquired ----
 
 local function forget(book)
   book.has, book.of, book.strays = 0, {}, 0

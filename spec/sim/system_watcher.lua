@@ -3,11 +3,11 @@
 --
 --   sync      exclusion, without an excuse: what is believed in is on the replica, which is the one
 --             that takes over
---   sentinel  exclusion but for holds that began before the old master was gone, for a lease at
---             most; and a client does not go on to use a master that was replaced, once it has
+--   sentinel  exclusion, except for holds from before the old master was gone, for at most a
+--             lease; and a client does not go on to use a master that was replaced, once it has
 --             asked the Sentinels
---   cluster   exclusion, without an excuse: each key is at one node at a time; and nobody is told
---             that servers are away
+--   cluster   exclusion, without an excuse: each key is at one node at a time; and no caller
+--             learns that servers are away
 --   all       what a living client has given up does not stay: given_up.lua
 --
 -- No order of waiters is checked: a failover forgets places, a slot that moves is heard of at
@@ -147,7 +147,7 @@ local function check_kept(self, key, claim)
   if not key.ops.one_key and self.topology:longest_apart(claim.key) > claim.lease_us / 4 then
     return
   end
-  self.world:fail("lost", "%s: %s has lost it, though nothing but slots moved", claim.key,
+  self.world:fail("lost", "%s: %s has lost it, though only slots moved", claim.key,
     claim.who)
 end
 
@@ -252,7 +252,7 @@ function Watcher:write(claim)
   return rules.write(self.world, self.keys[claim.key], claim, self:may_be_one_of_two(claim))
 end
 
--- ---- what is to be done once ----
+-- ---- what must be done once ----
 
 -- A replica does not confirm records.
 function Watcher:begun(name, task, print, asked_at, code, record)
@@ -275,7 +275,7 @@ function Watcher:answered(task, key, code)
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] then return end
   local ends_in_move = wait < MOST_MOVE or self.topology:has_just_moved(key, MOST_PAUSE)
   if wait > 0 and ends_in_move then return end
-  self.world:fail("served", "%s: %s is told %s", key, task.name, code)
+  self.world:fail("served", "%s: %s gets %s", key, task.name, code)
 end
 
 local function plain(name)

@@ -271,7 +271,7 @@ function Watcher:hasten()
   end
 end
 
--- ---- what is to be done once ----
+-- ---- what must be done once ----
 
 -- → the record that this run must leave
 function Watcher:record(name, task, print)

@@ -1,4 +1,4 @@
--- One process of a soak: uses locks of every kind until it is told to end, and writes a line for
+-- One process of a soak: uses locks of every kind until its end, and writes a line for
 -- each interval:
 --
 --   at=<s> rss=<KB> fds=<n> done=<n> failed=<n> p50=<ms> p90=<ms> p99=<ms>
@@ -114,7 +114,7 @@ function use.plain()
   return not released and why or nil, waited
 end
 
--- Whoever finds no latch sets one; each call opens it.
+-- Sets a latch if there is none; each call opens it.
 function use.latch()
   local begun, gate = sys.now(), client:latch("gate")
   gate:set(1)

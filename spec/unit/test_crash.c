@@ -33,7 +33,7 @@ static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     spec.wait = 600 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     enter_queue(&rig, AT(0));
-    set_recheck(op, HF_NEVER); /* from here on it sends nothing but questions for the owner */
+    set_recheck(op, HF_NEVER); /* from here on it only asks for the owner */
     set_listen_time(op, HF_NEVER);
     return op;
 }

@@ -470,7 +470,7 @@ TEST(a_job_goes_on_though_the_leader_of_its_group_has_ended) {
     CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
 }
 
-/* Whoever made it, it is not what the job keeps locked. */
+/* Another user can create it, so it is not the file that the job keeps locked. */
 TEST(a_lock_file_of_another_user_proves_nothing) {
     if (geteuid() != 0) return;
     char name[64];
@@ -821,7 +821,7 @@ TEST(an_unreadable_process_that_is_older_than_the_job_is_not_part_of_it) {
 
 /* How a daemon, which is older than the job, starts an unreadable process after it. */
 static struct {
-    bool leaves; /* it does not stay the parent: whoever adopts the process may adopt the job's */
+    bool leaves; /* does not remain the parent: its child's new parent may also be the job's */
     bool in_its_own; /* session; else in a session that the process begins */
     bool logs_in;    /* as sshd and cron do */
 } beside;

@@ -54,7 +54,7 @@ typedef struct peer_manner {
     unsigned ignores, ignores_to; /* the nth command, and those behind it up to this one */
     unsigned forgets; /* the script of the nth command, whose answer comes with the next one */
     unsigned delays;  /* the nth command: it answers after more than one of the driver's naps */
-    unsigned silent_after; /* so many commands; 0: never */
+    unsigned silent_after; /* this many commands; 0: never */
     bool trickles;         /* a byte at a time */
     bool splits;           /* over TLS: two records, which arrive together */
     bool has_password;     /* NEW_PASSWORD */
@@ -1534,7 +1534,7 @@ TEST(a_connection_that_was_reset_was_closed_by_the_server) {
 
 /* ---- who the client is ---- */
 
-/* Whoever reads it splits it at the spaces, and writes it to a terminal. */
+/* A reader splits it at the spaces, and writes it to a terminal. */
 TEST(a_client_publishes_its_host_as_one_printable_word) {
     static char longest[301];
     memset(longest, 'h', sizeof longest - 1);

@@ -60,7 +60,7 @@ static void check_quiet(hf_time next) {
 /* ---- all orders ---- */
 
 #define SCENES 16
-#define BOTH 20000 /* with so many orders for a scene, all with two departures are among them */
+#define BOTH 20000 /* this many orders of a scene include all with two departures */
 
 #define MOST (120 * HF_SECOND) /* of the clock, in an order */
 

@@ -285,7 +285,7 @@ TEST(a_wait_is_published_under_its_name_in_the_queue) {
     }
 }
 
-/* It ends while there is no connection for so long. → whether it is deleted later */
+/* The wait ends while there is no connection for `ms`. → whether it is deleted later */
 static bool is_taken_back_after(int ms) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
@@ -470,7 +470,7 @@ static hf_client *two_holders(hf_client *client, size_t index) {
     return index < 2 ? client : NULL;
 }
 
-/* Whoever looks asks a majority of them. */
+/* A reader asks a majority of them. */
 TEST(a_name_is_published_on_every_server_of_a_quorum) {
     rig_begin(&rig);
     const hf_decider *before = decider_of(&rig.client);

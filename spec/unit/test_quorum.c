@@ -123,7 +123,7 @@ TEST(an_acquire_that_is_already_waiting_outlasts_a_missing_right) {
 TEST(an_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
     static const struct {
         int granting, refusing; /* the other servers answer with an error */
-        int busy;               /* of those that would refuse */
+        int busy;               /* how many of the refusing ones */
         const char *outcome;
     } cases[] = {
         {0, 3, 0, "under way"}, {1, 2, 0, "under way"}, {2, 1, 0, "under way"},

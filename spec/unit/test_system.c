@@ -1,6 +1,6 @@
 /*
  * What is the system's own and what POSIX has instead, side by side: the one in the driver's
- * object, the other compiled here, where nothing but POSIX is declared.
+ * object, the other compiled here, where only POSIX is declared.
  */
 #if defined __linux__ && !defined HF_PORTABLE
 #define OBJECT_IS_OF_LINUX 1

@@ -799,7 +799,7 @@ void *__real_realloc(void *old, size_t size);
 void __real_free(void *block);
 
 static long blocks;  /* that OpenSSL has */
-static int fails_in; /* so many blocks; 0: none does */
+static int fails_in; /* this many blocks; 0: none does */
 
 static void *allocate(size_t size, const char *file, int line) {
     (void)file;

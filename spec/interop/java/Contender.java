@@ -1,7 +1,7 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
 // turns, seconds, endless, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; spin=1: a SpinLock;
-// holds: enters so many times in each turn; cluster=1: the port is that of a node of a cluster; sharded=0:
+// holds: entries in each turn; cluster=1: the port is that of a node of a cluster; sharded=0:
 // shardedSubscriptionMode OFF; force=1: only frees the lock by force, and says when it has.
 
 import java.util.HashMap;

@@ -1,8 +1,8 @@
 // One Redisson process that reads or writes under an RReadWriteLock: PORT STORE_PORT KEY NAME [option=value ...], as
 // spec/support/read_write_worker.lua.
 //
-// turns, seconds, wait, inside, outside as there; role: 0 reads, 1 writes, 2 writes and goes on as a reader; holds: a reader
-// enters so many times in each turn, with `inside` between two; lease: seconds, without the watchdog; cluster=1: the port is that
+// turns, seconds, wait, inside, outside as there; role: 0 reads, 1 writes, 2 writes and goes on as a reader; holds: a reader's
+// entries in each turn, with `inside` between two; lease: seconds, without the watchdog; cluster=1: the port is that
 // of a node of a cluster.
 
 import java.util.HashMap;

@@ -1,7 +1,7 @@
 // One Redisson process at a plain semaphore: PORT KEY WHAT [option=value ...]
 //
 // WHAT: set, acquire, release, add, drain, available, delete, or work. count: of permits; wait: in seconds, none: without
-// end; cluster=1: the port is that of a node of a cluster. work: takes and gives back for `seconds`, `inside` for so long,
+// end; cluster=1: the port is that of a node of a cluster. work: takes and gives back for `seconds`, holds for `inside`,
 // and counts in test:out, from test:start on; share: the same without that. It prints "ready" before and "done <result>" behind it.
 
 import java.util.HashMap;

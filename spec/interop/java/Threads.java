@@ -1,6 +1,6 @@
 // Threads of one Redisson client that contend for one lock each: PORT KIND THREADS INSIDE_MS KEY...
 //
-// KIND: lock, fair, read, write, permit. For each key there are so many threads; each takes the lock, sleeps and releases it
+// KIND: lock, fair, read, write, permit. For each key there are THREADS threads; each takes the lock, sleeps and releases it
 // again without a pause. Prints "ready" when each thread has had its lock once.
 
 import java.util.concurrent.CountDownLatch;

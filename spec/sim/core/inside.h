@@ -25,8 +25,8 @@ void hf_open_inside(struct lua_State *L);
  * such program. */
 bool hf_program_replace(const char *name, const char *sha1, const char *text, size_t length);
 
-/* For each state of a hold, a bit set of the states that may follow, and of those that have
- * followed since the last call. */
+/* For each state of a hold, a bit set of the states that may follow, and of the states
+ * that have followed since the last call. */
 typedef struct hf_hold_steps {
     int legal[HF_HOLD_STATES], taken[HF_HOLD_STATES];
 } hf_hold_steps;
