@@ -5,7 +5,8 @@
 --#include "fair/fair_passing.lua"
 -- Takes a fair lock away from its holder, and notifies the first waiter. A key that is not a lock
 -- is left unchanged: a lock is a hash with a TTL and one owner with a count, and that owner is
--- ARGV[1] or has the form <uuid>:<n>, or the lock's counter or list exists.
+-- ARGV[1] or has the form <uuid>:<n>, or the lock's counter or list exists. Not safe to resend: it
+-- would hit the next holder.
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call fair_leave.lua; 0 it was free
 --#include "base/owners.lua:javas"

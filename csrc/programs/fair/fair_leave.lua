@@ -4,7 +4,7 @@
 --#include "lock/hash.lua:holding"
 --#include "fair/fair_passing.lua"
 -- Ends a wait for a fair lock, or undoes an acquire whose outcome is unknown. If the lock is then
--- free, notifies the first waiter.
+-- free, notifies the first waiter. Safe to resend.
 --
 -- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  "": it does not wait

@@ -1,7 +1,8 @@
 --#include "base/keys.lua"
 --#include "lock/hash.lua:layout"
 --#include "lock/hash.lua:holding"
--- Releases one hold of a fair lock. The last one frees it and notifies the first waiter.
+-- Releases one hold of a fair lock. The last one frees it and notifies the first waiter. Safe to
+-- resend.
 --
 -- ARGV[3] to     the remaining hold count; 0: free the lock
 -- ARGV[4] lease  ms, the minimum TTL of a lock that is still held

@@ -9,7 +9,7 @@
 --#include "queue/queue.lua"
 --#include "queue/notifying.lua"
 -- Ends a run that began with begin.lua: stores its result for a while, or frees the key. Notifies
--- waiters, up to 1000 for each script.
+-- waiters, up to 1000 for each script. Safe to resend.
 --
 -- ARGV[3] keep    ms for which the result is kept, 0: free the key for the next run
 -- ARGV[4] print   the request's fingerprint, "": any

@@ -1,6 +1,6 @@
 --#include "LAYOUT:layout"
 -- Sets a new lease, which also confirms a grant. Changes nothing if another owner holds the lock.
--- An unchanged TTL is written again, so that a later WAIT covers it.
+-- An unchanged TTL is written again, so that a later WAIT covers it. Safe to resend.
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only check

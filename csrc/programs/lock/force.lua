@@ -9,6 +9,7 @@
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
 -- Takes the lock away from its holder and passes it on. A key that is not a lock is left unchanged.
+-- Not safe to resend: it would hit the next holder.
 --
 -- A hash is a lock if it has a TTL and one owner with a count, and that owner is ARGV[1] or has the
 -- form <uuid>:<n>, or the lock's counter or queue exists; or if it is the record of a run.

@@ -13,7 +13,7 @@
 --#include "queue/forgetting.lua"
 --#include "queue/notifying.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A lock that was granted in the
--- meantime, or is found free, goes to the next waiter.
+-- meantime, or is found free, goes to the next waiter. Safe to resend, except for a shared owner.
 --
 -- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  its member of the queue, "": none

@@ -1,4 +1,5 @@
--- Releases one hold. The last one frees the lock and passes it on.
+-- Releases one hold. The last one frees the lock and passes it on. Safe to resend, except for a
+-- shared owner.
 --
 -- ARGV[3] to     the remaining hold count; 0: free the lock
 -- ARGV[4] lease  ms, the minimum TTL of a lock that is still held

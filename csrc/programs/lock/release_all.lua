@@ -8,7 +8,7 @@
 --#include "queue/placing.lua"
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
--- Releases one hold of each of several locks.
+-- Releases one hold of each of several locks. Safe to resend.
 --
 -- KEYS[4i - 3 .. 4i] lock i with its counter, queue and channel
 -- ARGV[1] unused, ARGV[2] grant lease in ms

@@ -1,6 +1,6 @@
 --#include "LAYOUT:layout"
 -- Renews many locks. Never re-creates a lock, shortens a lease or changes another owner's lock. A
--- longer TTL is written again unchanged, so that a later WAIT covers it.
+-- longer TTL is written again unchanged, so that a later WAIT covers it. Safe to resend.
 --
 -- KEYS[i] a lock; ARGV[2i - 1] its owner, ARGV[2i] its lease in ms
 --

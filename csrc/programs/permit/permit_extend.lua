@@ -2,7 +2,7 @@
 --#include "permit/permit_now.lua"
 --#include "permit/permits.lua"
 -- Sets a new lease for an owner's permits, which also confirms a grant. A lease that would not
--- change gets 1 ms more, as in permit_renew.lua.
+-- change gets 1 ms more, as in permit_renew.lua. Safe to resend.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
 -- ARGV as in extend.lua: owner; lease in ms, 0: only check; least; member of the queue;

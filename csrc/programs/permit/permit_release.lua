@@ -1,7 +1,7 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Releases an owner's permits, which go to waiters.
+-- Releases an owner's permits, which go to waiters. Safe to resend.
 --
 -- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of an unconfirmed grant, if any
 --

@@ -10,6 +10,7 @@
 --#include "queue/placing.lua"
 --#include "permit/permit_passing.lua"
 -- Sets the total number of permits. Those that are taken remain taken, so fewer than 0 may be free.
+-- Safe to resend.
 --
 -- ARGV[3] permits
 --

@@ -78,8 +78,8 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first and takes what a foreign client has just released by asking
--- itself: a grant to a stopped client would block everybody. A waiter that is passed over now may
+-- Whether another waiter comes first. It then asks by itself for what a foreign client has just
+-- released: a grant to a stopped client would block everybody. A waiter that is passed over now may
 -- still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then

@@ -8,7 +8,8 @@
 --                        score is its place, which is never used twice; the default owner is
 --                        <client uuid>:<number>
 --           score == 0   a waiter that was granted the lock and has not confirmed it
---           score <  0   the record of foreign clients: record.lua
+--           score <  0   a waiter that was passed over: passing_over.lua
+--           score < -1   the record of foreign clients: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
 local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come

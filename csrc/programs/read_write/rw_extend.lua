@@ -1,6 +1,6 @@
 --#include "read_write/rw.lua"
 -- Sets a new lease, which also confirms a grant. An unchanged lease is written again, so that a
--- later WAIT covers it.
+-- later WAIT covers it. Safe to resend.
 --
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] the key with the first hold's lease, or for a writer
 -- the lock again: a server that moves the slot runs the command only if it has all keys

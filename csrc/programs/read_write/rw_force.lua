@@ -11,7 +11,7 @@
 --#include "base/owners.lua:javas"
 -- Takes the lock away from all readers and writers, and passes it on. A key that is not a
 -- read/write lock is left unchanged: a lock is a hash with a TTL, a mode, and owners of the form
--- <uuid>:<n> with their counts.
+-- <uuid>:<n> with their counts. Not safe to resend: it would hit the next holder.
 --
 -- 1 it was locked; 3 the same, but waiters remain to be served: call rw_leave.lua; 0 it was free
 local kind = redis.call('TYPE', LOCK).ok

@@ -11,7 +11,7 @@
 --#include "read_write/rw_settling.lua"
 --#include "queue/forgetting.lua"
 -- Ends a wait, or undoes an acquire whose outcome is unknown. A hold that was granted in the
--- meantime is released, and later waiters may get the lock.
+-- meantime is released, and later waiters may get the lock. Safe to resend.
 --
 -- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  its member of the queue, "": none

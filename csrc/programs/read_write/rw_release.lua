@@ -1,7 +1,7 @@
 --#include "base/keys.lua"
 --#include "CHANNEL:announcing"
 -- Releases one hold. After the last one, waiters may get the lock. A writer that also reads
--- continues as a reader.
+-- continues as a reader. Safe to resend.
 --
 -- ARGV[3] to      the remaining hold count; 0: none
 -- ARGV[4] lease   ms, the minimum lease of remaining holds

@@ -1,6 +1,6 @@
 --#include "read_write/rw.lua"
 -- Renews holds of many locks. Never re-creates a hold or shortens a lease. A longer lease is
--- written again unchanged, so that a later WAIT covers it.
+-- written again unchanged, so that a later WAIT covers it. Safe to resend.
 --
 -- KEYS[2i - 1] a lock, KEYS[2i] the key with the first hold's lease, or for a writer the lock
 -- again: a server that moves the slot runs the command only if it has both
