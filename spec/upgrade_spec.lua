@@ -114,7 +114,8 @@ end
 local function ends_with(child, text)
   local how, code = child:wait(PATIENCE)
   assert.same({ "exit", 0 }, { how, code }, child:output())
-  return assert.is_truthy(child:output():match(text), child:output())
+  local found = child:output():match(text)
+  return found or error(("%q does not match %q"):format(child:output(), text), 2)
 end
 
 -- Waits until the waiter listens on the present server.
