@@ -1168,6 +1168,29 @@ describe("an operation", function()
     one:settle(1)
   end)
 
+  it("on several locks that ends while a renewal is in flight gives up each entry once", function()
+    local own = new { renewer_link = true }
+    local other, locks = own:lock("a"), { own:lock("a"), own:lock("b") }
+    own:call(other, "acquire")
+    assert.is_true(own:call_all(locks, "acquire_all"))
+    own.now = own.now + 11
+    own:act() -- sends the renewals, whose replies nobody reads
+    local op = raw.begin_all(locks, "release_all")
+    own.now = own.now + 4
+    engine.set_now(own.client, own.now)
+    engine.tick(own.client)
+    assert.equal("unreachable", select(3, operation.finish(op)))
+    for _, each in ipairs(locks) do
+      assert.equal(0, raw.balance(each))
+      raw.abandon(each) -- as when it is collected
+    end
+    own:pass(0)
+    own:settle(0.001)
+    assert.equal(1, raw.holds(other))
+    assert.is_true(own:call(other, "release"))
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+  end)
+
   it("on several locks releases the others if some were lost, and says so", function()
     local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
     assert.is_true(one:call_all(locks, "acquire_all"))

@@ -1050,6 +1050,34 @@ TEST(an_acquire_abandoned_before_it_began_changes_nothing) {
     finish(AT(10003));
 }
 
+TEST(a_release_waiting_for_a_renewal_has_its_holds_and_abandons_one_entry_of_each) {
+    start();
+    hold_all(AT(0));
+    hold_all(AT(1));
+    rig_sleep(&rig, AT(1), AT(10001));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10002));
+    CHECK(hf_op_is_blocked(op));
+    CHECK_EQ_INT((int)hf_op_hold_count(op), COUNT);
+    for (size_t i = 0; i < COUNT; i++) CHECK(hf_op_hold(op, i) == hold_at(i));
+    hf_op_end(op, AT(10003));
+    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), 1);
+    finish(AT(10004));
+}
+
+TEST(a_release_of_several_refused_because_of_another_call_has_no_holds) {
+    start();
+    hold_all(AT(0));
+    hf_op_end(begin_one(HF_OP_RELEASE, 2, AT(1)), AT(2));
+    rig_tick(&rig, AT(3));
+    feed_calls(&rig, ":1\r\n:1\r\n", AT(4));
+    begin_one(HF_OP_ACQUIRE, 2, AT(5));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(6));
+    CHECK_OUTCOME(op, "busy");
+    CHECK_EQ_INT((int)hf_op_hold_count(op), 0);
+    CHECK_EQ_INT(count_of(hold_at(0)), 1);
+    finish(AT(7));
+}
+
 /* A lost one is cleaned up once, before a call that waits for it goes on. */
 TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_once) {
     start();

@@ -1,7 +1,8 @@
 /* Several locks of one owner at once: all or none are acquired atomically, or all are released.
  *
  * Each lock has its own hold, as if it had been acquired alone. The renewer renews them in one
- * batch. The operation begins when no hold has a command in flight. */
+ * batch. The operation begins when no hold has a command in flight. A release refers to its holds
+ * even while it waits for that, because from then on the caller no longer counts their entries. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -32,6 +33,14 @@ static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_tim
     for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
         if (op->batch.holds[i]) act(op, op->batch.holds[i], now);
     }
+}
+
+static void forget_holds(hf_op *op) {
+    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+        if (op->batch.holds[i]) hf_hold_unref(op->batch.holds[i]);
+    }
+    free(op->batch.holds);
+    op->batch.holds = NULL;
 }
 
 /* ---- choosing the holds ---- */
@@ -98,38 +107,39 @@ static hf_hold *add_hold(hf_op *op, size_t i) {
     return hold;
 }
 
-static bool mark_in_flight(hf_op *op, size_t i, hf_time now) {
-    hf_client *client = op->client;
-    hf_hold *hold = find(op, i, now);
-    if (!hold && acquires(op)) hold = add_hold(op, i);
-    if (!hold) return !acquires(op);
-    hf_hold_ref(hold);
-    op->batch.holds[i] = hold;
-    if (hold->state == HF_HOLD_LOST) return true;
+static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
+    (void)now;
+    if (hold->state == HF_HOLD_LOST) return;
     assert(!hold->in_flight);
     hold->in_flight = true;
-    hf_holds_wake_at(&client->holds, &hold->claim,
+    hf_holds_wake_at(&op->client->holds, &hold->claim,
                      hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
-    return true;
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_become(op, HF_ACQUIRE_DONE);
     for_each(op, free_hold, now);
+    forget_holds(op);
     hf_op_fail_for_memory(op);
 }
 
-static bool mark_all_in_flight(hf_op *op, hf_time now) {
+/* An acquire adds the holds that the caller does not have. Returns false when out of memory. */
+static bool choose(hf_op *op, size_t i, hf_time now) {
+    hf_hold *hold = find(op, i, now);
+    if (!hold && acquires(op)) hold = add_hold(op, i);
+    if (!hold) return !acquires(op);
+    hf_hold_ref(hold);
+    op->batch.holds[i] = hold;
+    return true;
+}
+
+static bool choose_all(hf_op *op, hf_time now) {
     assert(!op->batch.holds);
     op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
-    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
-        if (!mark_in_flight(op, i, now)) {
-            fail_for_memory(op, now);
-            return false;
-        }
-    }
-    if (!op->batch.holds) fail_for_memory(op, now);
-    return op->batch.holds != NULL;
+    bool chosen = op->batch.holds != NULL;
+    for (size_t i = 0; chosen && i < op->spec.batch_count; i++) chosen = choose(op, i, now);
+    if (!chosen) fail_for_memory(op, now);
+    return chosen;
 }
 
 /* ---- the commands ---- */
@@ -357,17 +367,28 @@ static bool has_any(const hf_op *op) {
 /* Waits until locks that the client keeps for its callers are returned, because they would be in
  * the way. */
 static bool is_kept(hf_op *op, hf_time now) {
-    for (size_t i = 0; i < op->spec.batch_count && acquires(op); i++) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
         if (idle) return !wait_for(op, idle, now);
     }
     return false;
 }
 
+/* Returns whether the holds are chosen and can be used now. If not, the operation waits or has
+ * failed. */
+static bool take_holds(hf_op *op, hf_time now) {
+    forget_holds(op); /* those that it waited for may have been replaced */
+    if (acquires(op)) return !is_kept(op, now) && all_are_idle(op, now) && choose_all(op, now);
+    if (!choose_all(op, now) || all_are_idle(op, now)) return !op->done;
+    if (op->done) forget_holds(op); /* the caller still has its entries */
+    return false;
+}
+
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
     forget_blocker(op);
-    if (is_kept(op, now) || !all_are_idle(op, now) || !mark_all_in_flight(op, now)) return;
+    if (!take_holds(op, now)) return;
+    for_each(op, mark_in_flight, now);
     if (!has_any(op)) {
         hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the locks");
         return;
@@ -381,26 +402,20 @@ static void begin(hf_op *op, hf_time now) {
     hf_op_send(op, acquires(op) ? on_acquired : on_released, deadline, false, now);
 }
 
-static void abandon_all(hf_op *op, hf_time now) {
-    for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold *hold = find(op, i, now);
-        if (hold) hf_renewer_abandon(op->client, hold, 1, now);
-    }
+static void abandon_entry(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_renewer_abandon(op->client, hold, 1, now);
 }
 
 static void abandon(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
     hf_op_become(op, HF_ACQUIRE_DONE);
-    if (op->blocked && !acquires(op)) abandon_all(op, now);
+    if (op->blocked && !acquires(op)) for_each(op, abandon_entry, now);
     else for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }
 
 static void end(hf_op *op, hf_time now) {
     (void)now;
-    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
-        if (op->batch.holds[i]) hf_hold_unref(op->batch.holds[i]);
-    }
-    free(op->batch.holds);
+    forget_holds(op);
 }
 
 #define ALL_IMPL(name, words, acquiring)                                                           \
