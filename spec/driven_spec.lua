@@ -1257,6 +1257,42 @@ describe("the engine", function()
     assert.matches("the cable was cut", message)
   end)
 
+  it("writes whole commands although a finalizer adds to the output while Lua copies it", function()
+    local child = process.lua {
+      code = [[
+        local core, driven = require "holdfast.core", require "spec.support.driven"
+        local one, begun = driven.client { url = function() return arg[1] end }, {}
+        local short, long = one:lock("short"), one:lock(("long"):rep(2000))
+        local function output() return table.concat(core.engine.output(one.client, 1, 0.1)) end
+        one:call(short, "info")
+        begun[1] = one:begin(short, "info")
+        local expected = output()
+        begun[2] = one:begin(short, "info")
+        local function litter()
+          local function add() begun[3] = one:begin(long, "info") end
+          local rubbish = newproxy and newproxy(true) or setmetatable({}, { __gc = add })
+          if newproxy then getmetatable(rubbish).__gc = add end
+        end
+        collectgarbage()
+        collectgarbage("stop")
+        litter()
+        -- a whole cycle with the next allocation: in Lua 5.4, 5.5, and the others
+        if _VERSION == "Lua 5.4" then collectgarbage("incremental", 100, 1000, 40)
+        elseif not pcall(collectgarbage, "param", "stepsize", 2 ^ 30) then
+          collectgarbage("setstepmul", 1e8)
+        end
+        collectgarbage("restart")
+        local written = output()
+        assert(begun[3], "no finalizer has run")
+        assert(written == expected, written)
+        one:close()
+      ]],
+      args = { server:url() },
+    }
+    local how, code = child:wait(20)
+    assert.same({ "exit", 0 }, { how, code }, child:output())
+  end)
+
   it("names what a server did that closed the connection, or sent malformed bytes", function()
     local one = new()
     local op = one:begin(one:lock("k"), "check")

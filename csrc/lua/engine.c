@@ -90,17 +90,25 @@ static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
 }
 
 /* output(client, link [, part]) -> the bytes to write, as a list of strings, each this part (0 to
- * 1) of the bytes; nil if there are none. The bytes count as written. */
+ * 1) of the bytes; nil if there are none. The bytes count as written.
+ *
+ * They are copied before Lua allocates anything, because a finalizer that runs then may add to the
+ * output, which moves, or end the connection. */
 static int l_output(lua_State *L) {
+    char few[2048];
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     lua_Number part = lua_isnoneornil(L, 3) ? 1 : hf_check_within(L, 3, 1);
+    size_t size = hf_session_output(session).size;
+    char *bytes = size <= sizeof few ? few : hf_newuserdata(L, size);
     hf_driver_enter(driver);
     hf_slice output = hf_session_output(session);
+    if (size > output.size) size = output.size;
+    if (size > 0) memcpy(bytes, output.data, size);
+    hf_session_written(session, size);
     hf_driver_leave(driver);
-    if (output.size == 0) return 0;
-    push_pieces(L, output, (size_t)(part * (double)output.size) + 1);
-    hf_session_written(session, output.size);
+    if (size == 0) return 0;
+    push_pieces(L, (hf_slice){bytes, size}, (size_t)(part * (double)size) + 1);
     return 1;
 }
 
