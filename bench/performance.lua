@@ -165,18 +165,18 @@ add ""
 add "## In short"
 add ""
 local crowd, several = results.crowd[many], results.crowds[math.max(1, #results.crowds - 1)]
-add_ahead("One owner alone acquires and releases (a *cycle*) **%s** times a second: %s as often as with the next best, %s (%s).",
+add_ahead("One owner alone acquires and releases (a *cycle*) **%s** times a second: %s as often as with the next-best library, %s (%s).",
   "%.0f", results.free, "rate", MORE)
-add_ahead(("%d owners of one lock together get **%%s** *turns* a second (acquire, sleep 1 ms, release): %%s as many as with the next best, %%s (%%s)."):format(many),
+add_ahead(("%d owners of one lock together get **%%s** *turns* a second (acquire, sleep 1 ms, release): %%s as many as with the next-best library, %%s (%%s)."):format(many),
   "%.0f", crowd, "rate", MORE)
 add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of an equal share, %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
-add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next best, %%s (%%s ms)."):format(several),
+add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next-best library, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
 add "- Only holdfast both issues a fencing token for each acquire and serves waiters in the order in which they asked."
 add ""
-add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in the columns below; each line"
-add "shows the largest lead:"
+add "In the tables, **bold** is better than holdfast by more than 5 %. Other libraries lead in the following columns; each"
+add "line shows the largest lead:"
 add ""
 local renewed = {}
 for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
@@ -197,9 +197,9 @@ add_behind("99 % of the acquires, ms", "%.3g", crowds, "p99", LESS)
 add_behind("server's CPU time for a turn, µs", "%.0f", crowds, "cpu", LESS)
 add_behind("commands for a turn", "%.1f", crowds, "commands", LESS)
 add_behind("time to take one of many locks, µs", "%.0f", held, "taken", LESS)
-add_behind("server's memory for one of them, bytes", "%.0f", held, "bytes", LESS)
+add_behind("server's memory for one of many locks, bytes", "%.0f", held, "bytes", LESS)
 add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
-add_behind("server's CPU time to renew them, of a core", "%.3f", renewing, "cpu", LESS)
+add_behind("server's CPU time to renew the held locks, of a core", "%.3f", renewing, "cpu", LESS)
 add ""
 add "A median far below the 99th percentile means that a few owners get the lock again and again."
 add ""
@@ -297,15 +297,15 @@ add ""
 add("- %s, %s processors, of which **one** runs the server and the measured library's processes.",
   machine.processor, machine.cores)
 add("  %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
-add("- %d rounds of %g s, medians of the rounds. In a round every library is measured once, in a different order each time,",
+add("- %d rounds of %g s, medians of the rounds. In a round, every library is measured once, in a different order each time,",
   results.rounds, results.seconds)
 add "  with a new, empty server. JIT-compiled code is warmed up first."
 add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and acquires again at once."
-add "- holdfast has one process per owner, because a wait blocks it. The others have up to 4 processes with threads,"
-add "  goroutines or promises. Each owner has its own connection; only Redisson's threads share one client per process, as is"
-add "  usual."
+add "- holdfast has one process per owner, because a wait blocks the process. The others have up to 4 processes with"
+add "  threads, goroutines or promises. Each owner has its own connection; only Redisson's threads share one client per"
+add "  process, as is usual."
 add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their defaults, 50"
-add "  to 250 ms, cost the server less and make waiters slower. Redisson wakes waiters with a message, rueidislock through"
+add "  to 250 ms, cost the server less, but make waiters slower. Redisson wakes waiters with a message, rueidislock through"
 add "  client-side caching."
 local go = "Go " .. (machine.go or "?")
 local platforms = {
