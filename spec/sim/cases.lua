@@ -245,37 +245,37 @@ for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
     c.same({ text(T0 - 80), ttl or TTL }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) }, "counter")
   end
 
-  case(program .. " draws no token without fencing, whatever the counter", function(c)
+  case(program .. " draws no token with fencing off, even if the counter exists", function(c)
     c.same({ 1, 0, 0 }, usual(c, { ttl = 0 }, false))
     untouched(c, -1)
   end)
 
-  case(program .. " draws the token of a quorum", function(c)
+  case(program .. " of one server of a quorum draws the floor if the clock is behind it", function(c)
     c.same({ 1, T0 + 800, 0, T0 }, usual(c, { floor = T0 + 800 }))
   end)
 
-  case(program .. " draws a range for an owner that keeps the lock", function(c)
+  case(program .. " draws a range of tokens for a client that keeps the lock after its release", function(c)
     c.same({ 1, T0, 0, 0, T0 + 250000 }, usual(c, { owner = A .. ":01" }))
     c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
   end)
 
-  case(program .. " draws one token for an owner with another zero", function(c)
+  case(program .. " draws a single token for an owner whose number merely ends in 0", function(c)
     c.same({ 1, T0, 0 }, usual(c, { owner = A .. ":10" }))
   end)
 
-  case(program .. " refuses a re-entry of a hold that has ended", function(c)
+  case(program .. " refuses a re-entry if the hold has ended", function(c)
     c.same({ -1 }, usual(c, { from = 1 }))
     untouched(c)
   end)
 
-  case(program .. " writes nothing where the lock is held", function(c)
+  case(program .. " reports a held lock without writing anything", function(c)
     if kind == "m" then mutex_held(c, OTHER) else held(c, OTHER) end
     c.same({ 0, LEASE, 0, 0, "" }, usual(c, {}))
     untouched(c)
     c.same(0, c.cmd("EXISTS", QUEUE))
   end)
 
-  case(program .. " grants a free lock to those that wait", function(c)
+  case(program .. " grants a free lock to the first waiter instead of the caller", function(c)
     local listener = grants_of(c, B)
     queued(c, T0, member(B, 7, kind))
     c.same({ 0, GRANT, 0, 0, "" }, usual(c, {}))
@@ -369,26 +369,26 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     c.same(2000, c.cmd("PTTL", LOCK), "ttl of the lock")
   end
 
-  case(prefix .. "acquire with the short arguments is busy if the lock is held", function(c)
+  case(prefix .. "acquire with the short arguments reports a held lock without writing anything", function(c)
     taken(c, OTHER)
     unchanged(c, ask, { 0, LEASE, 0, 0, "" })
   end)
 
-  case(prefix .. "acquire with the short arguments counts once if it is sent twice", function(c)
+  case(prefix .. "acquire with the short arguments takes one hold if the command is sent twice", function(c)
     c.same({ 1, T0, 0 }, ask(c))
     c.pass(7)
     c.same({ 1, T0 + 7000, 0 }, ask(c))
     c.same(mutex and OWNER or { OWNER, "1" }, c.cmd(mutex and "GET" or "HGETALL", LOCK))
   end)
 
-  case(prefix .. "acquire with the short arguments grants the lock to waiters", function(c)
+  case(prefix .. "acquire with the short arguments grants a free lock to its first waiter instead of the caller", function(c)
     local listener = grants_of(c, B)
     queued(c, T0, member(B, 7, kind))
     c.same({ 0, 2000, 0, 0, "" }, ask(c), "reply")
     granted(c, listener)
   end)
 
-  case(prefix .. "acquire with the short arguments draws no token without fencing", function(c)
+  case(prefix .. "acquire with the short arguments draws no token with fencing off", function(c)
     c.same({ 1, 0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = 0 }))
     c.same({ LOCK }, c.cmd("KEYS", "*"))
   end)
@@ -407,7 +407,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     c.same({}, everything(c))
   end)
 
-  case(prefix .. "release with the short arguments refuses another owner", function(c)
+  case(prefix .. "release with the short arguments does not free another owner's lock", function(c)
     taken(c, OTHER)
     unchanged(c, release_four, -2)
   end)
@@ -439,7 +439,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
   end)
 end
 
-case("a release hands a guard to a waiter for a guard", function(c)
+case("a release of a guard grants it to the next waiter for a guard", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, T0, member(B, 7, "g", nil, 0))
@@ -448,18 +448,18 @@ case("a release hands a guard to a waiter for a guard", function(c)
   c.same({ B .. ":7", "1", "print", "" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a release with the short arguments frees a lock that is held twice", function(c)
+case("release with the short arguments frees a lock with both holds of its owner", function(c)
   held(c, OWNER, 2)
   c.same(1, c.run("release", FOUR, OWNER))
   c.same({}, everything(c))
 end)
 
-case("an acquire draws no token without fencing", function(c)
+case("an acquire draws no token with fencing off", function(c)
   c.same({ 1, 0, 0 }, acquire(c, { ttl = 0 }))
   c.same(0, c.cmd("EXISTS", COUNTER))
 end)
 
-case("a token TTL of 2^53 - 1 means no TTL", function(c)
+case("the token counter never expires if its TTL is 2^53 - 1", function(c)
   c.same({ 1, T0, 0 }, acquire(c, { ttl = ENDLESS }))
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
@@ -479,7 +479,7 @@ end)
 
 local KEEPS = member(A, "01") -- a client that will keep the lock
 
-case("an owner that will keep a lock it acquires learns whether others wait", function(c)
+case("a client that keeps locks learns with an acquire whether others wait", function(c)
   local own = grants_of(c, A)
   grants_of(c, B)
   queued(c, T0, KEEPS)
@@ -492,7 +492,7 @@ case("an owner that will keep a lock it acquires learns whether others wait", fu
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("an owner that will keep a lock it is granted learns whether others wait", function(c)
+case("a client that keeps locks learns with a grant whether others wait", function(c)
   local own = grants_of(c, A)
   held(c, OTHER)
   queued(c, T0, KEEPS)
@@ -506,7 +506,7 @@ case("an owner that will keep a lock it is granted learns whether others wait", 
   c.same("1 wish 01", own.received()[2])
 end)
 
-case("the reply says whether the client that keeps the lock has received the wish", function(c)
+case("a first waiter learns whether the client that keeps the lock has received its request to release it", function(c)
   local function foreign(waiter)
     return acquire(c, { owner = OTHER, member = waiter })[4]
   end
@@ -517,7 +517,7 @@ case("the reply says whether the client that keeps the lock has received the wis
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("only the first waiter sends the wish, and its reply says that nobody receives it", function(c)
+case("only the first waiter asks a client to release its kept lock, and learns if that client is not connected", function(c)
   local keeper = B .. ":01"
   grants_of(c, C)
   held(c, keeper)
@@ -530,7 +530,7 @@ case("only the first waiter sends the wish, and its reply says that nobody recei
   c.same(0, acquire(c, { member = member(A, 1) })[4], "the second one need not care")
 end)
 
-case("the next waiter sends its wish when the first one leaves", function(c)
+case("the next waiter is told to request a kept lock when the first waiter leaves", function(c)
   local listener = grants_of(c, B)
   held(c, A .. ":01")
   queued(c, T0, member(C, 1))
@@ -539,7 +539,7 @@ case("the next waiter sends its wish when the first one leaves", function(c)
   c.same({ "1 recheck 7" }, listener.received())
 end)
 
-case("a newcomer that hands a free lock to an owner that keeps it sends its wish", function(c)
+case("a newcomer that grants a free lock to a client that would keep it asks that client to release it", function(c)
   for _, name in ipairs { "", "mutex_" } do
     local own = grants_of(c, A)
     local kept = name == "" and KEEPS or member(A, "01", "m")
@@ -553,19 +553,19 @@ case("a newcomer that hands a free lock to an owner that keeps it sends its wish
   end
 end)
 
-case("an owner that keeps the lock draws a range of tokens", function(c)
+case("a client that keeps the lock after its release draws a range of tokens", function(c)
   c.same({ 1, T0, 0, 0, T0 + 250000 }, acquire(c, { owner = A .. ":01" }))
   c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
 end)
 
-case("the first token of all is 1", function(c)
+case("the first token is 1 if the server's clock is at 0", function(c)
   c.clock(0)
   c.same({ 1, 1, 0, 0 }, acquire(c, { floor = 1 }))
 end)
 
 -- ---- acquire ----
 
-case("a re-entry adds to the count, and shortens no TTL", function(c)
+case("a re-entry adds a hold, and never shortens the lock's TTL", function(c)
   acquire(c)
   c.same({ 1, 0, 0 }, acquire(c, { from = 1, lease = 100 }))
   c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
@@ -574,19 +574,19 @@ case("a re-entry adds to the count, and shortens no TTL", function(c)
   c.same(LEASE + 1, c.cmd("PTTL", LOCK))
 end)
 
-case("an acquire that is sent twice counts once", function(c)
+case("an acquire that is sent twice takes one hold", function(c)
   acquire(c)
   c.same({ 1, T0 + 8, 0 }, acquire(c))
   c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a re-entry of a hold that has ended is refused", function(c)
+case("a re-entry is refused if the hold has ended or another owner holds the lock", function(c)
   c.same({ -1 }, acquire(c, { from = 1 }))
   held(c, OTHER)
   c.same({ -2 }, acquire(c, { from = 1 }))
 end)
 
-case("a shared owner receives the others' count", function(c)
+case("a shared owner's process learns the current number of holds if it expected fewer", function(c)
   held(c, SHARED, 2)
   c.same({ 2, 2 }, acquire(c, { owner = SHARED, shared = true }))
   c.same({ 2, 2 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
@@ -598,13 +598,13 @@ case("a shared owner receives the others' count", function(c)
   c.same({ SHARED, "5" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner re-enters with the count it knows", function(c)
+case("a shared owner's process re-enters if it knows the current number of holds", function(c)
   held(c, SHARED, 1)
   c.same({ 1, 0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1, ttl = 0 }))
   c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner that asks keeps the places of its client", function(c)
+case("an acquire for a shared owner leaves its client's other waiters in the queue", function(c)
   local first, mine = grants_of(c, A), member(A, 8, "l", SHARED)
   queued(c, 0, member(A, 7))
   queued(c, T0, mine)
@@ -613,7 +613,7 @@ case("a shared owner that asks keeps the places of its client", function(c)
   c.same("1 grant l 7 ", first.received()[1]:sub(1, 12))
 end)
 
-case("a shared owner's grant is already part of its count", function(c)
+case("a hold that was granted to a shared owner is not counted again when its waiter asks", function(c)
   local me = member(A, 7, "l", SHARED)
   held(c, SHARED, 3)
   queued(c, 0, me)
@@ -625,7 +625,7 @@ case("a shared owner's grant is already part of its count", function(c)
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner that waits under another number has no grant", function(c)
+case("a shared owner's waiter without a grant does not take the other processes' holds for its own", function(c)
   local me = member(A, 7, "l", SHARED)
   held(c, SHARED, 3)
   queued(c, 5, me)
@@ -633,27 +633,27 @@ case("a shared owner that waits under another number has no grant", function(c)
   c.same({ me, "5" }, queue(c))
 end)
 
-case("a hash without a TTL is not a lock", function(c)
+case("an acquire refuses a hash without a TTL instead of treating it as a lock", function(c)
   held(c, OTHER, 1, false)
   c.same({ -3 }, acquire(c))
   c.same({ -3 }, acquire(c, { member = member(A, 1) }))
   c.same({}, queue(c))
 end)
 
-case("the reply for a held lock gives its TTL", function(c)
+case("an acquire of a held lock returns the TTL, and does not join the queue unless it waits", function(c)
   held(c, OTHER, 1, 1234)
   c.same({ 0, 1234, 0, 0, "" }, acquire(c))
   c.same({}, queue(c))
 end)
 
-case("the reply says that a shared owner does not hand over the lock", function(c)
+case("a waiter learns that a lock of a shared owner may be released without a hand-off", function(c)
   held(c, SHARED)
   c.same({ 0, LEASE, 0, 1, "" }, acquire(c))
   c.same({ 0, LEASE, 0, 1, text(T0) }, acquire(c, { member = member(A, 1) }))
   c.same({ member(A, 1), text(T0) }, queue(c), "it is no Redisson client: nothing is recorded")
 end)
 
-case("a hold of a read/write lock is not re-entered", function(c)
+case("a mutex acquire neither takes nor re-enters a read/write lock of the same owner", function(c)
   c.cmd("HSET", LOCK, "mode", "read", OWNER, 1)
   c.cmd("PEXPIRE", LOCK, LEASE)
   c.same({ -6, "read_write" }, acquire(c))
@@ -664,7 +664,7 @@ case("a hold of a read/write lock is not re-entered", function(c)
   c.same({ 1, 0, 0 }, acquire(c, { owner = "mode", from = 1 }), "an owner may be called so")
 end)
 
-case("a hold of Redisson's is recorded, and its counter kept", function(c)
+case("a waiter behind Redisson records that in the queue, and removes the counter's TTL", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
   c.same({ 0, LEASE, 0, 1, "" }, acquire(c, { floor = 1 }))
@@ -676,7 +676,7 @@ case("a hold of Redisson's is recorded, and its counter kept", function(c)
   c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1), text(T0) }, queue(c))
 end)
 
-case("a counter without a TTL stays as it is, and so does another type", function(c)
+case("an acquire behind Redisson leaves a counter without a TTL and a key of another type alone", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8")
   acquire(c)
@@ -690,7 +690,7 @@ case("a counter without a TTL stays as it is, and so does another type", functio
   c.same(1000, c.cmd("PTTL", COUNTER))
 end)
 
-case("a counter in its last millisecond is kept", function(c)
+case("an acquire behind Redisson keeps the counter even in the last millisecond of its TTL", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
   c.pass(1000)
@@ -738,7 +738,7 @@ run_of_ours("records no foreign run if our clients held the lock last", { 1, 0, 
 run_of_ours("records no foreign run if no foreign client came", { 0, 1, 0, -30 }, { 0, 9, -30 })
 run_of_ours("by a shared owner records no foreign run", { 0, 0, 0, -30 }, { 0, 9, -30 }, SHARED)
 
-case("a waiter is queued last, and keeps its place and the queue", function(c)
+case("a waiter is queued last, and its rechecks preserve its place and the queue's TTL", function(c)
   held(c, OTHER)
   local one, two, three = member(A, 1), member(A, 2), member(C, 3)
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = one }))
@@ -790,7 +790,7 @@ for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
   end)
 end
 
-case("marks and records ahead count for a newcomer behind others", function(c)
+case("a newcomer counts unconfirmed grants and records of foreign clients as ahead of it", function(c)
   held(c, OTHER)
   record(c, 3, 0, 0, 0, T0_MS - 9)
   queued(c, 0, member(B, 1))
@@ -816,13 +816,13 @@ local function first_behind_java(c, score, ttl_ms)
   end
 end
 
-case("a dead first waiter behind a foreign holder is passed over", function(c)
+case("a waiter behind a foreign holder moves up if the first waiter is dead", function(c)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 0, 1, text(T0) }, look(B, 2))
   c.same(-(T0 - 1) / 2 ^ 60, tonumber(c.cmd("ZSCORE", QUEUE, member(A, 1))))
 end)
 
-case("a first waiter that rechecks late is passed over, and is first again when it rechecks", function(c)
+case("a first waiter that rechecks late lets the next one move up, and is first again once it rechecks", function(c)
   local listener = grants_of(c, A)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   grants_of(c, B)
@@ -848,14 +848,14 @@ for ahead, watches in pairs { [99] = true, [100] = false } do
   end)
 end
 
-case("the first waiter behind those that were passed over is asked to recheck", function(c)
+case("a newcomer asks the first waiter that has not been passed over to recheck", function(c)
   local listener = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(C, 3))
   c.same({ "1 recheck 2" }, listener.received())
 end)
 
-case("a waiter passes over one of its own client, and none of a newer format", function(c)
+case("a waiter moves past an overdue one of its own client, but not past one of a newer format", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, 1000)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(A, 3))
@@ -864,7 +864,7 @@ case("a waiter passes over one of its own client, and none of a newer format", f
   c.same({ 0, LEASE, 1, 1, text(T0) }, { unpack(look(B, 2), 1, 5) })
 end)
 
-case("a waiter that passes over another leaves that client's other waiters, and renews the queue", function(c)
+case("moving past an overdue waiter leaves its client's other waiters in place, and renews the queue's TTL", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, 1000)
   queued(c, T0 + 5, member(A, 9))
@@ -877,7 +877,7 @@ case("a waiter that passes over another leaves that client's other waiters, and 
   c.same(QUEUE_MS, c.cmd("PTTL", QUEUE))
 end)
 
-case("behind a first waiter of a newer format nobody is asked to wait for it", function(c)
+case("an acquire behind a first waiter of a newer format is refused, and does not notify that waiter", function(c)
   local first = grants_of(c, C)
   record(c, 0, 0, 0, 0, T0_MS - 1000)
   c.cmd("ZADD", QUEUE, T0 - 1, "2l" .. C .. ":1:0")
@@ -885,7 +885,7 @@ case("behind a first waiter of a newer format nobody is asked to wait for it", f
   c.same({}, first.received())
 end)
 
-case("a waiter that was passed over takes the free lock before others", function(c)
+case("a waiter that was passed over still takes the free lock before later ones", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, PASSED, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -893,7 +893,7 @@ case("a waiter that was passed over takes the free lock before others", function
   c.same({ member(B, 2) }, { queue(c)[3] })
 end)
 
-case("a waiter that was passed over loses its place when the lock is handed over", function(c)
+case("a waiter that was passed over is removed when a later one gets the lock", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, PASSED, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -907,7 +907,7 @@ case("a waiter that was passed over loses its place when the lock is handed over
   c.same({ member(B, 2), "0" }, { unpack(queue(c), 3) })
 end)
 
-case("a lock that a foreign client released is not granted to a first waiter that may be stopped", function(c)
+case("a lock that a foreign client released is not granted to an overdue first waiter before it rechecks", function(c)
   local listener = grants_of(c, A)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -918,7 +918,7 @@ case("a lock that a foreign client released is not granted to a first waiter tha
   c.same(1, look(A, 1)[1])
 end)
 
-case("a lock that a foreign client released is granted past a dead waiter", function(c)
+case("an acquire grants a lock that a foreign client released to the first live waiter", function(c)
   grants_of(c, B)
   first_behind_java(c, T0 - 1, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -926,7 +926,7 @@ case("a lock that a foreign client released is granted past a dead waiter", func
   c.same(1, c.cmd("HEXISTS", LOCK, B .. ":2"))
 end)
 
-case("a first waiter passed over while the lock is free may recheck before another acquires it", function(c)
+case("an overdue first waiter gets one more chance to recheck before the next one takes the free lock", function(c)
   grants_of(c, A)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS - OVERDUE)
   c.cmd("DEL", LOCK)
@@ -934,7 +934,7 @@ case("a first waiter passed over while the lock is free may recheck before anoth
   c.same(1, look(B, 2)[1])
 end)
 
-case("junk in the queue is passed over, too; very many passed over are all removed", function(c)
+case("a waiter moves past invalid queue entries, and removes those passed over once they exceed a hundred", function(c)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   for i = 1, 101 do c.cmd("ZADD", QUEUE, PASSED, "rubbish" .. i) end
   c.cmd("ZADD", QUEUE, T0 - 2, "rubbish")
@@ -942,7 +942,7 @@ case("junk in the queue is passed over, too; very many passed over are all remov
   c.same({ member(A, 1), "rubbish", member(B, 2) }, { queue(c)[3], queue(c)[5], queue(c)[7] })
 end)
 
-case("the waiter behind a stopped one sends the wish for a kept lock", function(c)
+case("the second waiter asks for a kept lock if the first one is overdue", function(c)
   local own = grants_of(c, C)
   grants_of(c, A)
   held(c, C .. ":01")
@@ -953,7 +953,7 @@ case("the waiter behind a stopped one sends the wish for a kept lock", function(
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("a newcomer behind others records a foreign holder, which ends the foreign turn", function(c)
+case("a newcomer that finds a foreign holder records that foreign clients have had their turn", function(c)
   held(c, JAVA)
   record(c, 3, 0, 0, 0, T0_MS + 50)
   queued(c, T0, member(B, 2))
@@ -963,14 +963,14 @@ case("a newcomer behind others records a foreign holder, which ends the foreign 
   c.same({ "1f 0 0 0 0", text(-T0_MS), member(B, 2), text(T0), member(A, 1), text(T0 + 1) }, queue(c))
 end)
 
-case("an owner that holds the lock already is not queued behind others", function(c)
+case("an acquire by the current holder succeeds although others wait", function(c)
   held(c, OTHER)
   queued(c, T0, member(A, 1))
   c.same({ 1, T0, 0 }, acquire(c, { owner = OTHER, member = member(B, 2) }))
   c.same({ member(A, 1), text(T0) }, queue(c))
 end)
 
-case("an acquire without a wait, or a re-entry, is not queued behind others", function(c)
+case("an acquire that does not wait, and a re-entry, never join the queue", function(c)
   held(c, OTHER)
   queued(c, T0, member(B, 1))
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c))
@@ -978,14 +978,14 @@ case("an acquire without a wait, or a re-entry, is not queued behind others", fu
   c.same({ member(B, 1), text(T0) }, queue(c))
 end)
 
-case("nobody is queued behind others for a lock without a TTL", function(c)
+case("an acquire of a lock without a TTL is refused although others wait", function(c)
   held(c, OTHER, 1, false)
   queued(c, T0, member(A, 1))
   c.same({ -3 }, acquire(c, { member = member(A, 2) }))
   c.same({ member(A, 1), text(T0) }, queue(c))
 end)
 
-case("a place in an empty queue is the clock's, also behind those in front", function(c)
+case("a waiter's place is the server's clock if the queue is empty or holds only places in front", function(c)
   held(c, OTHER)
   record(c, 0, 0, 0, 0, T0_MS - 9)
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
@@ -1005,7 +1005,7 @@ case("a place in an empty queue is the clock's, also behind those in front", fun
   c.same(-1, c.cmd("PTTL", QUEUE), "behind a grant it is no new queue")
 end)
 
-case("a waiter whose grant ran out goes to the front if another owner has the lock", function(c)
+case("a waiter that missed its grant goes to the front of the queue if another owner holds the lock", function(c)
   held(c, OTHER)
   queued(c, 0, member(A, 1))
   queued(c, T0, member(C, 1))
@@ -1013,13 +1013,13 @@ case("a waiter whose grant ran out goes to the front if another owner has the lo
   c.same({ member(A, 1), text(T0 / 1024), member(C, 1), text(T0) }, queue(c))
 end)
 
-case("a waiter whose grant ran out acquires the lock if it is free", function(c)
+case("a waiter that missed its grant acquires the lock if it is free", function(c)
   queued(c, 0, member(A, 1))
   c.same({ 1, T0, 0 }, acquire(c, { member = member(A, 1) }))
   c.same({}, queue(c))
 end)
 
-case("a missed grant costs its client its places, if the client is dead", function(c)
+case("a grant missed by a dead client removes all of that client's waiters", function(c)
   queued(c, 0, member(C, 1))
   queued(c, T0, member(C, 2))
   queued(c, T0 + 1, member(A, 1))
@@ -1027,7 +1027,7 @@ case("a missed grant costs its client its places, if the client is dead", functi
   c.same({}, queue(c))
 end)
 
-case("a missed grant puts its waiter in front if the client asks for a different owner", function(c)
+case("a missed grant is repeated at once if its client acquires for another owner, and so is alive", function(c)
   local listener = grants_of(c, A)
   queued(c, 0, member(A, 1))
   queued(c, T0, member(A, 2))
@@ -1038,7 +1038,7 @@ case("a missed grant puts its waiter in front if the client asks for a different
   c.same(GRANT, c.cmd("PTTL", LOCK))
 end)
 
-case("a missed grant costs a client that listens but does not ask all its places",
+case("a missed grant removes all waiters of a client that is subscribed but does not ask again",
   function(c)
   for _, recorded in ipairs { false, true } do
     c.cmd("DEL", LOCK, QUEUE, COUNTER)
@@ -1053,7 +1053,7 @@ case("a missed grant costs a client that listens but does not ask all its places
   end
 end)
 
-case("a missed grant costs no other client its places", function(c)
+case("a missed grant leaves other clients' waiters in the queue", function(c)
   local listener = grants_of(c, B)
   queued(c, 0, member(C, 1))
   queued(c, 5, member(B, 7))
@@ -1061,14 +1061,14 @@ case("a missed grant costs no other client its places", function(c)
   c.same({ grant_text("l", 7, "5", text(T0)) }, listener.received())
 end)
 
-case("a missed grant costs a dead client its places even during a turn of foreign clients", function(c)
+case("a grant missed by a dead client removes its waiters even during a turn of foreign clients", function(c)
   record(c, 0, 1, 0, 0, T0_MS + 50)
   queued(c, 0, member(C, 1))
   c.same({ 0, 50, 0, 1, "" }, acquire(c))
   c.same({ "1f 0 1 0 0", "-" .. text(T0_MS + 50) }, queue(c))
 end)
 
-case("a missed grant costs a client at most a thousand places in one script", function(c)
+case("a missed grant removes at most a thousand of its client's waiters in one command", function(c)
   local listener = grants_of(c, C)
   queued(c, 0, member(C, 9999))
   dead(c, 1001)
@@ -1077,7 +1077,7 @@ case("a missed grant costs a client at most a thousand places in one script", fu
   c.same(1, c.cmd("ZCOUNT", QUEUE, 1, 5000))
 end)
 
-case("an owner that releases before it confirms its grant is not granted again", function(c)
+case("a lock that is released before its grant is confirmed is not granted to the same waiter again", function(c)
   local listener = grants_of(c, B)
   held(c, B .. ":7")
   queued(c, 0, member(B, 7))
@@ -1086,14 +1086,14 @@ case("an owner that releases before it confirms its grant is not granted again",
   c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
 end)
 
-case("a waiter at place 1 is granted the free lock", function(c)
+case("an acquire grants the free lock to a waiter with the lowest possible place", function(c)
   local listener = grants_of(c, B)
   queued(c, 1, member(B, 7))
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
   c.same({ grant_text("l", 7, "1", text(T0)) }, listener.received())
 end)
 
-case("the free lock is granted to the first waiter that listens, and the caller waits", function(c)
+case("an acquire grants the free lock to the first live waiter, not to the caller", function(c)
   local listener = grants_of(c, B)
   queued(c, 3, member(C, 1))
   queued(c, 5, member(B, 7))
@@ -1103,7 +1103,7 @@ case("the free lock is granted to the first waiter that listens, and the caller 
   c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a grant carries the token that its waiter wants", function(c)
+case("a grant to a waiter with fencing off carries no token", function(c)
   local listener = grants_of(c, B)
   queued(c, 5, member(B, 7, "l", "team one", 0))
   acquire(c)
@@ -1111,7 +1111,7 @@ case("a grant carries the token that its waiter wants", function(c)
   c.same({ "team one", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a grant has no token if none can be drawn", function(c)
+case("a grant carries no token if the counter's key has another type", function(c)
   local listener = grants_of(c, B)
   c.cmd("HSET", COUNTER, "no", "counter")
   queued(c, 5, member(B, 7))
@@ -1120,7 +1120,7 @@ case("a grant has no token if none can be drawn", function(c)
   c.same({ grant_text("l", 7, "5", "0") }, listener.received())
 end)
 
-case("the first waiter takes the free lock itself", function(c)
+case("a first waiter that asks takes the free lock itself", function(c)
   queued(c, 5, member(A, 1))
   queued(c, 6, member(B, 7))
   grants_of(c, B)
@@ -1128,20 +1128,20 @@ case("the first waiter takes the free lock itself", function(c)
   c.same({ member(B, 7), "6" }, queue(c))
 end)
 
-case("a waiter of a newer format is left alone, and the caller gets an error", function(c)
+case("an acquire behind a waiter of a newer format is refused, and leaves that waiter in the queue", function(c)
   queued(c, 5, "2x" .. C .. ":1")
   c.same({ -4 }, acquire(c))
   c.same({ "2x" .. C .. ":1", "5" }, queue(c))
 end)
 
-case("junk in the queue is removed", function(c)
+case("an acquire removes invalid entries from the head of the queue", function(c)
   queued(c, 5, "nonsense")
   queued(c, 6, "1l")
   c.same({ 1, T0, 0 }, acquire(c))
   c.same({}, queue(c))
 end)
 
-case("a waiter for another type of key is asked to recheck", function(c)
+case("an acquire removes a first waiter for another kind of lock, and asks it to recheck", function(c)
   local listener = grants_of(c, B)
   queued(c, 5, member(B, 7, "m"))
   c.same({ 1, T0, 0 }, acquire(c))
@@ -1153,7 +1153,7 @@ case("a waiter for another type of key is asked to recheck", function(c)
   c.same({ grant_text("g", 8, "5", text(T0 + 8)) }, listener.received())
 end)
 
-case("a script removes a thousand dead waiters at most", function(c)
+case("one command removes at most a thousand dead waiters, and the next one removes the rest", function(c)
   dead(c, 1007)
   c.same({ 0, 1, 0, 0, "" }, acquire(c))
   c.same(1, c.cmd("ZCARD", QUEUE))
@@ -1179,13 +1179,13 @@ left_free("is not left to polling clients after their turn", -1, 0, false, { 1, 
 left_free("is left to subscribed clients for a while", 50, 1, true, { 0, 50, 0, 1, "" })
 left_free("is not left to clients that have unsubscribed", 50, 1, false, { 1, T0, 0 })
 
-case("a record without waiters ends with the turn", function(c)
+case("a record of polling clients is deleted with their turn if nobody waits", function(c)
   record(c, 0, 1, 0, 0, T0_MS - 1)
   c.same({ 1, T0, 0 }, acquire(c))
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("an entry below zero that is not a record is removed", function(c)
+case("an acquire removes a negative queue entry that is not a valid record", function(c)
   queued(c, -T0_MS - 100, "1f 1 2 3")
   c.same({ 1, T0, 0 }, acquire(c))
   c.same({}, queue(c))
@@ -1203,7 +1203,7 @@ case("a mutex is a string with a TTL", function(c)
   c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
 end)
 
-case("an acquire of a mutex that is sent twice does not shorten its TTL", function(c)
+case("an acquire of a mutex that is sent twice never shortens its TTL", function(c)
   c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
   c.same({ 1, T0 + 8, 0 }, acquire(c, { program = "mutex_acquire", lease = 10 }))
   c.same(LEASE, c.cmd("PTTL", LOCK))
@@ -1211,7 +1211,7 @@ case("an acquire of a mutex that is sent twice does not shorten its TTL", functi
   c.same(2 * LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a mutex without a TTL has a holder that will not hand over", function(c)
+case("a mutex without a TTL counts as held by a foreign client", function(c)
   mutex_held(c, "them", false)
   c.same({ 0, -1, 0, 1, "" }, acquire(c, { program = "mutex_acquire" }))
   c.same({}, queue(c))
@@ -1220,12 +1220,12 @@ case("a mutex without a TTL has a holder that will not hand over", function(c)
   c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1, "m"), text(T0) }, queue(c))
 end)
 
-case("a shared owner's mutex has one hold", function(c)
+case("a shared owner's mutex counts as one hold", function(c)
   mutex_held(c, SHARED)
   c.same({ 2, 1 }, acquire(c, { program = "mutex_acquire", owner = SHARED, shared = true }))
 end)
 
-case("a mutex is not left to clients that listen", function(c)
+case("a free mutex is not left to subscribed foreign clients", function(c)
   record(c, 0, 1, 1, 0, T0_MS + 50)
   c.listen(CHANNEL)
   c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
@@ -1266,7 +1266,7 @@ poller("a shared owner's hold is not a foreign turn", { 0, 0, 0, 30 }, { "1f 0 1
   SHARED)
 poller("a shared owner's later holds are not foreign turns", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
-case("the free lock goes to the first waiter before a shared owner", function(c)
+case("an acquire for a shared owner grants the free lock to the first waiter instead", function(c)
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 7))
   c.same(0, acquire(c, { owner = SHARED, shared = true, member = member(C, 1, "l", SHARED) })[1])
@@ -1320,7 +1320,7 @@ lasts("is not recorded behind a foreign holder", T0 - 1, false, { holder = JAVA 
 lasts("of a mutex is not recorded", T0 - 1, false, { mutex = true, kind = "m", program = "mutex_acquire" })
 lasts("of a guard is not recorded", T0 - 1, false, { print = "P", kind = "g", program = "begin" })
 
-case("a queue of short waits that lasts leaves the lock to polling clients", function(c)
+case("a release leaves the lock to polling clients once the queue has not been empty for 8 s", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, T0 - 1, member(A, 1))
@@ -1337,7 +1337,7 @@ case("a queue of short waits that lasts leaves the lock to polling clients", fun
   c.same({ "1f 0 5 0 0", text(-(T0_MS + 8250)), member(B, 8), text(T0 + 7999e3) }, queue(c))
 end)
 
-case("a grant names the whole place of a waiter that was put before the others", function(c)
+case("a grant to a waiter at the front carries its place with all digits", function(c)
   local place = "1660156250000.5"
   for _, program in ipairs { "release", "mutex_release" } do
     local kind = program == "release" and "l" or "m"
@@ -1350,7 +1350,7 @@ case("a grant names the whole place of a waiter that was put before the others",
   end
 end)
 
-case("a grant gives the counter no TTL where the waiter's tokens have no end", function(c)
+case("a grant to a waiter whose tokens never expire leaves the counter without a TTL", function(c)
   for _, program in ipairs { "release", "mutex_release" } do
     local kind = program == "release" and "l" or "m"
     grants_of(c, B)
@@ -1377,7 +1377,7 @@ end
 unseen("after sixteen seconds", 16, false)
 unseen("only after sixteen seconds", 15.999, true)
 
-case("the mark of a grant that ends is removed behind the record, too", function(c)
+case("a release removes its own unconfirmed grant from a queue that holds a record of foreign clients", function(c)
   local listener = grants_of(c, B)
   held(c)
   record(c, 0, 5, 0, 0, T0_MS)
@@ -1388,7 +1388,7 @@ case("the mark of a grant that ends is removed behind the record, too", function
   c.same({ "1f 0 5 0 0", "-" .. text(T0_MS), member(B, 7), "0" }, queue(c))
 end)
 
-case("a guard has no turn of foreign clients", function(c)
+case("a released guard is never left to foreign clients", function(c)
   local listener = grants_of(c, B)
   c.cmd("HSET", LOCK, OWNER, 1)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -1413,7 +1413,7 @@ local function window_after(name, before, after)
       or text(T0) }, queue(c))
   end)
 end
-case("a release leaves the lock to Redisson, which has not had it yet", function(c)
+case("a release leaves the lock to a subscribed Redisson client before holdfast's first waiter", function(c)
   local ours, theirs = grants_of(c, B), c.listen(CHANNEL)
   held(c)
   queued(c, T0, member(B, 7))
@@ -1424,7 +1424,7 @@ case("a release leaves the lock to Redisson, which has not had it yet", function
 end)
 
 -- The number of an owner that keeps the lock begins with 0; such an owner draws a range of tokens.
-case("a grant lasts for a grant lease, and has a range for an owner that keeps the lock", function(c)
+case("a grant lasts for the grant lease, and carries a range of tokens for a client that keeps locks", function(c)
   for _, number in ipairs { "7", "07" } do
     local listener = grants_of(c, B)
     held(c)
@@ -1448,7 +1448,7 @@ window_after("Redisson gets the lock if none of its clients came before", { 1, 1
 window_after("Redisson gets the lock if the clock was set back", { 1, 0, 20, -1 })
 window_after("Redisson gets the lock if the clock was set back by an hour", { 1, 0, 20, -3600000 })
 
-case("a record of polling clients does not outlive their turn", function(c)
+case("a release deletes the record of polling clients if only dead waiters are queued", function(c)
   mutex_held(c)
   record(c, 0, 1, 0, 0, T0_MS - 1000)
   queued(c, T0, member(C, 1, "m"))
@@ -1456,7 +1456,7 @@ case("a record of polling clients does not outlive their turn", function(c)
   c.same({}, queue(c), "no waiter lives, and no record is kept")
 end)
 
-case("a lock keeps a record of polling clients only once they were seen", function(c)
+case("a release records polling clients only if one has been seen", function(c)
   grants_of(c, B)
   held(c)
   queued(c, T0, member(B, 7))
@@ -1472,7 +1472,7 @@ end)
 
 -- ---- release ----
 
-case("a release frees only its owner's hold", function(c)
+case("a release does not free another owner's lock", function(c)
   c.same(-1, release(c))
   held(c, OTHER)
   c.same(-2, release(c))
@@ -1484,7 +1484,7 @@ for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
     if program == "mutex_release" then mutex_held(c, owner) else held(c, owner) end
   end
 
-  case(program .. " frees what its owner holds, and nothing else", function(c)
+  case(program .. " frees the lock of its owner, and no other owner's", function(c)
     c.same(-1, release(c, OWNER, 0, "", LEASE, program))
     hold(c, OTHER)
     c.same(-2, release(c, OWNER, 0, "", LEASE, program))
@@ -1494,7 +1494,7 @@ for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
     c.same({}, c.cmd("KEYS", "*"))
   end)
 
-  case(program .. " of a shared owner releases only its own holds", function(c)
+  case(program .. " for a shared owner releases only the process's own holds", function(c)
     hold(c, SHARED)
     c.same(2, release(c, SHARED, 0, 0, LEASE, program))
     c.same(1, c.cmd("EXISTS", LOCK))
@@ -1502,7 +1502,7 @@ for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
     c.same({}, c.cmd("KEYS", "*"))
   end)
 
-  case(program .. " keeps the holds that stay", function(c)
+  case(program .. " to one hold keeps the lock held", function(c)
     hold(c, OWNER)
     c.same(2, release(c, OWNER, 1, "", LEASE, program))
     c.same(1, c.cmd("EXISTS", LOCK))
@@ -1516,7 +1516,7 @@ for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
     c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
   end)
 
-  case(program .. " hands over to the waiter that listens", function(c)
+  case(program .. " grants the lock to a waiter that is subscribed", function(c)
     local listener = grants_of(c, B)
     hold(c, OWNER)
     queued(c, T0, member(B, 7, program == "mutex_release" and "m" or "l"))
@@ -1526,7 +1526,7 @@ for _, program in ipairs { "release", "sharded_release", "mutex_release" } do
   end)
 end
 
-case("a partial release renews what stays, and shortens no TTL", function(c)
+case("a partial release renews the remaining holds, and never shortens the TTL", function(c)
   held(c, OWNER, 3, 1000)
   c.same(2, release(c, OWNER, 2))
   c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
@@ -1538,7 +1538,7 @@ case("a partial release renews what stays, and shortens no TTL", function(c)
   c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner releases what is its own", function(c)
+case("a release for a shared owner leaves the other processes' holds", function(c)
   held(c, SHARED, 3)
   c.same(2, release(c, SHARED, 0, 1))
   c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
@@ -1546,7 +1546,7 @@ case("a shared owner releases what is its own", function(c)
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a release that expects one hold does not release two", function(c)
+case("a release that expects one hold does not free a lock with two", function(c)
   held(c, OWNER, 2)
   c.same(2, release(c, OWNER, 0, "once"))
   c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
@@ -1558,7 +1558,7 @@ case("a release that expects one hold does not release two", function(c)
   c.same(1, release(c, OWNER, 0, "once", LEASE, "mutex_release"))
 end)
 
-case("a release is announced, though nobody waits", function(c)
+case("a release is published to Redisson subscribers even if no holdfast client waits", function(c)
   held(c)
   local java = c.listen(CHANNEL)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
@@ -1571,7 +1571,7 @@ end)
 
 -- A waiter of ours whose host was cut off may still be subscribed to its patterns; monitoring tools
 -- may have others.
-case("a release whose message only patterns match leaves Redisson no turn", function(c)
+case("a release gives Redisson no turn if only pattern subscriptions match its channel", function(c)
   for _, pattern in ipairs { "redisson_lock__channel:*", "*" } do
     local watcher = c.watch(pattern)
     c.cmd("SET", COUNTER, text(T0), "PX", TTL)
@@ -1584,7 +1584,7 @@ case("a release whose message only patterns match leaves Redisson no turn", func
   end
 end)
 
-case("a release without waiters or listeners leaves nothing", function(c)
+case("a release without waiters or subscribers leaves no key behind", function(c)
   held(c)
   c.same(1, release(c))
   c.same({}, c.cmd("KEYS", "*"))
@@ -1598,7 +1598,7 @@ case("a release frees the lock even if the queue's key has another type", functi
   c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
 end)
 
-case("Redisson's waiters get a turn between two of ours", function(c)
+case("a release leaves the lock to Redisson's waiters between two of holdfast's", function(c)
   local listener, java = grants_of(c, B), c.listen(CHANNEL)
   held(c)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
@@ -1612,7 +1612,7 @@ case("Redisson's waiters get a turn between two of ours", function(c)
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a turn of Redisson between two of ours keeps the record of polling clients", function(c)
+case("giving Redisson a turn preserves what was recorded about polling clients", function(c)
   c.listen(CHANNEL)
   held(c)
   record(c, 4, 3, 0, 9, T0_MS - 5)
@@ -1622,7 +1622,7 @@ case("a turn of Redisson between two of ours keeps the record of polling clients
   c.same(50, c.cmd("PTTL", QUEUE))
 end)
 
-case("a release before the grant is confirmed removes its mark", function(c)
+case("a release before the grant is confirmed removes that grant from the queue", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, 0, member(A, 1))
@@ -1632,7 +1632,7 @@ case("a release before the grant is confirmed removes its mark", function(c)
   c.same({ member(B, 7), "0" }, queue(c))
 end)
 
-case("a release leaves the queue to a waiter of a newer format", function(c)
+case("a release frees the lock without removing a waiter of a newer format", function(c)
   local java = c.listen(CHANNEL)
   java.close()
   held(c)
@@ -1642,7 +1642,7 @@ case("a release leaves the queue to a waiter of a newer format", function(c)
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a release reports that dead waiters are left", function(c)
+case("a release reports that it left dead waiters, and the next command removes them", function(c)
   held(c)
   dead(c, 1006)
   c.same(3, release(c))
@@ -1651,7 +1651,7 @@ case("a release reports that dead waiters are left", function(c)
   c.same(0, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a release during Redisson's turn does not report dead waiters", function(c)
+case("a release that gives Redisson a turn does not report the dead waiters it left", function(c)
   c.listen(CHANNEL)
   held(c)
   dead(c, 1003)
@@ -1662,7 +1662,7 @@ end)
 
 -- ---- leave ----
 
-case("a wait that ends leaves the queue, and deletes an empty one", function(c)
+case("a waiter that gives up leaves the queue, and deletes it if empty", function(c)
   held(c, OTHER)
   queued(c, T0, member(A, 1))
   c.same(0, leave(c, member(A, 1)))
@@ -1670,7 +1670,7 @@ case("a wait that ends leaves the queue, and deletes an empty one", function(c)
   c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a wait that ends deletes a queue in which only a record is left", function(c)
+case("a waiter that gives up deletes a queue that holds only a record of foreign clients", function(c)
   held(c, OTHER)
   record(c, 0, 0, 0, 0, T0_MS)
   queued(c, T0, member(A, 1))
@@ -1678,7 +1678,7 @@ case("a wait that ends deletes a queue in which only a record is left", function
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("a leave works even if the queue's key has another type", function(c)
+case("undoing an acquire frees the lock even if the queue's key has another type", function(c)
   held(c)
   c.cmd("SET", QUEUE, "text")
   c.same(1, leave(c, member(A, 1)))
@@ -1686,7 +1686,7 @@ case("a leave works even if the queue's key has another type", function(c)
   c.same(0, leave(c, member(A, 1)))
 end)
 
-case("a wait that ends when it was granted the lock passes it on", function(c)
+case("a waiter that gives up with an unconfirmed grant passes the lock to the next waiter", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, 0, member(A, 1))
@@ -1696,7 +1696,7 @@ case("a wait that ends when it was granted the lock passes it on", function(c)
   c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a wait that ends when it was granted the lock passes it on although there is a record", function(c)
+case("undoing an acquire passes the lock to the next waiter even if foreign clients are recorded", function(c)
   local listener = grants_of(c, B)
   held(c)
   record(c, 1, 0, 0, 10, T0_MS - 5)
@@ -1706,7 +1706,7 @@ case("a wait that ends when it was granted the lock passes it on although there 
   c.same({ "1f 2 0 0 10", "-" .. text(T0_MS - 5), member(B, 7), "0" }, queue(c))
 end)
 
-case("an acquire that is undone leaves the earlier holds", function(c)
+case("undoing a re-entry keeps the owner's earlier holds and their TTL", function(c)
   held(c, OWNER, 3, 1000)
   c.same(1, leave(c, "", 2))
   c.same({ OWNER, "2" }, c.cmd("HGETALL", LOCK))
@@ -1718,7 +1718,7 @@ case("an acquire that is undone leaves the earlier holds", function(c)
   c.same(0, c.cmd("PTTL", LOCK), "not even in its last millisecond")
 end)
 
-case("a leave of a shared owner releases its grant or its own hold, and no more", function(c)
+case("a shared owner's waiter that gives up releases only the hold it was granted", function(c)
   local me = member(A, 1, "l", SHARED)
   held(c, SHARED, 3)
   queued(c, 0, me)
@@ -1735,7 +1735,7 @@ case("a leave of a shared owner releases its grant or its own hold, and no more"
   c.same(0, leave(c, "", 0, 1, SHARED))
 end)
 
-case("a leave with only the number releases what a shared owner was granted", function(c)
+case("cleaning up after a waiter by its number releases what a shared owner was granted", function(c)
   held(c, SHARED, 3)
   queued(c, 0, member(A, 12, "l", SHARED))
   c.same(0, leave(c, member(A, 1, "l", nil, 0), 0, "", A .. ":1"))
@@ -1749,14 +1749,14 @@ case("a leave with only the number releases what a shared owner was granted", fu
   c.same({ SHARED, "2" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a leave with only the number releases nothing for a shared owner that waits", function(c)
+case("cleaning up after a shared owner's waiter without a grant releases no hold", function(c)
   held(c, SHARED, 3)
   queued(c, 5, member(A, 12, "l", SHARED))
   c.same(0, leave(c, member(A, 12, "l", nil, 0), 0, "", A .. ":12"))
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a leave that grants the free lock ends the run of foreign clients", function(c)
+case("a waiter that leaves grants the free lock to the next one, and ends the foreign clients' run", function(c)
   grants_of(c, B)
   record(c, 0, 0, 0, 0, T0_MS - 300)
   queued(c, 5, member(A, 1))
@@ -1765,14 +1765,14 @@ case("a leave that grants the free lock ends the run of foreign clients", functi
   c.same({ "1f 1 0 0 300", text(-T0_MS), member(B, 7), "0" }, queue(c))
 end)
 
-case("a leave of a shared owner without a grant releases nothing", function(c)
+case("undoing a shared owner's acquire that took no hold releases nothing", function(c)
   held(c, SHARED, 3)
   c.same(0, leave(c, "", 0, 0, SHARED))
   c.same(0, leave(c, member(A, 1, "l", SHARED), 0, 0, SHARED))
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("the new first waiter behind a foreign holder is asked to recheck", function(c)
+case("the new first waiter behind a foreign holder is asked to recheck when the first one leaves", function(c)
   local listener = grants_of(c, B)
   held(c, JAVA)
   queued(c, 5, member(A, 1))
@@ -1792,7 +1792,7 @@ case("the new first waiter behind a foreign holder is asked to recheck", functio
   c.same(0, leave(c, member(A, 1)))
 end)
 
-case("a leave removes dead waiters ahead of the new first one", function(c)
+case("a waiter that leaves removes dead ones ahead of the new first waiter", function(c)
   local listener = grants_of(c, B)
   held(c, JAVA)
   queued(c, 5, member(A, 1))
@@ -1803,7 +1803,7 @@ case("a leave removes dead waiters ahead of the new first one", function(c)
   c.same({ member(B, 7), "7" }, queue(c))
 end)
 
-case("a leave does not release a hash without an owner", function(c)
+case("a waiter that leaves does not delete a finished run's record", function(c)
   c.cmd("HSET", LOCK, "done", "x", "print", "", "by", OTHER)
   c.cmd("PEXPIRE", LOCK, 1000)
   queued(c, 5, member(A, 1))
@@ -1830,7 +1830,7 @@ case("the next waiter is notified of a turn of foreign clients when the first on
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("the next waiter is notified even in the last millisecond of a turn of foreign clients", function(c)
+case("cleaning up notifies the next waiter even in the last millisecond of a turn of foreign clients", function(c)
   local listener = grants_of(c, B)
   record(c, 0, 1, 0, 0, T0_MS + 1)
   queued(c, 6, member(B, 7))
@@ -1838,7 +1838,7 @@ case("the next waiter is notified even in the last millisecond of a turn of fore
   c.same({ "1 turn 7 1" }, listener.received())
 end)
 
-case("a missed grant costs a client that leaves none of its places", function(c)
+case("a missed grant is repeated if another waiter of its client leaves, and so shows that it is alive", function(c)
   local listener = grants_of(c, A)
   queued(c, 0, member(A, 2))
   queued(c, 5, member(A, 1))
@@ -1846,7 +1846,7 @@ case("a missed grant costs a client that leaves none of its places", function(c)
   c.same({ grant_text("l", 2, text(T0 / 1024), text(T0)) }, listener.received())
 end)
 
-case("a leave reports that dead waiters are left", function(c)
+case("cleaning up reports that it left dead waiters in the queue", function(c)
   dead(c, 1007)
   c.same(3, leave(c))
   c.same(1, c.cmd("ZCARD", QUEUE))
@@ -1859,7 +1859,7 @@ local function extend(c, lease, least, name, owner, program)
     CHANNEL)
 end
 
-case("an extension sets the lease of its owner only", function(c)
+case("an extension sets only its own owner's lease", function(c)
   c.same(-1, extend(c, 100))
   held(c, OTHER, 1, 1000)
   c.same(-2, extend(c, 100))
@@ -1870,7 +1870,7 @@ case("an extension sets the lease of its owner only", function(c)
   c.same(2000, c.cmd("PTTL", LOCK))
 end)
 
-case("an extension sets a shorter lease only if the TTL is at most the given one", function(c)
+case("an extension shortens the lease only if the TTL is not above the caller's limit", function(c)
   held(c, OWNER, 1, 1000)
   c.same(1, extend(c, 900, 999))
   c.same(1000, c.cmd("PTTL", LOCK))
@@ -1882,7 +1882,7 @@ case("an extension sets a shorter lease only if the TTL is at most the given one
   c.same(901, c.cmd("PTTL", LOCK))
 end)
 
-case("a confirmation removes the waiter's mark from the queue, a check does not", function(c)
+case("confirming a grant removes it from the queue, but a mere check does not", function(c)
   held(c, OWNER, 1, 400)
   queued(c, 0, member(A, 1))
   queued(c, 5, member(B, 7))
@@ -1894,7 +1894,7 @@ case("a confirmation removes the waiter's mark from the queue, a check does not"
   c.same({ member(B, 7), "5" }, queue(c))
 end)
 
-case("the first waiter and Redisson are notified of a shorter lease", function(c)
+case("an extension that shortens the lease notifies the first waiter and Redisson", function(c)
   local listener, java = grants_of(c, B), c.listen(CHANNEL)
   held(c, OWNER, 1, 1000)
   record(c, 0, 0, 0, 0, T0_MS)
@@ -1925,14 +1925,14 @@ case("a mutex is extended only by its owner", function(c)
   c.same({}, java.received())
 end)
 
-case("in a cluster a shorter lease is published on both channels", function(c)
+case("in a cluster a shortened lease is published on both the plain and the sharded channel", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   held(c, OWNER, 1, 1000)
   c.same(1, extend(c, 900, "", "", OWNER, "sharded_extend"))
   c.same({ { "0" }, { "0" } }, { plain.received(), sharded.received() })
 end)
 
-case("a renewal reports on each lock, and shortens none", function(c)
+case("a renewal of several locks reports a result for each, and shortens no TTL", function(c)
   held(c, OWNER, 2, 1000)
   c.cmd("HSET", "other", OTHER, 1)
   c.cmd("SET", "text", OWNER)
@@ -1961,7 +1961,7 @@ local function complete(c, keep, print, result, owner)
   return c.run("complete", FOUR, owner or OWNER, GRANT, keep, print, result)
 end
 
-case("a run keeps its fingerprint", function(c)
+case("a guarded run stores its fingerprint, and refuses a request with a different one", function(c)
   c.same({ 1, 0, 0 }, begin(c, { print = "P" }))
   c.same("P", c.cmd("HGET", LOCK, "print"))
   c.same({ 4 }, begin(c, { print = "Q", owner = OTHER }))
@@ -1970,7 +1970,7 @@ case("a run keeps its fingerprint", function(c)
   c.same({ 1, 0, 0 }, begin(c, { print = "P" }), "sent twice")
 end)
 
-case("a run without a fingerprint has an empty one", function(c)
+case("a guarded run without a fingerprint stores an empty one", function(c)
   begin(c)
   c.same({ OWNER, "1", "print", "" }, c.cmd("HGETALL", LOCK))
   c.same({ 0, LEASE, 0, 0, "" }, begin(c, { print = "P", owner = OTHER }))
@@ -2001,14 +2001,14 @@ not_a_run("a read/write lock", "read_write", function(c)
   c.cmd("HSET", LOCK, "mode", "read")
 end)
 
-case("a run does not begin while the free key goes to a lock", function(c)
+case("a guarded run does not begin if a waiter for a lock is granted the key", function(c)
   local listener = grants_of(c, B)
   queued(c, 5, member(B, 7))
   c.same({ -6, "lock" }, begin(c))
   c.same({ grant_text("l", 7, "5", text(T0)) }, listener.received())
 end)
 
-case("a run does not leave the free key to clients that poll or listen", function(c)
+case("a guarded run begins at once, and leaves no turn to foreign clients", function(c)
   for _, heard in ipairs { 0, 1 } do
     grants_of(c, B)
     c.listen(CHANNEL)
@@ -2019,7 +2019,7 @@ case("a run does not leave the free key to clients that poll or listen", functio
   end
 end)
 
-case("a lock conflicts with the key of a run, during the run and after it", function(c)
+case("an acquire of a lock is refused on a guarded run's key during the run and after it", function(c)
   local function is_guards()
     local before = c.cmd("HGETALL", LOCK)
     c.same({ -6, "guard" }, acquire(c))
@@ -2042,7 +2042,7 @@ case("a lock conflicts with the key of a run, during the run and after it", func
   is_guards()
 end)
 
-case("a run that is done stores its result, and its waiters are notified and removed", function(c)
+case("a guarded run that completes stores its result, and notifies and removes all waiters", function(c)
   local listener = grants_of(c, B)
   begin(c, { print = "P" })
   queued(c, 5, member(B, 7, "g"))
@@ -2064,7 +2064,7 @@ case("a run that is done stores its result, and its waiters are notified and rem
   c.same("result", c.cmd("HGET", LOCK, "done"))
 end)
 
-case("a run that is done notifies a thousand waiters in each script, and leave goes on", function(c)
+case("a guarded run that completes notifies a thousand waiters, and later commands notify the rest", function(c)
   local listener = grants_of(c, B)
   begin(c)
   local function waiting(count)
@@ -2089,7 +2089,7 @@ case("a run that is done notifies a thousand waiters in each script, and leave g
   c.same({ member(B, 1, "g"), "1" }, queue(c))
 end)
 
-case("a run that is done leaves waiters for a lock and of a newer format in the queue", function(c)
+case("a guarded run that completes leaves waiters for locks or of a newer format in the queue", function(c)
   local listener = grants_of(c, B)
   begin(c)
   c.cmd("ZADD", QUEUE, 4, "2l" .. C)
@@ -2101,7 +2101,7 @@ case("a run that is done leaves waiters for a lock and of a newer format in the 
   c.same(0, leave(c, "", 0, "", OTHER))
 end)
 
-case("a run of another owner is not ended", function(c)
+case("a guarded run cannot be completed by another owner", function(c)
   c.same(-1, complete(c, 5000, "", "x"))
   held(c, OTHER)
   c.same(-2, complete(c, 5000, "", "x"))
@@ -2109,14 +2109,14 @@ case("a run of another owner is not ended", function(c)
   c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a run ends even if the queue's key has another type", function(c)
+case("a guarded run completes even if the queue's key has another type", function(c)
   held(c)
   c.cmd("SET", QUEUE, "text")
   c.same(1, complete(c, 5000, "", "x"))
   c.same("text", c.cmd("GET", QUEUE))
 end)
 
-case("a run without a record passes the key on", function(c)
+case("a guarded run that stores no result grants the key to the next waiter", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, 5, member(B, 7, "g", nil, 0))
@@ -2186,7 +2186,7 @@ forced("reports that dead waiters are left", function(c)
   dead(c, 1002)
 end, 3)
 
-case("force passes the lock on, and frees any string as a mutex", function(c)
+case("force_release grants the lock to the next waiter, and frees any string as a mutex", function(c)
   local listener = grants_of(c, B)
   held(c, OTHER)
   queued(c, 5, member(B, 7))
@@ -2201,7 +2201,7 @@ end)
 
 -- ---- wait ----
 
-case("`wait` keeps the time at which a wait began", function(c)
+case("a waiter that reports its wait again preserves the time at which it began", function(c)
   local keys = { "holdfast_wait:" .. OWNER }
   local began = ("%.0f"):format(T0_MS - 300)
   c.same(1, c.run("wait", keys, A .. ":2 l k", 300, 5000))
@@ -2216,7 +2216,7 @@ end)
 
 -- ---- info, raise ----
 
-case("info reads everything at one moment of the server's clock", function(c)
+case("info returns owner, holds, TTL, token and queue of one moment", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
   held(c, OTHER, 3, 1000)
@@ -2268,7 +2268,7 @@ case("info returns one waiter's place while its client is subscribed", function(
   a.close()
 end)
 
-case("info returns a run's state and whether its record exists", function(c)
+case("info returns the owner of a guarded run, and none after it is done", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   fields(OTHER, 1, "print", "P")(c)
   c.same({ OTHER, 1, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
@@ -2277,12 +2277,12 @@ case("info returns a run's state and whether its record exists", function(c)
   c.same({ "", 0, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
 end)
 
-case("raise gives a counter a TTL until the clock reaches its token", function(c)
+case("raising a token counter gives it a TTL until the server's clock reaches the token", function(c)
   c.same(1, c.run("raise", { COUNTER }, text(T0 + 5000000), 1000))
   c.same(5000, c.cmd("PTTL", COUNTER))
 end)
 
-case("raise replaces a counter that no token can follow", function(c)
+case("raising a token counter replaces a value that no token can follow", function(c)
   for _, value in ipairs { "9007199254740991", "inf", "nan", "-1", "12.5" } do
     c.cmd("SET", COUNTER, value, "PX", 10)
     c.same(1, c.run("raise", { COUNTER }, 10, 1000))
@@ -2290,14 +2290,14 @@ case("raise replaces a counter that no token can follow", function(c)
   end
 end)
 
-case("a shared owner joins with a usable token although no token can follow the counter", function(c)
+case("a shared owner joins with a valid token even if the counter holds a value that no token can follow", function(c)
   c.cmd("SET", COUNTER, "1e300")
   held(c, SHARED, 1)
   c.same({ 1, T0, 0 }, acquire(c, { owner = SHARED, shared = true, from = 1 }))
 end)
 
 -- Each waiter used to become the first of an empty queue, and removed the one before it.
-case("waiters that come in the year 2262 stay in the queue", function(c)
+case("waiters stay in the queue, in order, even in the year 2262", function(c)
   c.clock(9223372036000000)
   held(c, OTHER)
   for number = 1, 3 do
@@ -2307,7 +2307,7 @@ case("waiters that come in the year 2262 stay in the queue", function(c)
   end
 end)
 
-case("raise never lowers a counter", function(c)
+case("raising a token counter never lowers it or shortens its TTL", function(c)
   local function raise(token, ttl) return c.run("raise", { COUNTER }, token, ttl) end
   c.same(1, raise(10, 1000))
   c.same({ "10", 1000 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
@@ -2333,7 +2333,7 @@ local function acquire_all(c, from_one, from_two, ttl)
     from_two or 0)
 end
 
-case("several locks are acquired all or none", function(c)
+case("an acquire of several locks takes all of them, or none", function(c)
   c.same({ 1, T0, T0 }, acquire_all(c))
   c.same({ "1", "1" }, { c.cmd("HGET", LOCK, OWNER), c.cmd("HGET", "j", OWNER) })
   c.same({ LEASE, LEASE, SET_TTL }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", "j"),
@@ -2354,7 +2354,7 @@ case("several locks are acquired all or none", function(c)
   c.same({ 1, 0, 0 }, acquire_all(c, 0, 0, 0))
 end)
 
-case("an acquire of several that is sent again has what it took", function(c)
+case("an acquire of several locks that is sent again takes no second hold", function(c)
   acquire_all(c)
   queued(c, 5, member(B, 7))
   c.same({ 1, T0 + 8, T0 + 8 }, acquire_all(c))
@@ -2362,7 +2362,7 @@ case("an acquire of several that is sent again has what it took", function(c)
   c.same({ OWNER, "1" }, c.cmd("HGETALL", "j"))
 end)
 
-case("an acquire of several overtakes no waiter", function(c)
+case("an acquire of several locks never overtakes a waiter for one of them", function(c)
   local listener = grants_of(c, B)
   queued(c, 5, member(B, 7))
   c.same({ 0, 1, GRANT }, acquire_all(c))
@@ -2379,7 +2379,7 @@ case("an acquire of several overtakes no waiter", function(c)
   c.same({ 1, T0 + 8, T0 }, acquire_all(c))
 end)
 
-case("an acquire of several that grants a free lock ends the run of foreign clients", function(c)
+case("an acquire of several locks that grants one to a waiter ends the foreign clients' run", function(c)
   grants_of(c, B)
   record(c, 0, 0, 0, 0, T0_MS - 300)
   queued(c, 5, member(B, 7))
@@ -2387,7 +2387,7 @@ case("an acquire of several that grants a free lock ends the run of foreign clie
   c.same({ "1f 1 0 0 300", text(-T0_MS), member(B, 7), "0" }, queue(c))
 end)
 
-case("an acquire of several uses each lock's own queue and channel", function(c)
+case("an acquire of several locks uses each lock's own queue and channel", function(c)
   local listener = grants_of(c, B)
   c.cmd("ZADD", SECOND[3], 5, member(B, 7))
   c.same({ 0, 2, GRANT }, acquire_all(c))
@@ -2403,7 +2403,7 @@ case("an acquire of several uses each lock's own queue and channel", function(c)
   c.same({ 0, 2, -2 }, acquire_all(c))
 end)
 
-case("an acquire of several handles missed grants as a single acquire does", function(c)
+case("an acquire of several locks repeats a live client's missed grant, and removes a dead client's waiters", function(c)
   local listener = grants_of(c, A)
   queued(c, 0, member(A, 7))
   c.same({ 0, 1, GRANT }, acquire_all(c))
@@ -2416,7 +2416,7 @@ case("an acquire of several handles missed grants as a single acquire does", fun
   c.same({}, listener.received())
 end)
 
-case("an acquire of several conflicts with a key of another kind", function(c)
+case("an acquire of several locks is refused if one key holds another kind", function(c)
   c.cmd("HSET", "j", "done", "x", "print", "", "by", OTHER)
   c.cmd("PEXPIRE", "j", LEASE)
   c.same({ -6, 2, "guard" }, acquire_all(c))
@@ -2430,7 +2430,7 @@ case("an acquire of several conflicts with a key of another kind", function(c)
   c.same(0, c.cmd("EXISTS", COUNTER, SECOND[2]))
 end)
 
-case("an acquire of several removes dead waiters", function(c)
+case("an acquire of several locks removes dead waiters from their queues", function(c)
   queued(c, 0, member(C, 1))
   queued(c, 5, member(C, 2))
   c.same({ 1, T0, T0 }, acquire_all(c))
@@ -2445,7 +2445,7 @@ local function release_all(c, to_one, to_two)
     LEASE)
 end
 
-case("a release of several hands each lock to its own waiters", function(c)
+case("a release of several locks notifies each lock's own waiters", function(c)
   local listener, java = grants_of(c, B), c.listen(SECOND[4])
   acquire_all(c)
   c.cmd("ZADD", SECOND[3], 5, member(B, 7))
@@ -2455,7 +2455,7 @@ case("a release of several hands each lock to its own waiters", function(c)
   c.same(-1, c.cmd("PTTL", SECOND[2]), "the counter is Java's, too")
 end)
 
-case("a partial release of several sets each lock's own lease", function(c)
+case("a partial release of several locks sets each lock's own lease", function(c)
   held(c, OWNER, 2, 1000)
   c.cmd("HSET", "j", OTHER, 3)
   c.cmd("PEXPIRE", "j", 1000)
@@ -2465,7 +2465,7 @@ case("a partial release of several sets each lock's own lease", function(c)
   c.same({ 2000, 3000 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", "j") })
 end)
 
-case("a release of several frees each lock by itself", function(c)
+case("a release of several locks frees and reports on each one separately", function(c)
   local listener = grants_of(c, B)
   c.same({ -1, -1 }, release_all(c))
   acquire_all(c)
@@ -2489,7 +2489,7 @@ end)
 
 local LISTENING = "holdfast_listening:{k}"
 
-case("Redisson's waiters are found on both channels of a cluster", function(c)
+case("in a cluster a release finds Redisson's subscribers on the plain and on the sharded channel", function(c)
   local listener = grants_of(c, B)
   local function round(...)
     c.cmd("DEL", LOCK, QUEUE)
@@ -2512,7 +2512,7 @@ case("Redisson's waiters are found on both channels of a cluster", function(c)
     { round({ true, CHANNEL }, { true, CHANNEL }, { true, LISTENING }) })
 end)
 
-case("a release in a cluster is announced on both channels", function(c)
+case("in a cluster a release is published on every channel that has subscribers", function(c)
   local function round(...)
     c.cmd("DEL", LOCK, QUEUE)
     held(c)
@@ -2531,7 +2531,7 @@ case("a release in a cluster is announced on both channels", function(c)
   c.same({ { { "0" }, { "0" } }, "1f 0 0 1 0" }, { round(true, false) })
 end)
 
-case("a free lock in a cluster is left to listeners on either channel", function(c)
+case("in a cluster a free lock is left to foreign subscribers of either channel", function(c)
   local function round(...)
     c.cmd("DEL", LOCK, QUEUE)
     record(c, 0, 1, 1, 0, T0_MS + 50)
@@ -2551,7 +2551,7 @@ end)
 
 -- ---- servers that forbid channels ----
 
-case("on a server without channels waiters are not notified", function(c)
+case("a release frees the lock without a notification if the user may not publish", function(c)
   held(c)
   queued(c, T0, member(B, 7))
   c.refuse("pubsub|numsub", "publish")
@@ -2565,7 +2565,7 @@ case("on a server without channels waiters are not notified", function(c)
   c.same({}, c.cmd("KEYS", "*"), "clients that cannot be notified do not count")
 end)
 
-case("clients that cannot be notified of a release get no turn", function(c)
+case("a release gives Redisson no turn if the user may not publish", function(c)
   c.listen(CHANNEL)
   c.refuse("publish")
   held(c)
@@ -2573,7 +2573,7 @@ case("clients that cannot be notified of a release get no turn", function(c)
   c.same({}, c.cmd("KEYS", "*"))
 end)
 
-case("clients in a cluster that cannot be notified of a release get no turn", function(c)
+case("in a cluster a release gives Redisson no turn if the user may not publish", function(c)
   c.refuse("pubsub|numsub", "pubsub|shardnumsub", "publish", "spublish")
   for round = 1, 2 do
     c.cmd("DEL", LOCK, QUEUE)
@@ -2595,7 +2595,7 @@ case("clients in a cluster that cannot be notified of a release get no turn", fu
   end
 end)
 
-case("the next waiter gets the lock if sharded subscribers may not be counted", function(c)
+case("a release grants the lock to the next waiter if the user may not count sharded subscribers", function(c)
   local listener = grants_of(c, B)
   c.refuse("pubsub|shardnumsub")
   held(c)
@@ -2604,14 +2604,14 @@ case("the next waiter gets the lock if sharded subscribers may not be counted", 
   c.same("grant", listener.received()[1]:match("^1 (%a+)"))
 end)
 
-case("only a client that keeps its lock receives a wish", function(c)
+case("a waiter sends no request to release to a holder that keeps no locks", function(c)
   local listener = grants_of(c, B)
   held(c, OTHER)
   c.same(0, acquire(c, { member = member(A, 1) })[1])
   c.same({}, listener.received())
 end)
 
-case("a client that keeps its lock receives a wish only from the first waiter", function(c)
+case("a client that keeps its lock is asked to release it by the first waiter only", function(c)
   local listener = grants_of(c, B)
   held(c, B .. ":07")
   c.same(0, acquire(c, { member = member(A, 1) })[1])
@@ -2620,7 +2620,7 @@ case("a client that keeps its lock receives a wish only from the first waiter", 
   c.same({}, listener.received())
 end)
 
-case("a mutex goes to the first of two waiters behind the record", function(c)
+case("a release grants a mutex to the first waiter even if polling clients are recorded", function(c)
   local first, second = grants_of(c, B), grants_of(c, C)
   mutex_held(c)
   record(c, 0, 3, 0, 0, T0_MS - 9)

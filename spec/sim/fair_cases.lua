@@ -63,7 +63,7 @@ local function listen_as(c, owner) return c.listen("holdfast_grant:" .. owner:su
 
 -- ---- acquire ----
 
-case("a free lock is acquired, also when the command is sent twice", function(c)
+case("acquires a free lock once even if the command is sent twice", function(c)
   for _ = 1, 2 do
     local reply = acquire(c, OWNER)
     c.same({ 1, 0 }, { reply[1], reply[3] })
@@ -72,7 +72,7 @@ case("a free lock is acquired, also when the command is sent twice", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a guard or a read/write lock under the key is a conflict", function(c)
+case("refuses with a conflict an acquire of a key that holds a guard or a read/write lock", function(c)
   local function is_refused(kind, ...)
     c.cmd("HSET", LOCK, ...)
     c.same({ -3 }, acquire(c, OWNER), "without a TTL it is not a lock")
@@ -88,7 +88,7 @@ case("a guard or a read/write lock under the key is a conflict", function(c)
   is_refused("read_write", "mode", "read", OWNER, 1)
 end)
 
-case("a re-entry shortens nothing, and its reply says how a hold ended", function(c)
+case("a re-entry never shortens the TTL, and reports whether a lost hold expired or was taken over", function(c)
   holds(c, OWNER)
   for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, OWNER, { from = 1, lease = 100 })) end
   c.same({ "2", LEASE }, { c.cmd("HGET", LOCK, OWNER), c.cmd("PTTL", LOCK) })
@@ -97,12 +97,12 @@ case("a re-entry shortens nothing, and its reply says how a hold ended", functio
   c.same({ -1 }, acquire(c, OWNER, { from = 1 }))
 end)
 
-case("a hash without a TTL is not a lock", function(c)
+case("an acquire refuses a hash without a TTL instead of treating it as a lock", function(c)
   c.cmd("HSET", LOCK, JAVA, 1)
   c.same({ -3 }, acquire(c, OWNER))
 end)
 
-case("a waiter that asks again after it acquired does not queue behind its old place", function(c)
+case("a waiter whose acquire is sent again after it succeeded is not queued again", function(c)
   local first = waits(c, OWNER)
   c.same({ 1, 0 }, { first[1], first[3] })
   c.same(1, waits(c, OWNER)[1])
@@ -110,7 +110,7 @@ case("a waiter that asks again after it acquired does not queue behind its old p
   c.same({}, list(c))
 end)
 
-case("a waiter is added last, once, and its timeout is extended", function(c)
+case("a waiter is queued once, at the end, and each recheck extends its timeout", function(c)
   holds(c, JAVA)
   listed(c, { { OTHER, 6000 } })
   c.same({ 0, LEASE, 1, 0, "" }, waits(c, OWNER))
@@ -122,27 +122,27 @@ case("a waiter is added last, once, and its timeout is extended", function(c)
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout covers three rechecks with a long grant lease", function(c)
+case("with a long grant lease a waiter's timeout is long enough for three rechecks", function(c)
   holds(c, JAVA)
   waits(c, OWNER, { grant = 4000 })
   c.same(12000, timeout(c, OWNER))
 end)
 
-case("a timeout behind waiters of Java includes theirs", function(c)
+case("a waiter behind Redisson clients adds their timeouts to its own", function(c)
   holds(c, OTHER)
   listed(c, { { JAVA, LEASE + JAVA_MS }, { JAVA2, LEASE + 2 * JAVA_MS } })
   waits(c, OWNER)
   c.same(2 * JAVA_MS + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout behind waiters of Java includes theirs even if they are longer than usual", function(c)
+case("a waiter behind Redisson clients adds their timeouts to its own even if those are unusually long", function(c)
   holds(c, OTHER)
   listed(c, { { JAVA, LEASE + 900000 } })
   waits(c, OWNER)
   c.same(LEASE + 900000 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout that becomes earlier moves those of Java behind it", function(c)
+case("a waiter whose timeout becomes earlier makes those of Redisson clients behind it earlier, too", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 }, { "x" }, { OTHER, 6000 },
     { "y", JAVA_MS } })
@@ -151,7 +151,7 @@ case("a timeout that becomes earlier moves those of Java behind it", function(c)
     { timeout(c, OWNER), timeout(c, JAVA2), timeout(c, OTHER), timeout(c, "y") })
 end)
 
-case("a timeout without an end ends like others", function(c)
+case("a recheck replaces infinite timeouts with ordinary ones", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER }, { JAVA2 } })
   for _, owner in ipairs { OWNER, JAVA2 } do c.cmd("ZADD", TIMEOUTS, "inf", owner) end
@@ -159,7 +159,7 @@ case("a timeout without an end ends like others", function(c)
   c.same({ OURS_MS, OURS_MS }, { timeout(c, OWNER), timeout(c, JAVA2) })
 end)
 
-case("a waiter that acquires or leaves moves Java's timeouts to follow the one before it", function(c)
+case("a waiter that acquires or leaves makes the timeouts of Redisson clients behind it earlier", function(c)
   listed(c, { { OWNER, JAVA_MS }, { JAVA, JAVA_MS + 7000 } })
   c.same(1, waits(c, OWNER)[1])
   c.same({ JAVA }, list(c))
@@ -169,7 +169,7 @@ case("a waiter that acquires or leaves moves Java's timeouts to follow the one b
   c.same(OURS_MS + 7000 + OURS_MS + 9000, timeout(c, JAVA2))
 end)
 
-case("a Java waiter's timeout is not moved before its own when the one before it leaves", function(c)
+case("a waiter that leaves gives the Redisson client behind it a timeout of at least 5 s", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, 2 * JAVA_MS }, { JAVA2, JAVA_MS } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -177,7 +177,7 @@ case("a Java waiter's timeout is not moved before its own when the one before it
   c.same(OURS_MS, timeout(c, JAVA2))
 end)
 
-case("a Java waiter's timeout is not moved before now when the one before it has timed out", function(c)
+case("a waiter that leaves moves no Redisson client's timeout into the past even if the waiter ahead has timed out", function(c)
   holds(c, JAVA)
   listed(c, { { THIRD, -1000 }, { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
   c.same(0, leave(c, OWNER, 0, "waits"))
@@ -190,7 +190,7 @@ local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end
 
-case("a waiter that rechecks moves no timeouts behind it unless its own becomes earlier", function(c)
+case("a waiter whose recheck extends its timeout moves no timeouts behind it", function(c)
   holds(c, OTHER)
   listed(c, { { OWNER, 4000 }, { JAVA, JAVA_MS + 7000 } })
   c.same(0, waits(c, OWNER)[3])
@@ -208,7 +208,7 @@ for grant, turn in pairs { [20] = 500, [1000] = 500, [1002] = 501, [4000] = 2000
   end)
 end
 
-case("in a long list a timeout includes what the last one's includes", function(c)
+case("in a queue of 100 or more a newcomer adds its timeout to that of the last waiter", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
   listed(c, { { OTHER, 2 * JAVA_MS + 4000 } })
@@ -224,7 +224,7 @@ case("in a long list a timeout includes what the last one's includes", function(
   c.same(400 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a timeout covers three rechecks of a waiter behind many, which asks less often", function(c)
+case("a waiter behind hundreds rechecks less often, and its timeout still covers three rechecks", function(c)
   holds(c, JAVA)
   listed_crowd(c, 250)
   c.same(250, waits(c, OWNER, { grant = 4000 })[3])
@@ -233,7 +233,7 @@ case("a timeout covers three rechecks of a waiter behind many, which asks less o
   c.same(90000, timeout(c, OWNER)) -- rechecks at most 30 s apart
 end)
 
-case("in a long list a timeout includes what a last waiter of Redisson subtracts", function(c)
+case("in a long queue a newcomer behind a Redisson client leaves room for that client's 5-minute timeout", function(c)
   holds(c, OTHER)
   listed_crowd(c, 100)
   for _, ms in ipairs { JAVA_MS + 7000, -1000 } do
@@ -246,7 +246,7 @@ case("in a long list a timeout includes what a last waiter of Redisson subtracts
   end
 end)
 
-case("in a long list a last waiter without a timeout counts as a new one", function(c)
+case("in a long queue a newcomer behind a waiter without a timeout gets an ordinary timeout", function(c)
   holds(c, JAVA)
   listed_crowd(c, 100)
   listed(c, { { OTHER } })
@@ -254,14 +254,14 @@ case("in a long list a last waiter without a timeout counts as a new one", funct
   c.same(OURS_MS, timeout(c, OWNER))
 end)
 
-case("in a long list a timeout that has passed becomes one of ours", function(c)
+case("in a long queue a recheck replaces a waiter's expired timeout with an ordinary one", function(c)
   holds(c, JAVA)
   listed_crowd(c, 100)
   listed(c, { { OWNER, -JAVA_MS } })
   c.same({ 100, OURS_MS }, { waits(c, OWNER)[3], timeout(c, OWNER) })
 end)
 
-case("a waiter that leaves a long list moves no timeouts", function(c)
+case("a waiter that leaves behind the first hundred moves no timeouts", function(c)
   holds(c, JAVA)
   listed_crowd(c, 103)
   c.same(0, leave(c, C .. ":102", 0, "waits"))
@@ -271,7 +271,7 @@ case("a waiter that leaves a long list moves no timeouts", function(c)
   c.same({ C .. ":99", C .. ":101" }, c.cmd("LRANGE", LIST, 98, 99))
 end)
 
-case("a waiter that leaves the first hundred moves Java's timeouts to follow the one before it", function(c)
+case("a waiter that leaves from the first hundred makes the timeouts of Redisson clients behind it earlier", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
@@ -279,7 +279,7 @@ case("a waiter that leaves the first hundred moves Java's timeouts to follow the
   c.same(6099 + OURS_MS + 7000, timeout(c, JAVA2))
 end)
 
-case("a waiter with a timeout and no place in a short list gets a place", function(c)
+case("a waiter that has a timeout but is missing from the queue is queued again", function(c)
   holds(c, JAVA)
   listed(c, { { OTHER, 6000 } })
   c.cmd("ZADD", TIMEOUTS, T0_MS + 6000, OWNER)
@@ -287,7 +287,7 @@ case("a waiter with a timeout and no place in a short list gets a place", functi
   c.same({ OTHER, OWNER }, list(c))
 end)
 
-case("a script moves at most a thousand timeouts", function(c)
+case("one command moves at most a thousand timeouts, so it never blocks the server for long", function(c)
   listed(c, { { OWNER, JAVA_MS } })
   for i = 1, 1001 do listed(c, { { "java" .. i, JAVA_MS } }) end
   c.same(1, waits(c, OWNER)[1])
@@ -295,7 +295,7 @@ case("a script moves at most a thousand timeouts", function(c)
     { timeout(c, "java1"), timeout(c, "java1000"), timeout(c, "java1001") })
 end)
 
-case("an acquire never overtakes the list, and notifies its first waiter", function(c)
+case("an acquire of a free lock never overtakes the queue, but notifies its first waiter", function(c)
   local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 6000 } })
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c, OWNER))
@@ -305,7 +305,7 @@ case("an acquire never overtakes the list, and notifies its first waiter", funct
   c.same({ OWNER }, list(c))
 end)
 
-case("the first waiter in the list is notified of a shorter lease", function(c)
+case("only the first waiter is notified when the holder shortens its lease", function(c)
   local java, behind = c.listen(CHANNEL .. ":" .. JAVA), c.listen(CHANNEL .. ":" .. JAVA2)
   c.same(1, acquire(c, OWNER)[1])
   listed(c, { { JAVA, JAVA_MS }, { JAVA2, 2 * JAVA_MS } })
@@ -318,14 +318,14 @@ case("the first waiter in the list is notified of a shorter lease", function(c)
   c.same({ {}, {} }, { java.received(), behind.received() })
 end)
 
-case("the reply contains the time until the first waiter times out", function(c)
+case("a waiter learns from the reply how soon the first waiter times out", function(c)
   local listener = listen_as(c, OTHER)
   listed(c, { { OTHER, 200 } })
   c.same({ 0, 200, 1, 0, "" }, waits(c, OWNER))
   listener.close()
 end)
 
-case("dead waiters at the head are removed: no timeout, one that has passed, a client that has closed",
+case("an acquire removes waiters at the head without a timeout, with an expired one, or without a connection",
   function(c)
     listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
     c.same(1, acquire(c, OWNER)[1])
@@ -333,20 +333,20 @@ case("dead waiters at the head are removed: no timeout, one that has passed, a c
     c.same(0, c.cmd("EXISTS", TIMEOUTS))
   end)
 
-case("dead waiters are removed with their timeouts, even if a live one follows them", function(c)
+case("an acquire removes dead waiters ahead of a live one, with their timeouts", function(c)
   listen_as(c, OTHER)
   listed(c, { { JAVA }, { JAVA2, 0 }, { OTHER, 6000 } })
   c.same(0, acquire(c, OWNER)[1])
   c.same({ { OTHER }, { OTHER } }, { list(c), c.cmd("ZRANGE", TIMEOUTS, 0, -1) })
 end)
 
-case("timeouts without a list are deleted", function(c)
+case("an acquire deletes timeouts that are left without a queue", function(c)
   c.cmd("ZADD", TIMEOUTS, T0_MS + 9000, JAVA)
   c.same(1, waits(c, OWNER)[1])
   c.same(0, c.cmd("EXISTS", TIMEOUTS))
 end)
 
-case("dead waiters beyond a thousand are left to the next script", function(c)
+case("one command removes at most a thousand dead waiters, and the next one removes the rest", function(c)
   for i = 1, 1003 do c.cmd("RPUSH", LIST, "dead" .. i) end
   c.same({ 0, 1, 3, 0, "" }, waits(c, OWNER))
   c.same(1, waits(c, OWNER)[1])
@@ -359,7 +359,7 @@ end)
 
 -- ---- release, leave, force ----
 
-case("a release notifies the first waiter, of ours or of Java", function(c)
+case("a release notifies only the first waiter, whether holdfast's or Redisson's", function(c)
   local ours, theirs = listen_as(c, OTHER), c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS }, { OTHER, 6000 } })
@@ -374,7 +374,7 @@ case("a release notifies the first waiter, of ours or of Java", function(c)
   c.same({}, theirs.received())
 end)
 
-case("a waiter of Java that does not listen gets a moment once", function(c)
+case("a first Redisson waiter that is not subscribed at a release gets 3 s to take the lock, only once", function(c)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
   c.same(1, release(c, OWNER))
@@ -386,7 +386,7 @@ case("a waiter of Java that does not listen gets a moment once", function(c)
   c.same(1, waits(c, OTHER)[1])
 end)
 
-case("a pattern subscription does not count as a waiter of Java that listens", function(c)
+case("a pattern subscription does not make a release count a Redisson waiter as subscribed", function(c)
   c.watch("redisson_lock__channel:*")
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
@@ -394,7 +394,7 @@ case("a pattern subscription does not count as a waiter of Java that listens", f
   c.same(DEAF_MS, timeout(c, JAVA))
 end)
 
-case("a hold that stays gets the lease of the release at least", function(c)
+case("a partial release extends the remaining hold's lease, and never shortens it", function(c)
   for _, ms in ipairs { 1000, 2 * LEASE } do
     holds(c, OWNER, 2)
     c.cmd("PEXPIRE", LOCK, ms)
@@ -403,7 +403,7 @@ case("a hold that stays gets the lease of the release at least", function(c)
   end
 end)
 
-case("a partial release notifies nobody", function(c)
+case("a partial release notifies no waiter, because the lock remains held", function(c)
   local listener = c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER, 2)
   listed(c, { { JAVA, JAVA_MS } })
@@ -413,7 +413,7 @@ case("a partial release notifies nobody", function(c)
   c.same({ 1, -1 }, { release(c, OWNER), release(c, OWNER) })
 end)
 
-case("in a cluster Java is notified on both channels", function(c)
+case("in a cluster a release notifies a Redisson waiter on both the plain and the sharded channel", function(c)
   local sharded, plain = c.listen(CHANNEL .. ":" .. JAVA, true), c.listen(CHANNEL .. ":" .. JAVA)
   holds(c, OWNER)
   listed(c, { { JAVA, JAVA_MS } })
@@ -422,7 +422,7 @@ case("in a cluster Java is notified on both channels", function(c)
   c.same(JAVA_MS, timeout(c, JAVA))
 end)
 
-case("a release that may not publish still frees the lock", function(c)
+case("a release frees the lock even if the client is not allowed to publish", function(c)
   for _, owner in ipairs { JAVA, OTHER } do
     local listener = listen_as(c, OTHER)
     holds(c, OWNER)
@@ -436,7 +436,7 @@ case("a release that may not publish still frees the lock", function(c)
   end
 end)
 
-case("a release works even if the list's key has another type", function(c)
+case("a release frees the lock even if the queue's key has another type", function(c)
   c.cmd("SET", LIST, "v")
   holds(c, OWNER)
   c.same(1, release(c, OWNER))
@@ -444,7 +444,7 @@ case("a release works even if the list's key has another type", function(c)
   c.same("v", c.cmd("GET", LIST))
 end)
 
-case("a release works even if the timeouts' key has another type", function(c)
+case("a release frees the lock even if the timeouts' key has another type", function(c)
   c.cmd("SET", TIMEOUTS, "v")
   c.cmd("RPUSH", LIST, OTHER)
   for _, releases in ipairs {
@@ -459,7 +459,7 @@ case("a release works even if the timeouts' key has another type", function(c)
   c.same({ OTHER }, list(c))
 end)
 
-case("a wait that ends removes its place, and notifies the next waiter if the lock is free", function(c)
+case("a waiter that gives up leaves the queue, and notifies the next waiter if the lock is free", function(c)
   local listener = listen_as(c, THIRD)
   listed(c, { { OTHER, 6000 }, { THIRD, 6000 } })
   c.same(0, leave(c, OTHER, 0, "waits"))
@@ -470,21 +470,21 @@ case("a wait that ends removes its place, and notifies the next waiter if the lo
   c.same({}, listener.received())
 end)
 
-case("an acquire that did not wait leaves the place of a waiter of that name", function(c)
+case("undoing an acquire that did not wait leaves the same owner's waiter in the queue", function(c)
   holds(c, JAVA)
   waits(c, OWNER)
   c.same(0, leave(c, OWNER))
   c.same({ { OWNER }, OURS_MS }, { list(c), timeout(c, OWNER) })
 end)
 
-case("a leave undoes what an acquire added", function(c)
+case("undoing a re-entry removes only the holds that it added", function(c)
   holds(c, OWNER, 3)
   c.same({ 1, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
   c.same({ 0, "2" }, { leave(c, OWNER, 2), c.cmd("HGET", LOCK, OWNER) })
   c.same({ 1, 0 }, { leave(c, OWNER, 0), c.cmd("EXISTS", LOCK) })
 end)
 
-case("force frees only a lock", function(c)
+case("force_release frees a lock, and refuses a key that holds anything else", function(c)
   local listener = c.listen(CHANNEL .. ":" .. JAVA)
   c.same(0, force(c))
   holds(c, JAVA2)
@@ -509,7 +509,7 @@ case("force frees only a lock", function(c)
   c.same(1, force(c))
 end)
 
-case("info gives the owner and the number of waiters", function(c)
+case("info returns the owner, its holds and TTL, the last token and the number of waiters", function(c)
   local function info(uuid) return c.run("fair_info", { LOCK, COUNTER, LIST }, uuid) end
   c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, info(A))
   holds(c, JAVA, 2)
@@ -519,7 +519,7 @@ case("info gives the owner and the number of waiters", function(c)
   c.same({ JAVA, 2, LEASE, "5", 2, -1, -1, 0, T0, -1 }, info(B))
 end)
 
-case("info gives one waiter's place while its client listens", function(c)
+case("info returns a waiter's place in the queue only while its client is subscribed", function(c)
   local function ahead(asked)
     return c.run("fair_info", { LOCK, COUNTER, LIST }, asked)[6]
   end
@@ -530,19 +530,19 @@ case("info gives one waiter's place while its client listens", function(c)
   a.close()
 end)
 
-case("a leave keeps one hold of two", function(c)
+case("undoing a re-entry keeps the first of two holds", function(c)
   holds(c, OWNER, 2)
   c.same(1, leave(c, OWNER, 1))
   c.same("1", c.cmd("HGET", LOCK, OWNER))
 end)
 
-case("force frees a lock of Redisson that nobody waits for", function(c)
+case("force_release frees a lock that a Redisson client holds", function(c)
   holds(c, JAVA)
   c.same(1, force(c))
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("force frees a lock in its last millisecond", function(c)
+case("force_release frees a lock in the last millisecond of its lease", function(c)
   holds(c, OWNER)
   c.pass(LEASE)
   c.same(0, c.cmd("PTTL", LOCK))

@@ -17,7 +17,7 @@ local function set(c, number, count) return call(c, "latch_set", number, count) 
 local function down(c, number, amount) return call(c, "latch_down", number, amount or 1) end
 local function delete(c, number) return call(c, "latch_delete", number, 0) end
 
-case("a count begins once, and is announced", function(c)
+case("a latch's count is set and announced once, and cannot be set again until it opens", function(c)
   local listener = c.listen(CHANNEL)
   c.same(1, set(c, 1, 3))
   c.same({ "1" }, listener.received())
@@ -27,7 +27,7 @@ case("a count begins once, and is announced", function(c)
   c.same(-1, c.cmd("PTTL", KEY))
 end)
 
-case("the last count down opens the latch and announces it once", function(c)
+case("the last count_down opens the latch and announces that once", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same(2, down(c, 1))
@@ -41,7 +41,7 @@ case("the last count down opens the latch and announces it once", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a count down by more than is left opens the latch", function(c)
+case("a count_down by more than remains opens the latch", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same(0, down(c, 1, 9))
@@ -49,7 +49,7 @@ case("a count down by more than is left opens the latch", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a call that is sent twice counts once, while its note exists", function(c)
+case("a call that is resent counts only once, as long as the server remembers it", function(c)
   local listener = c.listen(CHANNEL)
   for _ = 1, 2 do c.same(1, set(c, 1, 3)) end
   for _ = 1, 2 do c.same(2, down(c, 2)) end
@@ -64,7 +64,7 @@ case("a call that is sent twice counts once, while its note exists", function(c)
   c.same(0, #c.cmd("KEYS", "*"))
 end)
 
-case("a late copy of a call that changed nothing changes nothing, either", function(c)
+case("a late copy of a call that had no effect has no effect on a newer count", function(c)
   c.cmd("SET", KEY, "1")
   c.same(0, set(c, 1, 5))
   c.same(0, down(c, 2))
@@ -77,7 +77,7 @@ case("a late copy of a call that changed nothing changes nothing, either", funct
   c.same("7", c.cmd("GET", KEY))
 end)
 
-case("a late copy of a call does not change the next count", function(c)
+case("a late copy of a call does not change a count that was set since", function(c)
   c.same(1, set(c, 1, 1))
   c.same(0, down(c, 2))
   c.same(1, set(c, 3, 2))
@@ -86,14 +86,14 @@ case("a late copy of a call does not change the next count", function(c)
   c.same("2", c.cmd("GET", KEY))
 end)
 
-case("a late copy of a delete that found the latch open does not change the next count", function(c)
+case("a late copy of a delete of an open latch does not delete a count that was set since", function(c)
   c.same(0, delete(c, 1))
   c.same(1, set(c, 2, 2))
   c.same(0, delete(c, 1))
   c.same("2", c.cmd("GET", KEY))
 end)
 
-case("a latch that is deleted is open for all", function(c)
+case("deleting a latch opens it for all waiters", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   for _ = 1, 2 do c.same(1, delete(c, 1)) end
@@ -102,7 +102,7 @@ case("a latch that is deleted is open for all", function(c)
   c.same({}, listener.received())
 end)
 
-case("a number that is not above 0 is open, and may be set", function(c)
+case("a latch with a count of 0 or less is open and can be set again", function(c)
   for i, text in ipairs { "0", "-3" } do
     c.cmd("SET", KEY, text)
     c.same(-1, down(c, 10 * i))
@@ -112,7 +112,7 @@ case("a number that is not above 0 is open, and may be set", function(c)
   end
 end)
 
-case("in a cluster both channels of a latch are notified", function(c)
+case("in a cluster a latch's changes are announced on both the plain and the sharded channel", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_latch_set", 1, 1))
   c.same({ { "1" }, { "1" } }, { plain.received(), sharded.received() })
@@ -124,7 +124,7 @@ case("in a cluster both channels of a latch are notified", function(c)
   c.same({ "0" }, sharded.received())
 end)
 
-case("a key of another type is left unchanged", function(c)
+case("every call refuses a key that does not hold a latch, and leaves it unchanged", function(c)
   for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
       { "SET", KEY, "-12.50" }, { "SET", KEY, "0.00" }, { "SET", KEY, "nan" }, { "SET", KEY, "1.5" },
       { "SET", KEY, " 7" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" }, { "SET", KEY, "0x10" },

@@ -28,13 +28,13 @@ local function run(c, by, at, token, ended, retry)
   return (call(c, by, ended or "done", at, more))
 end
 
-case("a query writes nothing, and returns the server's time", function(c)
+case("asking whether a job is due writes nothing, and returns the server's time", function(c)
   local may, kept, reply = call(c, A, "")
   c.same({ 1, "", T0, T0 }, { may, kept, reply[2], reply[3] })
   c.same(false, c.cmd("GET", RECORD) or false)
 end)
 
-case("a run counts for less than half a period before and after it", function(c)
+case("a run of a job prevents other runs due less than half a period before or after it", function(c)
   for at, may in pairs { [29999] = 0, [30000] = 1, [-29999] = 0 } do
     c.cmd("DEL", RECORD)
     run(c, A, 0, "8")
@@ -43,13 +43,13 @@ case("a run counts for less than half a period before and after it", function(c)
   end
 end)
 
-case("the record's TTL is twice the period", function(c)
+case("the record of a job's run expires after two periods", function(c)
   run(c, A, 0, "8")
   c.same(TTL, c.cmd("PTTL", RECORD))
   recorded(c, 0, "done", "8", A)
 end)
 
-case("a run that takes longer than its record lasts records its end again", function(c)
+case("a run that outlives its record still records its end, which prevents a second run", function(c)
   for _, ended in ipairs { "done", "failed" } do
     c.cmd("DEL", RECORD)
     local at = c.cmd("TIME")[1] * 1000 - T0
@@ -62,7 +62,7 @@ case("a run that takes longer than its record lasts records its end again", func
   end
 end)
 
-case("an end records nothing where the record was deleted", function(c)
+case("a run whose record was deleted records no end", function(c)
   call(c, A, "running", 0, { token = "8" })
   c.pass(TTL - 1)
   c.cmd("DEL", RECORD)
@@ -70,7 +70,7 @@ case("an end records nothing where the record was deleted", function(c)
   c.same(false, c.cmd("GET", RECORD) or false)
 end)
 
-case("the first claim gets the fire", function(c)
+case("the first of several hosts that claim a scheduled run gets it", function(c)
   c.same(1, (call(c, A, "claimed", 5)))
   c.same(0, (call(c, B, "claimed", 0)))
   recorded(c, 5, "claimed", "0", A)
@@ -78,7 +78,7 @@ case("the first claim gets the fire", function(c)
   recorded(c, 5, "running", "8", A)
 end)
 
-case("a command that is run twice changes nothing", function(c)
+case("a command that is resent does not change a run's record", function(c)
   for _ = 1, 2 do c.same(1, (call(c, A, "claimed", 0))) end
   for _ = 1, 2 do c.same(1, (call(c, A, "running", 0, { token = "8" }))) end
   c.same(1, (call(c, A, "claimed", 0)))
@@ -88,7 +88,7 @@ case("a command that is run twice changes nothing", function(c)
   recorded(c, 0, "done", "8", A)
 end)
 
-case("a fire that failed runs again with retry alone", function(c)
+case("a failed run is repeated only with the option retry", function(c)
   for _, ended in ipairs { "failed", "running" } do
     c.cmd("DEL", RECORD)
     call(c, A, "running", 0, { token = "8" })
@@ -104,7 +104,7 @@ case("a fire that failed runs again with retry alone", function(c)
   end
 end)
 
-case("a fire whose run did not start may be run by any host", function(c)
+case("any host may run a job whose command could not be started", function(c)
   call(c, A, "claimed", 0)
   c.same(1, (call(c, A, "unstarted", 0)))
   c.same(1, (call(c, B, "claimed", 10)))
@@ -112,19 +112,19 @@ case("a fire whose run did not start may be run by any host", function(c)
   c.same(0, (call(c, A, "running", 0, { token = "8" })))
 end)
 
-case("a claim that another run has taken over does not run", function(c)
+case("a host whose claim was taken over by another run does not run the job", function(c)
   call(c, A, "claimed", 0)
   c.same(1, run(c, B, 1, "8", "done", true))
   c.same(0, (call(c, A, "running", 0, { token = "16" })))
 end)
 
-case("a late command of an older holder is refused", function(c)
+case("a late command with a lower token than the recorded run's is refused", function(c)
   call(c, B, "running", 0, { token = "16", retry = true })
   c.same(0, (call(c, A, "running", 0, { token = "8", retry = true })))
   recorded(c, 0, "running", "16", B)
 end)
 
-case("a fire that waited for longer than a period runs, unless a later one has run", function(c)
+case("a run that waited for longer than a period still runs, unless a later one has run", function(c)
   run(c, A, 0, "8")
   c.pass(100000)
   call(c, B, "claimed", 60000)
@@ -134,19 +134,19 @@ case("a fire that waited for longer than a period runs, unless a later one has r
   c.same(0, run(c, "late", 60000, "32"))
 end)
 
-case("a claim keeps the token of the run before it", function(c)
+case("claiming a run keeps the previous run's token in the record", function(c)
   run(c, A, 0, "16")
   call(c, B, "claimed", 60000)
   recorded(c, 60000, "claimed", "16", B)
 end)
 
-case("a record with a future fire refuses only that fire", function(c)
+case("a record of a run far in the future prevents no run that is due now", function(c)
   run(c, A, 600000, "99")
   c.same(1, run(c, B, 0, "8"))
   recorded(c, 0, "done", "8", B)
 end)
 
-case("a key of another type is an error, and is left unchanged", function(c)
+case("a key of another type is refused with WRONGTYPE, and left unchanged", function(c)
   c.cmd("HSET", RECORD, "done", "D")
   local reply = c.run("once", { RECORD }, A, "", "", "0", HALF, TTL, "0", "host 7")
   c.same(true, reply.err:find("WRONGTYPE", 1, true) ~= nil)

@@ -25,7 +25,7 @@ local function drain(c, number) return call(c, "semaphore_drain", number) end
 local function set(c, number, count) return call(c, "semaphore_set", number, count) end
 local function delete(c, number) return call(c, "semaphore_delete", number) end
 
-case("permits are taken together or not at all", function(c)
+case("an acquire takes all permits it asks for, or none", function(c)
   c.same({ 0, 0 }, acquire(c, 1, 1))
   c.same(0, c.cmd("EXISTS", KEY))
   c.cmd("SET", KEY, "3")
@@ -35,7 +35,7 @@ case("permits are taken together or not at all", function(c)
   c.same("0", c.cmd("GET", KEY))
 end)
 
-case("a user who may not count listeners leaves nobody a turn", function(c)
+case("a release reserves no permit for Redisson if the user may not count subscribers", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "0")
   c.refuse("pubsub|numsub")
@@ -44,14 +44,14 @@ case("a user who may not count listeners leaves nobody a turn", function(c)
   c.same({ 1, 0 }, acquire(c, 2, 1))
 end)
 
-case("an acquire that finds too few permits leaves no note", function(c)
+case("an acquire that finds too few permits stores nothing on the server", function(c)
   c.same({ 0, 0 }, acquire(c, 1, 1))
   c.same(0, #c.cmd("KEYS", "*"))
   c.cmd("SET", KEY, "1")
   c.same({ 1, 0 }, acquire(c, 1, 1))
 end)
 
-case("each call counts once, while its note exists", function(c)
+case("each call that is resent counts only once, as long as the server remembers it", function(c)
   local listener = c.listen(CHANNEL)
   for _ = 1, 2 do c.same(1, set(c, 1, 5)) end
   for _ = 1, 2 do c.same(0, set(c, 2, 7)) end
@@ -71,7 +71,7 @@ case("each call counts once, while its note exists", function(c)
   c.same(0, #c.cmd("KEYS", "*"))
 end)
 
-case("released permits are announced if any is free then", function(c)
+case("a release announces the free permits, unless none is free", function(c)
   local listener = c.listen(CHANNEL)
   c.same(1, set(c, 1, 0))
   c.same({}, listener.received())
@@ -83,7 +83,7 @@ case("released permits are announced if any is free then", function(c)
   c.same({ "02", "01" }, listener.received())
 end)
 
-case("an undone acquire returns its permits once, and its late copy takes none", function(c)
+case("undoing an acquire returns its permits once, and a late copy of the acquire takes none", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same({ 1, 1 }, acquire(c, 1, 2))
@@ -97,7 +97,7 @@ case("an undone acquire returns its permits once, and its late copy takes none",
   c.same({}, listener.received())
 end)
 
-case("a drain is undone like an acquire", function(c)
+case("undoing a drain returns the drained permits once", function(c)
   c.cmd("SET", KEY, "3")
   c.same(3, drain(c, 1))
   c.same(1, leave(c, 1))
@@ -110,7 +110,7 @@ case("a drain is undone like an acquire", function(c)
   c.same("-3", c.cmd("GET", KEY))
 end)
 
-case("an undo does not bring a deleted semaphore back", function(c)
+case("undoing an acquire does not recreate a semaphore that was deleted since", function(c)
   c.cmd("SET", KEY, "3")
   c.same({ 1, 1 }, acquire(c, 1, 2))
   c.same(1, delete(c, 2))
@@ -120,7 +120,7 @@ case("an undo does not bring a deleted semaphore back", function(c)
   c.same("2", c.cmd("GET", KEY))
 end)
 
-case("a TTL that Redisson has set stays", function(c)
+case("every call preserves a TTL that Redisson has set", function(c)
   c.cmd("SET", KEY, "3", "PX", "5000")
   c.same({ 1, 1 }, acquire(c, 1, 2))
   c.same(3, release(c, 2, 2))
@@ -129,7 +129,7 @@ case("a TTL that Redisson has set stays", function(c)
   c.same(true, c.cmd("PTTL", KEY) > 0)
 end)
 
-case("in a cluster both channels of a plain semaphore are notified", function(c)
+case("in a cluster a plain semaphore's changes are announced on both the plain and the sharded channel", function(c)
   local plain, sharded = c.listen(CHANNEL), c.listen(CHANNEL, true)
   c.same(1, call(c, "sharded_semaphore_set", 1, 2))
   c.same({ { "02" }, { "02" } }, { plain.received(), sharded.received() })
@@ -142,7 +142,7 @@ case("in a cluster both channels of a plain semaphore are notified", function(c)
   c.same({ "03" }, sharded.received())
 end)
 
-case("a release leaves one permit to Redisson's waiters for a while", function(c)
+case("a release reserves one permit for waiting Redisson clients for a short time", function(c)
   local java = c.listen(CHANNEL)
   c.cmd("SET", KEY, "1")
   c.same({ 1, 0 }, acquire(c, 1, 1)) -- it was free before, so there is no turn
@@ -161,7 +161,7 @@ case("a release leaves one permit to Redisson's waiters for a while", function(c
   c.same({ 1, 0 }, acquire(c, 8, 1))
 end)
 
-case("a turn of Redisson's waiters ends when others have released", function(c)
+case("a permit reserved for Redisson is free to take as soon as a Redisson client has released one", function(c)
   c.listen(CHANNEL)
   c.same(1, release(c, 1, 1))
   c.same({ 1, 0 }, acquire(c, 2, 1, 1))
@@ -169,7 +169,7 @@ case("a turn of Redisson's waiters ends when others have released", function(c)
   c.same({ 1, 0 }, acquire(c, 3, 1))
 end)
 
-case("a release sets no permit aside for our own waiters", function(c)
+case("a release reserves no permit for Redisson if only holdfast clients are subscribed", function(c)
   local ours, tally = c.listen(CHANNEL), c.listen(CHANNEL .. ":holdfast")
   c.same(1, release(c, 1, 1))
   c.same({ { "01", "1" }, {} }, { ours.received(), tally.received() })
@@ -179,7 +179,7 @@ case("a release sets no permit aside for our own waiters", function(c)
   c.same({ "01" }, java.received())
 end)
 
-case("in a cluster a release sets no permit aside for our own waiters", function(c)
+case("in a cluster a release reserves no permit for Redisson if only holdfast clients are subscribed", function(c)
   c.listen(CHANNEL)
   c.listen(CHANNEL .. ":holdfast")
   local ours = c.listen(CHANNEL, true)
@@ -191,7 +191,7 @@ case("in a cluster a release sets no permit aside for our own waiters", function
   c.same({ "02" }, java.received())
 end)
 
-case("an acquire that the server refuses leaves no note", function(c)
+case("an acquire that the server refuses takes no permit, and can be sent again", function(c)
   c.cmd("SET", KEY, "3")
   c.refuse("decrby")
   c.same("string", type(acquire(c, 1, 2).err))
@@ -200,7 +200,7 @@ case("an acquire that the server refuses leaves no note", function(c)
   c.same({ 1, 1 }, acquire(c, 1, 2))
 end)
 
-case("a key of another type is left unchanged", function(c)
+case("every call refuses a key that does not hold a plain semaphore, and leaves it unchanged", function(c)
   for i, words in ipairs { { "HSET", KEY, "a", "b" }, { "SET", KEY, "owner:1" }, { "SET", KEY, "" },
       { "SET", KEY, "1.5" }, { "SET", KEY, "0x10" }, { "SET", KEY, "007" }, { "SET", KEY, "-0" },
       { "SET", KEY, "9223372036854775808" }, { "SET", KEY, "-9223372036854775809" } } do

@@ -62,13 +62,13 @@ local function mode(c) return c.cmd("HGET", LOCK, "mode") end
 
 -- ---- acquire ----
 
-case("the reply to a re-entry says how the hold ended", function(c)
+case("a re-entry of a lost hold reports whether it expired or another owner holds the lock", function(c)
   c.same({ -1 }, acquire(c, READER, { from = 1 }))
   reads(c, B .. ":5")
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
-case("the fast path is used only for a lock that readers may join", function(c)
+case("the fast path acquires only a lock that a reader may join at once", function(c)
   local states = {
     { "a lock of another kind", function() c.cmd("HSET", LOCK, B .. ":1", 1) end },
     { "a drain", function()
@@ -99,7 +99,7 @@ case("the fast path is used only for a lock that readers may join", function(c)
   end
 end)
 
-case("a lock without a TTL is reported, whether held by a reader or a writer", function(c)
+case("an acquire reports a lock without a TTL, whether readers or a writer hold it", function(c)
   for _, mode_of_it in ipairs { "read", "write" } do
     local owner = mode_of_it == "write" and C .. ":9:write" or C .. ":9"
     c.cmd("DEL", LOCK)
@@ -109,7 +109,7 @@ case("a lock without a TTL is reported, whether held by a reader or a writer", f
   end
 end)
 
-case("an unconfirmed grant is removed if its hold has ended or its member is not a waiter", function(c)
+case("an acquire removes an unconfirmed grant if its hold has ended or it is invalid", function(c)
   listen_as(c, B)
   reads(c, A .. ":2")
   queued(c, 0, member("w", A, 2), 0, "no waiter", T0, member("r", A, 3))
@@ -117,14 +117,14 @@ case("an unconfirmed grant is removed if its hold has ended or its member is not
   c.same({ member("w", B, 5), text(T0) }, queue(c), "it reads by that name, but does not write")
 end)
 
-case("a live reader is found after a thousand dead ones", function(c)
+case("a writer does not acquire the lock of a live reader hidden behind a thousand expired ones", function(c)
   for n = 1, 1100 do c.cmd("HSET", LOCK, "mode", "read", B .. ":" .. n, 1) end
   reads(c, READER)
   c.same(0, acquire(c, WRITER)[1])
   c.same({ "read", "1" }, { mode(c), c.cmd("HGET", LOCK, READER) })
 end)
 
-case("a waiter that takes the lock itself asks the next one to recheck", function(c)
+case("a first waiter that takes the lock asks the next one to recheck", function(c)
   for _, kind in ipairs { "r", "w" } do
     local listener, own = listen_as(c, B), member(kind, A, 2)
     listen_as(c, A)
@@ -135,7 +135,7 @@ case("a waiter that takes the lock itself asks the next one to recheck", functio
   end
 end)
 
-case("a re-entry that is sent twice counts once, each hold with a lease of its own", function(c)
+case("a reader's re-entry that is sent twice counts once, and has its own lease", function(c)
   reads(c, READER)
   for _ = 1, 2 do c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = 100 })) end
   c.same("2", c.cmd("HGET", LOCK, READER))
@@ -143,7 +143,7 @@ case("a re-entry that is sent twice counts once, each hold with a lease of its o
     c.cmd("PTTL", hold_key(READER, 2)), c.cmd("PTTL", LOCK) })
 end)
 
-case("holds beyond the hundredth share the longest lease", function(c)
+case("a reader's holds beyond the hundredth share the longest lease", function(c)
   reads(c, READER, 100, 100)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 100, lease = LEASE }))
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 101, lease = 100 }))
@@ -152,7 +152,7 @@ case("holds beyond the hundredth share the longest lease", function(c)
   c.same({ 0, LEASE - 200, 0, 0, "" }, acquire(c, B .. ":5:write"), "it lives by them")
 end)
 
-case("an owner left with fewer holds keeps the longest of its leases", function(c)
+case("a reader that releases some of its holds keeps the longest of their leases", function(c)
   local function has(count)
     c.same({ tostring(count), LEASE, -2 }, { c.cmd("HGET", LOCK, READER),
       c.cmd("PTTL", hold_key(READER, count)), c.cmd("PTTL", hold_key(READER, count + 1)) })
@@ -176,7 +176,7 @@ case("an owner left with fewer holds keeps the longest of its leases", function(
   has(1)
 end)
 
-case("a partial release keeps a remaining hold's lease if it is longer", function(c)
+case("a partial release of a reader never shortens a remaining hold's lease", function(c)
   reads(c, READER, LEASE, 2)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 2, lease = 100 }))
   c.same(2, c.run("rw_release", FOUR, READER, GRANT, 2, 50, "", nil))
@@ -184,7 +184,7 @@ case("a partial release keeps a remaining hold's lease if it is longer", functio
     c.cmd("PTTL", hold_key(READER, 2)) })
 end)
 
-case("a renewal neither shortens the lock nor needs memory", function(c)
+case("a reader's renewal never shortens the lock's TTL, and succeeds on a server out of memory", function(c)
   reads(c, B .. ":1", LEASE)
   reads(c, READER, 700)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -193,7 +193,7 @@ case("a renewal neither shortens the lock nor needs memory", function(c)
   c.same({ LEASE, 900 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
-case("a release counts all holds of the readers that stay", function(c)
+case("a reader's release sets the TTL from all holds of the remaining readers", function(c)
   reads(c, B .. ":1", 100)
   c.same({ 1, 0, 0 }, acquire(c, B .. ":1", { from = 1, lease = LEASE }))
   c.cmd("HSET", LOCK, READER, 1)
@@ -203,7 +203,7 @@ case("a release counts all holds of the readers that stay", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("when the longest of several holds is released the lock gets the longest remaining lease", function(c)
+case("a reader that releases the longest lease leaves the lock the longest remaining one", function(c)
   for n = 1, 10 do reads(c, B .. ":" .. n, 1000) end
   reads(c, READER, 100)
   c.same({ 1, 0, 0 }, acquire(c, READER, { from = 1, lease = LEASE }))
@@ -212,7 +212,7 @@ case("when the longest of several holds is released the lock gets the longest re
   c.same(1000, c.cmd("PTTL", LOCK))
 end)
 
-case("a missing lease is set again by its reader's renewal or extension", function(c)
+case("a reader's renewal or extension restores its lease if the lease key is missing", function(c)
   local keys = { LOCK, hold_key(READER) }
   reads(c, READER, 1000)
   c.cmd("DEL", hold_key(READER))
@@ -223,7 +223,7 @@ case("a missing lease is set again by its reader's renewal or extension", functi
   c.same(600, c.cmd("PTTL", hold_key(READER)))
 end)
 
-case("an acquire that is sent twice shortens nothing", function(c)
+case("a reader's acquire that is sent twice never shortens a lease", function(c)
   acquire(c, READER)
   c.same({ 1, T0, 0 }, acquire(c, READER, { lease = 100 }))
   c.same({ LEASE, LEASE }, { c.cmd("PTTL", hold_key(READER)), c.cmd("PTTL", LOCK) })
@@ -231,7 +231,7 @@ case("an acquire that is sent twice shortens nothing", function(c)
   c.same({ 2 * LEASE, 2 * LEASE }, { c.cmd("PTTL", hold_key(READER)), c.cmd("PTTL", LOCK) })
 end)
 
-case("an acquire that is sent twice counts once", function(c)
+case("a reader's acquire that is sent twice takes one hold", function(c)
   for _ = 1, 2 do c.same({ 1, T0, 0 }, acquire(c, READER)) end
   c.same({ "mode", "read", READER, "1" }, c.cmd("HGETALL", LOCK))
 end)
@@ -242,14 +242,14 @@ case("a reader with a shorter lease does not shorten the lock's TTL", function(c
   c.same({ LEASE, 1000 }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
-case("a reader that leaves sets the lock's TTL to that of a reader with two holds", function(c)
+case("a reader's release sets the lock's TTL to the lease of a remaining reader with two holds", function(c)
   reads(c, B .. ":5", 20000, 2)
   c.same({ 1, 0, 0 }, acquire(c, READER, { ttl = 0 }))
   c.same(1, release(c, READER))
   c.same({ 20000, 0 }, { c.cmd("PTTL", LOCK), c.cmd("EXISTS", hold_key(READER)) })
 end)
 
-case("readers acquire, re-enter and release a key with a brace", function(c)
+case("readers acquire, re-enter and release a lock whose key contains a brace", function(c)
   local keys, lease = { "a{k}", COUNTER, QUEUE, CHANNEL }, "a{k}:" .. READER .. ":rwlock_timeout:"
   c.same({ 1, 0, 0 }, c.run("rw_acquire", keys, READER, GRANT, 0, 0, LEASE, 0, ""))
   c.same({ 1, 0, 0 }, c.run("rw_acquire", keys, READER, GRANT, 1, 0, LEASE, 0, ""))
@@ -259,7 +259,7 @@ case("readers acquire, re-enter and release a key with a brace", function(c)
   c.same(0, c.cmd("EXISTS", "a{k}", lease .. 1, lease .. 2))
 end)
 
-case("the writer may read, another writer may not", function(c)
+case("the writer may also read, and another client may not", function(c)
   writes(c, WRITER)
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER, { writer = B .. ":2:write" }))
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -269,7 +269,7 @@ case("the writer may read, another writer may not", function(c)
   c.same({ 40000, LEASE }, { c.cmd("PTTL", LOCK), c.cmd("PTTL", hold_key(READER)) })
 end)
 
-case("a waiter whose grant ran out is queued before the others", function(c)
+case("a waiter that missed its grant is queued ahead of the others", function(c)
   writes(c, B .. ":5:write")
   local mine = member("r", A, 1)
   queued(c, 0, mine, T0, member("r", C, 1))
@@ -280,7 +280,7 @@ case("a waiter whose grant ran out is queued before the others", function(c)
   c.same(true, tonumber(first[2]) > 0)
 end)
 
-case("waiters are queued in the order in which they came", function(c)
+case("readers and writers are queued in the order in which they came", function(c)
   writes(c, JAVA)
   local places = {}
   for number, client in ipairs { A, B, C } do
@@ -293,7 +293,7 @@ case("waiters are queued in the order in which they came", function(c)
   c.same(places, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("an entry with an invalid place is not a waiter", function(c)
+case("an acquire removes a queue entry with an invalid place", function(c)
   writes(c, B .. ":5:write")
   queued(c, "inf", "nobody")
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, READER, { member = member("r", A, 1) }))
@@ -302,7 +302,7 @@ case("an entry with an invalid place is not a waiter", function(c)
   c.same({ member("r", A, 1), member("r", C, 1) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("an extension is for the existing holds, and notifies only if it is shorter", function(c)
+case("a reader's extension applies to existing holds, and notifies others only if it shortens the lease", function(c)
   local listener, java = listen_as(c, B), c.listen(CHANNEL)
   local function extend(ms)
     return c.run("rw_extend", { LOCK, QUEUE, hold_key(READER) }, READER, ms, "", "", CHANNEL)
@@ -317,7 +317,7 @@ case("an extension is for the existing holds, and notifies only if it is shorter
   c.same({ { "1 recheck 7 1000" }, { "1" } }, { listener.received(), java.received() })
 end)
 
-case("a partial release of a reader keeps the leases of the holds that stay", function(c)
+case("a reader's partial release deletes only the leases of the released holds", function(c)
   reads(c, READER, LEASE, 3)
   c.same(2, release(c, READER, 2))
   local there = {}
@@ -325,7 +325,7 @@ case("a partial release of a reader keeps the leases of the holds that stay", fu
   c.same({ 1, 1, 0 }, there)
 end)
 
-case("a release names the grant that it has not confirmed", function(c)
+case("a reader's release removes its own unconfirmed grant, and no other reader's", function(c)
   reads(c, READER)
   reads(c, B .. ":1")
   queued(c, 0, member("r", A, 1), 0, member("r", B, 1))
@@ -335,7 +335,7 @@ case("a release names the grant that it has not confirmed", function(c)
   c.same({ member("r", B, 1), "0" }, queue(c))
 end)
 
-case("a release among readers removes those whose lease has ended if Redisson waits", function(c)
+case("a reader's release removes expired readers if a Redisson client waits", function(c)
   reads(c, READER)
   reads(c, B .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -346,7 +346,7 @@ case("a release among readers removes those whose lease has ended if Redisson wa
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a lock of another kind is a conflict, for acquire and force", function(c)
+case("acquire and force_release refuse a key that holds another kind of lock", function(c)
   c.cmd("HSET", LOCK, JAVA, 1)
   c.same({ err = "WRONGTYPE the key holds a lock of another kind" }, acquire(c, READER))
   c.same({ err = "WRONGTYPE the key is not a read/write lock" }, c.run("rw_force", FOUR, A, GRANT))
@@ -359,7 +359,7 @@ case("a lock of another kind is a conflict, for acquire and force", function(c)
   c.same(0, c.run("rw_leave", FOUR, A .. ":9", GRANT, 0, "", ""))
 end)
 
-case("force refuses data with a field that is called mode", function(c)
+case("force_release refuses a hash that merely has a field called mode", function(c)
   local function is_left(...)
     c.cmd("DEL", LOCK)
     c.cmd("HSET", LOCK, ...)
@@ -375,7 +375,7 @@ case("force refuses data with a field that is called mode", function(c)
   is_left(JAVA, 1)
 end)
 
-case("force ends a lock in each mode", function(c)
+case("force_release frees a lock held by readers, by a writer, or draining", function(c)
   for name, owner in pairs { read = JAVA, write = JAVA .. ":write", ["drain:17"] = READER } do
     c.cmd("HSET", LOCK, "mode", name, owner, 2)
     c.cmd("PEXPIRE", LOCK, LEASE)
@@ -384,12 +384,12 @@ case("force ends a lock in each mode", function(c)
   end
 end)
 
-case("a hash without a TTL is not a lock", function(c)
+case("an acquire refuses a hash without a TTL instead of treating it as a lock", function(c)
   c.cmd("HSET", LOCK, "mode", "write", JAVA .. ":write", 1)
   c.same({ -3 }, acquire(c, READER))
 end)
 
-case("a reader carries the last token, or draws the first", function(c)
+case("readers share the last writer's token, and the first reader draws one if there is none", function(c)
   c.same({ 1, T0, 0 }, acquire(c, READER))
   c.same({ 1, T0, 0 }, acquire(c, B .. ":1"))
   c.same({ 1, 0, 0 }, acquire(c, C .. ":1", { ttl = 0 }))
@@ -397,7 +397,7 @@ case("a reader carries the last token, or draws the first", function(c)
   c.same({ 1, T0, 0 }, acquire(c, C .. ":2"), "one that leaves no room")
 end)
 
-case("a writer removes dead readers, and draws a token", function(c)
+case("a writer removes expired readers, waits for live ones, and draws a token", function(c)
   reads(c, B .. ":1", 100)
   reads(c, JAVA, 200, 2)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -409,7 +409,7 @@ case("a writer removes dead readers, and draws a token", function(c)
   c.same({ "mode", "write", WRITER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a reader is found behind hundreds of dead ones, which are removed", function(c)
+case("a writer finds a live reader behind hundreds of expired ones, and removes those", function(c)
   listen_as(c, A)
   reads(c, B .. ":1")
   for i = 1, 600 do c.cmd("HSET", LOCK, C .. ":" .. i, 1) end
@@ -419,14 +419,14 @@ case("a reader is found behind hundreds of dead ones, which are removed", functi
   c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a waiter of a newer format is reported, and left alone", function(c)
+case("an acquire behind a waiter of a newer format is refused, and leaves that waiter in the queue", function(c)
   queued(c, T0, "2w" .. B .. ":1:x")
   c.same({ -4 }, acquire(c, READER))
   c.same({ -4 }, acquire(c, WRITER, { member = member("w", A, 2) }))
   c.same({ "2w" .. B .. ":1:x", text(T0) }, queue(c))
 end)
 
-case("a waiter for another kind of lock is asked to recheck", function(c)
+case("an acquire removes a first waiter for another kind of lock, and asks it to recheck", function(c)
   local other = listen_as(c, B)
   queued(c, T0, member("l", B, 7))
   queued(c, T0 + 1, "nonsense")
@@ -435,7 +435,7 @@ case("a waiter for another kind of lock is asked to recheck", function(c)
   c.same({}, queue(c))
 end)
 
-case("a writer's grant that ran out removes all its client's waiters, a reader's only that one", function(c)
+case("an expired grant of a writer removes all its client's waiters, and one of a reader only itself", function(c)
   listen_as(c, A)
   listen_as(c, B)
   listen_as(c, C)
@@ -454,7 +454,7 @@ end)
 
 -- ---- granting ----
 
-case("readers are granted together, with a token if they want one", function(c)
+case("a writer's release grants the lock to all readers at the head, with a token if they want one", function(c)
   local one, two = listen_as(c, A), listen_as(c, B)
   writes(c, WRITER)
   c.cmd("SET", COUNTER, text(T0))
@@ -468,7 +468,7 @@ case("readers are granted together, with a token if they want one", function(c)
   c.same(4, c.cmd("ZCOUNT", QUEUE, 0, 0))
 end)
 
-case("a writer that goes on as a reader leaves the lock its read lease", function(c)
+case("a writer that releases but keeps reading leaves the lock with its read lease", function(c)
   for _, reads_ms in ipairs { LEASE / 2, 2 * LEASE } do
     reads(c, READER, reads_ms)
     writes(c, WRITER)
@@ -478,7 +478,7 @@ case("a writer that goes on as a reader leaves the lock its read lease", functio
   end
 end)
 
-case("a grant has no token if none can be drawn", function(c)
+case("a grant carries no token if the counter's key has another type", function(c)
   local one = listen_as(c, A)
   writes(c, WRITER)
   c.cmd("HSET", COUNTER, "f", "v")
@@ -487,7 +487,7 @@ case("a grant has no token if none can be drawn", function(c)
   c.same({ ("1 grant w 5 %.0f 0 500 k"):format(T0) }, one.received())
 end)
 
-case("waiters beyond a thousand are left to the next script", function(c)
+case("one command removes at most a thousand dead waiters, and the next one removes the rest", function(c)
   writes(c, WRITER)
   c.cmd("EVAL", "for i = 1, 1500 do redis.call('ZADD', KEYS[1], i, '1r' .. ARGV[1] .. ':' .. i .. ':0') end", 1, QUEUE, B)
   c.same(3, release(c, WRITER))
@@ -507,7 +507,7 @@ case("waiters beyond a thousand are left to the next script", function(c)
   c.same(3, c.run("rw_force", FOUR, A, GRANT))
 end)
 
-case("a wait that ends behind dead readers leaves waiters beyond a thousand to the next script", function(c)
+case("cleaning up behind expired readers removes at most a thousand dead waiters, and reports the rest", function(c)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
   c.pass(200)
@@ -538,13 +538,13 @@ end)
 
 -- ---- release, leave ----
 
-case("the reply to a release says how the hold ended", function(c)
+case("a release of a lost hold reports whether it expired or another owner holds the lock", function(c)
   c.same(-1, release(c, READER))
   writes(c, B .. ":1:write")
   c.same(-2, release(c, READER))
 end)
 
-case("the first waiter is notified when the longest lease gets shorter", function(c)
+case("a reader's release that shortens the longest lease notifies the first waiter", function(c)
   local first = listen_as(c, B)
   reads(c, READER, LEASE)
   reads(c, C .. ":1", 500)
@@ -555,7 +555,7 @@ case("the first waiter is notified when the longest lease gets shorter", functio
   c.same(500, c.cmd("PTTL", LOCK))
 end)
 
-case("a lease in its last millisecond keeps the lock until it ends", function(c)
+case("a reader in the last millisecond of its lease still holds the lock", function(c)
   reads(c, C .. ":7", 100)
   reads(c, READER)
   queued(c, T0, member("w", B, 4))
@@ -567,7 +567,7 @@ case("a lease in its last millisecond keeps the lock until it ends", function(c)
   c.same(1, c.cmd("EXISTS", LOCK))
 end)
 
-case("a writer goes on as a reader although the read lease is about to end", function(c)
+case("a writer that releases keeps reading even in the last millisecond of its read lease", function(c)
   writes(c, WRITER)
   c.cmd("HSET", LOCK, READER, 1)
   c.cmd("SET", hold_key(READER), 1, "PX", 100)
@@ -576,7 +576,7 @@ case("a writer goes on as a reader although the read lease is about to end", fun
   c.same(1, c.cmd("HEXISTS", LOCK, READER))
 end)
 
-case("a release among many readers checks none of their leases", function(c)
+case("a reader's release among many readers does not check their leases", function(c)
   local first = listen_as(c, B)
   for i = 1, 10 do reads(c, C .. ":" .. i) end
   reads(c, READER)
@@ -586,7 +586,7 @@ case("a release among many readers checks none of their leases", function(c)
   c.same({}, first.received())
 end)
 
-case("a leave with only the number removes that grant", function(c)
+case("cleaning up after a waiter by its number removes exactly its grant", function(c)
   reads(c, B .. ":2")
   reads(c, B .. ":20")
   queued(c, 0, member("r", B, 2), 0, member("r", B, 20))
@@ -594,7 +594,7 @@ case("a leave with only the number removes that grant", function(c)
   c.same({ member("r", B, 20), "0" }, queue(c))
 end)
 
-case("a partial release keeps the holds that stay, and a leave undoes one too many", function(c)
+case("a reader's partial release renews its remaining holds, and undoing a re-entry removes one hold", function(c)
   reads(c, READER, 1000, 3)
   c.same(2, release(c, READER, 2))
   c.same({ LEASE, LEASE, -2 },
@@ -607,7 +607,7 @@ case("a partial release keeps the holds that stay, and a leave undoes one too ma
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("a leave grants to the next waiter, or does nothing if it cannot", function(c)
+case("a writer that gives up grants a reader behind it the lock, unless a writer holds it", function(c)
   local me, next_one = member("w", A, 2), listen_as(c, B)
   reads(c, C .. ":1")
   queued(c, T0, me, T0 + 1, member("r", B, 3))
@@ -632,7 +632,7 @@ case("a leave grants to the next waiter, or does nothing if it cannot", function
   c.same({ "mode", "write", B .. ":3:write", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a leave behind dead readers leaves the lock to Redisson first", function(c)
+case("a writer that gives up removes expired readers, and leaves the free lock to Redisson first", function(c)
   local me, next_one, java = member("w", A, 2), listen_as(c, B), c.listen(CHANNEL)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -643,7 +643,7 @@ case("a leave behind dead readers leaves the lock to Redisson first", function(c
   c.same({ true, true }, { (next_one.received()[1] or ""):find("^1 turn 3 ") ~= nil, #java.received() == 1 })
 end)
 
-case("the first waiter is notified to listen to a holder of Redisson's", function(c)
+case("the new first waiter is notified to subscribe to Redisson's channel if Redisson holds the lock", function(c)
   local me, next_one = member("w", A, 2), listen_as(c, B)
   for _, hold in ipairs { reads, writes } do
     c.cmd("DEL", LOCK, QUEUE)
@@ -668,7 +668,7 @@ end)
 
 -- ---- Redisson ----
 
-case("a free lock is left to Redisson's waiters for a moment, and ours rechecks", function(c)
+case("a writer's release leaves the lock to Redisson's waiters briefly, and tells the first waiter how long", function(c)
   local java, first = c.listen(CHANNEL), listen_as(c, B)
   writes(c, WRITER)
   queued(c, T0, member("r", B, 3))
@@ -695,7 +695,7 @@ case("a free lock is left to Redisson's waiters for a moment, and ours rechecks"
   c.same({}, queue(c))
 end)
 
-case("our queue outlasts Redisson's turn", function(c)
+case("holdfast's queue outlives the turn that a release gives Redisson", function(c)
   local java = c.listen(CHANNEL)
   listen_as(c, B)
   writes(c, WRITER)
@@ -712,7 +712,7 @@ case("our queue outlasts Redisson's turn", function(c)
   c.same({ "1" }, java.received(), "Redisson's readers may come in")
 end)
 
-case("Redisson's turn is over once a client of it has the lock, or nobody listens", function(c)
+case("Redisson's turn ends when a Redisson client holds the lock, or none is subscribed", function(c)
   queued(c, -(T0_MS + 50), RECORD)
   writes(c, JAVA .. ":write")
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -722,7 +722,7 @@ case("Redisson's turn is over once a client of it has the lock, or nobody listen
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("no reader joins during a turn of Redisson's writers, and readers may join for as long after it", function(c)
+case("no reader joins during a turn of Redisson's writers, but readers may for as long afterwards", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"))
@@ -742,7 +742,7 @@ case("no reader joins during a turn of Redisson's writers, and readers may join 
   c.same(1, acquire(c, B .. ":4")[1], "Redisson's readers join, and so do ours")
 end)
 
-case("the record of turns of Redisson's writers ends with the last subscriber", function(c)
+case("the record of turns of Redisson's writers is deleted once no Redisson client is subscribed", function(c)
   local java = c.listen(CHANNEL)
   reads(c, READER)
   acquire(c, B .. ":1", { member = member("r", B, 1) })
@@ -754,7 +754,7 @@ case("the record of turns of Redisson's writers ends with the last subscriber", 
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("a writer that goes on as a reader gives Redisson's writers a turn", function(c)
+case("a writer that releases but keeps reading gives Redisson's writers a turn", function(c)
   c.listen(CHANNEL)
   local first = listen_as(c, B)
   reads(c, READER)
@@ -764,7 +764,7 @@ case("a writer that goes on as a reader gives Redisson's writers a turn", functi
   c.same({ "1 turn 3 250" }, first.received())
 end)
 
-case("Redisson's readers are kept out for a writer of ours, with pauses", function(c)
+case("a waiting holdfast writer keeps new Redisson readers out, with pauses", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   listen_as(c, A)
   reads(c, JAVA)
@@ -789,7 +789,7 @@ case("Redisson's readers are kept out for a writer of ours, with pauses", functi
   c.same("read", mode(c), "the server's clock went back")
 end)
 
-case("a drain lasts an eighth of the wait and 30 s at most, and ends with the lock", function(c)
+case("a writer keeps new Redisson readers out for an eighth of its wait, at most 30 s", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -802,7 +802,7 @@ case("a drain lasts an eighth of the wait and 30 s at most, and ends with the lo
     { acquire(c, WRITER, { member = me })[2], mode(c) })
 end)
 
-case("a drain for a writer in front is measured from its return to the queue", function(c)
+case("a writer that missed its grant keeps Redisson's readers out by its wait since then", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -811,7 +811,7 @@ case("a drain for a writer in front is measured from its return to the queue", f
   c.same("drain:" .. text(T0_MS + 1000), mode(c))
 end)
 
-case("a pause between drains is forgotten if it is over or lies in the future", function(c)
+case("a pause for Redisson's readers is ignored if it is over or lies too far ahead", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
     c.cmd("FLUSHALL")
@@ -823,7 +823,7 @@ case("a pause between drains is forgotten if it is over or lies in the future", 
   end
 end)
 
-case("a drain whose readers are all dead keeps nobody out", function(c)
+case("a draining lock whose readers have all expired is free", function(c)
   local me = member("w", A, 2)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50), JAVA, 1)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -837,7 +837,7 @@ case("a drain whose readers are all dead keeps nobody out", function(c)
   c.same("write", mode(c), "the next waiter gets it")
 end)
 
-case("a drain ends when no writer of ours waits", function(c)
+case("Redisson's readers may join again when no holdfast writer waits", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, JAVA)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -850,7 +850,7 @@ case("a drain ends when no writer of ours waits", function(c)
   c.same("read", mode(c))
 end)
 
-case("a drain ends when no writer of ours waits even if only our readers hold the lock", function(c)
+case("Redisson's readers may join again when no holdfast writer waits, even if only holdfast readers hold it", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50))
@@ -867,7 +867,7 @@ local function drained_by_dead(c)
   return c.listen(CHANNEL)
 end
 
-case("a drain ends when its writer is dead and a reader of ours joins", function(c)
+case("Redisson's readers may join again when a holdfast reader joins and the waiting writer is dead", function(c)
   reads(c, JAVA)
   local java = drained_by_dead(c)
   c.same(1, acquire(c, B .. ":1", { member = member("r", B, 1) })[1])
@@ -875,7 +875,7 @@ case("a drain ends when its writer is dead and a reader of ours joins", function
   c.same({ "1" }, java.received())
 end)
 
-case("a drain whose writer is dead ends when a reader comes in a turn of Redisson's writers", function(c)
+case("Redisson's readers may join again when a reader asks in a turn of Redisson's writers and the waiting writer is dead", function(c)
   reads(c, C .. ":9")
   local java = drained_by_dead(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, C .. ":1"))
@@ -883,7 +883,7 @@ case("a drain whose writer is dead ends when a reader comes in a turn of Redisso
   c.same({ "1" }, java.received())
 end)
 
-case("a drain whose writer is dead ends when a reader releases while others remain", function(c)
+case("Redisson's readers may join again when a reader releases and the waiting writer is dead", function(c)
   reads(c, JAVA)
   reads(c, READER)
   local java = drained_by_dead(c)
@@ -898,7 +898,7 @@ case("a drain whose writer is dead ends when a reader releases while others rema
   c.same({ "1" }, java.received())
 end)
 
-case("a live writer keeps Redisson's readers out while others come and go", function(c)
+case("a live waiting writer keeps Redisson's readers out while other holdfast clients come and go", function(c)
   listen_as(c, A)
   reads(c, JAVA)
   reads(c, READER)
@@ -912,7 +912,7 @@ end)
 
 -- ---- extend, renew, info ----
 
-case("an extension sets a reader's leases, and the lock's if it is the only one", function(c)
+case("a reader's extension sets its leases, and the lock's TTL if no other reader holds it", function(c)
   local function extend(owner, ms, most, waiter)
     local lease = owner == WRITER and LOCK or hold_key(owner)
     return c.run("rw_extend", { LOCK, QUEUE, lease }, owner, ms, most or "", waiter or "", CHANNEL)
@@ -938,7 +938,7 @@ case("an extension sets a reader's leases, and the lock's if it is the only one"
   c.same(700, c.cmd("PTTL", LOCK))
 end)
 
-case("a renewal renews each hold, and none of another type", function(c)
+case("a renewal extends each of a reader's holds, and reports keys of another type as lost", function(c)
   reads(c, READER, 1000, 2)
   c.cmd("SET", "s", "v")
   c.same({ 1, -2, -1, -2 }, c.run("rw_renew",
@@ -950,7 +950,7 @@ case("a renewal renews each hold, and none of another type", function(c)
   c.same(5000, c.cmd("PTTL", hold_key(READER)))
 end)
 
-case("info gives the writer, or else a reader, and the number of readers", function(c)
+case("info returns the writer, or else one reader, and the number of readers", function(c)
   local function info(uuid) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, uuid or A) end
   c.same({ "", 0, -2, "0", 0, -1, 0, 0, T0, -1 }, info())
   reads(c, READER, LEASE, 2)
@@ -963,7 +963,7 @@ case("info gives the writer, or else a reader, and the number of readers", funct
   c.same({ WRITER, 1, LEASE, "8", 2, 1, 2, 0, T0, 0 }, info())
 end)
 
-case("info gives one waiter's place while its client listens", function(c)
+case("info returns a waiter's place in the queue only while its client is subscribed", function(c)
   local function ahead(asked) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, asked)[6] end
   queued(c, T0, member("w", B, 4), T0 + 1, member("r", A, 4))
   c.same({ -1, 1 }, { ahead(A .. ":4"), ahead(A) })
@@ -971,7 +971,7 @@ case("info gives one waiter's place while its client listens", function(c)
   c.same({ 1, -1 }, { ahead(A .. ":4"), ahead(A .. ":5") })
 end)
 
-case("force passes the lock on, and leaves no lease", function(c)
+case("force_release frees the lock, deletes its leases, and notifies Redisson", function(c)
   local java = c.listen(CHANNEL)
   c.same(0, c.run("rw_force", FOUR, A, GRANT))
   reads(c, READER, LEASE, 2)
@@ -982,7 +982,7 @@ end)
 
 -- ---- in a cluster with sharded channels, and where a client may not query channels ----
 
-case("a release reaches Redisson's clients of both kinds", function(c)
+case("in a cluster a release notifies Redisson clients on both the plain and the sharded channel", function(c)
   local sharded = c.listen(CHANNEL, true)
   reads(c, READER)
   c.same(1, release(c, READER, 0, nil, "sharded_rw_release"))
@@ -998,7 +998,7 @@ case("a release reaches Redisson's clients of both kinds", function(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1", { program = "sharded_rw_acquire" }))
 end)
 
-case("a client that may not query or publish to channels still acquires", function(c)
+case("a client that may neither query subscribers nor publish still acquires and releases", function(c)
   c.listen(CHANNEL)
   c.refuse("pubsub|numsub", "pubsub|shardnumsub", "publish", "spublish")
   for _, name in ipairs { "", "sharded_" } do
@@ -1014,7 +1014,7 @@ case("a client that may not query or publish to channels still acquires", functi
   c.same(1, release(c, READER, 0, nil, "sharded_rw_release"))
 end)
 
-case("a reader joins readers from the queue", function(c)
+case("a waiting reader joins the readers that hold the lock when it asks", function(c)
   local me = member("r", A, 1)
   reads(c, B .. ":9")
   queued(c, T0, me)
@@ -1022,7 +1022,7 @@ case("a reader joins readers from the queue", function(c)
   c.same({}, queue(c))
 end)
 
-case("readers granted when a writer leaves end the drain of Redisson's readers", function(c)
+case("a writer that gives up lets the next readers in, and Redisson's readers again", function(c)
   local me = member("w", A, 2)
   listen_as(c, B)
   listen_as(c, C)
@@ -1033,7 +1033,7 @@ case("readers granted when a writer leaves end the drain of Redisson's readers",
   c.same({ "read", "1" }, { mode(c), c.cmd("HGET", LOCK, B .. ":1") })
 end)
 
-case("a reader's grant that ran out is removed by the next acquire", function(c)
+case("the next acquire removes a reader's expired grant", function(c)
   reads(c, C .. ":9")
   queued(c, 0, member("r", B, 1))
   acquire(c, WRITER, { member = member("w", A, 2) })
@@ -1045,26 +1045,26 @@ case("a reader draws a token if the counter is 0", function(c)
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("a leave of a hold reports that dead waiters are left", function(c)
+case("undoing a reader's acquire reports that it left dead waiters in the queue", function(c)
   reads(c, READER)
   c.cmd("EVAL", "for i = 1, 1500 do redis.call('ZADD', KEYS[1], i, '1r' .. ARGV[1] .. ':' .. i .. ':0') end", 1, QUEUE, B)
   c.same(3, leave(c, READER))
 end)
 
-case("a reader that releases while others read leaves no lease", function(c)
+case("a reader that releases while others read deletes only its own lease", function(c)
   reads(c, B .. ":9")
   reads(c, READER)
   c.same(1, release(c, READER))
   c.same({ 0, 1 }, { c.cmd("EXISTS", hold_key(READER)), c.cmd("EXISTS", hold_key(B .. ":9")) })
 end)
 
-case("a partial release of a reader without waiters keeps one hold", function(c)
+case("a reader's partial release keeps one of two holds", function(c)
   reads(c, READER, LEASE, 2)
   c.same(2, release(c, READER, 1))
   c.same({ "1", "read" }, { c.cmd("HGET", LOCK, READER), mode(c) })
 end)
 
-case("a partial leave keeps the leases of the holds that stay", function(c)
+case("undoing a reader's re-entry deletes only that hold's lease", function(c)
   reads(c, READER, LEASE, 3)
   c.same(1, leave(c, READER, 2))
   local there = {}
@@ -1072,27 +1072,27 @@ case("a partial leave keeps the leases of the holds that stay", function(c)
   c.same({ 1, 1, 0 }, there)
 end)
 
-case("a waiter keeps the queue for longer than the longest time between two rechecks", function(c)
+case("a waiter's queue outlives the longest time between two rechecks", function(c)
   writes(c, C .. ":9:write")
   acquire(c, READER, { member = member("r", A, 1) })
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
-case("Redisson's turn goes on to its last millisecond", function(c)
+case("a reader waits for Redisson's turn until its last millisecond", function(c)
   c.listen(CHANNEL)
   queued(c, text(-(T0_MS + 1)), RECORD)
   local reply = acquire(c, READER, { member = member("r", A, 1) })
   c.same({ 0, 1 }, { reply[1], reply[2] })
 end)
 
-case("unconfirmed grants are removed when the lock becomes free", function(c)
+case("a release that frees the lock removes unconfirmed grants", function(c)
   reads(c, READER)
   queued(c, 0, member("r", B, 1))
   release(c, READER)
   c.same({}, queue(c))
 end)
 
-case("a leave keeps the place of its own client's grant that ran out", function(c)
+case("cleaning up repeats its own client's missed grant instead of removing that waiter", function(c)
   local me = member("w", A, 3)
   listen_as(c, A)
   queued(c, 0, me)
@@ -1101,7 +1101,7 @@ case("a leave keeps the place of its own client's grant that ran out", function(
   c.same("1", c.cmd("HGET", LOCK, A .. ":3:write"))
 end)
 
-case("a client that may not query channels announces a lock without waiters", function(c)
+case("force_release by a client that may not query subscribers still announces the free lock", function(c)
   local java = c.listen(CHANNEL)
   reads(c, C .. ":9")
   c.refuse("pubsub|numsub")
@@ -1109,7 +1109,7 @@ case("a client that may not query channels announces a lock without waiters", fu
   c.same({ "1" }, java.received())
 end)
 
-case("in a cluster our own listeners on Redisson's channel keep no reader out", function(c)
+case("in a cluster holdfast's own subscriptions to Redisson's channel keep no reader out", function(c)
   c.listen(CHANNEL, true)
   c.listen("holdfast_listening:{k}", true)
   reads(c, B .. ":9")
@@ -1121,7 +1121,7 @@ case("in a cluster our own listeners on Redisson's channel keep no reader out", 
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("a pause between two drains lasts to its last millisecond", function(c)
+case("Redisson's readers may join until the last millisecond of a pause", function(c)
   local me = member("w", A, 2)
   reads(c, JAVA)
   queued(c, text(-(T0_MS + 50)), RECORD, T0, me)
@@ -1129,7 +1129,7 @@ case("a pause between two drains lasts to its last millisecond", function(c)
   c.same({ 0, 50, "read" }, { reply[1], reply[2], mode(c) })
 end)
 
-case("a waiter whose grant ran out gets the place in front", function(c)
+case("a waiter that missed its grant gets a place at the front of the queue", function(c)
   local me = member("r", A, 1)
   writes(c, C .. ":9:write")
   queued(c, 0, me, T0, member("r", B, 1))
@@ -1142,7 +1142,7 @@ case("a waiter whose grant ran out gets the place in front", function(c)
   c.same(T0 / 1024, tonumber(c.cmd("ZSCORE", QUEUE, member("w", A, 2))))
 end)
 
-case("a leave in the last millisecond of Redisson's turn notifies the next waiter", function(c)
+case("cleaning up in the last millisecond of Redisson's turn notifies the next waiter", function(c)
   local listener = listen_as(c, B)
   c.listen(CHANNEL)
   queued(c, text(-(T0_MS + 1)), RECORD, T0, member("r", B, 1))
@@ -1150,7 +1150,7 @@ case("a leave in the last millisecond of Redisson's turn notifies the next waite
   c.same({ "1 turn 1 1" }, listener.received())
 end)
 
-case("a reader that releases checks for dead ones among eight others, not among nine", function(c)
+case("a reader's release looks for expired readers among up to eight others", function(c)
   for others, left in pairs { [8] = "write", [9] = "read" } do
     c.cmd("DEL", LOCK, QUEUE)
     local listener = listen_as(c, C)
@@ -1164,7 +1164,7 @@ case("a reader that releases checks for dead ones among eight others, not among 
   end
 end)
 
-case("a reader that releases leaves the longest lease of the others, and no dead one", function(c)
+case("a reader's release removes an expired reader, and leaves the others' longest lease", function(c)
   for _, waiter in ipairs { "", member("w", C, 1) } do
     c.cmd("DEL", LOCK, QUEUE)
     local listener = listen_as(c, C)
@@ -1179,7 +1179,7 @@ case("a reader that releases leaves the longest lease of the others, and no dead
   end
 end)
 
-case("a reader that releases leaves the longest lease wherever that reader is in the list", function(c)
+case("a reader's release leaves the longest lease, whichever reader has it", function(c)
   for _, ms in ipairs { { 9000, 300, 1000 }, { 300, 1000, 9000 } } do
     c.cmd("DEL", LOCK)
     for i = 1, 3 do reads(c, B .. ":" .. i, ms[i]) end
@@ -1189,7 +1189,7 @@ case("a reader that releases leaves the longest lease wherever that reader is in
   end
 end)
 
-case("a writer that releases its read hold keeps the write lease", function(c)
+case("a writer that releases only its read hold keeps the write lease", function(c)
   reads(c, READER)
   c.cmd("HSET", LOCK, "mode", "write", WRITER, 1)
   c.same(1, release(c, READER))
@@ -1197,14 +1197,14 @@ case("a writer that releases its read hold keeps the write lease", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a reader that releases leaves a longer lease of another one", function(c)
+case("a reader's release preserves another reader's longer lease", function(c)
   reads(c, READER, 1000)
   reads(c, B .. ":1")
   c.same(1, release(c, READER))
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a reader that releases finds out whether one of more than a hundred is alive", function(c)
+case("a reader's release among 150 expired ones frees the lock unless a live reader remains", function(c)
   for _, lives in ipairs { true, false } do
     c.cmd("DEL", LOCK)
     for n = 1, 150 do c.cmd("HSET", LOCK, B .. ":" .. n, 1) end
@@ -1217,7 +1217,7 @@ case("a reader that releases finds out whether one of more than a hundred is ali
   end
 end)
 
-case("a waiter passed over behind a writer of Redisson comes before the others", function(c)
+case("a writer that was passed over behind a Redisson writer still acquires first", function(c)
   writes(c, JAVA)
   queued(c, T0, member("w", A, 2), T0 + 1, member("w", B, 2))
   listen_as(c, B)
@@ -1229,7 +1229,7 @@ case("a waiter passed over behind a writer of Redisson comes before the others",
   c.same(1, look(A)[1])
 end)
 
-case("Redisson's readers are not kept out for a writer that was passed over", function(c)
+case("a waiting writer that does not recheck in time no longer keeps Redisson's readers out", function(c)
   reads(c, JAVA)
   listen_as(c, A)
   queued(c, T0, member("w", A, 2), T0 + 1, member("r", B, 1))
@@ -1240,7 +1240,7 @@ case("Redisson's readers are not kept out for a writer that was passed over", fu
   c.same("read", mode(c))
 end)
 
-case("a lock whose queue's key has another type is announced when it becomes free", function(c)
+case("a lock that becomes free is announced even if the queue's key has another type", function(c)
   local java = c.listen(CHANNEL)
   reads(c, C .. ":9")
   c.cmd("SET", QUEUE, 1)
@@ -1248,7 +1248,7 @@ case("a lock whose queue's key has another type is announced when it becomes fre
   c.same({ "1" }, java.received())
 end)
 
-case("the only waiter whose grant ran out keeps the TTL of its queue", function(c)
+case("repeating a missed grant to the only waiter renews the queue's TTL", function(c)
   listen_as(c, A)
   queued(c, 0, member("r", A, 1))
   c.pass(GRANT)
@@ -1257,7 +1257,7 @@ case("the only waiter whose grant ran out keeps the TTL of its queue", function(
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
-case("the first live waiter is notified of Redisson's turn, behind dead ones", function(c)
+case("a release in favour of Redisson removes dead waiters, and notifies the first live one", function(c)
   c.listen(CHANNEL)
   local listener = listen_as(c, C)
   writes(c, WRITER)
@@ -1267,7 +1267,7 @@ case("the first live waiter is notified of Redisson's turn, behind dead ones", f
   c.same({ RECORD, member("w", C, 3) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("the first live waiter is notified of a holder of Redisson or a shorter lease, behind dead ones", function(c)
+case("a reader's release notifies the first live waiter, behind dead ones, of the shorter lease and of Redisson", function(c)
   local listener = listen_as(c, C)
   reads(c, JAVA, 1000)
   reads(c, READER)
@@ -1277,7 +1277,7 @@ case("the first live waiter is notified of a holder of Redisson or a shorter lea
   c.same({ "1 recheck 3 1000", "1 recheck 3" }, listener.received())
 end)
 
-case("a script that finds a thousand dead waiters notifies nobody", function(c)
+case("a release that removes a thousand dead waiters leaves the next live one to a later command", function(c)
   c.listen(CHANNEL)
   local listener = listen_as(c, C)
   writes(c, WRITER)
