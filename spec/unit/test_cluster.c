@@ -86,7 +86,7 @@ static void cluster_known(hf_time now) {
 
 /* ---- the map ---- */
 
-TEST(a_command_waits_for_the_map) {
+TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     hf_op *op = first_acquire(AT(0));
     CHECK_NODE_SENT(0, CALLS, QUERY);
     CHECK_NODE_SENT(1, CALLS, "");
@@ -100,7 +100,7 @@ TEST(a_command_waits_for_the_map) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
+TEST(a_cluster_node_without_sharded_channels_gets_programs_for_plain_channels) {
     CHECK(cluster_begin());
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -112,7 +112,7 @@ TEST(a_server_without_sharded_channels_gets_the_plain_programs) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_client_gives_up_silent_nodes_one_after_the_other) {
+TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
     rig_sleep(&rig, AT(0), AT(1999));
@@ -124,7 +124,7 @@ TEST(the_client_gives_up_silent_nodes_one_after_the_other) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
+TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
@@ -135,7 +135,7 @@ TEST(a_silent_node_delays_the_map_by_the_connect_timeout) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_next_node_is_asked_when_one_refuses) {
+TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refuses) {
     CHECK(cluster_begin());
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -149,7 +149,7 @@ TEST(the_next_node_is_asked_when_one_refuses) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_cluster_map_may_contain_only_new_nodes) {
+TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
     first_acquire(AT(0));
     feeds(0, CALLS,
           "*3\r\n" RANGE(0, 7628, "c", 3) RANGE(7629, 7629, "d", 4) RANGE(7630, 16383, "e", 5),
@@ -174,7 +174,7 @@ TEST(the_message_names_every_node_that_refuses) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_denied_login_is_reported_before_an_unreachable_node) {
+TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
     CHECK(cluster_begin());
     rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -186,7 +186,7 @@ TEST(a_denied_login_is_reported_before_an_unreachable_node) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_malformed_map_is_a_server_error) {
+TEST(a_command_fails_with_a_server_error_if_the_cluster_map_is_malformed) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "*1\r\n:5\r\n",
                                           "-ERR no cluster\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -198,7 +198,7 @@ TEST(a_malformed_map_is_a_server_error) {
     }
 }
 
-TEST(a_command_waits_for_a_slot_that_no_node_serves) {
+TEST(a_command_waits_while_no_node_serves_its_slot) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*1\r\n" RANGE(8192, 16383, "b", 2), AT(1));
@@ -267,7 +267,7 @@ TEST(a_moved_redirect_rereads_the_map_but_not_too_often) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(an_ask_redirect_applies_to_a_single_command) {
+TEST(an_ask_redirect_is_followed_for_one_command_only) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -322,7 +322,7 @@ TEST(a_moved_redirect_without_an_address_waits_for_the_map) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_tryagain_reply_is_retried_until_the_deadline) {
+TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     int asked = 0;
@@ -341,7 +341,7 @@ TEST(a_tryagain_reply_is_retried_until_the_deadline) {
 }
 
 /* Each reply takes its time, so one is awaited when a command's time is over. */
-TEST(a_wait_outlasts_a_slot_that_moves) {
+TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     for (int ms = 1000; ms < 20000; ms += 400) {
@@ -353,7 +353,7 @@ TEST(a_wait_outlasts_a_slot_that_moves) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_clusterdown_reply_rereads_the_map) {
+TEST(a_clusterdown_reply_makes_the_client_reread_the_cluster_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -387,7 +387,7 @@ static void lose(size_t node, hf_time now) {
     rig_serve(&rig, now);
 }
 
-TEST(a_command_goes_to_the_node_that_took_over) {
+TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
@@ -414,7 +414,7 @@ TEST(a_command_fails_while_no_node_has_taken_over) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(a_command_without_a_reply_goes_to_the_node_that_takes_over) {
+TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -432,7 +432,7 @@ TEST(a_command_without_a_reply_goes_to_the_node_that_takes_over) {
     rig_end(&rig, AT(1402));
 }
 
-TEST(a_renewal_goes_to_the_node_that_takes_over) {
+TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -449,7 +449,7 @@ TEST(a_renewal_goes_to_the_node_that_takes_over) {
     rig_end(&rig, AT(10402));
 }
 
-TEST(a_renewal_that_waits_for_a_connection_follows_the_map) {
+TEST(a_renewal_that_waits_for_a_connection_moves_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -467,7 +467,7 @@ TEST(a_renewal_that_waits_for_a_connection_follows_the_map) {
 
 /* ---- holds and waiters ---- */
 
-TEST(each_key_is_renewed_alone) {
+TEST(in_a_cluster_each_lock_is_renewed_with_a_command_of_its_own) {
     cluster_known(AT(0));
     hf_names tagged;
     CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
@@ -500,7 +500,7 @@ static hf_op *in_queue(hf_time now) {
     return op;
 }
 
-TEST(waiters_move_with_their_slot) {
+TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     rig_sleep(&rig, AT(1000), AT(3050));
@@ -522,7 +522,7 @@ TEST(waiters_move_with_their_slot) {
     rig_end(&rig, AT(3056));
 }
 
-TEST(waiters_move_with_the_map) {
+TEST(a_waiter_queues_at_the_new_node_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
@@ -536,7 +536,7 @@ TEST(waiters_move_with_the_map) {
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_waiter_moved_to_a_node_with_a_subscription_asks_there_at_once) {
+TEST(a_waiter_moved_to_a_node_whose_subscription_is_open_queues_there_at_once) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
@@ -564,7 +564,7 @@ TEST(a_grant_may_be_received_from_another_node) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_stray_grant_is_cleaned_up_only_on_the_node_of_its_key) {
+TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
     cluster_known(AT(0));
     for (size_t node = 0; node < 2; node++) {
         nodes_of(&rig.client)[node]->links[EVENTS].wanted = true;
@@ -579,7 +579,7 @@ TEST(a_stray_grant_is_cleaned_up_only_on_the_node_of_its_key) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
+TEST(a_grant_is_renewed_by_its_key_alone_while_the_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     feeds_event(0, "message", GRANT("2", "99"), AT(1100));
@@ -603,7 +603,7 @@ TEST(a_grant_that_cannot_be_confirmed_in_two_keys_is_renewed_with_one) {
     "SSUBSCRIBE redisson_lock__channel:{k} holdfast_listening:{k}"
 #define SHARDED(kind, rest) "*3\r\n" kind "\r\n$26\r\nredisson_lock__channel:{k}\r\n" rest "\r\n"
 
-TEST(a_waiter_listens_on_both_kinds_of_channels_and_polls_until_then) {
+TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_confirmed) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1000));
@@ -631,7 +631,7 @@ TEST(a_waiter_listens_on_both_kinds_of_channels_and_polls_until_then) {
 /* ---- an acquire of a shared owner that was abandoned ---- */
 
 /* The renewer waits for its answer, which is a redirect: the acquire itself has ended by then. */
-TEST(a_moved_redirect_of_an_abandoned_acquire_is_followed_to_clean_up) {
+TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
     static const char *const redirects[] = {MOVED_TO_B, ASK_B, "-CLUSTERDOWN no\r\n",
                                             "-TRYAGAIN wait\r\n"};
     for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
@@ -661,7 +661,7 @@ TEST(a_moved_redirect_of_an_abandoned_acquire_is_followed_to_clean_up) {
 
 /* ---- many nodes ---- */
 
-TEST(places_of_removed_nodes_are_reused) {
+TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
     cluster_known(AT(0));
     for (int i = 0; i < 50; i++) {
         hf_time now = AT(1000 * (i + 1));
@@ -720,7 +720,7 @@ static void call_at_gone_node(int number, hf_time now) {
     }
 }
 
-TEST(a_node_with_an_open_connection_keeps_its_place) {
+TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK_EQ_INT(node_count(&rig.client), 3);
@@ -733,7 +733,7 @@ TEST(a_node_with_an_open_connection_keeps_its_place) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_reused_place_keeps_nothing_of_the_earlier_node) {
+TEST(a_node_that_replaces_a_removed_one_in_memory_inherits_none_of_its_state) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK_EQ_INT(node_count(&rig.client), 3);
@@ -797,18 +797,18 @@ static void check_unserved(const char *map, const char *why) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_slot_that_no_node_serves_is_reported) {
+TEST(a_command_fails_with_a_message_if_no_node_serves_its_slot) {
     check_unserved("*1\r\n" RANGE(8192, 16383, "b", 2),
                    "no node of the cluster serves the key's slot");
 }
 
-TEST(a_node_without_a_name_is_reported) {
+TEST(a_command_fails_with_a_message_if_the_map_gives_its_node_no_address) {
     check_unserved("*2\r\n" RANGE(0, 8191, "?", 1) RANGE(8192, 16383, "b", 2),
                    "set cluster-announce-hostname on each node");
 }
 
 /* "3560" is in slot 0, "39296" in slot 16383. */
-TEST(the_first_and_the_last_slot_lead_to_their_nodes) {
+TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
     static const struct {
         const char *key;
         unsigned slot;
@@ -827,11 +827,11 @@ TEST(the_first_and_the_last_slot_lead_to_their_nodes) {
     rig_end(&rig, AT(2));
 }
 
-TEST(requests_through_a_cluster_survive_each_failed_allocation) {
+TEST(a_cluster_client_survives_each_failed_allocation_without_a_leak) {
     CHECK(memerr_until_success(live, NULL, 1000) > 10);
 }
 
-TEST(the_command_after_an_ask_redirect_goes_to_the_slots_node) {
+TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
@@ -846,7 +846,7 @@ TEST(the_command_after_an_ask_redirect_goes_to_the_slots_node) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(an_old_refusal_is_not_reported_for_a_later_timeout) {
+TEST(a_timeout_is_not_reported_with_a_refusal_that_was_already_overcome) {
     cluster_known(AT(0));
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
@@ -862,7 +862,7 @@ TEST(an_old_refusal_is_not_reported_for_a_later_timeout) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(a_map_is_requested_once_while_the_connection_is_opened) {
+TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
     CHECK(cluster_begin());
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(0));
@@ -878,7 +878,7 @@ TEST(a_map_is_requested_once_while_the_connection_is_opened) {
     rig_end(&rig, AT(900));
 }
 
-TEST(a_call_that_waits_for_a_connection_follows_the_map) {
+TEST(a_call_that_waits_for_a_connection_moves_when_the_map_changes) {
     cluster_known(AT(0));
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
@@ -912,7 +912,7 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     rig_end(&rig, AT(4002));
 }
 
-TEST(a_release_may_move_to_a_node_where_others_wait) {
+TEST(a_release_moves_with_its_slot_to_a_node_at_which_another_call_is_waiting) {
     static hf_names other;
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
@@ -1012,7 +1012,7 @@ TEST(each_request_for_a_map_tries_every_node_again) {
 }
 
 /* What waits for a map does not wake the client before the map is asked for. */
-TEST(a_command_that_waits_for_a_map_sleeps_until_it_may_be_requested) {
+TEST(a_command_that_waits_for_a_new_map_sleeps_until_the_client_may_request_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(10));
     feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
@@ -1025,7 +1025,7 @@ TEST(a_command_that_waits_for_a_map_sleeps_until_it_may_be_requested) {
     rig_end(&rig, AT(100));
 }
 
-TEST(the_client_pauses_when_all_nodes_are_down) {
+TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1063,12 +1063,12 @@ static void check_pauses(const char *refusal, hf_time least, hf_time most) {
     rig_end(&rig, now);
 }
 
-TEST(a_command_for_a_moving_key_is_retried_soon) {
+TEST(a_command_answered_with_tryagain_is_retried_within_10_to_30_ms) {
     check_pauses("-TRYAGAIN wait\r\n", 10 * HF_MS, 30 * HF_MS);
 }
 
 /* A command without a key. */
-TEST(pings_are_spread_over_all_nodes) {
+TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     cluster_known(AT(0));
     int pinged[2] = {0, 0};
     for (int i = 0; i < 40; i++) {
@@ -1087,7 +1087,7 @@ TEST(pings_are_spread_over_all_nodes) {
     rig_end(&rig, AT(41));
 }
 
-TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
+TEST(a_node_that_gives_itself_no_name_in_the_map_is_known_by_its_configured_address) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:1\r\n" RANGE(8192, 16383, "b", 2),
@@ -1098,7 +1098,7 @@ TEST(a_node_without_a_name_in_its_own_map_is_known_by_its_address) {
     rig_end(&rig, AT(2));
 }
 
-TEST(all_links_of_a_cluster_accept_the_longest_map) {
+TEST(every_connection_of_a_cluster_client_accepts_the_longest_possible_map) {
     CHECK(cluster_begin());
     for (size_t node = 0; node < 2; node++) {
         CHECK_EQ_INT(at(node, CALLS)->max_elements, HF_SLOTS_MAX_ELEMENTS);
@@ -1108,7 +1108,7 @@ TEST(all_links_of_a_cluster_accept_the_longest_map) {
 }
 
 /* The half that has lost a link asks over a link of its own. */
-TEST(the_map_is_requested_over_a_link_of_the_half_that_lost_one) {
+TEST(a_lost_connection_makes_the_same_half_of_the_client_request_the_map) {
     static const hf_link links[] = {CALLS, RENEWER};
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
@@ -1134,7 +1134,7 @@ static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
                                   {.host = "b", .port = 2, .label = "b:2"},
                                   {.host = "c", .port = 3, .label = "c:3"}};
 
-TEST(a_connected_node_is_asked_for_the_map_first) {
+TEST(the_cluster_map_is_requested_from_a_connected_node_first) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = THREE;
@@ -1159,7 +1159,7 @@ static void be_cut_off(size_t node, hf_time now) {
     hf_session_opening(at(node, CALLS), now);
 }
 
-TEST(another_node_is_asked_for_the_map_when_a_master_is_cut_off) {
+TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(20000));
     be_cut_off(0, AT(20250));
@@ -1172,7 +1172,7 @@ TEST(another_node_is_asked_for_the_map_when_a_master_is_cut_off) {
     rig_end(&rig, AT(20272));
 }
 
-TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
+TEST(the_cluster_map_is_requested_from_nodes_that_have_not_failed_first) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = THREE;
@@ -1191,7 +1191,7 @@ TEST(a_node_that_has_not_failed_is_asked_for_the_map_before_one_that_has) {
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
-TEST(a_node_added_by_a_map_is_asked_when_the_configured_ones_are_gone) {
+TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_are_gone) {
     hf_op *op = first_acquire(AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(1));
     output_of(at(2, CALLS));
@@ -1210,7 +1210,7 @@ TEST(a_node_added_by_a_map_is_asked_when_the_configured_ones_are_gone) {
     rig_end(&rig, AT(461));
 }
 
-TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
+TEST(a_message_that_cannot_name_all_unreachable_nodes_ends_with_dots) {
     enum { ROOM = 239, WORDS = 2 * sizeof ": refused" - 2 + 2 };
     static hf_server pair[2];
     for (int size = ROOM - 1; size <= ROOM + 2; size++) {
@@ -1242,7 +1242,7 @@ TEST(a_list_of_nodes_that_does_not_fit_ends_with_dots) {
 }
 
 /* Until the next map, it must not make room for another one. */
-TEST(a_node_known_only_from_a_redirect_serves_until_the_next_map) {
+TEST(a_node_known_only_from_a_redirect_is_used_until_the_next_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-MOVED 7629 c:3\r\n", AT(1001));
@@ -1252,7 +1252,7 @@ TEST(a_node_known_only_from_a_redirect_serves_until_the_next_map) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_command_refused_after_ask_goes_back_to_the_slots_node) {
+TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     cluster_known(AT(0));
     acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1264,7 +1264,7 @@ TEST(a_command_refused_after_ask_goes_back_to_the_slots_node) {
     rig_end(&rig, AT(1051));
 }
 
-TEST(a_refusal_is_reported_rather_than_the_timeout_after_it) {
+TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
@@ -1274,7 +1274,7 @@ TEST(a_refusal_is_reported_rather_than_the_timeout_after_it) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(without_memory_the_map_is_requested_later) {
+TEST(the_cluster_map_is_requested_again_later_if_memory_was_missing) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed && nth < 50; nth++) {
@@ -1296,7 +1296,7 @@ TEST(without_memory_the_map_is_requested_later) {
 }
 
 /* An operation that was moved to a node that is down, and waits to be sent elsewhere. */
-TEST(a_node_with_an_operation_keeps_its_place) {
+TEST(a_removed_node_is_not_forgotten_while_an_operation_waits_for_it) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     begin(&rig, HF_OP_INFO, AT(1000));
@@ -1313,7 +1313,7 @@ TEST(a_node_with_an_operation_keeps_its_place) {
     rig_end(&rig, AT(1022));
 }
 
-TEST(a_node_with_a_subscriber_keeps_its_place) {
+TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     rig.down[2] = "refused";
@@ -1326,7 +1326,7 @@ TEST(a_node_with_a_subscriber_keeps_its_place) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_callers_command_goes_to_the_node_of_its_first_key) {
+TEST(a_command_from_the_caller_is_sent_to_the_node_of_its_first_key) {
     static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
     static const struct {
         const hf_slice *args;
@@ -1344,7 +1344,7 @@ TEST(a_callers_command_goes_to_the_node_of_its_first_key) {
 }
 
 /* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
-TEST(a_search_for_deadlocks_goes_to_the_node_of_each_key) {
+TEST(a_deadlock_search_reads_each_owner_and_wait_from_the_node_of_its_key) {
     static const struct {
         const char *owner;
         size_t node;
@@ -1366,7 +1366,7 @@ TEST(a_search_for_deadlocks_goes_to_the_node_of_each_key) {
 }
 
 /* The map has no part in ASK, so the loss of that node asks for none. */
-TEST(a_node_named_by_an_ask_redirect_may_be_unreachable) {
+TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     rig.down[2] = "refused";
@@ -1382,11 +1382,11 @@ TEST(a_node_named_by_an_ask_redirect_may_be_unreachable) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_command_redirected_to_no_address_waits_for_a_moment) {
+TEST(a_command_redirected_to_no_address_is_retried_after_a_pause) {
     check_pauses("-ASK 7629 ?:2\r\n", 20 * HF_MS, 40 * HF_MS);
 }
 
-TEST(a_waiting_operation_sends_each_command_once_although_its_slot_moves) {
+TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     feeds(0, CALLS, busy(20000, 0, 0), AT(1000));
@@ -1397,7 +1397,7 @@ TEST(a_waiting_operation_sends_each_command_once_although_its_slot_moves) {
 }
 
 /* Only waiters move with a map: what was sent gets its redirect. */
-TEST(commands_in_flight_do_not_move_with_the_map) {
+TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *acquires = acquire(60 * HF_SECOND, AT(1000)), *reads = begin(&rig, HF_OP_INFO, AT(1000));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1001));
@@ -1413,7 +1413,7 @@ TEST(commands_in_flight_do_not_move_with_the_map) {
     rig_end(&rig, AT(1005));
 }
 
-TEST(a_release_in_flight_does_not_move_with_the_map) {
+TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -1460,7 +1460,7 @@ TEST(the_limit_on_redirects_starts_over_after_a_pause) {
     rig_end(&rig, AT(1200));
 }
 
-TEST(only_nodes_in_the_last_map_serve) {
+TEST(only_nodes_in_the_latest_map_receive_commands) {
     cluster_known(AT(0));
     CHECK(hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1000));
@@ -1489,7 +1489,7 @@ TEST(maps_are_requested_at_most_ten_times_a_second) {
     rig_end(&rig, asked_at);
 }
 
-TEST(the_loss_of_a_node_that_does_not_serve_requests_no_map) {
+TEST(losing_the_connection_to_a_node_without_slots_requests_no_new_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK(!nodes_of(&rig.client)[2]->serves);
@@ -1499,7 +1499,7 @@ TEST(the_loss_of_a_node_that_does_not_serve_requests_no_map) {
 }
 
 /* Another node would not help: the command stays with this one. */
-TEST(a_busy_script_requests_no_map) {
+TEST(a_busy_reply_from_a_running_script_requests_no_new_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1562,7 +1562,7 @@ static void loses(size_t node, hf_time now) {
         hf_session_closed(at(node, (hf_link)link), "gone", now);
 }
 
-TEST(a_node_is_asked_for_its_id_together_with_the_login) {
+TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
     CHECK(cluster_begin());
     rig.login[0] = "";
     acquire(0, AT(0));
@@ -1573,7 +1573,7 @@ TEST(a_node_is_asked_for_its_id_together_with_the_login) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_node_of_another_cluster_at_a_nodes_address_gets_no_command) {
+TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     two_nodes_known();
     rig.login[0] = I_AM("xx");
     loses(0, AT(1000));
@@ -1596,7 +1596,7 @@ TEST(a_node_of_another_cluster_at_a_nodes_address_gets_no_command) {
     rig_end(&rig, AT(2202));
 }
 
-TEST(a_server_in_no_cluster_at_a_nodes_address_gets_no_command) {
+TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     two_nodes_known();
     rig.login[0] = "-ERR This instance has cluster support disabled\r\n" SHARDED_CHANNELS;
     loses(0, AT(1000));
@@ -1611,7 +1611,7 @@ TEST(a_server_in_no_cluster_at_a_nodes_address_gets_no_command) {
     rig_end(&rig, AT(1212));
 }
 
-TEST(a_node_that_does_not_say_who_it_is_is_used) {
+TEST(a_node_that_cannot_tell_its_id_still_receives_commands) {
     static const char *const logins[] = {
         "-NOPERM no permissions to run the 'cluster|myid' command\r\n" SHARDED_CHANNELS,
         "-ERR unknown command\r\n" SHARDED_CHANNELS, "$-1\r\n" SHARDED_CHANNELS,
@@ -1626,7 +1626,7 @@ TEST(a_node_that_does_not_say_who_it_is_is_used) {
     }
 }
 
-TEST(a_node_whose_id_the_map_does_not_give_is_used) {
+TEST(a_node_to_which_the_map_gives_no_id_still_receives_commands) {
     first_acquire(AT(0));
     output_of(at(0, CALLS));
     rig.login[1] = I_AM("xx");
@@ -1636,7 +1636,7 @@ TEST(a_node_whose_id_the_map_does_not_give_is_used) {
 }
 
 /* Until it does, it may be another one. */
-TEST(a_node_that_is_too_busy_to_say_who_it_is_gets_no_command) {
+TEST(a_node_that_is_too_busy_to_tell_its_id_receives_no_command) {
     static const char *const logins[] = {
         "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS,
         "-LOADING Redis is loading the dataset in memory\r\n" SHARDED_CHANNELS,
@@ -1669,7 +1669,7 @@ TEST(a_node_that_is_too_busy_to_say_who_it_is_gets_no_command) {
     }
 }
 
-TEST(a_node_that_stays_busy_is_reported) {
+TEST(a_node_that_remains_too_busy_to_tell_its_id_is_named_in_the_message) {
     two_nodes_known();
     loses(0, AT(1000));
     rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
@@ -1683,7 +1683,7 @@ TEST(a_node_that_stays_busy_is_reported) {
     rig_end(&rig, AT(5100));
 }
 
-TEST(a_renewal_waits_for_the_right_node) {
+TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
     two_nodes_known();
     hf_op *op = acquire(0, AT(100));
     output_of(at(0, CALLS));
@@ -1711,7 +1711,7 @@ TEST(a_renewal_waits_for_the_right_node) {
     rig_end(&rig, AT(14000));
 }
 
-TEST(a_map_of_another_cluster_is_refused) {
+TEST(a_map_of_a_different_cluster_is_ignored) {
     two_nodes_known();
     rig.login[1] = "-NOPERM no\r\n" SHARDED_CHANNELS; /* so its map is asked for */
     rig.down[0] = "refused";
@@ -1753,7 +1753,7 @@ static bool finds(size_t node, const char *const maps[2], hf_time from, hf_time 
 
 static const char *const NEW_MAPS[2] = {MADE_ANEW, MADE_ANEW};
 
-TEST(a_cluster_that_was_made_anew_is_found) {
+TEST(a_client_finds_a_cluster_that_was_recreated_at_the_same_addresses) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
     rig.login[1] = I_AM("b2");
@@ -1763,7 +1763,7 @@ TEST(a_cluster_that_was_made_anew_is_found) {
     rig_end(&rig, AT(3001));
 }
 
-TEST(a_cluster_whose_nodes_were_reset_under_open_connections_is_found) {
+TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
     rig.login[1] = I_AM("b2");
@@ -1791,7 +1791,7 @@ TEST(a_client_that_holds_a_lock_stays_with_its_cluster) {
     rig_end(&rig, AT(33001));
 }
 
-TEST(half_of_the_configured_addresses_do_not_lead_to_another_cluster) {
+TEST(a_client_switches_to_a_new_cluster_only_if_more_than_half_of_the_addresses_lead_there) {
     static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
     two_nodes_known();
     rig.login[0] = I_AM("xx");
@@ -1804,7 +1804,7 @@ TEST(half_of_the_configured_addresses_do_not_lead_to_another_cluster) {
 }
 
 /* Each of them answered as a stranger once, while the other one was down. */
-TEST(strangers_at_different_times_do_not_lead_to_another_cluster) {
+TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_leads_there_at_the_same_time) {
     static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
     two_nodes_known();
     rig.login[0] = rig.login[1] = I_AM("xx");
@@ -1820,7 +1820,7 @@ TEST(strangers_at_different_times_do_not_lead_to_another_cluster) {
     rig_end(&rig, AT(8001));
 }
 
-TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
+TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
     two_nodes_known();
     rig.login[0] = I_AM("a2");
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[1], CALLS, AT(1000));
@@ -1835,7 +1835,7 @@ TEST(a_node_with_a_new_id_in_the_map_is_connected_again) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(a_new_node_that_does_not_say_who_it_is_is_used_at_an_old_address) {
+TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
     two_nodes_known();
     rig.login[0] = "-NOPERM no\r\n" SHARDED_CHANNELS;
     loses(0, AT(1000));
@@ -1851,7 +1851,7 @@ TEST(a_new_node_that_does_not_say_who_it_is_is_used_at_an_old_address) {
 }
 
 /* Managed services put proxies in front of their nodes. */
-TEST(nodes_whose_ids_are_not_those_in_their_map_are_used) {
+TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("p1");
     acquire(0, AT(0));
@@ -1870,7 +1870,7 @@ TEST(nodes_whose_ids_are_not_those_in_their_map_are_used) {
 }
 
 /* The first node that was asked had no slots, so its own id was in no map. */
-TEST(ids_of_nodes_are_compared_once_a_node_has_given_its_id_in_the_map) {
+TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("zz");
     rig.login[1] = I_AM("bb");
@@ -1895,7 +1895,7 @@ TEST(ids_of_nodes_are_compared_once_a_node_has_given_its_id_in_the_map) {
 }
 
 /* It says where the key is. */
-TEST(a_node_of_the_cluster_at_another_ones_address_is_used) {
+TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
     two_nodes_known();
     rig.login[0] = I_AM("bb");
     loses(0, AT(1000));
@@ -1907,7 +1907,7 @@ TEST(a_node_of_the_cluster_at_another_ones_address_is_used) {
 
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
 
-TEST(a_new_client_asks_other_nodes_if_the_first_map_has_none_of_the_known_ids) {
+TEST(a_new_client_asks_other_nodes_if_the_first_map_contains_no_known_id) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
@@ -1944,7 +1944,7 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
     }
 }
 
-TEST(a_wait_outlasts_a_login_that_is_refused_for_now) {
+TEST(a_waiting_acquire_outlasts_a_temporarily_refused_login) {
     two_nodes_known();
     loses(0, AT(1000));
     rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
@@ -1961,7 +1961,7 @@ TEST(a_wait_outlasts_a_login_that_is_refused_for_now) {
     rig_end(&rig, AT(9301));
 }
 
-TEST(a_replica_at_a_configured_address_is_known_by_its_id) {
+TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     static const char B_WITH_REPLICA[] =
         "*1\r\n*4\r\n:0\r\n:16383\r\n" NODE_OF("b", 2, "bb") NODE_OF("a", 1, "aa");
     two_nodes_known();
@@ -1979,7 +1979,7 @@ TEST(a_replica_at_a_configured_address_is_known_by_its_id) {
 
 #define PLAIN_ASKED BRIEF_ASK_OF_K
 
-TEST(a_node_that_was_upgraded_gets_the_programs_for_its_version) {
+TEST(an_upgraded_node_receives_the_programs_for_its_new_version) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -2003,7 +2003,7 @@ TEST(a_node_that_was_upgraded_gets_the_programs_for_its_version) {
 }
 
 /* What was sent to the old version may have been run there. */
-TEST(a_command_sent_again_to_a_node_of_another_version_uses_its_programs) {
+TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_programs_for_that_version) {
     static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN};
     for (int i = 0; i < 2; i++) {
         cluster_known(AT(0));
@@ -2024,7 +2024,7 @@ TEST(a_command_sent_again_to_a_node_of_another_version_uses_its_programs) {
     }
 }
 
-TEST(nodes_of_different_versions_get_different_programs) {
+TEST(nodes_of_different_versions_receive_the_programs_for_their_own_version) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -2041,7 +2041,7 @@ TEST(nodes_of_different_versions_get_different_programs) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_waiter_subscribes_to_the_channels_of_an_upgraded_nodes_version) {
+TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     acquire(60 * HF_SECOND, AT(0));
@@ -2070,7 +2070,7 @@ static void log_in_at(size_t node, const char *password, hf_time now) {
     rig_tick(&rig, now);
 }
 
-TEST(a_login_given_for_one_node_is_used_for_all_nodes) {
+TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = SERVERS;

@@ -146,7 +146,7 @@ TEST(a_login_sends_user_password_db_and_name) {
     finish();
 }
 
-TEST(a_user_with_an_empty_password_logs_in) {
+TEST(a_login_with_a_user_and_an_empty_password_still_sends_auth) {
     start();
     strcpy(config.server.user, "guest");
     session.wanted = true;
@@ -157,7 +157,7 @@ TEST(a_user_with_an_empty_password_logs_in) {
     finish();
 }
 
-TEST(a_password_without_a_user_is_sent_alone) {
+TEST(a_login_with_a_password_but_no_user_sends_only_the_password) {
     start();
     strcpy(config.server.password, "secret");
     session.wanted = true;
@@ -185,7 +185,7 @@ static const char *login_outcome(const char *replies) {
     return one.outcome;
 }
 
-TEST(a_refused_login_fails_with_the_code_of_its_error) {
+TEST(a_refused_login_fails_the_calls_with_the_code_of_the_servers_error) {
     CHECK_STR(login_outcome("-WRONGPASS invalid username-password pair\r\n"),
               "denied: WRONGPASS invalid username-password pair");
     CHECK_STR(login_outcome("-ERR something new about passwords\r\n"),
@@ -218,7 +218,7 @@ static void log_in(const char *password) {
     hf_session_log_in_again(&session);
 }
 
-TEST(a_session_asks_for_its_login_before_each_connection) {
+TEST(a_session_with_a_login_function_asks_for_a_new_login_before_each_connection) {
     struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -245,7 +245,7 @@ TEST(a_session_asks_for_its_login_before_each_connection) {
     finish();
 }
 
-TEST(a_login_refused_for_the_first_time_is_fetched_again_at_once) {
+TEST(a_fetched_login_that_the_server_refuses_once_is_fetched_again_at_once) {
     static const char *const REFUSALS[] = {"-WRONGPASS no\r\n", "-ERR invalid password\r\n",
                                            "-ERR something new\r\n", "-NOAUTH no\r\n"};
     for (size_t i = 0; i < sizeof REFUSALS / sizeof *REFUSALS; i++) {
@@ -268,7 +268,7 @@ TEST(a_login_refused_for_the_first_time_is_fetched_again_at_once) {
     }
 }
 
-TEST(a_login_that_is_refused_again_fails_the_calls) {
+TEST(a_fetched_login_that_the_server_refuses_twice_fails_the_calls) {
     struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -286,7 +286,7 @@ TEST(a_login_that_is_refused_again_fails_the_calls) {
     finish();
 }
 
-TEST(a_needed_link_with_a_refused_login_needs_another_login_before_it_opens) {
+TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login_is_fetched) {
     start_asking();
     strcpy(config.server.password, "old");
     session.wanted = true;
@@ -308,7 +308,7 @@ TEST(a_needed_link_with_a_refused_login_needs_another_login_before_it_opens) {
     finish();
 }
 
-TEST(a_login_that_cannot_be_fetched_fails_the_calls_that_do_not_wait) {
+TEST(calls_that_do_not_wait_fail_at_once_if_the_login_cannot_be_fetched) {
     struct call one, patient;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -327,7 +327,7 @@ TEST(a_login_that_cannot_be_fetched_fails_the_calls_that_do_not_wait) {
     finish();
 }
 
-TEST(a_driver_that_gives_up_is_asked_for_the_login_again) {
+TEST(a_login_is_requested_again_if_the_task_that_was_fetching_it_ended) {
     struct call one;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -338,7 +338,7 @@ TEST(a_driver_that_gives_up_is_asked_for_the_login_again) {
     finish();
 }
 
-TEST(a_connection_that_lost_its_login_is_reopened_once) {
+TEST(a_connection_whose_login_the_server_forgot_is_reopened_once) {
     struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -361,7 +361,7 @@ TEST(a_connection_that_lost_its_login_is_reopened_once) {
     finish();
 }
 
-TEST(a_password_of_the_url_is_not_asked_for) {
+TEST(a_session_whose_url_has_a_password_does_not_call_the_login_function) {
     struct call one;
     start();
     strcpy(config.server.password, "secret");
@@ -378,7 +378,7 @@ TEST(a_password_of_the_url_is_not_asked_for) {
     finish();
 }
 
-TEST(a_refused_client_name_does_not_fail_the_login) {
+TEST(a_login_succeeds_even_if_the_server_refuses_client_setname) {
     CHECK_STR(login_outcome("+OK\r\n+OK\r\n-ERR unknown command 'CLIENT'\r\n"), "ready");
     CHECK_STR(login_outcome(
                   "+OK\r\n+OK\r\n-NOPERM this user has no permissions to run 'client|setname'\r\n"),
@@ -402,7 +402,7 @@ static const char *outcome_at(const char *info) {
     return one.outcome;
 }
 
-TEST(a_server_that_is_too_old_is_refused) {
+TEST(a_login_to_a_server_that_is_too_old_fails) {
     CHECK_STR(outcome_at("# Server\r\nredis_version:4.0.14\r\nrun_id:r\r\n"),
               "server: the server is Redis 4.0.14; holdfast needs Redis 5.0 or later");
     CHECK_STR(outcome_at("# Server\r\nredis_version:4.0.1234567890123456789012345\r\nrun_id:r\r\n"),
@@ -428,7 +428,7 @@ static void check_exposed(const char *answer, bool exposed) {
     hf_session_free(&session);
 }
 
-TEST(a_server_whose_scripts_can_change_those_of_others_is_noticed) {
+TEST(a_login_notices_a_server_whose_lua_scripts_can_change_each_others_globals) {
     check_exposed(":1\r\n", true);
     check_exposed(":0\r\n", false);
     check_exposed("$1\r\n1\r\n", false);
@@ -437,7 +437,7 @@ TEST(a_server_whose_scripts_can_change_those_of_others_is_noticed) {
     check_exposed("-BUSY Redis is busy running a script.\r\n", false);
 }
 
-TEST(a_missing_password_is_reported_when_the_name_is_refused) {
+TEST(a_server_that_refuses_client_setname_with_noauth_is_reported_as_missing_a_password) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -451,7 +451,7 @@ TEST(a_missing_password_is_reported_when_the_name_is_refused) {
     finish();
 }
 
-TEST(a_login_without_a_reply_is_tried_again_over_a_new_connection) {
+TEST(a_login_without_a_reply_is_retried_over_a_new_connection) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -473,7 +473,7 @@ TEST(a_login_without_a_reply_is_tried_again_over_a_new_connection) {
     finish();
 }
 
-TEST(a_call_ends_at_its_deadline_while_no_login_is_answered) {
+TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -487,7 +487,7 @@ TEST(a_call_ends_at_its_deadline_while_no_login_is_answered) {
     finish();
 }
 
-TEST(a_connection_attempt_times_out) {
+TEST(a_connection_attempt_without_an_answer_times_out) {
     struct call one;
     start();
     submit(&one, "A", 60000, AT(0));
@@ -542,7 +542,7 @@ static const char *outcome_of_hang_up(const char *word) {
     return one.outcome;
 }
 
-TEST(a_connection_closed_at_login_hints_at_tls_or_a_proxy) {
+TEST(a_connection_closed_at_login_is_reported_as_a_possible_tls_or_proxy_problem) {
     start();
     CHECK_STR(outcome_of_hang_up(""), CLOSED_EARLY);
     CHECK_STR(outcome_of_hang_up("+"), CLOSED_AT_LOGIN);
@@ -602,7 +602,7 @@ TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
     finish();
 }
 
-TEST(a_call_does_not_wait_for_the_pause_between_connections) {
+TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
     struct call one, two;
     start();
     submit(&one, "A", 60000, AT(0));
@@ -616,7 +616,7 @@ TEST(a_call_does_not_wait_for_the_pause_between_connections) {
     finish();
 }
 
-TEST(after_a_connection_that_worked_the_next_is_opened_at_once) {
+TEST(a_connection_that_had_worked_is_replaced_at_once_when_it_is_lost) {
     struct call one;
     start();
     session.wanted = true;
@@ -687,7 +687,7 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
 
 /* ---- commands and replies ---- */
 
-TEST(commands_are_sent_together_and_replies_matched_in_order) {
+TEST(pipelined_commands_get_their_replies_in_order) {
     struct call calls[50];
     char text[16];
     start();
@@ -711,7 +711,7 @@ TEST(commands_are_sent_together_and_replies_matched_in_order) {
     finish();
 }
 
-TEST(a_reply_may_be_received_in_any_pieces) {
+TEST(a_reply_is_parsed_correctly_however_it_is_split) {
     static const char bytes[] = "*2\r\n:1\r\n$2\r\nab\r\n-ERR no\r\n:3\r\n";
     for (size_t cut = 1; cut < sizeof bytes - 1; cut++) {
         struct call one, two, three;
@@ -728,7 +728,7 @@ TEST(a_reply_may_be_received_in_any_pieces) {
     }
 }
 
-TEST(output_may_be_written_in_any_pieces) {
+TEST(output_is_sent_correctly_however_the_socket_splits_it) {
     struct call one;
     char got[64];
     size_t size = 0;
@@ -742,7 +742,7 @@ TEST(output_may_be_written_in_any_pieces) {
     finish();
 }
 
-TEST(the_reply_to_a_dropped_request_is_ignored) {
+TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -803,7 +803,7 @@ static void check_given_up(const char *bytes, const char *reason) {
     finish();
 }
 
-TEST(garbage_ends_the_connection) {
+TEST(bytes_that_are_not_a_redis_reply_end_the_connection) {
     static const char *const garbage[] = {"HTTP/1.1 400 Bad Request\r\n\r\n", "\x16\x03\x01",
                                           "$-5\r\n", ":1x\r\n"};
     for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++) {
@@ -831,7 +831,7 @@ static void check_too_large(const char *bytes, const char *outcome) {
     finish();
 }
 
-TEST(a_reply_that_is_too_large_fails_only_what_asked_for_it) {
+TEST(a_reply_over_the_size_limit_fails_only_its_own_request) {
     static const char *const many[] = {"*4097\r\n", "*2\r\n*4096\r\n",
                                        "*1\r\n*1\r\n*1\r\n*5000\r\n"};
     for (size_t i = 0; i < sizeof many / sizeof *many; i++)
@@ -841,7 +841,7 @@ TEST(a_reply_that_is_too_large_fails_only_what_asked_for_it) {
     check_too_large("$4000000000\r\n", "unreachable: the reply is larger than 4 MiB");
 }
 
-TEST(an_event_that_is_too_large_ends_the_connection) {
+TEST(a_published_message_over_the_size_limit_ends_the_connection) {
     start();
     session.subscriber = session.wanted = true;
     open_session(&session, AT(0));
@@ -851,7 +851,7 @@ TEST(an_event_that_is_too_large_ends_the_connection) {
     finish();
 }
 
-TEST(an_endless_reply_ends_the_connection) {
+TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
     static char bytes[1 << 20];
     struct call one;
     start_open();
@@ -897,7 +897,7 @@ TEST(nothing_is_read_after_a_protocol_error) {
 
 /* ---- lost connections ---- */
 
-TEST(sent_requests_are_sent_again_in_order) {
+TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -919,7 +919,7 @@ TEST(sent_requests_are_sent_again_in_order) {
     finish();
 }
 
-TEST(sent_requests_go_before_those_that_wait_for_the_next_connection) {
+TEST(requests_in_flight_are_resent_before_those_that_were_still_queued) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -936,7 +936,7 @@ TEST(sent_requests_go_before_those_that_wait_for_the_next_connection) {
     finish();
 }
 
-TEST(a_request_in_doubt_is_not_failed_by_a_refused_connection) {
+TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -951,7 +951,7 @@ TEST(a_request_in_doubt_is_not_failed_by_a_refused_connection) {
     finish();
 }
 
-TEST(a_password_that_became_wrong_is_reported_at_once) {
+TEST(a_password_that_became_wrong_fails_the_calls_at_once) {
     struct call one;
     start();
     strcpy(config.server.password, "secret");
@@ -1009,7 +1009,7 @@ TEST(the_connection_to_a_silent_server_is_closed) {
     finish();
 }
 
-TEST(a_server_that_sends_replies_is_not_silent) {
+TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
     struct call one, two;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -1025,7 +1025,7 @@ TEST(a_server_that_sends_replies_is_not_silent) {
 
 /* A path that swallows everything must be noticed even when each call's deadline is shorter than
  * the session's timeout. */
-TEST(the_connection_to_a_silent_server_is_closed_despite_shorter_deadlines) {
+TEST(a_silent_server_is_noticed_even_if_each_request_ends_at_an_earlier_deadline) {
     struct call calls[40];
     start_open();
     submit(&calls[0], "A", 60000, AT(0));
@@ -1043,7 +1043,7 @@ TEST(the_connection_to_a_silent_server_is_closed_despite_shorter_deadlines) {
     finish();
 }
 
-TEST(the_reply_to_a_dropped_request_is_still_awaited) {
+TEST(a_server_that_leaves_a_dropped_request_unanswered_counts_as_silent) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -1077,7 +1077,7 @@ static void start_quiet(void) {
     memset(begun, 0, sizeof begun);
 }
 
-TEST(a_call_over_a_quiet_dead_connection_is_resent_within_its_timeout) {
+TEST(a_call_over_an_idle_connection_that_is_dead_is_resent_within_its_timeout) {
     struct call one;
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
@@ -1096,7 +1096,7 @@ TEST(a_call_over_a_quiet_dead_connection_is_resent_within_its_timeout) {
     finish();
 }
 
-TEST(a_recently_used_connection_gets_half_of_the_timeout_for_its_reply) {
+TEST(a_recently_used_connection_is_given_up_after_half_of_the_command_timeout_without_a_reply) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3999, AT(999));
@@ -1104,7 +1104,7 @@ TEST(a_recently_used_connection_gets_half_of_the_timeout_for_its_reply) {
     finish();
 }
 
-TEST(any_received_byte_shows_that_a_quiet_connection_works) {
+TEST(any_received_byte_shows_that_an_idle_connection_still_works) {
     struct call one;
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
@@ -1113,7 +1113,7 @@ TEST(any_received_byte_shows_that_a_quiet_connection_works) {
     finish();
 }
 
-TEST(a_distant_server_gets_longer_before_its_connection_is_given_up) {
+TEST(a_server_with_a_long_round_trip_gets_longer_before_its_connection_is_given_up) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -1125,7 +1125,7 @@ TEST(a_distant_server_gets_longer_before_its_connection_is_given_up) {
     finish();
 }
 
-TEST(a_server_that_waits_for_its_replicas_gets_longer_before_its_connection_is_given_up) {
+TEST(a_connection_is_given_up_later_if_its_server_is_waiting_for_replicas) {
     struct call one;
     start_quiet();
     config.confirm_timeout = 400 * HF_MS;
@@ -1134,7 +1134,7 @@ TEST(a_server_that_waits_for_its_replicas_gets_longer_before_its_connection_is_g
     finish();
 }
 
-TEST(no_connection_is_given_more_than_the_command_timeout) {
+TEST(a_connection_without_a_reply_is_given_up_by_the_command_timeout_at_the_latest) {
     struct call one;
     start_quiet();
     config.confirm_timeout = 2900 * HF_MS;
@@ -1143,7 +1143,7 @@ TEST(no_connection_is_given_more_than_the_command_timeout) {
     finish();
 }
 
-TEST(a_command_that_must_not_be_sent_twice_goes_over_a_quiet_connection_behind_a_ping) {
+TEST(a_command_that_must_not_be_resent_is_sent_over_an_idle_connection_only_after_a_ping) {
     struct call one;
     start_quiet();
     prepare(&one, NULL, "A");
@@ -1163,7 +1163,7 @@ TEST(a_command_that_must_not_be_sent_twice_goes_over_a_quiet_connection_behind_a
     finish();
 }
 
-TEST(a_command_that_must_not_be_sent_twice_survives_a_quiet_dead_connection) {
+TEST(a_command_that_must_not_be_resent_uses_a_new_connection_if_the_idle_one_is_dead) {
     struct call one;
     start_quiet();
     prepare(&one, NULL, "A");
@@ -1180,7 +1180,7 @@ TEST(a_command_that_must_not_be_sent_twice_survives_a_quiet_dead_connection) {
     finish();
 }
 
-TEST(a_connection_is_pinged_when_another_one_to_its_server_is_silent) {
+TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_falls_silent) {
     struct call one;
     start_quiet();
     hf_session_doubt(&session, AT(400), AT(500));
@@ -1193,7 +1193,7 @@ TEST(a_connection_is_pinged_when_another_one_to_its_server_is_silent) {
     finish();
 }
 
-TEST(a_connection_that_answers_its_ping_is_trusted_again) {
+TEST(a_connection_that_answers_its_ping_is_used_again) {
     struct call one;
     start_quiet();
     hf_session_doubt(&session, AT(400), AT(500));
@@ -1205,7 +1205,7 @@ TEST(a_connection_that_answers_its_ping_is_trusted_again) {
     finish();
 }
 
-TEST(a_connection_that_has_answered_since_another_one_fell_silent_is_not_doubted) {
+TEST(a_connection_that_got_a_reply_after_another_one_fell_silent_is_not_pinged) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3000, AT(300));
@@ -1216,7 +1216,7 @@ TEST(a_connection_that_has_answered_since_another_one_fell_silent_is_not_doubted
     finish();
 }
 
-TEST(a_doubted_connection_that_owes_a_reply_is_given_up_without_a_ping) {
+TEST(a_connection_that_owes_a_reply_is_given_up_without_a_ping_when_another_one_falls_silent) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3100, AT(100));
@@ -1280,7 +1280,7 @@ TEST(all_requests_may_time_out_at_once) {
 }
 
 /* The first half awaits replies, the second is queued: `done` queues another behind it. */
-TEST(a_request_submitted_while_others_time_out_has_its_own_deadline) {
+TEST(a_request_submitted_while_others_time_out_keeps_its_own_deadline) {
     struct call calls[10], later[10];
     start_open();
     for (int i = 0; i < 10; i++) {
@@ -1319,7 +1319,7 @@ TEST(a_request_submitted_after_its_deadline_ends_at_once) {
 
 /* ---- passing errors ---- */
 
-TEST(a_passing_error_is_retried_until_the_deadline) {
+TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     struct call one;
     hf_time now = AT(0);
     int tries = 1;
@@ -1348,7 +1348,7 @@ TEST(a_passing_error_is_retried_until_the_deadline) {
     finish();
 }
 
-TEST(a_request_is_retried_after_an_error_that_may_pass) {
+TEST(a_request_succeeds_when_retried_after_a_temporary_error) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1364,7 +1364,7 @@ TEST(a_request_is_retried_after_an_error_that_may_pass) {
     finish();
 }
 
-TEST(a_lost_connection_after_a_passing_error_causes_no_busy_loop) {
+TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -1390,7 +1390,7 @@ TEST(a_lost_connection_after_a_passing_error_causes_no_busy_loop) {
     finish();
 }
 
-TEST(a_refused_connection_after_a_passing_error_is_reported_at_once) {
+TEST(a_request_fails_at_once_if_the_connection_is_refused_after_a_temporary_error) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1402,7 +1402,7 @@ TEST(a_refused_connection_after_a_passing_error_is_reported_at_once) {
     finish();
 }
 
-TEST(a_lasting_error_is_reported) {
+TEST(a_permanent_error_fails_the_request_without_a_retry) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1416,7 +1416,7 @@ TEST(a_lasting_error_is_reported) {
 
 /* ---- programs ---- */
 
-TEST(an_unknown_program_is_sent_with_its_text) {
+TEST(a_program_that_the_server_does_not_know_is_sent_with_its_text) {
     static char want[SENT_SIZE];
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_INFO);
     struct call one, two;
@@ -1441,7 +1441,7 @@ TEST(an_unknown_program_is_sent_with_its_text) {
     finish();
 }
 
-TEST(an_unknown_program_is_not_sent_more_than_twice) {
+TEST(a_program_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
     struct call one;
     start_open();
     submit_program(&one, "key", 3000, AT(0));
@@ -1451,7 +1451,7 @@ TEST(an_unknown_program_is_not_sent_more_than_twice) {
     finish();
 }
 
-TEST(noscript_to_a_plain_command_is_an_error) {
+TEST(a_noscript_reply_to_a_command_without_a_script_is_an_error) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1460,7 +1460,7 @@ TEST(noscript_to_a_plain_command_is_an_error) {
     finish();
 }
 
-TEST(the_text_is_sent_again_after_a_restart) {
+TEST(a_program_is_sent_with_its_text_again_after_a_server_restart) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1477,7 +1477,7 @@ TEST(the_text_is_sent_again_after_a_restart) {
 }
 
 /* Only what may have been carried out without our knowing it counts. */
-TEST(only_sendings_that_may_have_run_are_counted) {
+TEST(a_request_counts_how_many_of_its_copies_the_server_may_have_run) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1507,7 +1507,7 @@ static bool inherit(struct call *heir, struct call *from) {
     return true;
 }
 
-TEST(an_heir_receives_its_requests_reply_in_order) {
+TEST(a_request_that_inherits_a_dropped_ones_reply_receives_it_in_order) {
     struct call one, two, heir;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1523,7 +1523,7 @@ TEST(an_heir_receives_its_requests_reply_in_order) {
     finish();
 }
 
-TEST(an_heir_receives_the_reply_to_an_expired_request) {
+TEST(a_request_may_inherit_the_late_reply_to_an_expired_one) {
     struct call one, heir;
     start_open();
     submit(&one, "A", 100, AT(0));
@@ -1536,7 +1536,7 @@ TEST(an_heir_receives_the_reply_to_an_expired_request) {
     finish();
 }
 
-TEST(an_heir_sends_a_program_that_the_server_did_not_know) {
+TEST(a_request_that_inherits_a_noscript_reply_sends_the_programs_text) {
     struct call one, heir;
     start_open();
     submit_program(&one, "k", 3000, AT(0));
@@ -1549,7 +1549,7 @@ TEST(an_heir_sends_a_program_that_the_server_did_not_know) {
     finish();
 }
 
-TEST(a_request_without_a_reply_to_come_cannot_be_inherited) {
+TEST(a_request_with_no_reply_outstanding_cannot_be_inherited) {
     struct call one, heir;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1581,7 +1581,7 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
     snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
 }
 
-TEST(a_subscriber_closed_because_it_is_not_needed_has_not_failed) {
+TEST(closing_a_subscriber_that_is_no_longer_needed_is_not_a_failure) {
     start();
     session.subscriber = true;
     for (int i = 0; i < 5; i++) {
@@ -1641,7 +1641,7 @@ TEST(closing_a_client_fails_all_of_its_requests) {
 
 /* ---- memory ---- */
 
-TEST(a_session_without_memory_for_its_reader_closes) {
+TEST(a_connection_is_closed_if_memory_for_its_replies_is_missing) {
     start();
     session.wanted = true;
     hf_session_opening(&session, AT(0));
@@ -1713,7 +1713,7 @@ static void log_in_to(const char *info) {
 
 #define RUN_OF_40 "0123456789012345678901234567890123456789"
 
-TEST(a_server_process_is_recognized_by_its_run_id) {
+TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
     static const struct {
         const char *info, *run_id;
     } cases[] = {
@@ -1732,7 +1732,7 @@ TEST(a_server_process_is_recognized_by_its_run_id) {
     }
 }
 
-TEST(a_mark_is_set_only_for_a_known_run_id_on_an_open_connection) {
+TEST(a_server_is_marked_as_known_only_if_its_run_id_is_known_and_the_connection_is_open) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known abc");
@@ -1758,7 +1758,7 @@ TEST(a_mark_is_set_only_for_a_known_run_id_on_an_open_connection) {
 
 #define MASTER "*3\r\n$6\r\nmaster\r\n:0\r\n*0\r\n"
 
-TEST(a_request_refused_by_a_replica_goes_before_those_retried) {
+TEST(a_request_refused_by_a_replica_is_resent_before_those_refused_for_other_reasons) {
     struct call one, two, three;
     start();
     session.follows_master = true;
@@ -1782,7 +1782,7 @@ TEST(a_request_refused_by_a_replica_goes_before_those_retried) {
     hf_session_free(&session);
 }
 
-TEST(a_resubmitted_request_starts_without_its_earlier_failure) {
+TEST(a_resubmitted_request_does_not_report_its_earlier_failure) {
     struct call one;
     start();
     open_session(&session, AT(0));
@@ -1795,7 +1795,7 @@ TEST(a_resubmitted_request_starts_without_its_earlier_failure) {
     hf_session_free(&session);
 }
 
-TEST(a_reply_already_received_is_not_inherited) {
+TEST(a_request_does_not_inherit_a_reply_that_was_already_received) {
     struct call one;
     hf_request heir = {0};
     start();
@@ -1831,7 +1831,7 @@ TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
     hf_session_free(&session);
 }
 
-TEST(a_user_of_one_letter_logs_in) {
+TEST(a_login_with_a_one_letter_user_name_succeeds) {
     start();
     strcpy(config.server.user, "u");
     strcpy(config.server.password, "secret");
@@ -1841,7 +1841,7 @@ TEST(a_user_of_one_letter_logs_in) {
     finish();
 }
 
-TEST(the_reply_to_a_mark_is_awaited_from_its_sending) {
+TEST(the_time_without_a_reply_to_a_server_mark_counts_from_its_sending) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     hf_session_vouch(&session, AT(50000));
@@ -1864,7 +1864,7 @@ TEST(a_session_that_moves_to_a_new_address_reports_unreachable) {
     finish();
 }
 
-TEST(a_session_without_memory_for_its_login_closes) {
+TEST(a_connection_is_closed_if_memory_for_its_login_is_missing) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start();
@@ -1884,7 +1884,7 @@ TEST(a_session_without_memory_for_its_login_closes) {
     CHECK(!failed);
 }
 
-TEST(missing_memory_for_a_programs_text_leaves_the_output_unchanged) {
+TEST(no_partial_command_is_sent_if_memory_for_a_programs_text_is_missing) {
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -1907,7 +1907,7 @@ TEST(missing_memory_for_a_programs_text_leaves_the_output_unchanged) {
     CHECK(!failed);
 }
 
-TEST(a_mark_does_not_count_if_the_server_gives_no_run_id) {
+TEST(a_servers_mark_is_ignored_if_the_server_gives_no_run_id) {
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
@@ -1919,7 +1919,7 @@ TEST(a_mark_does_not_count_if_the_server_gives_no_run_id) {
     hf_session_free(&session);
 }
 
-TEST(a_server_with_a_short_run_id_is_recognized_after_a_reconnect) {
+TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     CHECK_EQ_U64(session.known_since, AT(1));
     hf_session_closed(&session, "gone", AT(1000));
@@ -1932,7 +1932,7 @@ TEST(a_server_with_a_short_run_id_is_recognized_after_a_reconnect) {
 }
 
 /* A proxy refuses again and again; one hang-up may have any reason. */
-TEST(a_single_closed_connection_does_not_hint_at_a_proxy) {
+TEST(a_single_connection_closed_at_subscribe_is_not_reported_as_a_proxy_problem) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1943,7 +1943,7 @@ TEST(a_single_closed_connection_does_not_hint_at_a_proxy) {
     finish();
 }
 
-TEST(bytes_received_over_another_connection_do_not_count) {
+TEST(an_error_is_judged_by_the_bytes_received_over_its_own_connection_only) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -1958,7 +1958,7 @@ TEST(bytes_received_over_another_connection_do_not_count) {
     finish();
 }
 
-TEST(a_session_that_moves_resets_its_back_off) {
+TEST(a_session_moved_to_a_new_address_connects_at_once_without_its_earlier_pause) {
     start();
     session.wanted = true;
     for (int i = 0; i < 8; i++) {
@@ -1975,7 +1975,7 @@ TEST(a_session_that_moves_resets_its_back_off) {
     finish();
 }
 
-TEST(a_request_to_be_sent_along_reports_a_failed_allocation) {
+TEST(a_deferred_request_reports_a_failed_allocation_and_can_be_submitted_again) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -2011,7 +2011,7 @@ TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
     finish();
 }
 
-TEST(a_refusal_that_passes_leaves_a_persistent_request_its_time) {
+TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     struct call one, two;
     start_open();
     submit(&one, "A", 100, AT(0));
@@ -2046,7 +2046,7 @@ TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_again) {
     finish();
 }
 
-TEST(a_request_to_be_sent_along_ends_with_its_connection) {
+TEST(a_deferred_request_is_dropped_with_its_connection) {
     struct call one, two, three;
     start_open();
     prepare(&one, NULL, "A");
@@ -2066,7 +2066,7 @@ TEST(a_request_to_be_sent_along_ends_with_its_connection) {
     finish();
 }
 
-TEST(the_reply_to_a_request_sent_along_is_timed_from_its_sending) {
+TEST(the_time_without_a_reply_to_a_deferred_request_counts_from_its_sending) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -2080,7 +2080,7 @@ TEST(the_reply_to_a_request_sent_along_is_timed_from_its_sending) {
     finish();
 }
 
-TEST(a_request_to_be_sent_along_is_not_sent_on_the_next_connection) {
+TEST(a_deferred_request_is_not_sent_over_the_next_connection) {
     struct call along, next;
     start_open();
     prepare(&along, NULL, "A");
@@ -2094,7 +2094,7 @@ TEST(a_request_to_be_sent_along_is_not_sent_on_the_next_connection) {
     finish();
 }
 
-TEST(a_reply_may_be_as_long_as_its_session_allows) {
+TEST(a_reply_as_long_as_the_limit_is_accepted) {
     struct call one;
     char head[32];
     start();
@@ -2107,7 +2107,7 @@ TEST(a_reply_may_be_as_long_as_its_session_allows) {
     finish();
 }
 
-TEST(a_mark_that_is_missing_on_the_server_is_set_again) {
+TEST(a_server_mark_is_set_again_if_it_has_vanished) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known a");
@@ -2129,7 +2129,7 @@ static void submit_confirmed(struct call *call, uint32_t replicas, int deadline_
     hf_session_submit(&session, &call->request, now);
 }
 
-TEST(a_reply_is_delivered_only_after_that_of_its_wait_command) {
+TEST(a_reply_is_delivered_only_once_its_wait_command_has_been_answered) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 2, 3000, AT(0));
@@ -2173,7 +2173,7 @@ TEST(the_reply_of_a_wait_command_says_how_many_replicas_confirmed) {
     }
 }
 
-TEST(a_wait_command_after_an_error_confirms_nothing) {
+TEST(the_replicas_confirmation_of_a_failed_command_does_not_count) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -2186,7 +2186,7 @@ TEST(a_wait_command_after_an_error_confirms_nothing) {
     finish();
 }
 
-TEST(a_request_refused_by_a_replica_keeps_its_place_with_its_wait) {
+TEST(a_request_refused_by_a_replica_is_resent_in_order_together_with_its_wait_command) {
     struct call one, two, three;
     start();
     session.follows_master = true;
@@ -2213,7 +2213,7 @@ TEST(a_request_refused_by_a_replica_keeps_its_place_with_its_wait) {
     finish();
 }
 
-TEST(a_request_refused_by_a_replica_may_be_dropped) {
+TEST(a_request_refused_by_a_replica_can_be_dropped_before_it_is_resent) {
     struct call one;
     start();
     session.follows_master = true;
@@ -2227,7 +2227,7 @@ TEST(a_request_refused_by_a_replica_may_be_dropped) {
     finish();
 }
 
-TEST(a_connection_lost_between_a_reply_and_its_wait_repeats_both) {
+TEST(a_connection_lost_between_a_reply_and_the_replicas_confirmation_resends_both_commands) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -2243,7 +2243,7 @@ TEST(a_connection_lost_between_a_reply_and_its_wait_repeats_both) {
     finish();
 }
 
-TEST(a_request_may_be_dropped_between_its_reply_and_its_wait) {
+TEST(a_request_can_be_dropped_between_its_reply_and_the_replicas_confirmation) {
     for (int replies = 0; replies <= 1; replies++) {
         struct call one, two;
         start_open();
@@ -2260,7 +2260,7 @@ TEST(a_request_may_be_dropped_between_its_reply_and_its_wait) {
     }
 }
 
-TEST(a_request_may_be_inherited_between_its_reply_and_its_wait) {
+TEST(a_request_can_be_inherited_between_its_reply_and_the_replicas_confirmation) {
     for (int replies = 0; replies <= 1; replies++) {
         struct call before, one, two, heir;
         start_open();
@@ -2294,7 +2294,7 @@ TEST(a_request_times_out_if_its_wait_command_gets_no_reply) {
     finish();
 }
 
-TEST(hang_ups_at_subscribe_hint_at_a_proxy_that_rejects_it) {
+TEST(connections_closed_at_subscribe_are_reported_as_a_proxy_that_may_not_support_it) {
     for (int subscriber = 0; subscriber <= 1; subscriber++) {
         start();
         session.subscriber = subscriber;
@@ -2313,7 +2313,7 @@ TEST(hang_ups_at_subscribe_hint_at_a_proxy_that_rejects_it) {
     }
 }
 
-TEST(a_new_run_does_not_count_as_known_before_its_mark_is_read) {
+TEST(a_restarted_server_does_not_count_as_known_before_its_mark_is_read) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
@@ -2327,7 +2327,7 @@ TEST(a_new_run_does_not_count_as_known_before_its_mark_is_read) {
     hf_session_free(&session);
 }
 
-TEST(a_password_of_one_letter_is_sent) {
+TEST(a_login_sends_a_one_letter_password) {
     start();
     strcpy(config.server.password, "p");
     session.wanted = true;
@@ -2336,7 +2336,7 @@ TEST(a_password_of_one_letter_is_sent) {
     finish();
 }
 
-TEST(a_subscriber_no_longer_needed_during_its_login_has_not_failed) {
+TEST(closing_a_subscriber_that_is_no_longer_needed_during_its_login_is_not_a_failure) {
     start();
     strcpy(config.name, "n");
     session.subscriber = session.wanted = true;
@@ -2349,7 +2349,7 @@ TEST(a_subscriber_no_longer_needed_during_its_login_has_not_failed) {
     finish();
 }
 
-TEST(a_passing_error_is_reported_when_the_deadline_comes_first) {
+TEST(a_request_that_ends_before_its_retry_reports_the_temporary_error) {
     struct call one;
     start_open();
     submit(&one, "A", 5, AT(0));
@@ -2370,7 +2370,7 @@ static bool takes_all(void *context, hf_request *request, const char *error, hf_
     return true;
 }
 
-TEST(a_request_without_retry_goes_elsewhere_only_if_it_was_not_sent) {
+TEST(a_request_that_must_not_be_resent_moves_to_another_server_only_if_it_was_never_sent) {
     for (int sends = 0; sends <= 1; sends++) {
         struct call one;
         int taken = 0;
@@ -2388,7 +2388,7 @@ TEST(a_request_without_retry_goes_elsewhere_only_if_it_was_not_sent) {
     }
 }
 
-TEST(a_run_with_a_short_id_is_marked) {
+TEST(a_server_with_a_one_letter_run_id_is_marked_as_known) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
@@ -2399,7 +2399,7 @@ TEST(a_run_with_a_short_id_is_marked) {
     hf_session_free(&session);
 }
 
-TEST(a_run_with_a_shorter_id_is_another_one) {
+TEST(a_run_id_that_is_a_prefix_of_the_known_one_counts_as_a_different_server_run) {
     log_in_to("# Server\r\nrun_id:abcdef\r\n");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));
@@ -2409,7 +2409,7 @@ TEST(a_run_with_a_shorter_id_is_another_one) {
     hf_session_free(&session);
 }
 
-TEST(a_one_letter_reason_of_a_closed_connection_is_reported) {
+TEST(a_closed_connection_is_reported_with_its_reason_even_if_that_is_one_letter) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -2421,7 +2421,7 @@ TEST(a_one_letter_reason_of_a_closed_connection_is_reported) {
     finish();
 }
 
-TEST(a_request_can_be_sent_along_only_on_an_open_connection) {
+TEST(a_deferred_request_is_refused_unless_the_connection_is_open) {
     struct call one;
     start();
     prepare(&one, NULL, "A");
