@@ -63,7 +63,7 @@ static void hold_all(hf_time now) {
     hf_op_end(op, now);
 }
 
-TEST(an_acquire_of_a_batch_acquires_all_locks_with_one_command) {
+TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
@@ -82,7 +82,7 @@ TEST(an_acquire_of_a_batch_acquires_all_locks_with_one_command) {
     finish(AT(11000));
 }
 
-TEST(the_lease_of_a_batch_ends_with_the_first_max_hold) {
+TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[1];
@@ -108,7 +108,7 @@ TEST(the_lease_of_a_batch_ends_with_the_first_max_hold) {
     finish(AT(20002));
 }
 
-TEST(the_message_names_the_lock_that_is_busy) {
+TEST(a_busy_multi_locks_message_names_the_lock_that_is_held_by_others) {
     for (size_t i = 0; i < COUNT; i++) {
         char reply[64], key[8];
         start();
@@ -123,7 +123,7 @@ TEST(the_message_names_the_lock_that_is_busy) {
     }
 }
 
-TEST(the_message_names_the_lock_of_another_kind) {
+TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
@@ -134,7 +134,7 @@ TEST(the_message_names_the_lock_of_another_kind) {
     finish(AT(2));
 }
 
-TEST(a_reply_after_the_lease_is_reported_as_lost) {
+TEST(a_multi_lock_whose_acquire_is_answered_after_the_lease_is_reported_as_lost) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED, AT(29698));
@@ -143,7 +143,7 @@ TEST(a_reply_after_the_lease_is_reported_as_lost) {
     finish(AT(30000));
 }
 
-TEST(an_acquire_of_a_batch_whose_outcome_is_unknown_is_undone) {
+TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     rig_sleep(&rig, AT(0), AT(3000));
@@ -160,7 +160,7 @@ TEST(an_acquire_of_a_batch_whose_outcome_is_unknown_is_undone) {
     finish(AT(4000));
 }
 
-TEST(an_acquire_of_a_batch_answered_by_an_error_leaves_nothing_to_clean_up) {
+TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
@@ -170,7 +170,7 @@ TEST(an_acquire_of_a_batch_answered_by_an_error_leaves_nothing_to_clean_up) {
     finish(AT(3));
 }
 
-TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
+TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
     static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n",
                                           "*2\r\n:-3\r\n:9\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -188,7 +188,7 @@ TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
     finish(AT(3));
 }
 
-TEST(a_re_entry_adds_to_each_count_and_renews) {
+TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
@@ -204,7 +204,7 @@ TEST(a_re_entry_adds_to_each_count_and_renews) {
 }
 
 /* An extend that got no answer may be carried out behind it. */
-TEST(a_batch_believes_in_no_lease_longer_than_an_extend_that_may_arrive_late) {
+TEST(a_multi_lock_trusts_no_lease_longer_than_that_of_an_extend_that_may_still_run) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -231,7 +231,7 @@ TEST(a_batch_believes_in_no_lease_longer_than_an_extend_that_may_arrive_late) {
 
 /* A shorter lease refreshes nothing: what the client counts on must not be longer than what the
  * server has. */
-TEST(a_shorter_re_entry_keeps_the_longer_leases) {
+TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
     start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -249,7 +249,7 @@ TEST(a_shorter_re_entry_keeps_the_longer_leases) {
     finish(AT(6000));
 }
 
-TEST(after_a_failed_re_entry_the_locks_are_still_renewed) {
+TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
     static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
                                           "*1\r\n:7\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -265,7 +265,7 @@ TEST(after_a_failed_re_entry_the_locks_are_still_renewed) {
     }
 }
 
-TEST(a_re_entry_that_finds_one_lock_taken_reports_a_loss) {
+TEST(a_multi_lock_re_entry_that_finds_one_lock_taken_reports_a_loss) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
@@ -277,7 +277,7 @@ TEST(a_re_entry_that_finds_one_lock_taken_reports_a_loss) {
     finish(AT(2000));
 }
 
-TEST(a_release_of_a_batch_releases_all_locks_with_one_command) {
+TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -288,7 +288,7 @@ TEST(a_release_of_a_batch_releases_all_locks_with_one_command) {
     finish(AT(12));
 }
 
-TEST(a_release_says_how_many_locks_were_lost) {
+TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -300,7 +300,7 @@ TEST(a_release_says_how_many_locks_were_lost) {
     finish(AT(12));
 }
 
-TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
+TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_free) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -319,7 +319,7 @@ TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
     finish(AT(60));
 }
 
-TEST(a_release_without_a_reply_goes_on_in_the_background) {
+TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -329,7 +329,7 @@ TEST(a_release_without_a_reply_goes_on_in_the_background) {
     finish(AT(4000));
 }
 
-TEST(holds_abandoned_during_their_release_are_not_losses) {
+TEST(a_multi_lock_abandoned_during_its_release_counts_no_loss) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -351,7 +351,7 @@ static void hold_all_twice(hf_time now) {
     output_of(link_of(&rig, CALLS));
 }
 
-TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up) {
+TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     start();
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -366,7 +366,7 @@ TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up) {
     finish(AT(60));
 }
 
-TEST(abandoning_a_hold_during_its_re_entry_leaves_the_new_entry) {
+TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -383,7 +383,7 @@ static void detach_release_of(size_t i, hf_time now) {
     CHECK(hf_op_detach(begin_one(HF_OP_RELEASE, i, now)));
 }
 
-TEST(a_batch_waits_for_a_detached_release) {
+TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_done) {
     start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
@@ -395,7 +395,7 @@ TEST(a_batch_waits_for_a_detached_release) {
     finish(AT(60));
 }
 
-TEST(a_batch_is_released_without_the_lock_of_a_detached_release) {
+TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing) {
     start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
@@ -407,7 +407,7 @@ TEST(a_batch_is_released_without_the_lock_of_a_detached_release) {
     finish(AT(60));
 }
 
-TEST(a_batch_without_any_hold_is_not_held) {
+TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
     start();
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
     hold_all(AT(0));
@@ -418,7 +418,7 @@ TEST(a_batch_without_any_hold_is_not_held) {
     finish(AT(12));
 }
 
-TEST(an_abandoned_acquire_is_undone) {
+TEST(an_abandoned_multi_lock_acquire_is_undone) {
     start();
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
@@ -429,7 +429,7 @@ TEST(an_abandoned_acquire_is_undone) {
     finish(AT(12));
 }
 
-TEST(an_abandoned_release_goes_on_in_the_background) {
+TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
@@ -437,7 +437,7 @@ TEST(an_abandoned_release_goes_on_in_the_background) {
     finish(AT(12));
 }
 
-TEST(a_batch_waits_behind_a_renewal) {
+TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -457,7 +457,7 @@ TEST(a_batch_waits_behind_a_renewal) {
     finish(AT(11000));
 }
 
-TEST(calls_that_wait_for_a_lock_of_a_batch_continue_when_it_ends) {
+TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
     start();
     hold_all(AT(0));
     hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
@@ -471,7 +471,7 @@ TEST(calls_that_wait_for_a_lock_of_a_batch_continue_when_it_ends) {
     finish(AT(11000));
 }
 
-TEST(a_lock_lost_during_a_re_entry_stays_lost) {
+TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -485,7 +485,7 @@ TEST(a_lock_lost_during_a_re_entry_stays_lost) {
 }
 
 /* None of them is taken over: what an earlier call has left goes first. */
-TEST(a_batch_waits_for_the_clean_up_of_a_lock) {
+TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     start();
     hold_all(AT(0));
     uint64_t number = number_of(hold_at(2));
@@ -505,7 +505,7 @@ TEST(a_batch_waits_for_the_clean_up_of_a_lock) {
 
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
  * place. */
-TEST(a_new_hold_does_not_inherit_an_abandoned_place) {
+TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_place_of_an_abandoned_wait) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[0];
@@ -541,7 +541,7 @@ TEST(a_new_hold_does_not_inherit_an_abandoned_place) {
 }
 
 /* As coroutines do, which give no text. */
-TEST(each_lock_has_an_owner_of_its_own) {
+TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
     start();
     for (int n = 0; n < 2; n++) {
         char want[1024];
@@ -602,7 +602,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
 
 /* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
  * call. */
-TEST(a_batch_blocked_by_two_holds_in_turn_ends_in_time) {
+TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_in_turn_ends_at_its_timeout) {
     start();
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(1500));
@@ -615,7 +615,7 @@ TEST(a_batch_blocked_by_two_holds_in_turn_ends_in_time) {
     finish(AT(8000));
 }
 
-TEST(an_invalid_index_in_a_reply_is_a_loss) {
+TEST(a_multi_lock_whose_reply_names_a_lock_that_does_not_exist_is_lost) {
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -629,12 +629,12 @@ TEST(an_invalid_index_in_a_reply_is_a_loss) {
     }
 }
 
-TEST(acquiring_and_releasing_a_batch_survive_each_failed_allocation) {
+TEST(a_multi_lock_survives_each_failed_allocation) {
     check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);
     check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
 }
 
-TEST(a_batch_waits_for_several_clean_ups_in_turn) {
+TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     start();
     hold_all(AT(0));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(1));
@@ -653,7 +653,7 @@ TEST(a_batch_waits_for_several_clean_ups_in_turn) {
     finish(AT(4));
 }
 
-TEST(a_lock_that_is_re_entered_is_no_longer_at_risk) {
+TEST(a_multi_lock_that_is_re_entered_clears_the_failed_renewals_of_its_locks) {
     start();
     hold_all(AT(0));
     set_at_risk(hold_at(1), true);
@@ -666,7 +666,7 @@ TEST(a_lock_that_is_re_entered_is_no_longer_at_risk) {
     finish(AT(3));
 }
 
-TEST(the_message_names_the_lock_that_is_lost_and_the_others_stay_held) {
+TEST(a_re_entry_that_finds_one_lock_lost_names_it_and_keeps_the_others_held) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -680,7 +680,7 @@ TEST(the_message_names_the_lock_that_is_lost_and_the_others_stay_held) {
     finish(AT(3));
 }
 
-TEST(a_lost_lock_is_not_in_flight_while_the_others_are_released) {
+TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
     start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
@@ -690,7 +690,7 @@ TEST(a_lost_lock_is_not_in_flight_while_the_others_are_released) {
     finish(AT(2));
 }
 
-TEST(a_release_that_finds_a_lock_taken_reports_that_reason) {
+TEST(a_multi_locks_release_that_finds_a_lock_taken_reports_that_reason) {
     hf_lost_reason reason = HF_LOST_EXPIRED;
     start();
     hold_all(AT(0));
@@ -706,7 +706,7 @@ TEST(a_release_that_finds_a_lock_taken_reports_that_reason) {
     finish(AT(12));
 }
 
-TEST(a_batch_whose_reply_is_lost_is_sent_again) {
+TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -718,7 +718,7 @@ TEST(a_batch_whose_reply_is_lost_is_sent_again) {
     finish(AT(52));
 }
 
-TEST(a_batch_fails_at_once_if_the_server_is_unreachable) {
+TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
     start();
     rig.refusing = true;
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -727,7 +727,7 @@ TEST(a_batch_fails_at_once_if_the_server_is_unreachable) {
     finish(AT(1));
 }
 
-TEST(an_abandoned_re_entry_cleans_up_entries_abandoned_meanwhile) {
+TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -745,8 +745,8 @@ TEST(an_abandoned_re_entry_cleans_up_entries_abandoned_meanwhile) {
 
 /* ---- what was left before ---- */
 
-/* The clean-up is tried again, now that somebody waits for it. */
-TEST(a_batch_waits_for_a_clean_up_that_has_failed_before) {
+/* It is tried once more, now that somebody waits for it. */
+TEST(a_multi_lock_acquire_waits_for_a_clean_up_that_has_failed_before) {
     start();
     hold_all(AT(0));
     hf_hold *hold = hold_at(1);
@@ -759,7 +759,7 @@ TEST(a_batch_waits_for_a_clean_up_that_has_failed_before) {
 }
 
 /* That try is still under way when the batch has waited for another lock. */
-TEST(a_batch_waits_for_the_next_try_of_a_clean_up) {
+TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     start();
     hold_all(AT(0));
     hf_hold *first = hold_at(0), *second = hold_at(1);
@@ -776,7 +776,7 @@ TEST(a_batch_waits_for_the_next_try_of_a_clean_up) {
 }
 
 /* The clock has ended it, so the server may have it still. */
-TEST(a_lock_of_a_batch_that_was_lost_by_the_clock_is_cleaned_up_first) {
+TEST(a_multi_lock_acquire_first_cleans_up_a_lock_that_was_lost_by_the_clock) {
     start();
     hold_all(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -788,7 +788,7 @@ TEST(a_lock_of_a_batch_that_was_lost_by_the_clock_is_cleaned_up_first) {
     finish(AT(2));
 }
 
-TEST(the_holds_of_a_batch_belong_to_its_caller) {
+TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
     for (int shared = 0; shared <= 1; shared++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -807,7 +807,7 @@ TEST(the_holds_of_a_batch_belong_to_its_caller) {
 }
 
 /* A release sets the lease of what stays held. */
-TEST(a_partial_release_asks_for_no_more_than_the_max_hold_of_each) {
+TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
     start();
     hold_all(AT(0));
     hold_all(AT(1));
@@ -825,7 +825,7 @@ static void start_sync(void) {
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
 }
 
-TEST(an_acquire_that_no_replica_has_is_undone) {
+TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
@@ -837,7 +837,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     finish(AT(101));
 }
 
-TEST(an_acquire_that_a_replica_has_succeeds) {
+TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
@@ -846,7 +846,7 @@ TEST(an_acquire_that_a_replica_has_succeeds) {
     finish(AT(2));
 }
 
-TEST(a_busy_reply_needs_no_replica) {
+TEST(a_busy_multi_lock_waits_for_no_replica) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
@@ -857,7 +857,7 @@ TEST(a_busy_reply_needs_no_replica) {
 
 /* What an earlier call left goes aside when it cannot be left; without memory for that the lock
  * cannot be acquired. */
-TEST(a_batch_fails_if_an_earlier_hold_cannot_be_set_aside_for_clean_up) {
+TEST(a_multi_lock_acquire_fails_if_memory_to_clean_up_an_earlier_hold_is_missing) {
     bool failed = true;
     int in_the_way = 0;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -880,7 +880,7 @@ TEST(a_batch_fails_if_an_earlier_hold_cannot_be_set_aside_for_clean_up) {
     CHECK(!failed && in_the_way > 0);
 }
 
-TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
+TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) {
     static const char *const senseless[] = {"*3\r\n:1\r\n:99\r\n:0\r\n", "*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         start();
@@ -897,7 +897,7 @@ TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
     }
 }
 
-TEST(a_batch_that_failed_for_memory_blocks_no_hold) {
+TEST(a_multi_lock_acquire_that_failed_for_memory_blocks_no_later_call) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
@@ -921,7 +921,7 @@ TEST(a_batch_that_failed_for_memory_blocks_no_hold) {
     CHECK(!failed);
 }
 
-TEST(a_batch_refused_by_a_closed_client_has_no_hold) {
+TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
     start();
     hf_client_close(&rig.client, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -930,7 +930,7 @@ TEST(a_batch_refused_by_a_closed_client_has_no_hold) {
     finish(AT(2));
 }
 
-TEST(holds_that_may_have_been_released_are_uncertain) {
+TEST(a_multi_lock_whose_release_failed_marks_its_holds_as_uncertain) {
     start();
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -944,7 +944,7 @@ TEST(holds_that_may_have_been_released_are_uncertain) {
     finish(AT(12));
 }
 
-TEST(holds_that_may_have_been_re_entered_are_uncertain) {
+TEST(a_multi_lock_whose_re_entry_failed_marks_its_holds_as_uncertain) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -959,7 +959,7 @@ TEST(holds_that_may_have_been_re_entered_are_uncertain) {
 
 /* ---- rows of one lock ---- */
 
-TEST(a_re_entry_of_a_batch_reports_the_loss_of_whichever_lock_is_gone) {
+TEST(a_multi_locks_re_entry_reports_whichever_of_its_locks_is_lost) {
     for (size_t gone = 0; gone < COUNT; gone++) {
         char reply[32];
         start();
@@ -974,7 +974,7 @@ TEST(a_re_entry_of_a_batch_reports_the_loss_of_whichever_lock_is_gone) {
     }
 }
 
-TEST(a_lock_that_is_not_held_has_no_owner_in_the_release) {
+TEST(a_multi_locks_release_sends_no_owner_for_a_lock_already_released) {
     start();
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
@@ -989,7 +989,7 @@ TEST(a_lock_that_is_not_held_has_no_owner_in_the_release) {
     finish(AT(5));
 }
 
-TEST(a_re_entry_without_renewal_does_not_start_one) {
+TEST(a_multi_locks_re_entry_without_renewal_does_not_start_one) {
     hf_op_spec spec;
     start();
     for (int i = 0; i < 2; i++) {
@@ -1007,7 +1007,7 @@ TEST(a_re_entry_without_renewal_does_not_start_one) {
     finish(AT(2));
 }
 
-TEST(locks_whose_leases_ended_before_the_release_are_lost) {
+TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(29698));
@@ -1016,7 +1016,7 @@ TEST(locks_whose_leases_ended_before_the_release_are_lost) {
     finish(AT(29699));
 }
 
-TEST(a_batch_is_busy_if_its_owner_has_a_call_for_one_of_the_locks) {
+TEST(a_multi_lock_acquire_without_a_wait_is_busy_while_its_owner_has_a_call_for_one_lock) {
     start();
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -1025,7 +1025,7 @@ TEST(a_batch_is_busy_if_its_owner_has_a_call_for_one_of_the_locks) {
     finish(AT(2));
 }
 
-TEST(an_abandoned_release_of_a_batch_is_finished_over_the_same_connection) {
+TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
@@ -1036,7 +1036,7 @@ TEST(an_abandoned_release_of_a_batch_is_finished_over_the_same_connection) {
     finish(AT(3));
 }
 
-TEST(an_acquire_abandoned_before_it_began_changes_nothing) {
+TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -1079,7 +1079,7 @@ TEST(a_release_of_several_refused_because_of_another_call_has_no_holds) {
 }
 
 /* A lost one is cleaned up once, before a call that waits for it goes on. */
-TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_once) {
+TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1093,7 +1093,7 @@ TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_once) {
     finish(AT(13));
 }
 
-TEST(a_call_that_fails_for_memory_reports_no_memory) {
+TEST(a_multi_lock_call_without_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1112,7 +1112,7 @@ TEST(a_call_that_fails_for_memory_reports_no_memory) {
     }
 }
 
-TEST(holds_abandoned_during_a_failed_release_are_cleaned_up_over_any_link) {
+TEST(holds_abandoned_during_a_multi_locks_failed_release_are_cleaned_up) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1128,7 +1128,7 @@ TEST(holds_abandoned_during_a_failed_release_are_cleaned_up_over_any_link) {
     finish(AT(13));
 }
 
-TEST(a_lock_lost_during_its_release_is_reported) {
+TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1142,7 +1142,7 @@ TEST(a_lock_lost_during_its_release_is_reported) {
     finish(AT(12));
 }
 
-TEST(a_lost_lock_of_a_batch_is_acquired_as_a_new_hold) {
+TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
@@ -1184,11 +1184,11 @@ static void check_kept_is_left(size_t i) {
     finish(AT(4));
 }
 
-TEST(a_batch_returns_a_kept_lock_before_it_acquires) {
+TEST(a_multi_lock_acquire_first_returns_a_lock_that_its_client_keeps) {
     for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
 }
 
-TEST(a_re_entry_without_renewal_keeps_an_earlier_one) {
+TEST(a_multi_locks_re_entry_without_renewal_does_not_stop_an_earlier_renewal) {
     start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -1204,7 +1204,7 @@ TEST(a_re_entry_without_renewal_keeps_an_earlier_one) {
 }
 
 /* It has no hold any more. */
-TEST(a_call_behind_a_batch_finds_a_hold_abandoned_meanwhile_not_held) {
+TEST(a_check_behind_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -1217,7 +1217,7 @@ TEST(a_call_behind_a_batch_finds_a_hold_abandoned_meanwhile_not_held) {
     finish(AT(14));
 }
 
-TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_by_its_reason) {
+TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_unless_another_owner_has_it) {
     static const hf_lost_reason reasons[] = {HF_LOST_EXPIRED, HF_LOST_TAKEN};
     for (size_t i = 0; i < 2; i++) {
         start();
@@ -1230,7 +1230,7 @@ TEST(a_lock_lost_during_a_failed_release_is_cleaned_up_by_its_reason) {
     }
 }
 
-TEST(a_lock_lost_during_a_release_is_cleaned_up_once) {
+TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1243,7 +1243,7 @@ TEST(a_lock_lost_during_a_release_is_cleaned_up_once) {
     finish(AT(13));
 }
 
-TEST(the_renewer_passes_on_a_batchs_lock_if_dead_waiters_are_left) {
+TEST(a_released_multi_locks_lock_is_passed_on_in_the_background_past_dead_waiters) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -1255,7 +1255,7 @@ TEST(the_renewer_passes_on_a_batchs_lock_if_dead_waiters_are_left) {
     finish(AT(12));
 }
 
-TEST(a_release_of_a_batch_cannot_be_detached) {
+TEST(a_multi_lock_cannot_be_released_asynchronously) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

@@ -2,7 +2,7 @@
 
 /* ---- decisions ---- */
 
-TEST(an_acquire_asks_all_servers_at_once_and_a_majority_decides) {
+TEST(a_quorum_acquire_asks_all_servers_at_once_and_a_majority_decides) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
@@ -16,7 +16,7 @@ TEST(an_acquire_asks_all_servers_at_once_and_a_majority_decides) {
     finish(AT(3));
 }
 
-TEST(a_quorums_hold_ends_when_its_majority_may_end) {
+TEST(a_quorum_hold_ends_as_soon_as_its_majority_may_have_expired) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, MAJORITY, yes(7), AT(20));
@@ -25,7 +25,7 @@ TEST(a_quorums_hold_ends_when_its_majority_may_end) {
     finish(AT(21));
 }
 
-TEST(an_acquire_fails_as_soon_as_no_majority_is_possible) {
+TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < MAJORITY; i++) {
@@ -38,7 +38,7 @@ TEST(an_acquire_fails_as_soon_as_no_majority_is_possible) {
     finish(AT(2));
 }
 
-TEST(a_failure_mentions_missing_replies_only_if_there_are_any) {
+TEST(a_quorum_failure_mentions_missing_replies_only_if_there_are_any) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -48,7 +48,7 @@ TEST(a_failure_mentions_missing_replies_only_if_there_are_any) {
     finish(AT(2));
 }
 
-TEST(unreachable_servers_count_at_once) {
+TEST(a_quorum_acquire_fails_at_once_if_a_majority_of_servers_is_unreachable_at_first) {
     start();
     rig.down[0] = rig.down[1] = rig.down[2] = "refused";
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
@@ -57,7 +57,7 @@ TEST(unreachable_servers_count_at_once) {
     finish(AT(1));
 }
 
-TEST(an_acquire_outlasts_servers_that_temporarily_refuse_writes) {
+TEST(a_waiting_quorum_acquire_outlasts_servers_that_temporarily_refuse_writes) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
@@ -95,7 +95,7 @@ static int count_events(hf_event_kind kind, const char *code) {
     return count;
 }
 
-TEST(an_acquire_outlasts_servers_that_are_temporarily_replicas_with_one_event) {
+TEST(a_waiting_quorum_acquire_outlasts_temporary_replicas_and_reports_one_event) {
     start();
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -108,7 +108,7 @@ TEST(an_acquire_outlasts_servers_that_are_temporarily_replicas_with_one_event) {
     finish(AT(6000));
 }
 
-TEST(an_acquire_that_is_already_waiting_outlasts_a_missing_right) {
+TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_right) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
@@ -120,7 +120,7 @@ TEST(an_acquire_that_is_already_waiting_outlasts_a_missing_right) {
     finish(AT(6000));
 }
 
-TEST(an_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
+TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
     static const struct {
         int granting, refusing; /* the other servers answer with an error */
         int busy;               /* how many of the refusing ones */
@@ -146,7 +146,7 @@ TEST(an_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
     }
 }
 
-TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
+TEST(a_quorum_call_skips_servers_that_just_refused_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     for (int ms = 0; ms < 200; ms += 50) {
@@ -173,7 +173,7 @@ TEST(servers_that_just_refused_are_skipped_while_the_others_suffice) {
     finish(AT(162));
 }
 
-TEST(a_decisive_server_that_is_silent_is_awaited_until_the_timeout) {
+TEST(a_silent_server_that_would_decide_an_acquire_is_awaited_until_the_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -189,7 +189,7 @@ TEST(a_decisive_server_that_is_silent_is_awaited_until_the_timeout) {
     finish(AT(3000));
 }
 
-TEST(a_fast_majority_without_a_decision_shortens_the_round) {
+TEST(a_quorum_attempt_waits_only_briefly_for_silent_servers_once_a_majority_replied_fast) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -200,7 +200,7 @@ TEST(a_fast_majority_without_a_decision_shortens_the_round) {
     finish(AT(600));
 }
 
-TEST(a_minority_is_rolled_back) {
+TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -219,7 +219,7 @@ TEST(a_minority_is_rolled_back) {
     finish(AT(2));
 }
 
-TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
+TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     start();
     char first[512];
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
@@ -239,7 +239,7 @@ TEST(a_waiting_acquire_tries_again_after_a_random_pause) {
     finish(again);
 }
 
-TEST(the_pauses_of_a_quorum_grow_with_its_attempts) {
+TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
     hf_time longest = 0, now = AT(1);
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -258,7 +258,7 @@ TEST(the_pauses_of_a_quorum_grow_with_its_attempts) {
     finish(now);
 }
 
-TEST(a_wait_for_a_quorums_lock_ends_on_time) {
+TEST(a_quorum_waiter_times_out_on_time) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(49));
@@ -270,7 +270,7 @@ TEST(a_wait_for_a_quorums_lock_ends_on_time) {
     finish(AT(52));
 }
 
-TEST(a_wait_for_a_quorum_of_silent_servers_ends_on_time) {
+TEST(a_quorum_waiter_times_out_on_time_if_all_servers_are_silent) {
     static const struct {
         hf_time wait, took;
     } cases[] = {
@@ -294,7 +294,7 @@ TEST(a_wait_for_a_quorum_of_silent_servers_ends_on_time) {
     }
 }
 
-TEST(a_wait_ends_on_time_if_servers_go_silent_during_it) {
+TEST(a_quorum_waiter_times_out_on_time_if_servers_go_silent_during_its_wait) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
@@ -305,7 +305,7 @@ TEST(a_wait_ends_on_time_if_servers_go_silent_during_it) {
     finish(AT(1250));
 }
 
-TEST(a_wait_that_ends_while_the_servers_are_unreachable_reports_that) {
+TEST(a_quorum_waiter_that_times_out_while_the_servers_are_unreachable_reports_that) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
@@ -319,7 +319,7 @@ TEST(a_wait_that_ends_while_the_servers_are_unreachable_reports_that) {
     finish(AT(1001));
 }
 
-TEST(a_wait_behind_another_command_ends_on_time) {
+TEST(a_quorum_acquire_that_waits_behind_another_call_of_its_owner_times_out_on_time) {
     start();
     hold_by(COUNT, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -332,7 +332,7 @@ TEST(a_wait_behind_another_command_ends_on_time) {
     finish(AT(502));
 }
 
-TEST(a_quorums_acquire_waits_for_another_call_of_its_owner) {
+TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
     start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1)),
@@ -357,7 +357,7 @@ TEST(a_quorums_acquire_waits_for_another_call_of_its_owner) {
 }
 
 /* It was behind the first one all the time, and behind the second one only for a moment. */
-TEST(a_quorums_acquire_that_waited_for_several_calls_of_its_owner_is_busy) {
+TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
     start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0)),
@@ -376,7 +376,7 @@ TEST(a_quorums_acquire_that_waited_for_several_calls_of_its_owner_is_busy) {
     finish(AT(1001));
 }
 
-TEST(an_interrupted_wait_ends_at_once) {
+TEST(an_interrupted_quorum_waiter_ends_at_once) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
@@ -387,7 +387,7 @@ TEST(an_interrupted_wait_ends_at_once) {
 
 /* ---- late replies ---- */
 
-TEST(a_late_grant_becomes_a_member_hold) {
+TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold) {
     start();
     hold_by(3, AT(0));
     CHECK_EQ_INT(parts_held(), 3);
@@ -401,7 +401,7 @@ TEST(a_late_grant_becomes_a_member_hold) {
     finish(AT(300));
 }
 
-TEST(a_grant_received_after_the_release_is_cleaned_up) {
+TEST(a_quorum_grant_received_after_the_release_is_undone) {
     start();
     hold_by(3, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
@@ -417,7 +417,7 @@ TEST(a_grant_received_after_the_release_is_cleaned_up) {
     finish(AT(13));
 }
 
-TEST(a_grant_not_counted_before_the_end_is_cleaned_up) {
+TEST(a_quorum_grant_received_just_before_its_acquire_is_abandoned_is_undone) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     feed(link_at(2, CALLS), yes(7), AT(1));
@@ -427,7 +427,7 @@ TEST(a_grant_not_counted_before_the_end_is_cleaned_up) {
     finish(AT(2));
 }
 
-TEST(a_new_acquire_cleans_up_the_member_holds_of_a_lost_hold) {
+TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++)
@@ -440,7 +440,7 @@ TEST(a_new_acquire_cleans_up_the_member_holds_of_a_lost_hold) {
     finish(AT(12));
 }
 
-TEST(a_guards_record_needs_a_majority_of_servers_that_hold_the_lock) {
+TEST(a_guarded_runs_record_needs_a_majority_of_servers_that_hold_the_lock) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -457,7 +457,7 @@ TEST(a_guards_record_needs_a_majority_of_servers_that_hold_the_lock) {
     finish(AT(13));
 }
 
-TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
+TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_servers) {
     start();
     hold_by(5, AT(0));
     tick(AT(1));
@@ -475,7 +475,7 @@ TEST(a_release_succeeds_with_a_majority_and_goes_on_with_the_rest) {
 
 /* ---- tokens ---- */
 
-TEST(the_token_is_the_third_lowest_vote_and_is_written_back) {
+TEST(a_quorum_of_five_takes_its_third_lowest_vote_as_token_and_writes_it_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -495,7 +495,7 @@ TEST(the_token_is_the_third_lowest_vote_and_is_written_back) {
     finish(AT(3));
 }
 
-TEST(a_late_grant_may_have_a_higher_token) {
+TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -509,7 +509,7 @@ TEST(a_late_grant_may_have_a_higher_token) {
     finish(AT(3));
 }
 
-TEST(a_token_is_written_back_to_servers_that_grant_late) {
+TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -528,7 +528,7 @@ TEST(a_token_is_written_back_to_servers_that_grant_late) {
     finish(AT(5));
 }
 
-TEST(a_token_that_cannot_be_written_back_is_no_quorum) {
+TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -550,7 +550,7 @@ static hf_op *begin_short_acquire(hf_time now) {
 
 /* Since the votes of the first two have expired, another owner may have had 10 from them and the
  * fourth. */
-TEST(an_expired_vote_does_not_count_for_the_token) {
+TEST(a_quorum_ignores_an_expired_grant_when_it_chooses_its_token) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
@@ -571,7 +571,7 @@ TEST(an_expired_vote_does_not_count_for_the_token) {
     finish(AT(982));
 }
 
-TEST(expired_votes_make_no_hold) {
+TEST(a_quorum_acquire_fails_if_its_grants_expired_before_there_were_enough) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
@@ -584,7 +584,7 @@ TEST(expired_votes_make_no_hold) {
     finish(AT(901));
 }
 
-TEST(a_token_is_proposed_ahead_of_the_clocks_it_has_seen) {
+TEST(a_quorum_acquire_proposes_a_token_ahead_of_all_server_clocks_it_has_seen) {
     char text[96];
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -648,7 +648,7 @@ static void answer_leaves(hf_time now) {
     tick(now);
 }
 
-TEST(the_run_id_of_each_server_is_read_at_its_log_in) {
+TEST(a_client_with_restart_guard_reads_each_servers_run_id_at_login) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_slice key = hf_slice_of("k");
@@ -662,7 +662,7 @@ TEST(the_run_id_of_each_server_is_read_at_its_log_in) {
     finish(AT(2));
 }
 
-TEST(a_guarded_server_has_no_vote) {
+TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 3 ? "" : "r1", AT(0));
@@ -676,7 +676,7 @@ TEST(a_guarded_server_has_no_vote) {
     finish(AT(2));
 }
 
-TEST(a_majority_marked_by_another_client_is_enough) {
+TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++)
@@ -687,7 +687,7 @@ TEST(a_majority_marked_by_another_client_is_enough) {
     finish(AT(2));
 }
 
-TEST(a_late_grant_of_a_guarded_server_is_cleaned_up) {
+TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 4 ? "r1" : "", AT(0));
@@ -700,7 +700,7 @@ TEST(a_late_grant_of_a_guarded_server_is_cleaned_up) {
     finish(AT(3));
 }
 
-TEST(a_server_counts_after_restart_guard_and_is_marked) {
+TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "", AT(0));
@@ -718,7 +718,7 @@ TEST(a_server_counts_after_restart_guard_and_is_marked) {
     finish(AT(60001));
 }
 
-TEST(a_re_entry_granted_by_a_guarded_server_is_released_there_once) {
+TEST(a_re_entry_granted_by_a_restarted_server_is_released_there_once) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -739,7 +739,7 @@ TEST(a_re_entry_granted_by_a_guarded_server_is_released_there_once) {
     finish(AT(4));
 }
 
-TEST(a_restarted_server_is_guarded_again) {
+TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -759,7 +759,7 @@ TEST(a_restarted_server_is_guarded_again) {
     finish(AT(160001));
 }
 
-TEST(a_waiting_acquire_waits_for_restart_guard) {
+TEST(a_waiting_quorum_acquire_succeeds_once_restart_guard_is_over) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 100 * HF_SECOND, AT(0));
     log_in_all("r1", "", AT(0));
@@ -768,7 +768,7 @@ TEST(a_waiting_acquire_waits_for_restart_guard) {
     finish(AT(3));
 }
 
-TEST(a_wait_shorter_than_restart_guard_is_no_quorum) {
+TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     log_in_all("r1", "", AT(0));
@@ -799,7 +799,7 @@ static const char *with_suffix(const char *text, const char *suffix) {
 }
 
 /* A leave for the member hold that was lost does not free the one that is acquired later. */
-TEST(a_missing_member_hold_is_repaired_with_an_owner_of_its_own) {
+TEST(a_quorum_hold_is_restored_on_a_server_that_lost_it_under_a_new_owner) {
     const bool refuses[COUNT] = {true, false, false, false, false};
     char owner[64];
     start();
@@ -824,7 +824,7 @@ TEST(a_missing_member_hold_is_repaired_with_an_owner_of_its_own) {
     finish(AT(20301));
 }
 
-TEST(a_hold_is_lost_with_the_member_hold_that_breaks_the_majority) {
+TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
     const bool refuses[COUNT] = {true, true, true, false, false};
     start();
     hold_by(5, AT(0));
@@ -838,7 +838,7 @@ TEST(a_hold_is_lost_with_the_member_hold_that_breaks_the_majority) {
     finish(AT(10200));
 }
 
-TEST(a_hold_is_lost_when_its_majority_expires_without_a_renewal) {
+TEST(a_quorum_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
@@ -855,7 +855,7 @@ TEST(a_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     finish(end + 2);
 }
 
-TEST(a_hold_abandoned_during_a_check_is_not_a_loss) {
+TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     start();
     hold_by(COUNT, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(10));
@@ -867,7 +867,7 @@ TEST(a_hold_abandoned_during_a_check_is_not_a_loss) {
     finish(AT(20));
 }
 
-TEST(a_server_with_a_pending_leave_is_tried_at_once) {
+TEST(a_server_on_which_a_lost_hold_must_be_cleaned_up_is_tried_again_as_soon_as_it_is_back) {
     start();
     hold_by(5, AT(0));
     hf_time end = ends_at(hold_of(&rig));
@@ -982,7 +982,7 @@ static void play(unsigned events, bool out_of_memory) {
     finish(now + 120 * HF_SECOND);
 }
 
-TEST(any_order_of_events_keeps_the_majority) {
+TEST(a_quorum_hold_never_outlives_its_majority_whatever_the_order_of_events) {
     for (dice_state = 1; dice_state < 300 && !check_failed;) {
         uint64_t seed = dice_state;
         play(150, false);
@@ -990,7 +990,7 @@ TEST(any_order_of_events_keeps_the_majority) {
     }
 }
 
-TEST(any_order_of_events_without_memory_keeps_the_majority) {
+TEST(a_quorum_hold_never_outlives_its_majority_even_when_allocations_fail) {
     for (dice_state = 1000; dice_state < 1300 && !check_failed;) {
         uint64_t seed = dice_state;
         play(150, true);
@@ -1022,11 +1022,11 @@ static bool acquire_and_release(void *unused) {
     return good;
 }
 
-TEST(a_quorums_acquire_and_release_survive_each_failed_allocation) {
+TEST(a_quorum_acquire_and_release_survive_each_failed_allocation) {
     CHECK(memerr_until_success(acquire_and_release, NULL, 2000) > 20);
 }
 
-TEST(a_shared_owner_acquires_on_servers_that_are_not_guarded) {
+TEST(a_shared_owner_acquires_on_servers_that_have_not_restarted_recently) {
     start_with(GUARD);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -1038,7 +1038,7 @@ TEST(a_shared_owner_acquires_on_servers_that_are_not_guarded) {
     finish(AT(2));
 }
 
-TEST(an_acquire_waits_for_a_guarded_server_only_if_it_decides) {
+TEST(a_quorum_acquire_waits_for_a_restarted_server_only_if_that_one_decides) {
     static const struct {
         int yeses;
         const char *outcome;
@@ -1054,7 +1054,7 @@ TEST(an_acquire_waits_for_a_guarded_server_only_if_it_decides) {
     }
 }
 
-TEST(a_silent_server_is_not_reported_with_an_outdated_refusal) {
+TEST(a_silent_server_is_not_reported_with_a_refusal_from_before_it_was_back) {
     start();
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
@@ -1079,7 +1079,7 @@ TEST(a_silent_server_is_not_reported_with_an_outdated_refusal) {
     finish(AT(5001));
 }
 
-TEST(an_acquire_proposes_a_token_only_with_fencing) {
+TEST(a_quorum_acquire_proposes_a_token_only_with_fencing_on) {
     char want[32];
     for (int fenced = 0; fenced < 2; fenced++) {
         start();
@@ -1093,7 +1093,7 @@ TEST(an_acquire_proposes_a_token_only_with_fencing) {
     }
 }
 
-TEST(a_release_ends_only_the_late_replies_of_its_own_hold) {
+TEST(a_quorum_release_stops_awaiting_late_replies_of_its_own_hold_only) {
     static hf_names other;
     start();
     hold_by(3, AT(0));
@@ -1116,7 +1116,7 @@ TEST(a_release_ends_only_the_late_replies_of_its_own_hold) {
     hf_names_free(&other);
 }
 
-TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
+TEST(a_quorum_hold_missing_on_a_server_is_restored_at_each_renewal) {
     const bool none[COUNT] = {false};
     start();
     hold_by(3, AT(0));
@@ -1133,7 +1133,7 @@ TEST(a_missing_member_hold_is_repaired_at_each_renewal) {
 }
 
 /* Three have answered, but not alike; the others' connections were quiet. */
-TEST(a_quorum_waits_for_servers_whose_quiet_connections_turn_out_to_be_dead) {
+TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_dead) {
     start();
     hold_by(5, AT(0));
     hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -1148,7 +1148,7 @@ TEST(a_quorum_waits_for_servers_whose_quiet_connections_turn_out_to_be_dead) {
     finish(AT(20451));
 }
 
-TEST(serving_the_renewer_handles_late_replies) {
+TEST(a_late_grant_is_counted_when_the_renewer_is_served) {
     start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(100));
@@ -1157,7 +1157,7 @@ TEST(serving_the_renewer_handles_late_replies) {
     finish(AT(101));
 }
 
-TEST(serving_the_callers_handles_late_replies) {
+TEST(a_late_grant_is_counted_when_the_callers_are_served) {
     start();
     hold_by(3, AT(0));
     CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
@@ -1168,7 +1168,7 @@ TEST(serving_the_callers_handles_late_replies) {
     finish(AT(101));
 }
 
-TEST(a_re_entry_does_not_wait_for_a_lost_hold) {
+TEST(a_quorum_re_entry_fails_at_once_if_its_hold_is_lost) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
@@ -1178,7 +1178,7 @@ TEST(a_re_entry_does_not_wait_for_a_lost_hold) {
     finish(AT(3));
 }
 
-TEST(a_re_entry_with_a_majority_reports_a_loss_meanwhile) {
+TEST(a_quorum_re_entry_granted_by_a_majority_still_reports_a_loss_that_came_first) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -1189,7 +1189,7 @@ TEST(a_re_entry_with_a_majority_reports_a_loss_meanwhile) {
     finish(AT(3));
 }
 
-TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
+TEST(a_quorum_acquire_without_memory_for_its_hold_fails_as_no_memory) {
     bool reported = false;
     for (unsigned long nth = 1; nth < 20 && !reported; nth++) {
         start();
@@ -1206,7 +1206,7 @@ TEST(a_majority_without_memory_for_the_hold_reports_no_memory) {
     CHECK(reported);
 }
 
-TEST(the_token_may_be_the_one_drawn_by_the_first_server) {
+TEST(a_quorum_may_take_the_token_that_its_first_server_drew) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -1222,7 +1222,7 @@ TEST(the_token_may_be_the_one_drawn_by_the_first_server) {
 }
 
 /* The renewers' connections have met another run of three servers. */
-TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
+TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
     static const struct {
         const char *run_id;
         bool vouched;
@@ -1255,7 +1255,7 @@ TEST(a_shared_owners_hold_does_not_count_on_guarded_servers) {
 }
 
 /* No other process can release it, so a renewal there is as good as any. */
-TEST(a_hold_that_is_not_shared_counts_on_guarded_servers) {
+TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_server) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
@@ -1273,7 +1273,7 @@ TEST(a_hold_that_is_not_shared_counts_on_guarded_servers) {
     finish(AT(3));
 }
 
-TEST(the_pause_between_attempts_is_at_least_a_millisecond) {
+TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
     hf_time now = AT(1), least = HF_NEVER;
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
@@ -1290,7 +1290,7 @@ TEST(the_pause_between_attempts_is_at_least_a_millisecond) {
     finish(now);
 }
 
-TEST(each_members_reply_is_counted_at_once) {
+TEST(a_quorum_call_counts_each_servers_reply_at_once) {
     for (int i = 0; i < COUNT; i++) {
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -1310,14 +1310,14 @@ TEST(each_members_reply_is_counted_at_once) {
     }
 }
 
-TEST(a_grant_without_a_server_time_does_not_set_the_known_clock) {
+TEST(a_grant_without_a_server_time_teaches_the_quorum_no_server_clock) {
     start();
     hold_by(5, AT(0));
     CHECK(!quorum_of(&rig.client)->clocks_known);
     finish(AT(1));
 }
 
-TEST(a_hold_renewed_by_its_members_is_not_lost_at_its_old_end) {
+TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
     const bool none[COUNT] = {false};
     start();
     hold_by(5, AT(0));
@@ -1335,7 +1335,7 @@ TEST(a_hold_renewed_by_its_members_is_not_lost_at_its_old_end) {
     finish(AT(30000));
 }
 
-TEST(a_late_grant_for_a_lost_hold_is_cleaned_up) {
+TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {
     start();
     hold_by(3, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
@@ -1345,7 +1345,7 @@ TEST(a_late_grant_for_a_lost_hold_is_cleaned_up) {
     finish(AT(2));
 }
 
-TEST(a_late_grant_is_counted_before_a_loss_is_noticed) {
+TEST(a_late_grant_is_counted_before_the_quorum_hold_is_checked_for_a_loss) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -1357,7 +1357,7 @@ TEST(a_late_grant_is_counted_before_a_loss_is_noticed) {
     finish(AT(2));
 }
 
-TEST(the_pause_between_attempts_grows_with_the_duration_of_a_round) {
+TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {
     hf_time longest = 0;
     for (int i = 0; i < 40; i++) {
         start();

@@ -2,7 +2,7 @@
 
 #include "quorum_calls_rig.h"
 
-TEST(votes_that_expire_during_the_write_back_make_no_hold) {
+TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -17,7 +17,7 @@ TEST(votes_that_expire_during_the_write_back_make_no_hold) {
     finish(AT(4));
 }
 
-TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
+TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -30,7 +30,7 @@ TEST(a_token_that_a_bare_majority_has_is_not_written_back) {
     finish(AT(2));
 }
 
-TEST(a_wait_that_never_asked_a_server_names_none_in_its_message) {
+TEST(a_quorum_wait_that_never_asked_a_server_names_none_in_its_message) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -45,7 +45,7 @@ TEST(a_wait_that_never_asked_a_server_names_none_in_its_message) {
     finish(AT(4));
 }
 
-TEST(a_release_also_sends_a_leave_to_servers_that_have_not_replied) {
+TEST(a_quorum_release_also_undoes_the_acquire_on_servers_that_have_not_replied) {
     start();
     hold_by(3, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
@@ -54,7 +54,7 @@ TEST(a_release_also_sends_a_leave_to_servers_that_have_not_replied) {
     finish(AT(11));
 }
 
-TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
+TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed) {
     static const struct {
         int servers;
         bool renewed, again;
@@ -75,7 +75,7 @@ TEST(a_renewed_hold_that_a_server_lacks_is_checked_again_soon) {
     }
 }
 
-TEST(a_callers_command_may_be_sent_to_a_chosen_server) {
+TEST(a_client_of_a_quorum_can_send_a_command_to_one_chosen_server) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     for (unsigned node = 1; node <= COUNT + 2; node++) {
         unsigned asked = (node - 1) % COUNT;
@@ -95,7 +95,7 @@ TEST(a_callers_command_may_be_sent_to_a_chosen_server) {
     }
 }
 
-TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
+TEST(a_guarded_runs_long_record_is_sent_to_every_server_that_holds_the_lock) {
     static char record[301];
     memset(record, 'r', 300);
     start();
@@ -118,7 +118,7 @@ TEST(a_long_record_goes_to_every_server_that_has_the_lock) {
     finish(AT(4));
 }
 
-TEST(a_client_that_waits_for_a_quorum_is_published) {
+TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
     start();
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -136,7 +136,7 @@ TEST(a_client_that_waits_for_a_quorum_is_published) {
     finish(AT(400));
 }
 
-TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
+TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -147,7 +147,7 @@ TEST(a_hold_that_a_server_lacks_is_checked_no_later_than_its_end) {
     finish(AT(25001));
 }
 
-TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
+TEST(a_quorum_hold_is_lost_at_its_end_even_if_it_was_checked_before) {
     start();
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
@@ -167,7 +167,7 @@ TEST(a_hold_is_lost_at_its_end_although_it_was_checked_before) {
     finish(end + 2);
 }
 
-TEST(a_server_that_lacks_the_hold_is_asked_for_a_variant_of_the_owner) {
+TEST(a_quorum_restores_a_lost_hold_on_a_server_under_a_new_variant_of_its_owner) {
     char copy[64];
     start();
     hold_by(3, AT(0));
@@ -179,7 +179,7 @@ TEST(a_server_that_lacks_the_hold_is_asked_for_a_variant_of_the_owner) {
     finish(AT(11));
 }
 
-TEST(a_re_entry_blocks_other_calls) {
+TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -192,7 +192,7 @@ TEST(a_re_entry_blocks_other_calls) {
     finish(AT(3));
 }
 
-TEST(the_write_back_of_a_token_has_the_usual_timeout) {
+TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -203,7 +203,7 @@ TEST(the_write_back_of_a_token_has_the_usual_timeout) {
     finish(AT(2001));
 }
 
-TEST(no_two_variants_of_an_owner_are_equal) {
+TEST(a_quorum_never_uses_the_same_owner_variant_twice_on_a_server) {
     start();
     hold_by(5, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -216,7 +216,7 @@ TEST(no_two_variants_of_an_owner_are_equal) {
     finish(AT(1));
 }
 
-TEST(info_recognizes_a_variant_of_the_owner_on_the_first_server) {
+TEST(a_quorums_info_recognizes_an_owner_variant_on_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
@@ -227,7 +227,7 @@ TEST(info_recognizes_a_variant_of_the_owner_on_the_first_server) {
     finish(AT(2));
 }
 
-TEST(a_record_without_a_majority_is_not_sent_again) {
+TEST(a_guarded_runs_record_without_a_majority_is_not_resent) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -249,7 +249,7 @@ TEST(a_record_without_a_majority_is_not_sent_again) {
     finish(AT(1000));
 }
 
-TEST(a_record_on_a_majority_leaves_the_other_member_holds) {
+TEST(a_guarded_runs_record_on_a_majority_keeps_the_lock_on_the_other_servers) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -270,7 +270,7 @@ TEST(a_record_on_a_majority_leaves_the_other_member_holds) {
     finish(AT(4));
 }
 
-TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
+TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majority) {
     static const struct {
         int answered, most;
     } cases[] = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
@@ -284,7 +284,7 @@ TEST(a_slow_majority_gives_the_others_ten_times_as_long) {
     }
 }
 
-TEST(only_a_server_that_refused_a_connection_just_now_is_skipped) {
+TEST(a_quorum_call_skips_only_servers_that_refused_a_connection_just_now) {
     static const struct {
         unsigned failed_opens;
         hf_code code;
@@ -304,7 +304,7 @@ TEST(only_a_server_that_refused_a_connection_just_now_is_skipped) {
     }
 }
 
-TEST(a_slow_majority_does_not_extend_the_time_of_a_command) {
+TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(77), AT(1000));
@@ -314,7 +314,7 @@ TEST(a_slow_majority_does_not_extend_the_time_of_a_command) {
     finish(AT(1001));
 }
 
-TEST(a_failure_repeats_what_a_server_says_about_a_missing_right) {
+TEST(a_quorum_failure_repeats_what_a_server_says_about_a_missing_right) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
@@ -323,7 +323,7 @@ TEST(a_failure_repeats_what_a_server_says_about_a_missing_right) {
     finish(AT(2));
 }
 
-TEST(servers_are_tried_at_once_if_all_just_refused) {
+TEST(a_quorum_call_tries_all_servers_if_all_refused_just_now) {
     start();
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -336,7 +336,7 @@ TEST(servers_are_tried_at_once_if_all_just_refused) {
     finish(AT(51));
 }
 
-TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
+TEST(abandoning_a_shared_owners_quorum_hold_keeps_its_other_processes_holds) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -351,7 +351,7 @@ TEST(holds_of_the_owners_other_processes_are_not_abandoned) {
     finish(AT(3));
 }
 
-TEST(only_held_and_renewed_holds_are_repaired) {
+TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
     static const struct {
         bool renewed, lost;
     } cases[] = {{true, false}, {false, false}, {true, true}};
@@ -371,7 +371,7 @@ TEST(only_held_and_renewed_holds_are_repaired) {
     }
 }
 
-TEST(a_failure_mentions_one_missing_reply) {
+TEST(a_quorum_failure_mentions_a_single_missing_reply) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -380,7 +380,7 @@ TEST(a_failure_mentions_one_missing_reply) {
     finish(AT(2));
 }
 
-TEST(calls_behind_a_waiting_re_entry_time_out) {
+TEST(calls_that_wait_behind_a_quorum_re_entry_time_out_on_time) {
     start();
     hold_by(5, AT(0));
     hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
@@ -399,7 +399,7 @@ TEST(calls_behind_a_waiting_re_entry_time_out) {
 }
 
 /* It is too late for the vote, but not for what it has taken. */
-TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
+TEST(a_grant_that_arrives_after_the_quorums_votes_were_counted_is_undone) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
@@ -418,7 +418,7 @@ TEST(a_grant_received_during_the_write_back_is_cleaned_up) {
     finish(end + 3 * HF_MS);
 }
 
-TEST(a_quorums_hold_has_the_owner_without_its_members_suffix) {
+TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
     static const struct {
         bool shared;
         const char *of_member, *owner;
@@ -441,7 +441,7 @@ TEST(a_quorums_hold_has_the_owner_without_its_members_suffix) {
     }
 }
 
-TEST(force_does_not_lose_a_hold_that_is_lost_already) {
+TEST(a_quorums_force_does_not_report_a_hold_as_lost_twice) {
     start();
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -457,7 +457,7 @@ TEST(force_does_not_lose_a_hold_that_is_lost_already) {
     finish(AT(601));
 }
 
-TEST(a_shared_owner_may_have_one_letter) {
+TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("x");
@@ -471,7 +471,7 @@ TEST(a_shared_owner_may_have_one_letter) {
     finish(AT(2));
 }
 
-TEST(an_interrupted_attempt_may_still_get_a_majority_for_250_ms) {
+TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -493,7 +493,7 @@ TEST(an_interrupted_attempt_may_still_get_a_majority_for_250_ms) {
     finish(AT(1000));
 }
 
-TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
+TEST(a_re_entered_quorum_hold_is_renewed_if_either_entry_asked_for_it) {
     for (int i = 0; i < 4; i++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -513,7 +513,7 @@ TEST(a_re_entered_hold_is_renewed_if_either_entry_is) {
     }
 }
 
-TEST(an_abandoned_hold_awaits_no_late_reply) {
+TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
     start();
     hold_by(3, AT(0));
     CHECK(quorum_of(&rig.client)->late_replies);
@@ -523,7 +523,7 @@ TEST(an_abandoned_hold_awaits_no_late_reply) {
     finish(AT(2));
 }
 
-TEST(an_abandoned_hold_gives_back_a_late_grant_that_has_just_come) {
+TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
     start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
@@ -534,14 +534,14 @@ TEST(an_abandoned_hold_gives_back_a_late_grant_that_has_just_come) {
     finish(AT(3));
 }
 
-TEST(an_abandoned_acquire_leaves_no_hold) {
+TEST(an_abandoned_quorum_acquire_leaves_no_hold) {
     start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     finish(AT(2));
 }
 
-TEST(a_re_entry_of_a_hold_lost_meanwhile_reports_the_loss) {
+TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -558,7 +558,7 @@ TEST(a_re_entry_of_a_hold_lost_meanwhile_reports_the_loss) {
 }
 
 /* The members know it, and the quorum has not checked them since. */
-TEST(a_failed_re_entry_reports_a_loss_not_noticed_yet) {
+TEST(a_failed_quorum_re_entry_reports_a_loss_that_was_not_noticed_yet) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -574,7 +574,7 @@ TEST(a_failed_re_entry_reports_a_loss_not_noticed_yet) {
     finish(AT(3));
 }
 
-TEST(a_failure_of_servers_with_long_names_fits) {
+TEST(a_quorum_failure_with_long_server_names_fits_into_its_message) {
     start();
     for (int i = 0; i < COUNT; i++) {
         memset(servers[i].label, 'a' + i, sizeof servers[i].label - 1);
@@ -588,7 +588,7 @@ TEST(a_failure_of_servers_with_long_names_fits) {
     finish(AT(601));
 }
 
-TEST(an_abandoned_hold_is_observed_as_released) {
+TEST(an_abandoned_quorum_hold_is_counted_as_released) {
     start();
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
@@ -599,7 +599,7 @@ TEST(an_abandoned_hold_is_observed_as_released) {
     finish(AT(8));
 }
 
-TEST(a_quorum_wakes_when_a_member_or_its_operation_is_due) {
+TEST(a_quorum_client_wakes_when_one_of_its_servers_or_calls_is_due) {
     for (int first = 0; first < COUNT; first++) {
         start();
         begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -610,7 +610,7 @@ TEST(a_quorum_wakes_when_a_member_or_its_operation_is_due) {
     }
 }
 
-TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
+TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -628,7 +628,7 @@ TEST(a_call_behind_a_re_entry_finds_an_abandoned_hold_not_held) {
     finish(AT(4));
 }
 
-TEST(a_refused_member_release_is_cleaned_up_when_the_release_is_abandoned) {
+TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -640,7 +640,7 @@ TEST(a_refused_member_release_is_cleaned_up_when_the_release_is_abandoned) {
 }
 
 /* A late reply may outlive what its caller has passed. */
-TEST(the_members_operations_copy_their_texts) {
+TEST(a_quorums_calls_copy_the_texts_of_their_caller) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -658,7 +658,7 @@ TEST(the_members_operations_copy_their_texts) {
     finish(AT(1));
 }
 
-TEST(a_failed_write_back_waits_for_the_missing_replies) {
+TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
@@ -672,7 +672,7 @@ TEST(a_failed_write_back_waits_for_the_missing_replies) {
     finish(AT(4));
 }
 
-TEST(force_ends_a_hold_before_its_members_are_checked) {
+TEST(a_quorums_force_ends_the_callers_own_hold_before_the_servers_are_checked) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
@@ -685,7 +685,7 @@ TEST(force_ends_a_hold_before_its_members_are_checked) {
     finish(AT(3));
 }
 
-TEST(a_ping_succeeds_with_a_majority) {
+TEST(a_quorums_ping_succeeds_with_a_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
@@ -696,7 +696,7 @@ TEST(a_ping_succeeds_with_a_majority) {
     finish(AT(2));
 }
 
-TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
+TEST(a_quorum_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
@@ -707,7 +707,7 @@ TEST(a_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
     finish(AT(2));
 }
 
-TEST(one_busy_server_may_decide_that_a_lock_is_busy) {
+TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majority) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -718,7 +718,7 @@ TEST(one_busy_server_may_decide_that_a_lock_is_busy) {
 }
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */
-TEST(a_leave_over_the_callers_link_is_sent_at_once) {
+TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_back) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(member(0), &spec, AT(0));
@@ -739,7 +739,7 @@ TEST(a_leave_over_the_callers_link_is_sent_at_once) {
     finish(now);
 }
 
-TEST(servers_that_are_asked_later_also_get_the_full_command_timeout) {
+TEST(a_skipped_server_that_is_asked_later_also_gets_the_full_command_timeout) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
