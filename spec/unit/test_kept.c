@@ -69,7 +69,7 @@ static void hold_and_end(void) {
     hf_op_end(op, AT(0));
 }
 
-TEST(a_kept_lock_is_lent_without_asking_the_server) {
+TEST(a_kept_lock_goes_to_the_clients_next_caller_without_asking_the_server) {
     hold_and_end();
     release("a", AT(1));
     for (uint64_t token = 101; token <= 103; token++) {
@@ -87,7 +87,7 @@ TEST(a_kept_lock_is_lent_without_asking_the_server) {
     rig_end(&rig, AT(4));
 }
 
-TEST(each_loan_starts_its_own_max_hold) {
+TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.max_hold = 8 * HF_SECOND;
@@ -106,7 +106,7 @@ TEST(each_loan_starts_its_own_max_hold) {
 }
 
 /* Else a caller that enters it again and again would keep it from all others for ever. */
-TEST(a_re_entry_does_not_prolong_the_keep_time) {
+TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it) {
     hold_and_end();
     hf_op *op = acquire("a", AT(900));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(900));
@@ -123,7 +123,7 @@ TEST(a_re_entry_does_not_prolong_the_keep_time) {
 }
 
 /* Its caller still has the lock. */
-TEST(a_lock_that_is_entered_twice_is_not_lent_after_one_release) {
+TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_release) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
@@ -140,7 +140,7 @@ TEST(a_lock_that_is_entered_twice_is_not_lent_after_one_release) {
 }
 
 /* The server may count two entries, of which a caller's release knows one. */
-TEST(a_lock_whose_re_entry_may_have_counted_is_not_kept) {
+TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
     hold_and_end();
     hf_op_end(acquire("a", AT(1)), AT(2));
     output_of(link_of(&rig, CALLS));
@@ -150,7 +150,7 @@ TEST(a_lock_whose_re_entry_may_have_counted_is_not_kept) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_kept_lock_without_tokens_is_acquired_again) {
+TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_again) {
     hold_and_end();
     release("a", AT(1));
     for (int i = 0; i < 3; i++) {
@@ -166,7 +166,7 @@ TEST(a_kept_lock_without_tokens_is_acquired_again) {
     rig_end(&rig, AT(4));
 }
 
-TEST(callers_wait_in_the_client_in_order) {
+TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(2));
     hf_op *d = begin_as("d", HF_OP_ACQUIRE, 0, AT(2));
@@ -182,7 +182,7 @@ TEST(callers_wait_in_the_client_in_order) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_caller_beyond_max_waiters_does_not_wait_in_the_client) {
+TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
@@ -198,7 +198,7 @@ TEST(a_caller_beyond_max_waiters_does_not_wait_in_the_client) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_wait_in_the_client_ends_by_timeout_or_signal) {
+TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     hold_and_end();
     hf_op *b = begin_as("b", HF_OP_ACQUIRE, 50 * HF_MS, AT(1)), *c = acquire("c", AT(1));
     hf_op *d = acquire("d", AT(1));
@@ -212,7 +212,7 @@ TEST(a_wait_in_the_client_ends_by_timeout_or_signal) {
     rig_end(&rig, AT(54));
 }
 
-TEST(a_wish_returns_an_idle_lock) {
+TEST(a_client_returns_an_idle_kept_lock_when_another_client_asks_for_it) {
     hold_and_end();
     release("a", AT(1));
     feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
@@ -227,7 +227,7 @@ TEST(a_wish_returns_an_idle_lock) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_caller_that_asked_before_the_wish_gets_the_lock_first) {
+TEST(a_caller_that_waited_before_another_client_asked_for_a_kept_lock_gets_it_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message(&rig, "1 wish 01", AT(2));
@@ -246,7 +246,7 @@ TEST(a_caller_that_asked_before_the_wish_gets_the_lock_first) {
     rig_end(&rig, AT(7));
 }
 
-TEST(the_keep_time_ends_at_a_release_or_by_the_clock) {
+TEST(a_client_returns_a_kept_lock_when_its_keep_time_ends_by_a_release_or_by_the_clock) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
@@ -260,7 +260,7 @@ TEST(the_keep_time_ends_at_a_release_or_by_the_clock) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(the_keep_time_may_end_before_the_next_renewal) {
+TEST(a_client_returns_a_kept_lock_at_the_end_of_its_keep_time_even_before_the_next_renewal) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
@@ -278,7 +278,7 @@ TEST(the_keep_time_may_end_before_the_next_renewal) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(an_acquire_waits_while_the_lock_is_being_returned) {
+TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
@@ -296,7 +296,7 @@ TEST(an_acquire_waits_while_the_lock_is_being_returned) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(an_idle_lock_gets_a_short_lease) {
+TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -313,7 +313,7 @@ TEST(an_idle_lock_gets_a_short_lease) {
     rig_end(&rig, AT(1401));
 }
 
-TEST(a_lock_with_a_short_lease_is_returned_when_its_keep_time_ends) {
+TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -327,7 +327,7 @@ TEST(a_lock_with_a_short_lease_is_returned_when_its_keep_time_ends) {
 }
 
 /* No replica has it: what replicas have confirmed bounds what is believed. */
-TEST(a_shortened_lease_without_a_replica_extends_nothing) {
+TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -349,7 +349,7 @@ TEST(a_shortened_lease_without_a_replica_extends_nothing) {
     rig_end(&rig, AT(1602));
 }
 
-TEST(a_lock_whose_shortening_is_in_doubt_is_returned) {
+TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -360,7 +360,7 @@ TEST(a_lock_whose_shortening_is_in_doubt_is_returned) {
     rig_end(&rig, AT(671));
 }
 
-TEST(an_idle_lock_that_has_gone_is_not_a_loss) {
+TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
     for (size_t i = 0; i < 2; i++) {
         hold_and_end();
@@ -378,7 +378,7 @@ TEST(an_idle_lock_that_has_gone_is_not_a_loss) {
     }
 }
 
-TEST(a_lost_hold_is_not_lent) {
+TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *check = begin_as("a", HF_OP_CHECK, 0, AT(2));
     output_of(link_of(&rig, CALLS));
@@ -390,7 +390,7 @@ TEST(a_lost_hold_is_not_lent) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_failed_acquire_lets_the_next_caller_ask) {
+TEST(a_failed_acquire_of_a_lock_to_be_kept_lets_the_next_caller_ask_the_server) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
@@ -419,7 +419,7 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     rig_end(&rig, AT(13));
 }
 
-TEST(closing_returns_an_idle_lock) {
+TEST(closing_a_client_returns_its_idle_kept_locks) {
     hold_and_end();
     release("a", AT(1));
     hf_client_close(&rig.client, AT(2));
@@ -433,7 +433,7 @@ TEST(closing_returns_an_idle_lock) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_command_that_needs_the_server_first_returns_an_idle_lock) {
+TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -446,7 +446,7 @@ TEST(a_command_that_needs_the_server_first_returns_an_idle_lock) {
 }
 
 /* The force may have been carried out from when it is sent. */
-TEST(a_lock_taken_by_force_is_not_lent) {
+TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     begin_as("c", HF_OP_FORCE, 0, AT(2));
@@ -467,7 +467,7 @@ TEST(a_lock_taken_by_force_is_not_lent) {
     rig_end(&rig, AT(8));
 }
 
-TEST(an_idle_lock_taken_by_force_during_its_shortening_is_returned) {
+TEST(a_kept_lock_released_by_force_while_its_lease_is_shortened_is_returned) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -483,7 +483,7 @@ TEST(an_idle_lock_taken_by_force_during_its_shortening_is_returned) {
     rig_end(&rig, AT(672));
 }
 
-TEST(a_mutex_is_left_to_polling_clients) {
+TEST(a_client_leaves_a_kept_mutex_to_polling_clients_briefly_after_its_keep_time) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
@@ -509,7 +509,7 @@ TEST(a_mutex_is_left_to_polling_clients) {
 
 /* An acquire that a kept lock does not fit goes to the server. */
 /* A lock is announced to those that wait, so it needs no pause for clients that poll. */
-TEST(after_the_keep_time_the_next_caller_asks_at_once) {
+TEST(the_next_caller_asks_the_server_at_once_after_a_lock_was_returned_at_its_keep_time) {
     hold_and_end();
     hf_op *waits = acquire("b", AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
@@ -520,7 +520,7 @@ TEST(after_the_keep_time_the_next_caller_asks_at_once) {
 }
 
 /* …and not from its beginning: the wait may have taken longer. */
-TEST(the_keep_time_begins_when_the_lock_is_acquired) {
+TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     output_of(link_of(&rig, CALLS));
@@ -532,7 +532,7 @@ TEST(the_keep_time_begins_when_the_lock_is_acquired) {
 }
 
 /* The client has not looked at the wish yet. */
-TEST(a_wish_just_before_the_release_lets_earlier_callers_go_first) {
+TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_go_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message(&rig, "1 wish 01", AT(2));
@@ -542,8 +542,8 @@ TEST(a_wish_just_before_the_release_lets_earlier_callers_go_first) {
     rig_end(&rig, AT(3));
 }
 
-/* The first one, which asks, also counts as waiting. */
-TEST(a_caller_that_is_asking_the_server_counts_for_max_waiters) {
+/* The first one, which asks, is one of those that wait. */
+TEST(a_caller_that_is_asking_the_server_for_a_lock_to_be_kept_counts_for_max_waiters) {
     rig_begin(&rig);
     acquire("a", AT(0));
     hf_op_spec spec = spec_as("b");
@@ -555,7 +555,7 @@ TEST(a_caller_that_is_asking_the_server_counts_for_max_waiters) {
 }
 
 /* It has waited in the client already, with as many as it allows. */
-TEST(a_caller_that_waited_in_the_client_is_not_turned_away_by_the_server) {
+TEST(a_caller_that_has_waited_in_its_client_is_not_turned_away_by_max_waiters_on_the_server) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
@@ -572,7 +572,7 @@ TEST(a_caller_that_waited_in_the_client_is_not_turned_away_by_the_server) {
 }
 
 /* Its place was before another one's the first time. */
-TEST(a_caller_that_waits_again_is_the_last_one) {
+TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1)), *c = acquire("c", AT(1));
     hf_kept_cancel(b);
@@ -588,7 +588,7 @@ TEST(a_caller_that_waits_again_is_the_last_one) {
 }
 
 /* The reply does not say when the lease began, and a second copy may come late. */
-TEST(a_shortened_lease_runs_from_its_sending_and_is_sent_once) {
+TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again) {
     for (int twice = 0; twice <= 1; twice++) {
         hold_and_end();
         release("a", AT(1));
@@ -608,7 +608,7 @@ TEST(a_shortened_lease_runs_from_its_sending_and_is_sent_once) {
 }
 
 /* Its next caller would hold what somebody takes away. */
-TEST(a_lock_that_is_taken_by_force_is_not_kept_after_its_release) {
+TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_release) {
     hold_and_end();
     begin_as("x", HF_OP_FORCE, 0, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -619,7 +619,7 @@ TEST(a_lock_that_is_taken_by_force_is_not_kept_after_its_release) {
 }
 
 /* A command for it is under way, behind which it goes. */
-TEST(the_keep_time_of_an_idle_lock_ends_when_it_is_taken_by_force) {
+TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -632,7 +632,7 @@ TEST(the_keep_time_of_an_idle_lock_ends_when_it_is_taken_by_force) {
     rig_end(&rig, AT(671));
 }
 
-TEST(an_idle_lock_is_shortened_once_and_renewed_then) {
+TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.keep = 60 * HF_SECOND;
@@ -649,7 +649,7 @@ TEST(an_idle_lock_is_shortened_once_and_renewed_then) {
 }
 
 /* The server may have it still. */
-TEST(an_idle_lock_whose_renewal_fails_is_returned) {
+TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
@@ -665,7 +665,7 @@ TEST(an_idle_lock_whose_renewal_fails_is_returned) {
     rig_end(&rig, AT(403));
 }
 
-TEST(an_acquire_without_keep_asks_the_server) {
+TEST(an_acquire_without_the_option_keep_asks_the_server) {
     static hf_names other;
     static const struct {
         const char *key;
@@ -699,7 +699,7 @@ TEST(an_acquire_without_keep_asks_the_server) {
     }
 }
 
-TEST(a_lock_with_entries_that_may_have_been_released_is_not_lent) {
+TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
     output_of(link_of(&rig, CALLS));
@@ -714,7 +714,7 @@ TEST(a_lock_with_entries_that_may_have_been_released_is_not_lent) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_lent_lock_is_confirmed_in_time) {
+TEST(a_grant_that_goes_to_the_next_caller_with_its_kept_lock_is_confirmed_in_time) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -730,7 +730,7 @@ TEST(a_lent_lock_is_confirmed_in_time) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_callers_second_wait_is_behind_the_clean_up_of_its_first) {
+TEST(a_callers_second_wait_for_a_kept_lock_follows_the_clean_up_of_its_first) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
@@ -748,7 +748,7 @@ TEST(a_callers_second_wait_is_behind_the_clean_up_of_its_first) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_callers_second_wait_is_not_lent_the_lock_of_its_first) {
+TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_asks_the_server) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     release("a", AT(2));
@@ -763,7 +763,7 @@ TEST(a_callers_second_wait_is_not_lent_the_lock_of_its_first) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_client_knows_whether_it_has_a_kept_lock) {
+TEST(a_client_can_tell_whether_it_keeps_a_lock) {
     rig_begin(&rig);
     CHECK(!hf_client_keeps(&rig.client));
     rig_end(&rig, AT(0));
@@ -790,7 +790,7 @@ static void keep_key(const char *key, hf_time now) {
     hf_names_free(&names);
 }
 
-TEST(many_locks_are_kept_and_each_is_found) {
+TEST(a_client_that_keeps_hundreds_of_locks_finds_each_of_them) {
     char key[16];
     rig_begin(&rig);
     for (int round = 0; round < 2; round++) {
@@ -807,7 +807,7 @@ TEST(many_locks_are_kept_and_each_is_found) {
     rig_end(&rig, AT(2));
 }
 
-TEST(without_memory_a_kept_lock_is_not_lent) {
+TEST(a_kept_lock_goes_to_no_other_caller_if_memory_for_that_is_missing) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -827,7 +827,7 @@ TEST(without_memory_a_kept_lock_is_not_lent) {
     CHECK(nth > 2);
 }
 
-TEST(without_memory_an_idle_lock_is_returned) {
+TEST(a_client_returns_an_idle_kept_lock_if_memory_to_shorten_it_is_missing) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -847,7 +847,7 @@ TEST(without_memory_an_idle_lock_is_returned) {
 }
 
 /* What is asked of a lock decides whether the kept one will do. */
-TEST(a_kept_lock_is_lent_only_if_its_lease_and_token_suffice) {
+TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
     static const struct {
         hf_time lease, at;
         uint64_t token_ttl_ms;
@@ -876,7 +876,7 @@ TEST(a_kept_lock_is_lent_only_if_its_lease_and_token_suffice) {
 }
 
 /* Less than a quarter of a grant is left. */
-TEST(a_lock_that_ends_soon_is_not_lent) {
+TEST(a_kept_lock_whose_lease_ends_soon_goes_to_no_other_caller) {
     for (int late = 0; late <= 1; late++) {
         hold_and_end();
         release("a", AT(1));
@@ -889,7 +889,7 @@ TEST(a_lock_that_ends_soon_is_not_lent) {
     }
 }
 
-TEST(a_lock_in_doubt_is_not_kept) {
+TEST(a_client_does_not_keep_a_lock_whose_lease_or_count_is_uncertain) {
     for (int doubt = 0; doubt < 5; doubt++) {
         hold_and_end();
         hf_hold *hold = holds_of(&rig.client)->heap[0];
@@ -905,7 +905,7 @@ TEST(a_lock_in_doubt_is_not_kept) {
     }
 }
 
-TEST(a_blocking_wait_for_a_lock_of_the_same_client_is_a_deadlock) {
+TEST(a_blocking_wait_for_a_lock_held_by_a_caller_of_the_same_client_fails_as_a_deadlock) {
     hold_and_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -919,7 +919,7 @@ TEST(a_blocking_wait_for_a_lock_of_the_same_client_is_a_deadlock) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_shortening_without_a_reply_is_followed_by_a_new_connection) {
+TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -940,7 +940,7 @@ TEST(a_shortening_without_a_reply_is_followed_by_a_new_connection) {
     rig_end(&rig, AT(2401));
 }
 
-TEST(the_entry_of_a_kept_lock_ends_with_its_last_waiter) {
+TEST(a_client_forgets_a_kept_lock_with_its_last_waiter) {
     rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
@@ -972,7 +972,7 @@ TEST(the_entry_of_a_kept_lock_ends_with_its_last_waiter) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_clean_up_of_a_lost_kept_lock_names_its_place) {
+TEST(the_clean_up_of_a_lost_kept_lock_names_its_place_in_the_queue) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -989,7 +989,7 @@ TEST(the_clean_up_of_a_lost_kept_lock_names_its_place) {
     rig_end(&rig, AT(12));
 }
 
-TEST(without_fencing_a_kept_lock_is_lent_without_a_token) {
+TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -1006,7 +1006,7 @@ TEST(without_fencing_a_kept_lock_is_lent_without_a_token) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_lent_lock_counts_as_acquired) {
+TEST(a_kept_lock_that_goes_to_the_next_caller_counts_as_acquired) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -1019,7 +1019,7 @@ TEST(a_lent_lock_counts_as_acquired) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_lent_lock_gets_the_next_callers_options) {
+TEST(a_kept_lock_that_goes_to_the_next_caller_takes_over_that_callers_options) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_as("b");
@@ -1038,7 +1038,7 @@ TEST(a_lent_lock_gets_the_next_callers_options) {
 }
 
 /* A lease that is no longer than the grant's may be lent for a shorter one. */
-TEST(a_kept_lock_with_a_short_lease_is_lent_for_the_lease_asked_for) {
+TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_caller_wants) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
@@ -1056,7 +1056,7 @@ TEST(a_kept_lock_with_a_short_lease_is_lent_for_the_lease_asked_for) {
 }
 
 /* Until its grant is confirmed the server has it for no longer than that. */
-TEST(an_unconfirmed_kept_lock_is_lent_for_a_short_lease) {
+TEST(an_unconfirmed_kept_lock_goes_to_a_caller_that_wants_a_short_lease) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1073,7 +1073,7 @@ TEST(an_unconfirmed_kept_lock_is_lent_for_a_short_lease) {
     rig_end(&rig, AT(13));
 }
 
-TEST(an_acquire_of_another_kind_waits_for_the_return) {
+TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
         hold_and_end();
         release("a", AT(1));
@@ -1093,7 +1093,7 @@ TEST(an_acquire_of_another_kind_waits_for_the_return) {
     }
 }
 
-TEST(a_lock_and_a_mutex_of_one_key_are_kept_separately) {
+TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.lock_kind = &hf_kind_mutex;
@@ -1110,7 +1110,7 @@ TEST(a_lock_and_a_mutex_of_one_key_are_kept_separately) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_caller_that_waits_in_the_client_asks_when_the_holders_lease_ends) {
+TEST(a_caller_that_waits_in_the_client_asks_the_server_when_the_holders_lease_ends) {
     for (int asked = 0; asked <= 1; asked++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_as("a");
@@ -1136,7 +1136,7 @@ TEST(a_caller_that_waits_in_the_client_asks_when_the_holders_lease_ends) {
     }
 }
 
-TEST(a_lock_is_kept_again_after_a_wish) {
+TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
     for (int waits = 0; waits <= 1; waits++) {
         hold_and_end();
         feed_message(&rig, "1 wish 01", AT(1));
@@ -1161,7 +1161,7 @@ TEST(a_lock_is_kept_again_after_a_wish) {
 }
 
 /* Also callers that asked between the wish for the returned lock and the wish for this one. */
-TEST(after_a_wish_earlier_callers_go_before_the_next_wish) {
+TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_first) {
     hold_and_end();
     feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
@@ -1181,7 +1181,7 @@ TEST(after_a_wish_earlier_callers_go_before_the_next_wish) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_wish_before_the_reply_counts) {
+TEST(a_request_from_another_client_counts_even_before_the_acquires_reply) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
@@ -1199,7 +1199,7 @@ TEST(a_wish_before_the_reply_counts) {
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
-TEST(an_unconfirmed_grant_goes_to_the_next_caller_with_the_lock) {
+TEST(a_kept_lock_passes_its_unconfirmed_grant_to_the_next_caller) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1220,7 +1220,7 @@ TEST(an_unconfirmed_grant_goes_to_the_next_caller_with_the_lock) {
     rig_end(&rig, AT(14));
 }
 
-TEST(commands_for_a_lock_return_it_once) {
+TEST(two_commands_for_a_kept_lock_return_it_only_once) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -1232,7 +1232,7 @@ TEST(commands_for_a_lock_return_it_once) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_closed_client_lends_nothing) {
+TEST(a_closed_client_gives_its_kept_locks_to_no_caller) {
     hold_and_end();
     hf_client_close(&rig.client, AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -1240,7 +1240,7 @@ TEST(a_closed_client_lends_nothing) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_idle_lock_belongs_to_no_caller) {
+TEST(an_idle_kept_lock_belongs_to_no_caller) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1));
     CHECK_OUTCOME(op, "ok");
@@ -1256,7 +1256,7 @@ TEST(an_idle_lock_belongs_to_no_caller) {
 }
 
 /* The server does not answer the return, and its lease has ended. */
-TEST(while_a_lock_cannot_be_returned_no_other_is_kept) {
+TEST(a_client_that_cannot_return_a_kept_lock_keeps_no_later_one_of_that_key) {
     hold_and_end();
     release("a", AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
@@ -1276,7 +1276,7 @@ TEST(while_a_lock_cannot_be_returned_no_other_is_kept) {
     rig_end(&rig, AT(12003));
 }
 
-TEST(a_lock_is_returned_if_memory_for_the_next_caller_is_missing) {
+TEST(a_client_returns_a_kept_lock_if_memory_for_the_next_caller_is_missing) {
     bool failed = true;
     unsigned long nth = 1;
     int without = 0;
@@ -1311,7 +1311,7 @@ static void wait_and_ask(hf_op **waits, hf_op **asks) {
     CHECK(is_asking(*asks));
 }
 
-TEST(a_caller_waits_in_the_client_again_after_its_other_call) {
+TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     begin_as("a", HF_OP_RELEASE, 0, AT(3));
@@ -1324,7 +1324,7 @@ TEST(a_caller_waits_in_the_client_again_after_its_other_call) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_caller_blocked_by_its_other_call_is_not_lent_a_lost_lock) {
+TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
     hf_op *waits, *asks;
     wait_and_ask(&waits, &asks);
     feed_calls(&rig, "*4\r\n:1\r\n:200\r\n:0\r\n:0\r\n", AT(3)); /* it was taken by force */

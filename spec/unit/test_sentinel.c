@@ -76,7 +76,7 @@ static hf_op *acquire_at_first(hf_time now) {
 
 /* ---- finding the master ---- */
 
-TEST(the_client_asks_for_the_master_before_it_connects) {
+TEST(a_client_asks_the_sentinels_for_the_master_before_it_connects) {
     start();
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
@@ -95,7 +95,7 @@ TEST(the_client_asks_for_the_master_before_it_connects) {
     rig_end(&rig, AT(5));
 }
 
-TEST(serving_the_callers_asks_the_sentinels) {
+TEST(sentinels_are_asked_when_the_callers_are_served_and_not_when_the_renewer_is) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
@@ -108,7 +108,7 @@ TEST(serving_the_callers_asks_the_sentinels) {
     rig_end(&rig, AT(1));
 }
 
-TEST(one_reply_is_enough_when_the_others_hang) {
+TEST(one_sentinels_reply_is_enough_if_the_others_hang) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
@@ -120,7 +120,7 @@ TEST(one_reply_is_enough_when_the_others_hang) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_sentinel_that_is_down_or_does_not_know_causes_no_delay) {
+TEST(a_sentinel_that_is_down_or_knows_no_master_causes_no_delay) {
     start();
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
@@ -131,7 +131,7 @@ TEST(a_sentinel_that_is_down_or_does_not_know_causes_no_delay) {
     rig_end(&rig, AT(3));
 }
 
-TEST(sentinels_have_their_own_login) {
+TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
     configure();
     for (int i = 0; i < SENTINELS; i++) {
         strcpy(sentinels[i].user, "watcher");
@@ -154,7 +154,7 @@ TEST(sentinels_have_their_own_login) {
 
 /* ---- failing ---- */
 
-TEST(the_message_names_the_sentinels_that_are_down) {
+TEST(a_message_names_the_sentinels_that_are_down) {
     start();
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -167,7 +167,7 @@ TEST(the_message_names_the_sentinels_that_are_down) {
     rig_end(&rig, AT(1));
 }
 
-TEST(the_message_says_that_no_sentinel_knows_the_master) {
+TEST(a_message_says_that_no_sentinel_knows_the_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels("*-1\r\n", AT(1));
@@ -176,7 +176,7 @@ TEST(the_message_says_that_no_sentinel_knows_the_master) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_password_refused_by_the_sentinels_is_denied) {
+TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
     configure();
     for (int i = 0; i < SENTINELS; i++) strcpy(sentinels[i].password, "wrong");
     rig_begin_with(&rig, &config);
@@ -188,7 +188,7 @@ TEST(a_password_refused_by_the_sentinels_is_denied) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_operation_fails_if_all_sentinels_are_silent_for_a_round) {
+TEST(a_call_fails_if_all_sentinels_are_silent) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(999));
@@ -199,7 +199,7 @@ TEST(an_operation_fails_if_all_sentinels_are_silent_for_a_round) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_sentinel_is_asked_again_when_its_old_connection_closes) {
+TEST(a_sentinel_is_asked_again_if_an_old_connection_to_it_closes) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -234,7 +234,7 @@ TEST(a_sentinel_is_asked_over_a_new_connection_only_once) {
     rig_end(&rig, AT(13));
 }
 
-TEST(sentinels_that_went_down_cause_no_delay) {
+TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -247,7 +247,7 @@ TEST(sentinels_that_went_down_cause_no_delay) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_malformed_address_from_a_sentinel_does_not_count) {
+TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
     static const char *const odd[] = {"*2\r\n$0\r\n\r\n$4\r\n7001\r\n",
                                       "*2\r\n$1\r\na\r\n$1\r\n0\r\n",
                                       "*2\r\n$1\r\na\r\n$5\r\n65536\r\n",
@@ -269,7 +269,7 @@ TEST(a_malformed_address_from_a_sentinel_does_not_count) {
     }
 }
 
-TEST(a_dead_master_is_looked_up_again_until_the_deadline) {
+TEST(a_call_to_a_dead_master_asks_the_sentinels_again_until_its_deadline) {
     start();
     rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -293,7 +293,7 @@ TEST(a_dead_master_is_looked_up_again_until_the_deadline) {
 
 /* ---- a failover ---- */
 
-TEST(a_lost_link_asks_the_sentinels_and_moves) {
+TEST(a_lost_connection_makes_the_client_ask_the_sentinels_and_follow_a_new_master) {
     start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
@@ -311,7 +311,7 @@ TEST(a_lost_link_asks_the_sentinels_and_moves) {
     rig_end(&rig, AT(15));
 }
 
-TEST(a_replica_named_as_master_is_not_used) {
+TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replica) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -329,7 +329,7 @@ TEST(a_replica_named_as_master_is_not_used) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_user_without_permission_for_role_is_served) {
+TEST(a_client_works_even_if_its_user_may_not_call_role) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -340,7 +340,7 @@ TEST(a_user_without_permission_for_role_is_served) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_command_refused_by_a_replica_goes_to_the_master) {
+TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
     static const char *const refusals[] = {
         READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
     for (int i = 0; i < 2; i++) {
@@ -388,7 +388,7 @@ TEST(sentinels_are_asked_every_second_while_a_lock_is_held) {
     rig_end(&rig, AT(9001));
 }
 
-TEST(one_sentinel_does_not_move_a_client_from_a_working_master) {
+TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_another) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -400,7 +400,7 @@ TEST(one_sentinel_does_not_move_a_client_from_a_working_master) {
 }
 
 /* The first one still names the old master; the others are farther away. */
-TEST(slow_replies_of_sentinels_count_toward_the_majority) {
+TEST(a_slow_sentinels_reply_still_counts_toward_the_majority) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -413,7 +413,7 @@ TEST(slow_replies_of_sentinels_count_toward_the_majority) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
+TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -436,7 +436,7 @@ TEST(a_lost_link_does_not_wait_for_slow_sentinels) {
     rig_end(&rig, AT(1500));
 }
 
-TEST(half_of_the_sentinels_do_not_move_a_client_from_a_working_master) {
+TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_name_another) {
     configure();
     config.server_count = 2;
     rig_begin_with(&rig, &config);
@@ -449,7 +449,7 @@ TEST(half_of_the_sentinels_do_not_move_a_client_from_a_working_master) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(one_sentinel_is_enough_when_another_link_cannot_open) {
+TEST(a_client_follows_one_sentinel_if_other_connections_to_its_master_cannot_open) {
     start();
     hf_op_end(acquire_at_first(AT(0)),
               AT(0)); /* the calls link stays open: its server died silently */
@@ -465,7 +465,7 @@ TEST(one_sentinel_is_enough_when_another_link_cannot_open) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_short_wait_still_gives_replicas_time_to_confirm) {
+TEST(an_acquire_with_a_short_wait_still_gives_replicas_their_time_to_confirm) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -478,7 +478,7 @@ TEST(a_short_wait_still_gives_replicas_time_to_confirm) {
     rig_end(&rig, AT(501));
 }
 
-TEST(with_equal_votes_the_client_tries_another_address) {
+TEST(a_client_with_a_lost_connection_tries_the_other_address_if_sentinels_disagree_equally) {
     for (int first = 1; first <= 2; first++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -527,7 +527,7 @@ static void feed_the_first_again(const char *second) {
     rig_sleep(&rig, AT(1202), AT(1400));
 }
 
-TEST(an_outdated_minority_moves_no_client_back) {
+TEST(a_client_does_not_move_back_because_of_a_minority_of_outdated_sentinels) {
     const char *seconds[] = {NULL, ADDRESS(7002)};
     for (int i = 0; i < 2; i++) {
         feed_the_first_again(seconds[i]);
@@ -536,7 +536,7 @@ TEST(an_outdated_minority_moves_no_client_back) {
     }
 }
 
-TEST(a_master_left_without_a_majority_may_be_tried_again) {
+TEST(a_client_that_moved_without_a_majority_may_try_the_earlier_master_again) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
@@ -555,7 +555,7 @@ TEST(a_master_left_without_a_majority_may_be_tried_again) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_minority_that_names_the_old_master_is_late_for_ten_seconds_only) {
+TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
     for (int back = 0; back < 2; back++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -576,13 +576,13 @@ TEST(a_minority_that_names_the_old_master_is_late_for_ten_seconds_only) {
     }
 }
 
-TEST(a_majority_moves_a_client_back_at_once) {
+TEST(a_client_moves_back_at_once_if_a_majority_of_sentinels_says_so) {
     feed_the_first_again(ADDRESS(7001));
     CHECK_AT(7001);
     rig_end(&rig, AT(1401));
 }
 
-TEST(holds_are_renewed_soon_at_the_new_master) {
+TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -604,7 +604,7 @@ TEST(holds_are_renewed_soon_at_the_new_master) {
 }
 
 /* Each at a time of its own, and the first one first. */
-TEST(renewals_at_the_new_master_are_spread) {
+TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
     static const char *const owners[] = {"o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8"};
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -629,7 +629,7 @@ TEST(renewals_at_the_new_master_are_spread) {
     rig_end(&rig, AT(1401));
 }
 
-TEST(open_links_keep_working_without_sentinels) {
+TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
@@ -644,7 +644,7 @@ TEST(open_links_keep_working_without_sentinels) {
     rig_end(&rig, AT(5002));
 }
 
-TEST(a_second_link_opens_without_sentinels_while_one_works) {
+TEST(a_client_opens_another_connection_to_a_working_master_without_asking_sentinels) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
@@ -673,7 +673,7 @@ static hf_op *acquire_in_sync(hf_time now) {
     return op;
 }
 
-TEST(an_acquire_counts_when_a_replica_has_it) {
+TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
@@ -686,7 +686,7 @@ TEST(an_acquire_counts_when_a_replica_has_it) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_that_no_replica_has_is_undone) {
+TEST(an_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
@@ -699,7 +699,7 @@ TEST(an_acquire_that_no_replica_has_is_undone) {
     rig_end(&rig, AT(101));
 }
 
-TEST(an_impossible_count_of_replicas_confirms_nothing) {
+TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
@@ -707,7 +707,7 @@ TEST(an_impossible_count_of_replicas_confirms_nothing) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_missing_permission_for_wait_is_reported) {
+TEST(a_call_reports_that_its_user_may_not_call_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
@@ -717,7 +717,7 @@ TEST(a_missing_permission_for_wait_is_reported) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_unknown_program_is_resent_with_its_wait) {
+TEST(a_program_that_the_server_does_not_know_is_resent_together_with_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
@@ -731,7 +731,7 @@ TEST(an_unknown_program_is_resent_with_its_wait) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_connection_lost_between_the_two_replies_repeats_both) {
+TEST(a_connection_lost_before_the_replicas_confirmation_resends_command_and_wait) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -747,7 +747,7 @@ TEST(a_connection_lost_between_the_two_replies_repeats_both) {
     }
 }
 
-TEST(an_operation_abandoned_between_the_two_replies_does_not_affect_the_next) {
+TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_reply_intact) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0)), *ping = begin(&rig, HF_OP_PING, AT(0));
@@ -764,7 +764,7 @@ TEST(an_operation_abandoned_between_the_two_replies_does_not_affect_the_next) {
 }
 
 /* Abandoned before or between the two replies, or not confirmed. */
-TEST(a_shared_owner_releases_what_no_replica_has) {
+TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -802,7 +802,7 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_renewal_counts_when_a_replica_has_it) {
+TEST(a_renewal_counts_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -818,7 +818,7 @@ TEST(a_renewal_counts_when_a_replica_has_it) {
     rig_end(&rig, AT(11201));
 }
 
-TEST(a_lock_that_no_replica_renews_is_lost_at_its_end) {
+TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
@@ -831,7 +831,7 @@ TEST(a_lock_that_no_replica_renews_is_lost_at_its_end) {
     rig_end(&rig, AT(30001));
 }
 
-TEST(an_extension_that_no_replica_has_does_not_count) {
+TEST(an_extension_that_no_replica_confirms_fails_and_does_not_count) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
@@ -847,7 +847,7 @@ TEST(an_extension_that_no_replica_has_does_not_count) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(a_partial_release_renews_nothing) {
+TEST(a_partial_release_extends_no_lease_that_replicas_must_confirm) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
@@ -891,7 +891,7 @@ TEST(finding_the_master_survives_each_failed_allocation) {
     CHECK(failed > 20);
 }
 
-TEST(the_message_names_the_first_of_many_sentinels) {
+TEST(a_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     static hf_server many[40];
     configure();
     for (int i = 0; i < 40; i++) {
@@ -911,7 +911,7 @@ TEST(the_message_names_the_first_of_many_sentinels) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_master_may_have_any_port) {
+TEST(a_master_may_have_the_lowest_or_the_highest_port) {
     static const struct {
         const char *reply;
         int port;
@@ -925,7 +925,7 @@ TEST(a_master_may_have_any_port) {
     }
 }
 
-TEST(a_host_that_is_too_long_does_not_count) {
+TEST(a_sentinel_that_replies_with_a_host_that_is_too_long_is_ignored) {
     enum { ROOM = sizeof((hf_address){.port = 0}).host };
     for (int size = ROOM - 1; size <= ROOM + 1; size++) {
         char text[ROOM + 64], host[ROOM + 2];
@@ -947,7 +947,7 @@ static void start_with(size_t count) {
     rig_begin_with(&rig, &config);
 }
 
-TEST(a_single_sentinel_is_a_majority) {
+TEST(a_client_with_a_single_sentinel_follows_that_one) {
     start_with(1);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_OUTCOME(op, "under way");
@@ -957,7 +957,7 @@ TEST(a_single_sentinel_is_a_majority) {
     rig_end(&rig, AT(2));
 }
 
-TEST(the_first_reply_may_be_outvoted) {
+TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_node(1, ADDRESS(7001), AT(1));
@@ -969,7 +969,7 @@ TEST(the_first_reply_may_be_outvoted) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_round_ends_if_memory_to_ask_a_sentinel_is_missing) {
+TEST(a_client_without_memory_to_ask_one_sentinel_still_decides_by_the_others) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -988,7 +988,7 @@ TEST(a_round_ends_if_memory_to_ask_a_sentinel_is_missing) {
 }
 
 /* The old connection is gone with the question under way, and the new question fails for memory. */
-TEST(a_round_ends_if_memory_to_ask_a_sentinel_again_is_missing) {
+TEST(a_client_without_memory_to_ask_a_sentinel_again_still_decides_by_the_others) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -1022,7 +1022,7 @@ TEST(an_unexpected_reply_from_a_sentinel_is_reported) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_sentinel_that_is_down_is_tried_once_in_a_round) {
+TEST(a_sentinel_that_is_down_is_tried_once_for_each_question) {
     start();
     rig.refusing = true;
     begin_op(HF_OP_PING, 0, AT(0));
@@ -1032,7 +1032,7 @@ TEST(a_sentinel_that_is_down_is_tried_once_in_a_round) {
 }
 
 /* So that clients which lost their master together do not ask together. */
-TEST(rounds_of_questions_to_sentinels_are_about_a_second_apart) {
+TEST(sentinels_are_asked_about_once_a_second) {
     hf_time first = HF_NEVER, last = 0;
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1052,7 +1052,7 @@ TEST(rounds_of_questions_to_sentinels_are_about_a_second_apart) {
     rig_end(&rig, now);
 }
 
-TEST(sentinels_are_asked_while_a_call_is_in_flight) {
+TEST(sentinels_are_asked_every_second_while_a_call_is_in_flight) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1067,7 +1067,7 @@ TEST(sentinels_are_asked_while_a_call_is_in_flight) {
 /* ---- what moves ---- */
 
 /* A master whose links fail to open again and again does not work, although one is still open. */
-TEST(a_link_moves_after_three_failed_opens) {
+TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) {
     for (uint32_t opens = 2; opens <= 3; opens++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1085,7 +1085,7 @@ TEST(a_link_moves_after_three_failed_opens) {
     }
 }
 
-TEST(a_link_that_nobody_needs_does_not_move_the_other_links) {
+TEST(failed_attempts_of_a_connection_that_is_not_needed_move_the_client_nowhere) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
@@ -1100,7 +1100,7 @@ TEST(a_link_that_nobody_needs_does_not_move_the_other_links) {
     rig_end(&rig, AT(1221));
 }
 
-TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
+TEST(only_locks_that_are_renewed_anyway_are_renewed_soon_at_a_new_master) {
     enum { RENEWED, NOT_RENEWED, LEFT, IN_FLIGHT, TO_BE_APPROVED, HOLDS };
     static const char *const owners[HOLDS] = {"o1", "o2", "o3", "o4", "o5"};
     hf_hold *holds[HOLDS];
@@ -1138,7 +1138,7 @@ TEST(only_held_and_renewed_holds_are_renewed_soon_at_the_new_master) {
 /* ---- names ---- */
 
 /* The list of Sentinels has room for 55 bytes, dots included. */
-TEST(a_list_of_sentinels_that_does_not_fit_ends_with_dots) {
+TEST(a_message_whose_list_of_sentinels_does_not_fit_ends_with_dots) {
     for (size_t size = 47; size <= 50; size++) {
         char want[100] = "no sentinel at ";
         configure();
@@ -1156,7 +1156,7 @@ TEST(a_list_of_sentinels_that_does_not_fit_ends_with_dots) {
     }
 }
 
-TEST(a_refused_wait_for_replicas_is_no_quorum) {
+TEST(an_acquire_fails_as_no_quorum_if_the_server_refuses_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
@@ -1165,7 +1165,7 @@ TEST(a_refused_wait_for_replicas_is_no_quorum) {
     rig_end(&rig, AT(2));
 }
 
-TEST(each_round_may_ask_a_sentinel_over_a_new_connection) {
+TEST(a_sentinel_whose_connection_was_lost_is_asked_over_a_new_one_at_each_question) {
     start_with(1);
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (int i = 1; i <= 3; i++) {
@@ -1185,7 +1185,7 @@ TEST(each_round_may_ask_a_sentinel_over_a_new_connection) {
     rig_end(&rig, AT(100));
 }
 
-TEST(no_key_is_served_by_a_sentinel) {
+TEST(a_sentinel_never_receives_a_command_for_a_key) {
     start();
     CHECK(hf_client_node_serves(&rig.client, 0));
     for (size_t node = 1; node <= SENTINELS; node++)
@@ -1194,7 +1194,7 @@ TEST(no_key_is_served_by_a_sentinel) {
 }
 
 /* Its question is taken back with the round that it belongs to. */
-TEST(a_sentinel_whose_connection_opens_late_is_not_asked) {
+TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_asked) {
     for (size_t late = 1; late <= SENTINELS; late++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_PING);
@@ -1214,7 +1214,7 @@ TEST(a_sentinel_whose_connection_opens_late_is_not_asked) {
     }
 }
 
-TEST(sentinels_are_asked_while_an_acquire_waits) {
+TEST(sentinels_are_asked_every_second_while_an_acquire_waits) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1231,7 +1231,7 @@ TEST(sentinels_are_asked_while_an_acquire_waits) {
     rig_end(&rig, AT(1201));
 }
 
-TEST(a_check_needs_no_replica) {
+TEST(a_check_is_sent_without_wait_for_replicas) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -1241,7 +1241,7 @@ TEST(a_check_needs_no_replica) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_sentinel_that_was_loading_counts_at_once) {
+TEST(a_sentinel_that_was_loading_is_asked_again_and_counts_at_once) {
     start_with(1);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, ASK_MASTER);
@@ -1253,7 +1253,7 @@ TEST(a_sentinel_that_was_loading_counts_at_once) {
     rig_end(&rig, AT(42));
 }
 
-TEST(a_login_is_fetched_for_the_master_and_not_for_its_sentinels) {
+TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     configure();
     config.session.asks_login = true;
     CHECK(rig_begin_with(&rig, &config));

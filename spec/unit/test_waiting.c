@@ -23,7 +23,7 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_waiter_subscribed_while_asking_asks_again_for_its_place) {
+TEST(a_waiter_whose_subscription_opens_while_it_asks_then_asks_for_a_place_in_the_queue) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -42,7 +42,7 @@ TEST(a_waiter_subscribed_while_asking_asks_again_for_its_place) {
     rig_end(&rig, AT(60));
 }
 
-TEST(a_subscribed_client_queues_with_its_first_command) {
+TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -70,7 +70,7 @@ static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(one_waiter_too_many_leaves_at_once) {
+TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
@@ -85,7 +85,7 @@ TEST(one_waiter_too_many_leaves_at_once) {
     rig_end(&rig, AT(60));
 }
 
-TEST(the_message_counts_one_waiter_in_the_singular) {
+TEST(a_busy_message_speaks_of_one_waiter_in_the_singular) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
@@ -110,7 +110,7 @@ TEST(a_waiter_within_max_waiters_stays_queued) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_tenant_subscribes_to_no_pattern) {
+TEST(a_tenant_never_subscribes_to_a_pattern) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -120,7 +120,7 @@ TEST(a_tenant_subscribes_to_no_pattern) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(an_acquire_does_not_wait_behind_a_waiter_of_a_newer_format) {
+TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
     for (int queued = 0; queued < 2; queued++) {
         rig_begin(&rig);
         hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
@@ -137,7 +137,7 @@ TEST(an_acquire_does_not_wait_behind_a_waiter_of_a_newer_format) {
     }
 }
 
-TEST(a_waiter_rechecks_every_two_seconds) {
+TEST(a_waiter_asks_again_every_two_seconds) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
@@ -155,7 +155,7 @@ TEST(a_waiter_rechecks_every_two_seconds) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
+TEST(a_waiter_asks_again_when_the_holders_lease_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(10));
@@ -172,7 +172,7 @@ TEST(a_waiter_rechecks_when_the_holders_lease_ends) {
     rig_end(&rig, AT(500));
 }
 
-TEST(a_waiter_behind_many_others_rechecks_less_often) {
+TEST(a_waiter_behind_many_others_asks_less_often) {
     static const struct {
         int ahead, least_ms, most_ms;
     } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
@@ -192,7 +192,7 @@ TEST(a_waiter_behind_many_others_rechecks_less_often) {
 }
 
 /* In nanoseconds such a TTL does not fit. */
-TEST(a_huge_ttl_does_not_make_a_waiter_recheck_constantly) {
+TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_ask_constantly) {
     static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
     for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
         char answer[96];
@@ -216,7 +216,7 @@ TEST(a_huge_ttl_does_not_make_a_waiter_recheck_constantly) {
 }
 
 /* A foreign key, of the same kind: it is one hold, not a new one each time. */
-TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
+TEST(a_waiter_behind_a_foreign_holder_with_a_huge_ttl_asks_less_and_less_often) {
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
     rig_begin(&rig);
@@ -237,7 +237,7 @@ TEST(behind_a_foreign_holder_with_a_huge_ttl_rechecks_get_rarer) {
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_also_rechecks_a_holder_without_a_ttl) {
+TEST(a_waiter_behind_a_holder_without_a_ttl_asks_again_regularly) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
@@ -247,7 +247,7 @@ TEST(a_waiter_also_rechecks_a_holder_without_a_ttl) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
+TEST(a_waiter_asks_again_when_the_turn_of_foreign_clients_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
@@ -262,7 +262,7 @@ TEST(a_waiter_rechecks_at_the_end_of_a_turn) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
+TEST(a_waiter_asks_again_at_the_end_of_a_foreign_turn_that_began_while_it_was_asking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -275,7 +275,7 @@ TEST(a_turn_that_begins_while_a_waiter_asks_makes_it_recheck) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
+TEST(a_waiter_asks_often_during_a_turn_of_polling_clients) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
@@ -295,7 +295,7 @@ TEST(a_waiter_rechecks_often_during_a_turn_of_polling_clients) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
+TEST(a_later_waiter_asks_again_when_the_first_one_is_overdue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -305,7 +305,7 @@ TEST(a_later_waiter_rechecks_when_the_first_one_is_overdue) {
     rig_end(&rig, AT(200));
 }
 
-TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
+TEST(the_first_waiter_behind_a_foreign_holder_subscribes_to_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -333,7 +333,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_listens_for_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(the_end_of_a_subscription_causes_no_recheck) {
+TEST(a_waiter_does_not_ask_again_because_a_foreign_subscription_has_ended) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
@@ -343,7 +343,7 @@ TEST(the_end_of_a_subscription_causes_no_recheck) {
     rig_end(&rig, AT(200));
 }
 
-TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
+TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_foreign_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
@@ -357,7 +357,7 @@ TEST(the_first_waiter_behind_our_holder_listens_for_foreign_releases_later) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_waiter_behind_others_does_not_listen_for_foreign_releases) {
+TEST(a_waiter_behind_others_does_not_subscribe_to_foreign_releases) {
     rig_begin(&rig);
     begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -368,7 +368,7 @@ TEST(a_waiter_behind_others_does_not_listen_for_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_rechecks_at_most_once_a_millisecond) {
+TEST(a_waiter_asks_at_most_once_a_millisecond_however_many_messages_arrive) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 0", AT(3));
@@ -391,7 +391,7 @@ TEST(a_waiter_rechecks_at_most_once_a_millisecond) {
 
 /* ---- the events link ---- */
 
-TEST(a_waiter_rechecks_when_its_events_link_is_back) {
+TEST(a_waiter_asks_again_when_its_subscription_is_back) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 1000", AT(5));
@@ -409,7 +409,7 @@ TEST(a_waiter_rechecks_when_its_events_link_is_back) {
     rig_end(&rig, AT(30));
 }
 
-TEST(a_waiter_without_its_events_link_keeps_rechecking) {
+TEST(a_waiter_that_lost_its_subscription_keeps_asking) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -431,7 +431,7 @@ TEST(a_waiter_without_its_events_link_keeps_rechecking) {
 
 /* A wait must not be without success because the server allows one connection less than we would
  * like. */
-TEST(a_waiter_acquires_a_freed_lock_without_an_events_link) {
+TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
@@ -451,7 +451,7 @@ TEST(a_waiter_acquires_a_freed_lock_without_an_events_link) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(a_refused_subscription_is_reported) {
+TEST(a_waiter_whose_subscription_is_refused_fails_with_that_reason) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -462,7 +462,7 @@ TEST(a_refused_subscription_is_reported) {
     rig_end(&rig, AT(10));
 }
 
-TEST(a_subscription_refused_for_now_is_retried) {
+TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
     static const char *const errors[] = {
         "-BUSY Redis is busy running a script. You can only call SCRIPT KILL.\r\n",
         "-LOADING Redis is loading the dataset in memory\r\n",
@@ -491,7 +491,7 @@ TEST(a_subscription_refused_for_now_is_retried) {
     }
 }
 
-TEST(a_waiter_goes_on_when_its_pattern_is_refused) {
+TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(5));
@@ -514,7 +514,7 @@ TEST(a_waiter_goes_on_when_its_pattern_is_refused) {
     rig_end(&rig, AT(60));
 }
 
-TEST(a_refused_login_of_the_events_link_is_reported) {
+TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
     hf_client_config config = rig_config();
     strcpy(config.session.server.password, "secret");
     rig_begin_with(&rig, &config);
@@ -529,7 +529,7 @@ TEST(a_refused_login_of_the_events_link_is_reported) {
 
 /* ---- what wakes a waiter ---- */
 
-TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
+TEST(an_acquire_without_memory_to_join_the_queue_fails_as_no_memory) {
     int failures = 0;
     for (unsigned long nth = 1; nth < 20; nth++) {
         rig_begin(&rig);
@@ -547,7 +547,7 @@ TEST(an_acquire_without_memory_for_its_place_does_not_wait) {
     CHECK(failures > 0);
 }
 
-TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
+TEST(a_waiter_asks_again_at_once_when_the_holders_lease_is_expiring) {
     static const struct {
         int ttl_ms, ahead, at_ms;
     } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
@@ -562,7 +562,7 @@ TEST(a_waiter_rechecks_an_expiring_holder_at_once) {
     }
 }
 
-TEST(a_busy_message_does_not_mention_a_confirmed_subscription) {
+TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -573,7 +573,7 @@ TEST(a_busy_message_does_not_mention_a_confirmed_subscription) {
 }
 
 /* The holder cannot go on, but its lock ends by itself in time. */
-TEST(a_blocking_wait_outlasts_a_lock_that_is_not_renewed) {
+TEST(a_blocking_wait_behind_the_same_clients_lock_is_a_deadlock_only_if_that_is_renewed) {
     for (int renewed = 0; renewed <= 1; renewed++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -598,7 +598,7 @@ static const char *deaf(int ttl_ms) {
 
 /* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
  */
-TEST(a_deaf_holder_is_rechecked_often_at_first) {
+TEST(a_waiter_asks_often_at_first_if_the_holder_could_not_be_notified) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, deaf(20000), AT(1));
@@ -619,7 +619,7 @@ TEST(a_deaf_holder_is_rechecked_often_at_first) {
 }
 
 /* Two replies about it differ by their time on the way. */
-TEST(a_holder_whose_end_wavers_counts_as_the_same) {
+TEST(a_waiter_takes_a_holder_whose_end_differs_by_a_few_milliseconds_for_the_same_one) {
     static const int later[] = {4, 6};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -638,7 +638,7 @@ TEST(a_holder_whose_end_wavers_counts_as_the_same) {
 }
 
 /* The polling clients had their turn; the next foreign holder announces its release. */
-TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
+TEST(a_turn_of_polling_clients_is_over_once_a_holdfast_client_holds_the_lock) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
@@ -649,7 +649,7 @@ TEST(a_turn_of_polling_clients_ends_with_a_holder_of_ours) {
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
-TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
+TEST(a_later_waiter_behind_a_foreign_holder_asks_every_two_seconds) {
     for (int ahead = 0; ahead <= 1; ahead++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
@@ -663,7 +663,7 @@ TEST(a_later_waiter_behind_a_foreign_holder_rechecks_every_two_seconds) {
 }
 
 /* Pauses grow with the wait, but not beyond the end of the holder's time. */
-TEST(a_foreign_holder_whose_lease_is_over_is_rechecked_at_once) {
+TEST(a_waiter_asks_at_once_when_a_foreign_holders_lease_is_over) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
@@ -681,7 +681,7 @@ TEST(a_foreign_holder_whose_lease_is_over_is_rechecked_at_once) {
 }
 
 /* Else a server that vanished would be noticed by nobody while all wait for messages. */
-TEST(a_driver_wakes_to_check_the_events_link) {
+TEST(a_waiting_client_wakes_to_check_its_silent_subscription) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
@@ -689,7 +689,7 @@ TEST(a_driver_wakes_to_check_the_events_link) {
 }
 
 /* A message that names a later time must not put the next recheck off. */
-TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
+TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_the_next_one) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
@@ -699,7 +699,7 @@ TEST(a_recheck_asked_for_later_does_not_delay_the_next_one) {
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
-TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
+TEST(a_waiter_that_unsubscribes_no_longer_counts_as_subscribed_to_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_tick(&rig, AT(150));
@@ -710,7 +710,7 @@ TEST(a_waiter_that_stops_to_listen_listens_to_no_foreign_releases) {
     rig_end(&rig, AT(153));
 }
 
-TEST(a_wait_is_counted_once_however_often_it_subscribes) {
+TEST(a_wait_is_counted_once_even_if_its_client_subscribes_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
@@ -723,7 +723,7 @@ TEST(a_wait_is_counted_once_however_often_it_subscribes) {
     rig_end(&rig, AT(2502));
 }
 
-TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
+TEST(a_waiter_that_is_not_first_never_subscribes_to_foreign_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 1, 0), AT(1));
@@ -737,7 +737,7 @@ TEST(a_waiter_behind_others_of_ours_never_listens_for_foreign_releases) {
 }
 
 /* Its holders change faster than it would recheck by then. */
-TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
+TEST(a_waiter_behind_changing_foreign_holders_asks_often) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -761,7 +761,7 @@ TEST(a_waiter_behind_changing_foreign_holders_rechecks_often) {
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
+TEST(a_waiter_behind_a_foreign_mutex_without_a_ttl_asks_often_at_first) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -780,7 +780,7 @@ TEST(a_waiter_rechecks_a_foreign_mutex_without_a_ttl_often_at_first) {
     rig_end(&rig, now);
 }
 
-TEST(a_message_received_while_asking_causes_another_recheck) {
+TEST(a_waiter_that_receives_a_message_while_it_asks_then_asks_again) {
     static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
                                            NULL}; /* NULL: it is subscribed again */
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
@@ -800,7 +800,7 @@ TEST(a_message_received_while_asking_causes_another_recheck) {
     }
 }
 
-TEST(pauses_of_a_waiter_behind_a_foreign_mutex_grow_to_a_quarter_of_its_wait) {
+TEST(a_waiter_behind_a_foreign_mutex_pauses_for_at_most_a_quarter_of_its_wait_so_far) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -818,7 +818,7 @@ TEST(pauses_of_a_waiter_behind_a_foreign_mutex_grow_to_a_quarter_of_its_wait) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
+TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     rig_begin(&rig);
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
@@ -837,7 +837,7 @@ TEST(a_waiter_of_a_fair_lock_has_a_channel_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_events_link_without_memory_to_subscribe_is_reopened) {
+TEST(a_subscription_that_failed_for_memory_is_retried_over_a_new_connection) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -856,7 +856,7 @@ TEST(an_events_link_without_memory_to_subscribe_is_reopened) {
 }
 
 /* An earlier link was refused the log-in; this one has only no memory to subscribe. */
-TEST(missing_memory_to_subscribe_is_not_reported_as_denied) {
+TEST(a_waiter_without_memory_to_subscribe_does_not_fail_as_denied) {
     bool failed = true, refused = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_client_config config = rig_config();
@@ -887,7 +887,7 @@ TEST(missing_memory_to_subscribe_is_not_reported_as_denied) {
     CHECK(!failed);
 }
 
-TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
+TEST(a_waiter_subscribes_to_foreign_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
@@ -899,7 +899,7 @@ TEST(a_waiter_starts_to_listen_for_foreign_releases_after_150_ms) {
     rig_end(&rig, AT(151));
 }
 
-TEST(a_counted_waiter_waits_for_messages_while_waiting_or_subscribing) {
+TEST(a_waiter_counts_as_waiting_for_messages_while_it_waits_or_subscribes) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);
@@ -915,7 +915,7 @@ TEST(a_counted_waiter_waits_for_messages_while_waiting_or_subscribing) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_turn_at_a_mutex_is_waited_for_without_a_subscription) {
+TEST(a_mutexs_waiter_waits_for_the_end_of_a_foreign_turn_without_a_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
