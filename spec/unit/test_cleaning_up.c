@@ -8,7 +8,7 @@
 
 /* ---- leaving ---- */
 
-TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
+TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(10));
@@ -27,7 +27,7 @@ TEST(a_hold_to_clean_up_is_cleaned_up_with_one_leave) {
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
 
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
-TEST(a_stand_in_for_a_replaced_hold_leaves_all_that_the_server_may_have) {
+TEST(a_hold_that_was_replaced_is_cleaned_up_with_all_its_details_on_the_server) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
@@ -56,7 +56,7 @@ TEST(a_stand_in_for_a_replaced_hold_leaves_all_that_the_server_may_have) {
 
 #define THREE DRIVE_UUID ":1*3"
 
-TEST(a_stand_in_for_permits_releases_all_of_them) {
+TEST(a_semaphores_hold_that_was_replaced_is_cleaned_up_with_all_its_permits) {
     rig_begin(&rig);
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
@@ -89,7 +89,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_the_server_may_still_have_it) {
 }
 
 /* The queue's mark of a confirmed grant has gone. */
-TEST(a_loss_removes_only_the_mark_of_an_unconfirmed_grant) {
+TEST(a_loss_causes_a_clean_up_in_the_queue_only_for_an_unconfirmed_grant) {
     for (int bits = 0; bits < 4; bits++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
@@ -102,7 +102,7 @@ TEST(a_loss_removes_only_the_mark_of_an_unconfirmed_grant) {
 }
 
 /* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
-TEST(a_lost_hold_is_cleaned_up_for_its_caller) {
+TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_replaced) {
     for (int replaced = 0; replaced <= 1; replaced++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
@@ -117,7 +117,7 @@ TEST(a_lost_hold_is_cleaned_up_for_its_caller) {
     }
 }
 
-TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
+TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
     static const struct {
         int lease_s, until_s;
         bool shared;
@@ -137,7 +137,7 @@ TEST(a_clean_up_is_tried_for_its_lease_and_thirty_seconds_at_least) {
 }
 
 /* How many of its entries are this client's, and what the other processes keep. */
-TEST(a_leave_of_a_shared_owner_says_how_many_entries_are_its_own) {
+TEST(a_shared_owners_clean_up_names_the_holds_of_its_own_process_only) {
     static const struct {
         uint32_t count, others, pending;
         const char *sent;
@@ -163,7 +163,7 @@ TEST(a_leave_of_a_shared_owner_says_how_many_entries_are_its_own) {
 }
 
 /* Behind the command in doubt there is no other link to try. */
-TEST(a_clean_up_behind_a_command_does_not_replace_the_renewers_link) {
+TEST(a_clean_up_bound_to_the_calls_connection_leaves_the_renewers_connection_alone) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(0));
@@ -191,7 +191,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
 }
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
-TEST(a_blocked_acquire_does_not_keep_an_abandoned_hold_alive) {
+TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -204,7 +204,7 @@ TEST(a_blocked_acquire_does_not_keep_an_abandoned_hold_alive) {
 }
 
 /* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
-TEST(a_ledger_reports_each_loss_of_several_holds_once) {
+TEST(a_handle_with_several_holds_reports_each_loss_once) {
     static const char *const keys[] = {"a", "b", "c"};
     static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
     hf_losses losses = {0};
@@ -225,7 +225,7 @@ TEST(a_ledger_reports_each_loss_of_several_holds_once) {
 }
 
 /* The holds of handles that end in any order, of which those that are left are notified. */
-TEST(each_handle_with_a_stake_learns_of_a_loss_in_whatever_order_stakes_end) {
+TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
     for (int ends = 0; ends < 3; ends++) {
         hf_losses losses[3] = {{0}};
         hf_stake stakes[3], moved;
@@ -244,7 +244,7 @@ TEST(each_handle_with_a_stake_learns_of_a_loss_in_whatever_order_stakes_end) {
 }
 
 /* Entries that handles leave behind one after the other during a re-entry. */
-TEST(entries_abandoned_during_a_re_entry_add_up) {
+TEST(holds_abandoned_one_after_the_other_during_a_re_entry_add_up) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 4);
@@ -259,7 +259,7 @@ TEST(entries_abandoned_during_a_re_entry_add_up) {
     rig_end(&rig, AT(4));
 }
 
-TEST(entries_of_a_shared_owner_that_are_abandoned_are_all_pending) {
+TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
@@ -273,7 +273,7 @@ TEST(entries_of_a_shared_owner_that_are_abandoned_are_all_pending) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
+TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -292,7 +292,7 @@ TEST(an_abandoned_acquire_of_a_shared_owner_is_not_sent_again) {
 }
 
 /* A pending release begins the time of a hold that had none, from the asking. */
-TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
+TEST(a_shared_owners_pending_release_sets_a_lease_only_if_there_was_none) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
@@ -316,7 +316,7 @@ TEST(a_pending_release_starts_the_lease_of_a_first_entry_only) {
     rig_end(&rig, AT(901));
 }
 
-TEST(a_leave_is_retried_until_the_lease_has_ended) {
+TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -333,7 +333,7 @@ TEST(a_leave_is_retried_until_the_lease_has_ended) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_closed_client_retries_a_leave_soon) {
+TEST(a_closed_client_retries_a_clean_up_soon) {
     rig_begin(&rig);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -345,7 +345,7 @@ TEST(a_closed_client_retries_a_leave_soon) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
+TEST(a_closed_client_retries_a_clean_up_within_200_ms) {
     static const int pauses[] = {50, 100, 200, 200, 200, 200};
     for (uint32_t failures = 0; failures < 6; failures++) {
         rig_begin(&rig);
@@ -360,7 +360,7 @@ TEST(a_closed_client_retries_a_leave_after_a_fifth_of_a_second_at_most) {
 }
 
 /* The callers go on over it; only the renewer's own link is replaced for a leave. */
-TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
+TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
@@ -374,7 +374,7 @@ TEST(a_leave_without_a_reply_leaves_the_callers_link_open) {
     rig_end(&rig, AT(501));
 }
 
-TEST(a_leave_to_an_unreachable_server_ends) {
+TEST(a_clean_up_on_an_unreachable_server_is_given_up) {
     rig_begin(&rig);
     rig.refusing = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
@@ -386,7 +386,7 @@ TEST(a_leave_to_an_unreachable_server_ends) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_key_of_another_type_needs_no_leave) {
+TEST(a_key_of_another_type_needs_no_clean_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -397,7 +397,7 @@ TEST(a_key_of_another_type_needs_no_leave) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
+TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -412,7 +412,7 @@ TEST(a_leave_is_repeated_while_dead_waiters_are_left) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_leave_names_the_place_in_the_queue) {
+TEST(a_clean_up_names_the_waiters_entry_in_the_queue) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     set_wait(hold, 7);
@@ -493,7 +493,7 @@ TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
 
 /* ---- abandoned handles ---- */
 
-TEST(abandoning_all_entries_cleans_the_hold_up) {
+TEST(abandoning_all_entries_of_a_hold_cleans_it_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_count(hold, 3);
@@ -507,7 +507,7 @@ TEST(abandoning_all_entries_cleans_the_hold_up) {
     rig_end(&rig, AT(3));
 }
 
-TEST(abandoning_a_lost_hold_forgets_it) {
+TEST(abandoning_a_hold_that_another_owner_has_taken_sends_nothing) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold_ref(hold);
@@ -521,7 +521,7 @@ TEST(abandoning_a_lost_hold_forgets_it) {
 }
 
 /* Its last renewal may have been carried out, although the reply was lost. */
-TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
+TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
     for (size_t i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -542,7 +542,7 @@ TEST(abandoning_a_hold_lost_by_the_clock_cleans_it_up) {
     }
 }
 
-TEST(closing_cleans_up_holds_lost_by_the_clock) {
+TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -555,7 +555,7 @@ TEST(closing_cleans_up_holds_lost_by_the_clock) {
 }
 
 /* The lost entries are another process's by now; only the mark in the queue is this client's. */
-TEST(closing_removes_the_mark_of_a_shared_owners_lost_grant_and_no_entry) {
+TEST(closing_a_client_removes_a_shared_owners_lost_grant_but_releases_no_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
@@ -582,7 +582,7 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 }
 
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */
-TEST(callers_and_renewer_use_only_their_own_half_of_the_topology) {
+TEST(callers_and_renewer_each_look_up_servers_only_in_their_own_half) {
     rig_begin(&rig);
     const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
@@ -603,7 +603,7 @@ TEST(callers_and_renewer_use_only_their_own_half_of_the_topology) {
 }
 
 /* Its reply is still to come, and what follows waits for that. */
-TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
+TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -618,7 +618,7 @@ TEST(a_leave_in_flight_is_awaited_beyond_the_lease) {
 }
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
-TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
+TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_its_key_alone) {
     for (int moves = 0; moves <= 1; moves++) {
         rig_begin(&rig);
         const hf_topology *before = topology_of(&rig.client);
@@ -639,7 +639,7 @@ TEST(a_grant_at_risk_in_a_moving_slot_is_renewed_by_its_key) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_a_leave_is_retried) {
+TEST(a_clean_up_without_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -661,7 +661,7 @@ TEST(without_memory_a_leave_is_retried) {
 
 /* ---- the owner's approval ---- */
 
-TEST(a_leave_without_a_reply_closes_its_connection) {
+TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     set_shared(hold, true);
@@ -675,7 +675,7 @@ TEST(a_leave_without_a_reply_closes_its_connection) {
 }
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
-TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
+TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_queue_entry_only) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
@@ -693,7 +693,7 @@ TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_mark_only) {
     rig_end(&rig, AT(301));
 }
 
-TEST(failed_renewals_do_not_make_the_pauses_of_a_clean_up_longer) {
+TEST(a_clean_up_pauses_no_longer_because_renewals_of_its_hold_failed) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_failures(hold, 3);
@@ -704,7 +704,7 @@ TEST(failed_renewals_do_not_make_the_pauses_of_a_clean_up_longer) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_hold_set_aside_for_clean_up_is_left_later) {
+TEST(a_hold_set_aside_for_clean_up_is_cleaned_up_at_its_next_attempt) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -719,7 +719,7 @@ TEST(a_hold_set_aside_for_clean_up_is_left_later) {
 }
 
 /* The owner may have it through another process. */
-TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
+TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
     static const struct {
         bool granted;
         uint64_t wait;
@@ -741,7 +741,7 @@ TEST(a_shared_owners_lost_hold_without_a_mark_is_not_cleaned_up) {
     }
 }
 
-TEST(only_a_sent_request_is_finished_by_the_renewer) {
+TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_was_sent) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
@@ -759,7 +759,7 @@ TEST(only_a_sent_request_is_finished_by_the_renewer) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
+TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     static hf_names other;
     rig_begin(&rig);
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
@@ -781,7 +781,7 @@ TEST(an_entry_abandoned_during_a_batch_is_dropped_at_its_end) {
     hf_names_free(&other);
 }
 
-TEST(a_shared_owners_lost_hold_removes_its_mark) {
+TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
@@ -796,7 +796,7 @@ TEST(a_shared_owners_lost_hold_removes_its_mark) {
 
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
  * count. */
-TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
+TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) {
     for (int granted = 0; granted <= 1; granted++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
@@ -815,7 +815,7 @@ TEST(a_shared_owners_mark_is_removed_even_after_the_lease) {
     }
 }
 
-TEST(without_memory_a_leave_is_not_retried_at_once) {
+TEST(a_clean_up_that_failed_for_memory_is_not_retried_at_once) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));

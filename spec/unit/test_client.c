@@ -33,7 +33,7 @@ TEST(a_client_frees_the_events_it_has_observed) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_queue_member_contains_kind_client_and_number_of_its_waiter) {
+TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     char text[HF_WAITER_SIZE + 1], want[HF_WAITER_SIZE + 1], owner[HF_OWNER_MAX + 1];
     memset(owner, 'o', HF_OWNER_MAX);
@@ -59,7 +59,7 @@ TEST(a_queue_member_contains_kind_client_and_number_of_its_waiter) {
 
 /* ---- the events link ---- */
 
-TEST(a_quiet_events_link_is_pinged) {
+TEST(an_idle_subscription_connection_is_pinged) {
     hf_client_config config = rig_config();
     config.grant_lease = 60 * HF_SECOND; /* the waiter asks again after that */
     rig_begin_with(&rig, &config);
@@ -83,7 +83,7 @@ TEST(a_quiet_events_link_is_pinged) {
     rig_end(&rig, AT(10401));
 }
 
-TEST(links_are_pinged_when_another_link_of_their_node_was_silent) {
+TEST(idle_connections_are_pinged_when_another_one_to_their_server_fell_silent) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
@@ -102,7 +102,7 @@ TEST(links_are_pinged_when_another_link_of_their_node_was_silent) {
 }
 
 /* Another thread may sleep on them. */
-TEST(links_of_calls_learn_of_a_silent_renewers_link_at_their_next_tick) {
+TEST(connections_for_calls_are_pinged_after_one_for_renewals_fell_silent) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(1), AT(9999));
@@ -117,7 +117,7 @@ TEST(links_of_calls_learn_of_a_silent_renewers_link_at_their_next_tick) {
     rig_end(&rig, sent_at + 1600 * HF_MS);
 }
 
-TEST(a_client_that_is_closed_gives_a_silent_link_up_soon) {
+TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
@@ -131,7 +131,7 @@ TEST(a_client_that_is_closed_gives_a_silent_link_up_soon) {
     rig_end(&rig, AT(400));
 }
 
-TEST(an_events_link_that_is_not_open_is_not_pinged) {
+TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
@@ -143,7 +143,7 @@ TEST(an_events_link_that_is_not_open_is_not_pinged) {
     rig_end(&rig, AT(5005));
 }
 
-TEST(an_unconfirmed_subscription_is_retried_over_a_new_connection) {
+TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(900000, 0, 0), AT(1));
@@ -157,7 +157,7 @@ TEST(an_unconfirmed_subscription_is_retried_over_a_new_connection) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(after_a_grant_the_events_link_stays_for_a_moment) {
+TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(100));
@@ -171,7 +171,7 @@ TEST(after_a_grant_the_events_link_stays_for_a_moment) {
     rig_end(&rig, AT(700));
 }
 
-TEST(the_events_link_is_closed_after_a_wait_without_success) {
+TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -211,7 +211,7 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
 }
 
 /* Each of them may have missed a release until then. */
-TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
+TEST(all_waiters_of_a_channel_ask_when_its_subscription_is_confirmed_or_ends) {
     static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -231,7 +231,7 @@ TEST(all_waiters_ask_when_their_subscription_is_confirmed_or_ended) {
 }
 
 /* Any user who may publish can send it. */
-TEST(a_waiter_trusts_a_message_about_a_turn_for_a_second_at_most) {
+TEST(a_message_makes_a_waiter_leave_the_lock_to_foreign_clients_for_a_second_at_most) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
@@ -241,7 +241,7 @@ TEST(a_waiter_trusts_a_message_about_a_turn_for_a_second_at_most) {
 }
 
 /* Another error does not mean that it is permitted now. */
-TEST(a_pattern_subscription_that_was_denied_is_not_tried_again) {
+TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
@@ -252,7 +252,7 @@ TEST(a_pattern_subscription_that_was_denied_is_not_tried_again) {
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
-TEST(a_driver_wakes_to_close_an_events_link_that_nobody_needs) {
+TEST(a_client_wakes_to_close_a_subscription_connection_that_nobody_needs) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "90"), AT(10));
@@ -280,7 +280,7 @@ TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(each_grant_finds_its_waiter) {
+TEST(a_grant_reaches_the_waiter_that_it_names) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
@@ -293,7 +293,7 @@ TEST(each_grant_finds_its_waiter) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_waiter_rechecks_when_it_is_notified) {
+TEST(a_waiter_asks_again_when_a_message_tells_it_to) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
@@ -302,7 +302,7 @@ TEST(a_waiter_rechecks_when_it_is_notified) {
 }
 
 /* The lease of the holder has been made shorter. */
-TEST(a_waiter_rechecks_at_the_time_given_in_a_message) {
+TEST(a_waiter_asks_again_at_the_time_given_in_a_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
@@ -310,7 +310,7 @@ TEST(a_waiter_rechecks_at_the_time_given_in_a_message) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(malformed_messages_are_ignored) {
+TEST(a_waiter_ignores_malformed_messages) {
     static const char *const texts[] = {"",
                                         "1",
                                         "1 ",
@@ -384,7 +384,7 @@ static void had_waited(uint64_t number, const hf_kind *kind) {
     hf_ended_note(ended_of(&rig.client), number, kind, hf_slice_of("k"));
 }
 
-TEST(a_grant_to_a_wait_that_has_ended_is_passed_on) {
+TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
     static const struct {
         uint64_t number;
         const hf_kind *kind;
@@ -410,7 +410,7 @@ TEST(a_grant_to_a_wait_that_has_ended_is_passed_on) {
 
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
 /* The owner of a lock that the client keeps has a number of its own kind. */
-TEST(a_grant_of_a_kept_lock_to_a_wait_that_has_ended_is_passed_on) {
+TEST(a_grant_of_a_lock_to_keep_whose_wait_has_ended_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
@@ -421,7 +421,7 @@ TEST(a_grant_of_a_kept_lock_to_a_wait_that_has_ended_is_passed_on) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(two_grants_to_waits_that_have_ended_are_both_passed_on) {
+TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
     had_waited(78, &hf_kind_lock);
@@ -440,7 +440,7 @@ TEST(two_grants_to_waits_that_have_ended_are_both_passed_on) {
 }
 
 /* The hold with the number of the grant handles it, unless it was lost. */
-TEST(a_grant_with_the_number_of_a_hold_is_not_passed_on_unless_it_was_lost) {
+TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
     static const struct {
         hf_hold_state state;
         bool passed_on;
@@ -464,7 +464,7 @@ TEST(a_grant_with_the_number_of_a_hold_is_not_passed_on_unless_it_was_lost) {
 }
 
 /* It was granted to an earlier wait of this caller, which had another owner on the server. */
-TEST(a_grant_to_an_earlier_wait_does_not_touch_its_callers_newer_hold) {
+TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
     static const hf_kind *const kinds[] = {&hf_kind_lock, &hf_kind_mutex, &hf_kind_guard};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         listen_to_grants();
@@ -485,7 +485,7 @@ TEST(a_grant_to_an_earlier_wait_does_not_touch_its_callers_newer_hold) {
     }
 }
 
-TEST(a_grant_for_what_this_client_never_waited_for_does_nothing) {
+TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
     static const char *const texts[] = {
         "1 grant l 78 5 88 2000 k",
         "1 grant l 77 5 88 2000 j",
@@ -514,7 +514,7 @@ TEST(a_grant_for_what_this_client_never_waited_for_does_nothing) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_wait_that_has_ended_is_remembered_for_its_grant) {
+TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
     rig_begin(&rig);
     wait_as("you", AT(0));
     feed_subscribed(&rig, AT(1));
@@ -566,7 +566,7 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
     rig_end(&rig, AT(100100));
 }
 
-TEST(grants_for_a_lost_hold_of_a_shared_owner_make_one_clean_up) {
+TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     listen_to_grants();
     hf_hold *hold = hold_lock(&rig, AT(2));
     set_shared(hold, true);
@@ -586,7 +586,7 @@ static clock_t time_of_messages(const char *text) {
 }
 
 /* The time of a message does not grow with the number of holds and of waits. */
-TEST(the_receiver_of_a_message_is_found_in_constant_time) {
+TEST(a_message_finds_its_waiter_in_constant_time) {
     static const char *const texts[] = {"1 grant l 2 5 88 2000 k", "1 wish 099999999",
                                         "1 recheck 99999999"};
     listen_to_grants();
@@ -607,7 +607,7 @@ TEST(the_receiver_of_a_message_is_found_in_constant_time) {
 
 /* ---- losses ---- */
 
-TEST(only_holds_whose_lease_has_ended_are_marked_as_lost) {
+TEST(only_locks_whose_lease_has_ended_are_marked_as_lost) {
     rig_begin(&rig);
     hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
@@ -636,7 +636,7 @@ TEST(only_holds_whose_lease_has_ended_are_marked_as_lost) {
 
 /* ---- closing ---- */
 
-TEST(closing_ends_all_operations_and_cleans_up_all_holds) {
+TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *waiting = wait_as("you", AT(1));
@@ -666,7 +666,7 @@ TEST(closing_ends_all_operations_and_cleans_up_all_holds) {
     rig_end(&rig, AT(6));
 }
 
-TEST(closing_many_holds_keeps_them_in_order) {
+TEST(closing_a_client_with_hundreds_of_holds_keeps_their_wake_ups_in_order) {
     rig_begin(&rig);
     for (int i = 0; i < 500; i++) {
         char key[16];
@@ -694,7 +694,7 @@ TEST(closing_many_holds_keeps_them_in_order) {
     rig_end(&rig, AT(6));
 }
 
-TEST(freeing_a_client_with_calls_in_flight_frees_everything) {
+TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
@@ -710,7 +710,7 @@ TEST(freeing_a_client_with_calls_in_flight_frees_everything) {
     rig_end(&rig, AT(10004));
 }
 
-TEST(acquires_that_failed_are_counted_by_code) {
+TEST(failed_acquires_are_counted_by_error_code) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -734,7 +734,7 @@ TEST(acquires_that_failed_are_counted_by_code) {
     }
 }
 
-TEST(an_interrupt_ends_only_acquires) {
+TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -744,7 +744,7 @@ TEST(an_interrupt_ends_only_acquires) {
     rig_end(&rig, AT(3));
 }
 
-TEST(operations_may_be_ended_in_any_order) {
+TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
     for (int first = 0; first < 3; first++) {
         rig_begin(&rig);
         hf_op *ops[3];
@@ -1055,7 +1055,7 @@ TEST(any_order_of_events_with_failing_allocations_keeps_the_clients_invariants) 
     }
 }
 
-TEST(the_load_counts_holds_by_their_states) {
+TEST(a_clients_load_counts_its_holds_by_state) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_load load = hf_client_load(&rig.client);
@@ -1086,7 +1086,7 @@ TEST(the_load_counts_holds_by_their_states) {
     rig_end(&rig, AT(2));
 }
 
-TEST(only_connections_for_calls_and_renewals_count_as_reconnects) {
+TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     rig_begin(&rig);
     hf_traffic traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
@@ -1113,7 +1113,7 @@ TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     hf_client_free(&rig.client);
 }
 
-TEST(serving_only_callers_closes_an_events_link_that_does_not_open) {
+TEST(a_subscription_connection_that_does_not_open_is_given_up_when_callers_are_served) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
@@ -1126,7 +1126,7 @@ TEST(serving_only_callers_closes_an_events_link_that_does_not_open) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(without_memory_for_its_nodes_there_is_no_client) {
+TEST(a_client_cannot_be_created_without_memory_for_its_servers) {
     static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
                                         {.host = "b", .port = 2, .label = "b:2"},
                                         {.host = "c", .port = 3, .label = "c:3"}};
@@ -1152,7 +1152,7 @@ TEST(without_memory_for_its_nodes_there_is_no_client) {
     }
 }
 
-TEST(an_operation_that_fails_for_memory_reports_no_memory) {
+TEST(a_call_without_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1182,7 +1182,7 @@ static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
     invalidated = link;
 }
 
-TEST(a_lost_events_link_invalidates_the_map_while_an_acquire_waits) {
+TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_waits) {
     rig_begin(&rig);
     hf_topology topology = *topology_of(&rig.client);
     topology.invalidate = note_invalidated;
@@ -1199,7 +1199,7 @@ TEST(a_lost_events_link_invalidates_the_map_while_an_acquire_waits) {
     rig_end(&rig, AT(14));
 }
 
-TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
+TEST(abandoning_a_handle_whose_hold_another_handle_has_released_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
@@ -1210,7 +1210,7 @@ TEST(abandoning_an_entry_released_through_another_handle_changes_nothing) {
     rig_end(&rig, AT(3));
 }
 
-TEST(abandoning_fewer_entries_than_were_released_changes_nothing) {
+TEST(abandoning_fewer_holds_than_other_handles_have_released_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 3);
@@ -1223,7 +1223,7 @@ TEST(abandoning_fewer_entries_than_were_released_changes_nothing) {
     rig_end(&rig, AT(2));
 }
 
-TEST(abandoning_entries_of_which_one_was_released_keeps_the_others) {
+TEST(abandoning_two_of_three_holds_of_which_one_was_already_released_removes_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 3);
@@ -1235,7 +1235,7 @@ TEST(abandoning_entries_of_which_one_was_released_keeps_the_others) {
     rig_end(&rig, AT(2));
 }
 
-TEST(abandoning_two_entries_of_which_one_was_released_ends_the_hold) {
+TEST(abandoning_two_holds_of_which_one_was_already_released_frees_the_lock) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);

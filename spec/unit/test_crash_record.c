@@ -115,7 +115,7 @@ static void end(pid_t pid) {
     hf_crash_forget(uuid);
 }
 
-TEST(a_running_process_is_alive_until_its_client_is_closed) {
+TEST(a_running_process_counts_as_alive_until_its_client_is_closed) {
     CHECK(hf_crash_record(new_uuid()));
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     hf_crash_forget(uuid);
@@ -123,7 +123,7 @@ TEST(a_running_process_is_alive_until_its_client_is_closed) {
     hf_crash_forget(uuid);
 }
 
-TEST(a_zombie_is_dead_and_so_is_a_process_that_is_gone) {
+TEST(a_zombie_counts_as_dead_and_so_does_a_process_that_is_gone) {
     pid_t pid = start(stay);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_after(pid, SIGKILL, WEXITED), HF_LIFE_ENDED);
@@ -132,7 +132,7 @@ TEST(a_zombie_is_dead_and_so_is_a_process_that_is_gone) {
     end(pid);
 }
 
-TEST(a_stopped_process_is_alive) {
+TEST(a_stopped_process_counts_as_alive) {
     pid_t pid = start(stay);
     CHECK_EQ_INT(life_after(pid, SIGSTOP, WSTOPPED), HF_LIFE_GOES_ON);
     end(pid);
@@ -148,7 +148,7 @@ static char state_of(pid_t pid) {
     return behind ? behind[2] : '?';
 }
 
-TEST(a_process_is_alive_until_its_last_thread_ends) {
+TEST(a_process_counts_as_alive_until_its_last_thread_ends) {
     pid_t pid = start(leave_to_thread);
     for (int tries = 0; state_of(pid) != 'Z' && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(state_of(pid), 'Z');
@@ -166,7 +166,7 @@ static bool runs(pid_t pid, const char *name) {
     return size > 0 && strncmp(text, name, strlen(name)) == 0;
 }
 
-TEST(a_process_that_replaced_its_program_is_alive) {
+TEST(a_process_that_replaced_its_program_by_exec_counts_as_alive) {
     pid_t pid = start(become_another_program);
     for (int tries = 0; !runs(pid, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK(runs(pid, "sleep"));
@@ -244,7 +244,7 @@ TEST(only_a_complete_record_of_this_boot_and_pid_namespace_proves_a_death) {
 }
 
 /* Containers may share the directory, but not the meaning of process ids. */
-TEST(a_record_names_the_boot_and_the_namespace_as_the_kernel_does) {
+TEST(a_crash_record_names_the_boot_and_the_pid_namespace_as_the_kernel_does) {
     char place[128], boot[64] = "", wanted[192];
     struct stat namespace;
     read_place(place, sizeof place);
@@ -303,7 +303,7 @@ static pid_t fork_alone(void) {
 #endif
 }
 
-TEST(a_fork_that_runs_no_handlers_is_seen) {
+TEST(a_forked_child_that_ran_no_fork_handlers_is_not_taken_for_its_parent) {
     int status;
     unsigned own = hf_process();
     if (!wipes_at_fork()) return;
@@ -421,7 +421,7 @@ static void stay_without_descriptor(int lock) {
     stay();
 }
 
-TEST(a_job_has_ended_with_the_last_process_of_its_group) {
+TEST(a_job_has_ended_once_the_last_process_of_its_group_has) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -436,7 +436,7 @@ TEST(a_job_has_ended_with_the_last_process_of_its_group) {
 
 /* ---- a search that takes too long ---- */
 
-TEST(a_search_that_takes_too_long_proves_nothing) {
+TEST(a_search_for_a_jobs_processes_that_takes_too_long_proves_no_death) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     kill_and_collect(pid);
@@ -456,7 +456,7 @@ static void start_one_in_the_group(int lock) {
 }
 
 /* As a shell that has started a program in the background. */
-TEST(a_job_goes_on_though_the_leader_of_its_group_has_ended) {
+TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
     pid_t job, pid = start_job(start_one_in_the_group, &job), member = feed();
     kill_and_collect(pid);
     kill_and_collect(job);
@@ -470,8 +470,8 @@ TEST(a_job_goes_on_though_the_leader_of_its_group_has_ended) {
     CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
 }
 
-/* Another user can create it, so it is not the file that the job keeps locked. */
-TEST(a_lock_file_of_another_user_proves_nothing) {
+/* Whoever made it, it is not what the job keeps locked. */
+TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     if (geteuid() != 0) return;
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
@@ -488,7 +488,7 @@ TEST(a_lock_file_of_another_user_proves_nothing) {
 }
 
 /* A version without jobs reads "<place> <digits>" and nothing else. */
-TEST(an_old_version_without_jobs_cannot_misread_a_jobs_record) {
+TEST(an_older_holdfast_version_cannot_misread_a_jobs_crash_record) {
     char place[128], text[192] = "", own[192];
     pid_t job, pid = start_job(stay_as_job, &job);
     CHECK(readlink(path_of(uuid), text, sizeof text - 1) > 0);
@@ -500,7 +500,7 @@ TEST(an_old_version_without_jobs_cannot_misread_a_jobs_record) {
     CHECK_STR(text, own);
 }
 
-TEST(a_command_that_outlives_its_job_is_alive) {
+TEST(a_holdfast_command_that_outlives_its_job_counts_as_alive) {
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(job); /* its parent has not collected it */
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -561,7 +561,7 @@ static pid_t left_behind(void (*run)(int lock)) {
     return apart;
 }
 
-TEST(a_process_that_left_the_group_keeps_the_job_alive_by_its_descriptor) {
+TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descriptor) {
     pid_t apart = left_behind(leave_one_apart);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -571,7 +571,7 @@ TEST(a_process_that_left_the_group_keeps_the_job_alive_by_its_descriptor) {
     end_job();
 }
 
-TEST(a_process_without_the_descriptor_prevents_the_proof_by_its_environment) {
+TEST(a_process_without_the_lock_descriptor_still_prevents_the_proof_by_its_environment) {
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -604,7 +604,7 @@ TEST(the_owner_is_found_in_an_environment_with_much_after_it) {
     end_job();
 }
 
-TEST(a_process_without_descriptor_and_environment_is_not_part_of_the_job) {
+TEST(a_process_without_the_jobs_descriptor_and_environment_is_not_part_of_the_job) {
     pid_t apart = left_behind(leave_one_cut_off);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     kill_and_collect(apart);
@@ -620,7 +620,7 @@ TEST(a_process_without_any_environment_is_not_part_of_the_job) {
     end_job();
 }
 
-TEST(a_job_whose_lock_file_is_gone_or_replaced_counts_as_alive) {
+TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(pid);
@@ -636,7 +636,7 @@ TEST(a_job_whose_lock_file_is_gone_or_replaced_counts_as_alive) {
     end_job();
 }
 
-TEST(several_waiters_may_check_a_job_at_the_same_time) {
+TEST(several_waiters_can_check_whether_a_job_has_ended_at_the_same_time) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_and_collect(pid);
@@ -687,7 +687,7 @@ static void leave_one_that_starts(int lock) {
 }
 
 /* It may become the job's. Under an emulator the environment is the emulator's. */
-TEST(a_process_whose_environment_is_not_set_up_yet_delays_the_proof) {
+TEST(a_process_that_is_just_starting_delays_the_proof_that_a_job_has_ended) {
     if (getenv("HOLDFAST_EMULATED")) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
@@ -769,7 +769,7 @@ static bool waits_for_an_unreadable_process(void) {
     return good;
 }
 
-TEST(a_process_that_may_not_be_looked_into_prevents_the_proof) {
+TEST(a_process_that_this_user_may_not_inspect_prevents_the_proof_that_a_job_has_ended) {
     CHECK_EQ_INT(alone(waits_for_an_unreadable_process, NULL), 0);
 }
 
@@ -786,7 +786,7 @@ static bool waits_without_a_description(void) {
     return good;
 }
 
-TEST(an_unreadable_process_prevents_the_proof_for_a_job_of_an_earlier_version) {
+TEST(an_unreadable_process_prevents_the_proof_that_a_job_of_an_older_version_has_ended) {
     CHECK_EQ_INT(alone(waits_without_a_description, NULL), 0);
 }
 
@@ -928,7 +928,7 @@ static bool finds_hidden_processes(void) {
     return sees && as_nobody(never_proves_beside_hidden_processes) == 0;
 }
 
-TEST(a_hidden_process_prevents_the_proof_unless_this_user_sees_all) {
+TEST(hidden_processes_prevent_the_proof_that_a_job_has_ended_unless_this_user_sees_all) {
     CHECK_EQ_INT(alone(finds_hidden_processes, "hidepid=2"), 0);
 }
 
@@ -1015,7 +1015,7 @@ static bool keeps_alive(void (*run)(int lock)) {
     return !is_proved(life);
 }
 
-TEST(a_process_that_changes_its_number_all_the_time_keeps_the_job_alive) {
+TEST(a_process_that_keeps_changing_its_pid_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
     bool alive = true;
     for (int i = 0; alive && i < 10; i++) alive = keeps_alive(leave_one_that_hops);
@@ -1057,18 +1057,18 @@ static bool finds_a_process_that_passes_two_lists(void) {
     return found;
 }
 
-TEST(a_process_whose_numbers_begin_again_keeps_the_job_alive) {
+TEST(a_process_whose_pid_starts_over_during_the_search_keeps_its_job_alive) {
     CHECK_EQ_INT(alone(finds_a_process_that_passes_two_lists, NULL), 0);
 }
 
-TEST(a_process_that_replaces_its_program_all_the_time_keeps_the_job_alive) {
+TEST(a_process_that_keeps_replacing_its_program_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
     bool alive = true;
     for (int i = 0; alive && i < 10; i++) alive = keeps_alive(leave_one_that_replaces_itself);
     CHECK(alive);
 }
 
-TEST(a_process_whose_first_thread_has_ended_keeps_the_job_alive) {
+TEST(a_process_whose_main_thread_has_ended_keeps_its_job_alive) {
     if (getenv("HOLDFAST_RUNNER")) return; /* which would start anew instead */
     pid_t apart = left_behind(leave_one_whose_first_thread_ended);
     CHECK_EQ_INT(feed(), apart);
@@ -1080,7 +1080,7 @@ TEST(a_process_whose_first_thread_has_ended_keeps_the_job_alive) {
 }
 
 /* A waiter with few descriptors left cannot look. */
-TEST(a_search_without_descriptors_proves_nothing) {
+TEST(a_search_for_a_jobs_processes_without_free_descriptors_proves_no_death) {
     struct rlimit limit, few;
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
@@ -1101,7 +1101,7 @@ TEST(a_search_without_descriptors_proves_nothing) {
 
 /* ---- a least time for which the lock stays held ---- */
 
-TEST(the_death_of_a_job_proves_nothing_before_its_least_hold_is_over) {
+TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
     pid_t job, pid;
     hold = HF_SECOND / 4;
     pid = start_job(stay_as_job, &job);
@@ -1136,7 +1136,7 @@ int __wrap_renameat(int from_directory, const char *from, int to_directory, cons
     return __real_renameat(from_directory, from, to_directory, to);
 }
 
-TEST(the_lock_of_a_job_is_visible_only_once_it_is_locked) {
+TEST(a_jobs_lock_file_becomes_visible_only_once_it_is_locked) {
     char name[64];
     struct stat info;
     CHECK(hf_crash_record(new_uuid()));
@@ -1154,7 +1154,7 @@ TEST(the_lock_of_a_job_is_visible_only_once_it_is_locked) {
 }
 
 /* Without its name no waiter would ever find the lock. */
-TEST(a_lock_that_cannot_get_its_name_is_reported_and_leaves_no_descriptor) {
+TEST(a_jobs_lock_file_that_cannot_be_named_is_reported_and_leaves_no_descriptor) {
     char name[64];
     CHECK(hf_crash_record(new_uuid()));
     snprintf(name, sizeof name, "%s.job", uuid);
@@ -1174,7 +1174,7 @@ TEST(a_lock_that_cannot_get_its_name_is_reported_and_leaves_no_descriptor) {
 }
 
 /* By its name a sweep finds what a process has left that died in between. */
-TEST(the_new_record_of_a_job_is_named_after_the_old_one) {
+TEST(a_jobs_new_crash_record_is_named_after_the_old_one) {
     char first[40], name[64];
     CHECK(hf_crash_record(new_uuid()));
     snprintf(first, sizeof first, "%s", uuid);
@@ -1190,7 +1190,7 @@ TEST(the_new_record_of_a_job_is_named_after_the_old_one) {
     CHECK(hf_crash_forget(uuid));
 }
 
-TEST(a_client_without_a_record_has_no_lock_for_its_job) {
+TEST(a_client_without_a_crash_record_has_no_lock_file_for_its_job) {
     CHECK_EQ_INT(hf_crash_lock_job(new_uuid()), -1);
     CHECK_EQ_INT(errno, ENOENT);
 }
@@ -1337,7 +1337,7 @@ static bool takes_another_users_process_for_alive(const char *directory) {
     return good;
 }
 
-TEST(a_process_of_another_user_is_alive) {
+TEST(a_process_of_another_user_counts_as_alive_if_it_exists) {
     others = fork();
     if (others == 0) {
         alarm(20);
@@ -1351,7 +1351,7 @@ TEST(a_process_of_another_user_is_alive) {
     CHECK_EQ_INT(other_status, 0);
 }
 
-TEST(a_directory_that_others_may_use_is_refused) {
+TEST(a_crash_record_directory_that_other_users_may_use_is_refused) {
     CHECK_EQ_INT(as_nobody(refuses_what_others_may_use), 0);
     CHECK_EQ_INT(as_nobody(refuses_a_link), 0);
     int status = -1;
@@ -1374,7 +1374,7 @@ static bool works_without_standard_streams(const char *directory) {
     return good && open("/", O_RDONLY) == 0; /* nothing is left open */
 }
 
-TEST(a_process_without_standard_streams_has_records) {
+TEST(a_process_without_standard_streams_can_write_crash_records) {
     CHECK_EQ_INT(as_nobody(works_without_standard_streams), 0);
 }
 
@@ -1384,7 +1384,7 @@ static int know_nothing_in(const char *directory) {
     return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp(), 0) ? 0 : 1;
 }
 
-TEST(without_proc_no_process_can_be_proved_dead) {
+TEST(without_proc_no_process_is_proved_dead) {
     char directory[] = "/tmp/test_crash_record.XXXXXX";
     int status;
     if (!mkdtemp(directory)) abort();
@@ -1395,19 +1395,19 @@ TEST(without_proc_no_process_can_be_proved_dead) {
     CHECK_EQ_INT(status, 0);
 }
 
-TEST(the_record_of_a_dead_process_is_kept_for_a_day_and_that_of_a_live_one_forever) {
+TEST(crash_records_of_dead_processes_are_removed_after_a_day_and_those_of_live_ones_never) {
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
 }
 
-TEST(the_lock_of_a_job_is_removed_after_its_record) {
+TEST(a_jobs_lock_file_is_removed_after_its_crash_record) {
     CHECK_EQ_INT(as_nobody(sweeps_behind_a_record), 0);
 }
 
-TEST(only_a_client_with_a_record_makes_the_directory) {
+TEST(only_a_client_that_writes_a_crash_record_creates_the_directory) {
     CHECK_EQ_INT(as_nobody(asks_without_a_directory), 0);
 }
 
-TEST(a_sweep_without_memory_leaves_no_descriptor) {
+TEST(removing_old_crash_records_without_memory_leaks_no_descriptor) {
     int open = check_open_descriptors();
     reads_no_directory = true;
     bool made = hf_crash_record(new_uuid());
@@ -1419,7 +1419,7 @@ TEST(a_sweep_without_memory_leaves_no_descriptor) {
 }
 
 /* A uuid belongs to one process. */
-TEST(a_record_is_not_replaced) {
+TEST(a_crash_record_is_never_replaced_by_another_process) {
     CHECK(hf_crash_record(new_uuid()));
     CHECK(!hf_crash_record(uuid));
     CHECK_EQ_INT(errno, EEXIST);
@@ -1435,7 +1435,7 @@ int main(int argc, char **argv) {
     return check_run(argc > 1 ? argv[1] : NULL);
 }
 #else
-TEST(a_system_that_cannot_prove_deaths_writes_no_record) {
+TEST(a_client_on_a_system_that_cannot_prove_deaths_writes_no_crash_record) {
     CHECK(!hf_crash_record("cccccccc-2222-8333-8444-555555555555"));
     CHECK_EQ_INT(errno, ENOSYS);
     CHECK_EQ_INT(hf_crash_life("cccccccc-2222-8333-8444-555555555555"), HF_LIFE_UNKNOWN);

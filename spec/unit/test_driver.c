@@ -647,11 +647,11 @@ static void sweep(scenario of) {
     sweep_by(of, 1);
 }
 
-TEST(calls_survive_each_injected_fault) {
+TEST(calls_on_a_lock_survive_each_injected_fault) {
     sweep((scenario){.name = "a lock", .by_name = true, .manner = {.knows_no_script = true}});
 }
 
-TEST(a_detached_release_survives_each_injected_fault) {
+TEST(an_async_release_survives_each_injected_fault) {
     sweep((scenario){.name = "an asynchronous release", .asynchronous = true});
 }
 
@@ -750,14 +750,14 @@ static bool resets_a_silent_server(scenario of) {
 }
 
 /* The kernel would deliver the command of a connection that is closed cleanly, at any time. */
-TEST(a_connection_with_a_reply_pending_is_reset) {
+TEST(closing_a_connection_with_a_reply_outstanding_resets_it) {
     CHECK(
         resets_a_silent_server((scenario){.name = "a silent server", .manner = {.silent = true}}));
     CHECK(resets_a_silent_server((scenario){
         .name = "a silent server of a loop", .looped = true, .manner = {.silent = true}}));
 }
 
-TEST(a_connection_without_a_reply_pending_is_closed_cleanly) {
+TEST(closing_a_connection_without_a_reply_outstanding_closes_it_cleanly) {
     for (int tls = 0; tls < 2; tls++) {
         CHECK(run_once((scenario){.name = "a server", .manner = {.speaks_tls = tls == 1}}));
         CHECK_EQ_INT(peer.resets, 0);
@@ -766,7 +766,7 @@ TEST(a_connection_without_a_reply_pending_is_closed_cleanly) {
 }
 
 /* The first command is that of the log-in, without which the server is unreachable. */
-TEST(commands_without_a_reply_at_the_end_of_a_connection_are_sent_again) {
+TEST(commands_that_were_unanswered_when_a_connection_ended_are_sent_again) {
     for (unsigned after = 2; after <= 4; after++) {
         CHECK(run_once((scenario){.name = "a half-closed connection",
                                   .manner = {.knows_no_script = true, .ends_with = after}}));
@@ -775,7 +775,7 @@ TEST(commands_without_a_reply_at_the_end_of_a_connection_are_sent_again) {
 }
 
 /* The collector closes a client that is closed already. */
-TEST(a_second_close_closes_no_descriptor_of_others) {
+TEST(closing_a_client_twice_closes_no_descriptor_of_others) {
     int ends[8][2];
     now_runs = (scenario){.name = "two closes"};
     inject(SYSERR_NONE, 0);
@@ -823,7 +823,7 @@ TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
 }
 
 /* A child process may have copies of the sockets, and keep them open. */
-TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
+TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
     now_runs = (scenario){.name = "a copy of a socket", .looped = true};
     inject(SYSERR_NONE, 0);
     start_peer(now_runs.manner);
@@ -845,7 +845,7 @@ TEST(a_connection_that_has_ended_no_longer_wakes_a_loop) {
 }
 
 /* A command that is sent over it may count as lost, or as sent twice. */
-TEST(a_connection_that_has_ended_is_not_used_for_a_call_of_a_loop) {
+TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
     now_runs = (scenario){.name = "a server that has closed", .looped = true};
     inject(SYSERR_NONE, 0);
     start_peer(now_runs.manner);
@@ -899,7 +899,7 @@ TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
 }
 
 /* Nothing else would be due for ten seconds. */
-TEST(a_sleeping_event_loop_is_woken_to_clean_up_what_was_abandoned) {
+TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
     struct pollfd ready = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
@@ -921,7 +921,7 @@ static bool is_readable(int fd, int timeout) {
 }
 
 /* The task may be late: until then others may begin calls. */
-TEST(an_event_loop_is_kept_awake_until_its_task_runs) {
+TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
     int fd = hf_driver_rest(driver, hf_now() + HF_MS);
@@ -940,7 +940,7 @@ TEST(an_event_loop_is_kept_awake_until_its_task_runs) {
     CHECK(!goes_on);
 }
 
-TEST(an_event_loop_is_kept_awake_until_a_caller_has_seen_its_result) {
+TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
@@ -957,7 +957,7 @@ TEST(an_event_loop_is_kept_awake_until_a_caller_has_seen_its_result) {
 }
 
 /* The loop was busy with something else for half a minute. */
-TEST(a_reply_that_has_arrived_counts_although_its_call_has_timed_out) {
+TEST(a_reply_that_has_arrived_counts_even_if_the_calls_deadline_has_passed) {
     for (int reads = 0; reads < 2; reads++) {
         hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
         hf_op_spec ping = {.kind = HF_OP_PING};
@@ -988,7 +988,7 @@ static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
 }
 
 /* It would find out by itself only a second later. */
-TEST(the_watchdog_is_woken_when_a_call_gives_it_work) {
+TEST(the_watchdog_is_woken_when_a_call_leaves_it_work) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renews = watchdog_sleeps_at_most(driver, 11 * HF_SECOND);
     hf_op_spec release = acquire_of(held_names);
@@ -1004,7 +1004,7 @@ TEST(the_watchdog_is_woken_when_a_call_gives_it_work) {
 }
 
 /* While the mutex is held, no other thread sends it. */
-TEST(a_detached_release_is_sent_by_the_call_itself) {
+TEST(an_async_release_is_sent_before_the_call_returns) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
@@ -1021,7 +1021,7 @@ TEST(a_detached_release_is_sent_by_the_call_itself) {
 
 /* A reply says that the server no longer knows the script of an earlier release. While this thread
  * holds the mutex, no other one sends that release again. */
-TEST(work_that_a_call_creates_for_others_is_sent_before_the_call_ends) {
+TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
     hf_driver *driver = new_holder((scenario){.name = "a holder", .manner = {.forgets = 3}});
     hf_op_spec release = acquire_of(held_names), ping = {.kind = HF_OP_PING};
     release.kind = HF_OP_RELEASE;
@@ -1042,7 +1042,7 @@ TEST(work_that_a_call_creates_for_others_is_sent_before_the_call_ends) {
 }
 
 /* The process was suspended for a while. */
-TEST(a_reply_to_a_detached_release_counts_although_its_time_is_over) {
+TEST(an_async_releases_reply_that_has_arrived_counts_even_if_its_deadline_has_passed) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
@@ -1064,7 +1064,7 @@ TEST(a_reply_to_a_detached_release_counts_although_its_time_is_over) {
 }
 
 /* Poll and recv would be two system calls for each reply. */
-TEST(a_call_waits_for_its_reply_in_one_recv) {
+TEST(a_call_waits_for_its_reply_in_a_single_system_call) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec ping = {.kind = HF_OP_PING};
     atomic_store(&reply_waits, 0);
@@ -1076,7 +1076,7 @@ TEST(a_call_waits_for_its_reply_in_one_recv) {
 }
 
 /* Until then the release waits, because the renewal is about the same hold. */
-TEST(a_call_continues_as_soon_as_the_watchdog_has_its_reply) {
+TEST(a_call_returns_as_soon_as_the_watchdog_has_received_its_reply) {
     unsigned early = 0;
     for (int tries = 0; tries < 3 && early == 0; tries++) {
         hf_driver *driver = new_holder((scenario){.name = "a renewal", .manner = {.delays = 4}});
@@ -1117,7 +1117,7 @@ TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
 }
 
-TEST(a_slow_reply_does_not_end_the_connection) {
+TEST(a_slow_reply_does_not_close_the_connection) {
     for (unsigned delays = 2; delays <= 3; delays++) {
         CHECK(run_once((scenario){.name = "a slow server", .manner = {.delays = delays}}));
         CHECK_EQ_INT(peer.resets, 0);
@@ -1125,7 +1125,7 @@ TEST(a_slow_reply_does_not_end_the_connection) {
     }
 }
 
-TEST(a_watchdog_that_cannot_start_is_reported_and_can_start_later) {
+TEST(a_watchdog_thread_that_cannot_start_is_reported_and_can_start_later) {
     for (unsigned nth = 1; nth < 10; nth++) {
         now_runs = (scenario){.name = "no thread"};
         hf_driver *driver = new_driver();
@@ -1146,7 +1146,7 @@ TEST(a_watchdog_that_cannot_start_is_reported_and_can_start_later) {
 }
 
 /* A nap of the watchdog is a second. */
-TEST(closing_waits_no_longer_than_its_timeout) {
+TEST(closing_a_client_takes_no_longer_than_its_timeout) {
     hf_time took = HF_NEVER;
     for (int tries = 0; tries < 3 && took > 700 * HF_MS; tries++) {
         hf_driver *driver =
@@ -1161,7 +1161,7 @@ TEST(closing_waits_no_longer_than_its_timeout) {
 }
 
 /* The release of unknown outcome of the first turn comes before the second one. */
-TEST(calls_do_the_work_of_a_stopped_watchdog) {
+TEST(calls_finish_background_releases_while_the_watchdog_is_stopped) {
     hf_driver *driver = new_holder((scenario){
         .name = "a server that loses replies",
         .patience = HF_SECOND,
@@ -1216,7 +1216,7 @@ static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
     return good;
 }
 
-TEST(a_call_neither_takes_blocked_signals_nor_changes_the_mask) {
+TEST(a_call_neither_receives_blocked_signals_nor_changes_the_signal_mask) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool plain = keeps_the_mask(driver, false), interruptible = keeps_the_mask(driver, true);
     end_holder(driver);
@@ -1225,7 +1225,7 @@ TEST(a_call_neither_takes_blocked_signals_nor_changes_the_mask) {
 }
 
 /* One recv sleeps instead of poll and recv; OpenSSL must never sleep. */
-TEST(only_a_connection_without_tls_sleeps_in_recv) {
+TEST(a_call_waits_in_recv_only_if_the_connection_has_no_tls) {
     for (int tls = 0; tls < 2; tls++) {
         hf_driver *driver =
             new_holder((scenario){.name = "a holder", .manner = {.speaks_tls = tls == 1}});
@@ -1302,7 +1302,7 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
     return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-TEST(a_child_starts_with_nothing_of_its_parents) {
+TEST(a_forked_child_starts_without_its_parents_locks_and_connections) {
     for (int kind = 0; kind < 4; kind++) {
         hf_driver *driver = new_holder((scenario){
             .name = "a parent", .looped = kind % 2 == 1, .manner = {.speaks_tls = kind / 2 == 1}});
@@ -1328,7 +1328,7 @@ static int go_on_with_files_of_its_own(hf_driver *driver, int own) {
     return check_open_descriptors() == open - closed ? 0 : 1;
 }
 
-TEST(a_child_leaves_its_own_files_open) {
+TEST(a_forked_child_closes_none_of_the_files_that_it_has_opened_itself) {
     for (int looped = 0; looped < 2; looped++) {
         hf_driver *driver = new_holder((scenario){.name = "a parent", .looped = looped == 1});
         int failed = fork_in_the_middle(driver, go_on_with_files_of_its_own);
@@ -1351,7 +1351,7 @@ static int go_on_without_random_bytes(hf_driver *driver, int own) {
     return take_turn(driver) ? 2 : last_code == HF_CLOSED ? 0 : 3;
 }
 
-TEST(a_child_without_random_bytes_has_a_closed_client) {
+TEST(a_forked_child_without_random_bytes_gets_a_closed_client) {
     hf_driver *driver = new_holder((scenario){.name = "a parent"});
     int failed = fork_in_the_middle(driver, go_on_without_random_bytes);
     end_holder(driver);
@@ -1419,7 +1419,7 @@ TEST(a_driver_that_cannot_be_created_leaks_no_memory) {
     CHECK_EQ_INT(memerr_live(), before);
 }
 
-TEST(an_event_loop_over_many_links_leaks_no_memory) {
+TEST(an_event_loop_with_many_connections_leaks_no_memory) {
     hf_driver *driver = new_driver_of(2);
     driver->looped = true;
     hf_driver_enter(driver);
@@ -1434,7 +1434,7 @@ TEST(an_event_loop_over_many_links_leaks_no_memory) {
 }
 
 /* Whichever link it is, and whatever a link that does not dial has left there. */
-TEST(the_driver_wakes_for_the_earliest_of_several_connection_attempts) {
+TEST(a_client_wakes_for_the_earliest_of_several_connection_attempts) {
     static const hf_time times[] = {HF_NEVER, 70, 50, 60, 10, HF_NEVER};
     hf_driver *driver = new_driver_of(2);
     CHECK_EQ_INT(driver->connection_count, 2 * HF_LINKS);
@@ -1451,7 +1451,7 @@ TEST(the_driver_wakes_for_the_earliest_of_several_connection_attempts) {
     for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
 }
 
-TEST(unwritten_output_of_each_renewer_link_is_noticed_while_it_is_writable) {
+TEST(the_watchdog_notices_unsent_output_of_each_of_its_writable_connections) {
     int ends[2];
     hf_driver *driver = new_driver_of(2);
     for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
@@ -1505,13 +1505,13 @@ static void read_idle_connections(bool watched) {
 
 /* What must not be sent twice would fail over such a connection. The watchdog does not read them.
  */
-TEST(a_call_first_reads_idle_connections_to_all_servers) {
+TEST(a_call_first_notices_which_idle_connections_to_any_server_have_ended) {
     read_idle_connections(false);
     read_idle_connections(true);
 }
 
 /* As by a server that closes it before it has read a command. */
-TEST(a_connection_that_was_reset_was_closed_by_the_server) {
+TEST(a_connection_reset_by_the_server_is_reported_as_closed_by_it) {
     struct sockaddr_in address;
     struct linger reset = {.l_onoff = 1, .l_linger = 0};
     hf_driver *driver = new_driver_of(1);

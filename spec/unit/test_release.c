@@ -21,7 +21,7 @@ TEST(a_release_of_one_hold_frees_the_lock) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_partial_release_keeps_the_rest_and_renews_the_lease) {
+TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
@@ -55,7 +55,7 @@ TEST(a_call_on_a_lock_that_is_not_held_fails) {
     rig_end(&rig, AT(2));
 }
 
-TEST(calls_on_a_lock_that_is_being_released_fail) {
+TEST(a_call_on_a_lock_that_is_being_released_fails_as_not_held) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -65,7 +65,7 @@ TEST(calls_on_a_lock_that_is_being_released_fail) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_release_that_finds_nothing_is_a_loss) {
+TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
     static const struct {
         const char *reply;
         hf_lost_reason reason;
@@ -84,7 +84,7 @@ TEST(a_release_that_finds_nothing_is_a_loss) {
     }
 }
 
-TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
+TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -98,7 +98,7 @@ TEST(a_release_sent_twice_that_finds_nothing_succeeds) {
 }
 
 /* A server that came back empty knows neither the program nor the lock. */
-TEST(an_unknown_program_does_not_hide_a_loss) {
+TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
     static const char *const passing[] = {"-NOSCRIPT No matching script.\r\n",
                                           "-LOADING Redis is loading\r\n"};
     for (size_t i = 0; i < 2; i++) {
@@ -115,7 +115,7 @@ TEST(an_unknown_program_does_not_hide_a_loss) {
     }
 }
 
-TEST(a_release_without_a_reply_goes_on_in_the_background) {
+TEST(a_release_without_a_reply_is_retried_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
@@ -133,7 +133,7 @@ TEST(a_release_without_a_reply_goes_on_in_the_background) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(the_next_release_includes_a_failed_partial_one) {
+TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
@@ -150,7 +150,7 @@ TEST(the_next_release_includes_a_failed_partial_one) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_release_waits_behind_a_renewal) {
+TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -188,7 +188,7 @@ TEST(a_release_behind_a_renewal_without_a_reply_times_out) {
 }
 
 /* Two calls wait for the renewer; the first one takes the hold away from under the second. */
-TEST(all_calls_that_wait_for_a_hold_go_on_when_it_is_released) {
+TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -241,7 +241,7 @@ static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
     return hf_client_begin(&rig.client, &spec, AT(40000));
 }
 
-TEST(calls_on_a_lost_hold_do_not_touch_a_newer_one_of_its_owner) {
+TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     rig_begin(&rig);
     hf_hold *old = hold_times(1, AT(0));
@@ -267,7 +267,7 @@ TEST(calls_on_a_lost_hold_do_not_touch_a_newer_one_of_its_owner) {
 }
 
 /* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
-TEST(a_release_that_waits_does_not_release_a_newer_hold) {
+TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -283,7 +283,7 @@ TEST(a_release_that_waits_does_not_release_a_newer_hold) {
 
 /* Two handles had it: one learns of the loss by its release, the other by the hold it still
  * refers to. */
-TEST(a_lost_hold_stays_lost_while_its_stand_in_is_cleaned_up) {
+TEST(a_lost_hold_remains_lost_while_it_is_cleaned_up_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_hold_ref(hold);
@@ -300,7 +300,7 @@ TEST(a_lost_hold_stays_lost_while_its_stand_in_is_cleaned_up) {
     hf_hold_unref(hold);
 }
 
-TEST(a_hold_lost_by_the_clock_is_cleaned_up_by_its_release) {
+TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
@@ -312,7 +312,7 @@ TEST(a_hold_lost_by_the_clock_is_cleaned_up_by_its_release) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(an_abandoned_release_goes_on_in_the_background) {
+TEST(an_abandoned_release_is_finished_in_the_background) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -324,7 +324,7 @@ TEST(an_abandoned_release_goes_on_in_the_background) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_abandoned_partial_release_still_counts) {
+TEST(an_abandoned_release_of_one_of_two_holds_still_counts) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
@@ -337,7 +337,7 @@ TEST(an_abandoned_partial_release_still_counts) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_release_abandoned_before_it_was_sent_goes_on_in_the_background) {
+TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
@@ -353,7 +353,7 @@ TEST(a_release_abandoned_before_it_was_sent_goes_on_in_the_background) {
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
-TEST(a_sent_release_of_a_shared_owner_is_finished_after_its_end) {
+TEST(a_shared_owners_abandoned_release_is_resent_with_its_program_if_necessary) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -368,7 +368,7 @@ TEST(a_sent_release_of_a_shared_owner_is_finished_after_its_end) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_shared_owner_releases_only_its_own) {
+TEST(a_shared_owner_releases_only_its_own_processes_holds) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     set_others(hold, 1); /* one of them is another process's */
@@ -381,7 +381,7 @@ TEST(a_shared_owner_releases_only_its_own) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_rest_may_be_abandoned_during_a_release) {
+TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -394,7 +394,7 @@ TEST(the_rest_may_be_abandoned_during_a_release) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_rest_may_be_abandoned_during_a_release_that_outlives_the_lease) {
+TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -440,7 +440,7 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_shared_owners_refused_release_goes_on_in_the_background) {
+TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
@@ -453,7 +453,7 @@ TEST(a_shared_owners_refused_release_goes_on_in_the_background) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_shared_owners_pending_release_is_sent_with_the_next) {
+TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
@@ -471,7 +471,7 @@ TEST(a_shared_owners_pending_release_is_sent_with_the_next) {
 }
 
 /* What was abandoned since the release was sent is not among what it releases. */
-TEST(a_shared_owners_rest_may_be_abandoned_during_a_release) {
+TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
@@ -492,7 +492,7 @@ TEST(a_shared_owners_rest_may_be_abandoned_during_a_release) {
 }
 
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
-TEST(a_pending_release_that_may_have_been_sent_is_not_sent_again) {
+TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
@@ -514,7 +514,7 @@ TEST(a_pending_release_that_may_have_been_sent_is_not_sent_again) {
 
 /* ---- abandoned ---- */
 
-TEST(an_abandoned_call_ignores_its_reply) {
+TEST(an_abandoned_calls_reply_is_ignored) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         rig_begin(&rig);
         hf_op *op = begin_call(CALL_KINDS[i]);
@@ -542,7 +542,7 @@ TEST(without_memory_an_abandoned_release_of_a_shared_owner_ignores_its_reply) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_abandoned_release_of_an_own_owner_awaits_no_reply) {
+TEST(a_single_owners_abandoned_release_awaits_no_reply) {
     rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
@@ -550,7 +550,7 @@ TEST(an_abandoned_release_of_an_own_owner_awaits_no_reply) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_check_behind_an_abandoned_one_keeps_the_renewal_waiting) {
+TEST(a_check_that_follows_an_abandoned_one_still_delays_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -564,7 +564,7 @@ TEST(a_check_behind_an_abandoned_one_keeps_the_renewal_waiting) {
 
 /* ---- what they are ---- */
 
-TEST(a_hold_is_not_due_while_it_is_released) {
+TEST(a_hold_is_not_renewed_while_it_is_being_released) {
     for (uint32_t count = 1; count <= 2; count++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(count, AT(0));
@@ -575,7 +575,7 @@ TEST(a_hold_is_not_due_while_it_is_released) {
     }
 }
 
-TEST(a_hold_that_may_have_been_released_is_uncertain) {
+TEST(a_hold_whose_release_failed_is_marked_as_uncertain) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -586,7 +586,7 @@ TEST(a_hold_that_may_have_been_released_is_uncertain) {
 }
 
 /* Its handles learn of the loss by it. */
-TEST(a_hold_lost_during_a_partial_release_stays_until_its_last_release) {
+TEST(a_hold_lost_during_a_partial_release_is_forgotten_only_with_its_last_release) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(2, AT(0));
@@ -621,7 +621,7 @@ TEST(each_release_is_counted_once) {
 }
 
 /* The owner has acquired the lock again: cleaning up would take that from it. */
-TEST(a_failed_release_of_a_lost_and_replaced_hold_cleans_nothing_up) {
+TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -638,7 +638,7 @@ TEST(a_failed_release_of_a_lost_and_replaced_hold_cleans_nothing_up) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_partial_release_never_shortens_what_the_hold_has) {
+TEST(a_partial_release_never_shortens_the_lease_that_a_hold_already_has) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     set_end(hold, AT(60000));
@@ -649,7 +649,7 @@ TEST(a_partial_release_never_shortens_what_the_hold_has) {
 }
 
 /* No replica confirms a release, so the lease that it sets does not count. */
-TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
+TEST(a_partial_release_extends_no_lease_that_replicas_must_confirm) {
     for (uint16_t replicas = 0; replicas <= 1; replicas++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(2, AT(0));
@@ -665,7 +665,7 @@ TEST(a_partial_release_extends_nothing_that_replicas_must_confirm) {
 }
 
 /* A lost hold is cleaned up once, before a call that waits for it goes on. */
-TEST(a_hold_that_two_releases_find_lost_is_cleaned_up_once) {
+TEST(a_hold_that_two_releases_find_expired_is_cleaned_up_once) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -680,7 +680,7 @@ TEST(a_hold_that_two_releases_find_lost_is_cleaned_up_once) {
 
 /* ---- malformed replies ---- */
 
-TEST(a_release_with_a_malformed_reply_goes_on_in_the_background) {
+TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hold_times(1, AT(0));

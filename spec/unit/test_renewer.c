@@ -148,7 +148,7 @@ TEST(a_renewal_takes_along_only_renewed_holds) {
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
-TEST(a_renewal_takes_along_no_unconfirmed_grant_fixed_lease_or_kept_lock) {
+TEST(a_renewal_does_not_take_along_unconfirmed_grants_fixed_leases_or_kept_locks) {
     for (int i = 0; i < 4; i++) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
@@ -166,7 +166,7 @@ TEST(a_renewal_takes_along_no_unconfirmed_grant_fixed_lease_or_kept_lock) {
     }
 }
 
-TEST(each_kind_is_renewed_by_its_own_command) {
+TEST(each_kind_of_lock_is_renewed_by_its_own_command) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     set_kind(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), &hf_kind_mutex);
@@ -175,7 +175,7 @@ TEST(each_kind_is_renewed_by_its_own_command) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(each_hold_of_a_batch_gets_its_own_result) {
+TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -204,7 +204,7 @@ static hf_hold *add_short(const char *key, hf_time due) {
     return add_hold(key, "me", 90 * HF_MS, true, due - 30 * HF_MS);
 }
 
-TEST(a_short_lease_does_not_shorten_the_timeout_of_the_others) {
+TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals) {
     rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_short("b", AT(10000));
@@ -235,7 +235,7 @@ TEST(holds_with_about_the_same_time_left_share_a_batch) {
     }
 }
 
-TEST(each_hold_of_a_batch_has_its_own_lease) {
+TEST(each_hold_in_a_batch_is_renewed_for_its_own_lease) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
@@ -246,7 +246,7 @@ TEST(each_hold_of_a_batch_has_its_own_lease) {
 }
 
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
-TEST(the_times_left_of_all_holds_in_a_batch_differ_by_a_bounded_factor) {
+TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batches) {
     static const struct {
         int left[3];
         int size;
@@ -266,7 +266,7 @@ TEST(the_times_left_of_all_holds_in_a_batch_differ_by_a_bounded_factor) {
 }
 
 /* A server that has just sent something else is alive; one that was silent before is not. */
-TEST(a_link_is_replaced_if_its_server_had_enough_time_to_reply) {
+TEST(a_renewal_without_a_reply_opens_a_new_connection_after_a_fair_time) {
     static const struct {
         int lease, due, fails, awaiting, received;
         bool replaced;
@@ -293,7 +293,7 @@ TEST(a_link_is_replaced_if_its_server_had_enough_time_to_reply) {
 }
 
 /* It gets all of the time that is left, and is not begun anew for a hold that ends meanwhile. */
-TEST(a_connection_that_is_being_made_is_left_alone) {
+TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
     rig_begin(&rig);
     hf_session *link = link_of(&rig, RENEWER);
     hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
@@ -308,7 +308,7 @@ TEST(a_connection_that_is_being_made_is_left_alone) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
+TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
     hf_client_config config = rig_config();
     config.renewer = HF_LINK_CALLS;
     rig_begin_with(&rig, &config);
@@ -320,7 +320,7 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_for_a_renewal) {
 }
 
 /* Only refusals in a row count. */
-TEST(an_accepted_batch_resets_the_count_of_refused_batches) {
+TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
     rig_begin(&rig);
     set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
@@ -330,7 +330,7 @@ TEST(an_accepted_batch_resets_the_count_of_refused_batches) {
     rig_end(&rig, AT(10002));
 }
 
-TEST(a_renewal_never_shortens_what_the_hold_has) {
+TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_end(hold, AT(60000));
@@ -340,7 +340,7 @@ TEST(a_renewal_never_shortens_what_the_hold_has) {
 }
 
 /* Its record or its release has taken it out of the table meanwhile. */
-TEST(a_reply_about_a_hold_that_left_the_table_is_ignored) {
+TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
     static const char *const results[] = {":1", ":-1", ":-2", ":0"};
     for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
         rig_begin(&rig);
@@ -357,7 +357,7 @@ TEST(a_reply_about_a_hold_that_left_the_table_is_ignored) {
     }
 }
 
-TEST(only_a_hold_that_is_still_held_is_renewed_late) {
+TEST(a_late_renewal_is_counted_only_if_its_hold_was_not_lost) {
     for (int lost = 0; lost <= 1; lost++) {
         rig_begin(&rig);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
@@ -370,7 +370,7 @@ TEST(only_a_hold_that_is_still_held_is_renewed_late) {
     }
 }
 
-TEST(a_silent_link_is_replaced_even_if_all_leases_are_short) {
+TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
     rig_begin(&rig);
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
@@ -434,7 +434,7 @@ TEST(one_refused_key_does_not_prevent_the_other_renewals) {
     }
 }
 
-TEST(a_batch_without_a_reply_is_not_split) {
+TEST(a_renewal_batch_without_a_reply_is_not_split) {
     for (int closed = 0; closed < 2; closed++) {
         hf_hold *holds[5];
         renew_five(holds);
@@ -447,7 +447,7 @@ TEST(a_batch_without_a_reply_is_not_split) {
     }
 }
 
-TEST(a_server_that_has_refused_three_batches_takes_one_key_at_a_time) {
+TEST(a_server_that_has_refused_three_batches_gets_one_renewal_per_command) {
     hf_hold *holds[5];
     renew_five(holds);
     for (int round = 1; round <= 5; round++) {
@@ -474,7 +474,7 @@ static void feed_refusal_of_five(hf_time now) {
     for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", now);
 }
 
-TEST(a_server_that_accepts_a_batch_between_refusals_keeps_getting_batches) {
+TEST(a_server_that_accepts_a_renewal_batch_between_refusals_keeps_getting_batches) {
     hf_hold *holds[5];
     renew_five(holds);
     for (int round = 1; round <= 12; round++) {
@@ -487,7 +487,7 @@ TEST(a_server_that_accepts_a_batch_between_refusals_keeps_getting_batches) {
     rig_end(&rig, AT(130000));
 }
 
-TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
+TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again) {
     for (int well = 0; well <= 1; well++) {
         hf_hold *holds[5];
         renew_five(holds);
@@ -505,7 +505,7 @@ TEST(a_minute_after_too_many_refusals_a_batch_is_tried_again) {
 }
 
 /* One of them was released while the batch was under way. */
-TEST(a_split_batch_leaves_out_holds_that_have_ended) {
+TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
     hf_hold *holds[5];
     renew_five(holds);
     output_of(link_of(&rig, RENEWER));
@@ -561,7 +561,7 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
     }
 }
 
-TEST(a_silent_server_does_not_hide_the_loss) {
+TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
@@ -595,7 +595,7 @@ static hf_hold *add_grant(void) {
     return hold;
 }
 
-TEST(a_confirmation_waits_for_its_connection_until_the_grant_ends) {
+TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
     rig_begin(&rig);
     hf_hold *hold = add_grant();
     hf_session *link = link_of(&rig, RENEWER);
@@ -613,7 +613,7 @@ TEST(a_confirmation_waits_for_its_connection_until_the_grant_ends) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_slow_reply_to_a_confirmation_is_in_time) {
+TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
     rig_begin(&rig);
     begin(&rig, HF_OP_PING, AT(0));
     hf_session *link = link_of(&rig, RENEWER);
@@ -630,7 +630,7 @@ TEST(a_slow_reply_to_a_confirmation_is_in_time) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(half_of_the_remaining_lease_is_kept_for_a_new_connection) {
+TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(900));
@@ -647,7 +647,7 @@ TEST(half_of_the_remaining_lease_is_kept_for_a_new_connection) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_link_shared_with_the_callers_is_not_replaced_early) {
+TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
     hf_client_config config = rig_config();
     config.renewer = HF_LINK_CALLS;
     rig_begin_with(&rig, &config);
@@ -662,7 +662,7 @@ TEST(a_link_shared_with_the_callers_is_not_replaced_early) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_link_whose_server_is_loading_is_not_replaced) {
+TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
@@ -696,7 +696,7 @@ TEST(an_explicit_lease_expires) {
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */
-TEST(a_loss_by_the_clock_is_unreachable_only_if_a_renewal_failed) {
+TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
     static const struct {
         bool renewed, at_risk, in_flight, last;
         hf_lost_reason reason;
@@ -720,7 +720,7 @@ TEST(a_loss_by_the_clock_is_unreachable_only_if_a_renewal_failed) {
     }
 }
 
-TEST(a_renewal_lost_with_its_connection_is_sent_again) {
+TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -733,7 +733,7 @@ TEST(a_renewal_lost_with_its_connection_is_sent_again) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_reply_after_the_loss_changes_nothing) {
+TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
@@ -746,7 +746,7 @@ TEST(a_reply_after_the_loss_changes_nothing) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_reply_after_the_hold_was_abandoned_changes_nothing) {
+TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
@@ -760,7 +760,7 @@ TEST(a_reply_after_the_hold_was_abandoned_changes_nothing) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_malformed_reply_to_a_renewal_is_a_failure) {
+TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
     static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
                                           "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
@@ -775,7 +775,7 @@ TEST(a_malformed_reply_to_a_renewal_is_a_failure) {
     }
 }
 
-TEST(a_client_may_renew_over_its_callers_link) {
+TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     hf_client_config config = rig_config();
     config.renewer = CALLS;
     rig_begin_with(&rig, &config);
@@ -790,7 +790,7 @@ TEST(a_client_may_renew_over_its_callers_link) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_a_renewal_is_retried) {
+TEST(a_renewal_without_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -834,7 +834,7 @@ TEST(a_lasting_lack_of_memory_causes_no_busy_loop_in_the_renewer) {
 
 /* ---- the owner's approval ---- */
 
-TEST(a_lost_hold_is_not_due_again) {
+TEST(a_lost_hold_is_not_renewed_again) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -844,7 +844,7 @@ TEST(a_lost_hold_is_not_due_again) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_hold_that_is_not_renewed_sleeps_until_its_end) {
+TEST(a_hold_with_a_fixed_lease_causes_no_wake_up_before_its_end) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
