@@ -58,7 +58,7 @@ static hf_op *waiting(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(each_change_of_a_latch_has_its_own_note) {
+TEST(each_change_of_a_latch_leaves_a_note_of_its_own_on_the_server) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
@@ -77,7 +77,7 @@ TEST(each_change_of_a_latch_has_its_own_note) {
 }
 
 /* For that long a proxy may hold the command back, or the client send it again. */
-TEST(the_note_of_a_change_outlasts_its_command) {
+TEST(the_note_of_a_latchs_change_outlasts_every_retry_of_its_command) {
     static const struct {
         hf_time timeout;
         const char *note;
@@ -98,7 +98,7 @@ TEST(the_note_of_a_change_outlasts_its_command) {
 }
 
 /* Its channel is confirmed in a moment, and then it asks anyway. */
-TEST(a_wait_of_a_subscribed_client_does_not_poll_often_at_first) {
+TEST(a_wait_for_a_latch_does_not_poll_often_if_its_client_is_already_subscribed) {
     latch_begin();
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_wait(HF_NEVER, AT(0));
@@ -109,7 +109,7 @@ TEST(a_wait_of_a_subscribed_client_does_not_poll_often_at_first) {
 }
 
 /* A latch is not taken, so a wait for it that ends in time has failed. */
-TEST(the_end_of_a_wait_is_an_event_and_counts_for_its_class) {
+TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
     static const struct {
         const char *count, *code;
         hf_event_kind kind;
@@ -134,7 +134,7 @@ TEST(the_end_of_a_wait_is_an_event_and_counts_for_its_class) {
     }
 }
 
-TEST(an_interrupted_wait_that_is_denied_says_so) {
+TEST(an_interrupted_wait_for_a_latch_that_the_server_denies_fails_as_denied) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -143,7 +143,7 @@ TEST(an_interrupted_wait_that_is_denied_says_so) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_change_that_is_sent_again_is_the_same_call) {
+TEST(a_latchs_change_that_is_resent_counts_as_the_same_call) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
@@ -169,12 +169,12 @@ static void fail_after(bool sent, const char *want) {
     rig_end(&rig, AT(9000));
 }
 
-TEST(a_change_without_a_reply_may_have_been_done) {
+TEST(a_latchs_change_without_a_reply_fails_and_says_that_it_may_have_taken_effect) {
     fail_after(true, "unreachable");
     fail_after(false, "unreachable");
 }
 
-TEST(a_refused_change_was_not_done_unless_its_first_copy_was) {
+TEST(a_refused_latch_change_says_that_it_may_have_taken_effect_only_if_sent_twice) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
@@ -189,7 +189,7 @@ TEST(a_refused_change_was_not_done_unless_its_first_copy_was) {
     }
 }
 
-TEST(a_change_may_have_been_done_when_its_client_is_closed) {
+TEST(a_latchs_change_says_that_it_may_have_taken_effect_if_its_client_is_closed) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -221,7 +221,7 @@ static void check_count(const char *reply, const char *want, long long count) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_count_is_a_whole_number_and_a_missing_key_is_0) {
+TEST(a_latchs_count_is_a_whole_number_and_a_missing_key_counts_as_0) {
     check_count(NIL, "ok", 0);
     check_count(COUNT("0"), "ok", 0);
     check_count(COUNT("7"), "ok", 7);
@@ -254,7 +254,7 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_wait_asks_again_after_its_subscription) {
+TEST(a_wait_for_a_latch_asks_again_after_its_subscription) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
@@ -287,7 +287,7 @@ TEST(a_message_about_a_latch_only_causes_a_recheck) {
     rig_end(&rig, AT(14));
 }
 
-TEST(a_wait_rechecks_after_two_seconds_without_a_message) {
+TEST(a_wait_for_a_latch_asks_again_after_two_seconds_without_a_message) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -300,7 +300,7 @@ TEST(a_wait_rechecks_after_two_seconds_without_a_message) {
     rig_end(&rig, AT(2011));
 }
 
-TEST(a_wait_whose_channel_is_refused_polls) {
+TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     latch_begin();
     begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
@@ -316,7 +316,7 @@ TEST(a_wait_whose_channel_is_refused_polls) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_wait_asks_again_at_its_end) {
+TEST(a_wait_for_a_latch_asks_again_at_its_end) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(499));
@@ -350,7 +350,7 @@ TEST(a_wait_for_a_latch_whose_reply_is_late_asks_again_at_its_end) {
     rig_end(&rig, AT(162));
 }
 
-TEST(a_silent_server_does_not_delay_the_end_of_a_wait) {
+TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(601));
@@ -361,7 +361,7 @@ TEST(a_silent_server_does_not_delay_the_end_of_a_wait) {
     rig_end(&rig, AT(1102));
 }
 
-TEST(a_signal_ends_a_wait_at_once_or_with_its_reply) {
+TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(10));
@@ -384,7 +384,7 @@ TEST(a_signal_ends_a_wait_at_once_or_with_its_reply) {
     rig_end(&rig, AT(141));
 }
 
-TEST(a_wait_fails_when_its_grants_channel_is_refused) {
+TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
@@ -394,7 +394,7 @@ TEST(a_wait_fails_when_its_grants_channel_is_refused) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_subscription_is_kept_while_one_wait_continues) {
+TEST(a_latchs_subscription_remains_while_one_of_its_waiters_continues) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
@@ -410,7 +410,7 @@ TEST(a_shared_subscription_is_kept_while_one_wait_continues) {
     rig_end(&rig, AT(16));
 }
 
-TEST(a_closed_client_ends_a_wait) {
+TEST(closing_a_client_ends_its_wait_for_a_latch) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -446,14 +446,14 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(calls_on_a_latch_report_a_failed_allocation) {
+TEST(a_call_on_a_latch_reports_a_failed_allocation) {
     static hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE, HF_OP_COUNT,
                                  HF_OP_AWAIT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
 }
 
-TEST(a_call_fails_with_its_connection) {
+TEST(a_latchs_call_fails_as_unreachable_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -489,7 +489,7 @@ TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
     }
 }
 
-TEST(a_call_that_fails_for_memory_reports_no_memory) {
+TEST(a_latchs_call_without_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -510,7 +510,7 @@ TEST(a_call_that_fails_for_memory_reports_no_memory) {
 
 /* ---- when it rechecks ---- */
 
-TEST(a_wait_is_counted_once) {
+TEST(a_wait_for_a_latch_is_counted_once) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
@@ -519,7 +519,7 @@ TEST(a_wait_is_counted_once) {
     rig_end(&rig, AT(11));
 }
 
-TEST(the_last_query_of_a_wait_does_not_count_as_a_recheck) {
+TEST(the_last_attempt_of_a_wait_for_a_latch_does_not_count_as_a_recheck) {
     latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
@@ -529,7 +529,7 @@ TEST(the_last_query_of_a_wait_does_not_count_as_a_recheck) {
 }
 
 /* So that clients which began together do not recheck together. */
-TEST(rechecks_are_spread_over_a_tenth_of_the_grant_lease) {
+TEST(a_latchs_message_makes_its_waiters_ask_spread_over_a_tenth_of_the_grant_lease) {
     int first = 2000, last = 0;
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
@@ -547,7 +547,7 @@ TEST(rechecks_are_spread_over_a_tenth_of_the_grant_lease) {
 }
 
 /* A quarter of the time that it has waited, within bounds. */
-TEST(a_wait_without_its_channel_polls_less_and_less_often) {
+TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
     static const struct {
         int ms, after_ms;
     } cases[] = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
@@ -566,14 +566,14 @@ TEST(a_wait_without_its_channel_polls_less_and_less_often) {
 
 /* ---- an unreachable server ---- */
 
-TEST(a_wait_fails_if_its_first_command_cannot_connect) {
+TEST(a_wait_for_a_latch_fails_if_its_first_command_cannot_connect) {
     latch_begin();
     rig.refusing = true;
     CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
     rig_end(&rig, AT(1));
 }
 
-TEST(the_first_command_of_a_wait_has_the_usual_timeout) {
+TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
     static const hf_time waits[] = {0, HF_NEVER};
     for (size_t i = 0; i < 2; i++) {
         latch_begin();
@@ -586,7 +586,7 @@ TEST(the_first_command_of_a_wait_has_the_usual_timeout) {
     }
 }
 
-TEST(a_wait_outlasts_an_outage_that_begins_during_it) {
+TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
@@ -601,7 +601,7 @@ TEST(a_wait_outlasts_an_outage_that_begins_during_it) {
     rig_end(&rig, AT(62002));
 }
 
-TEST(a_recheck_times_out_after_half_an_hour) {
+TEST(a_waits_later_query_of_a_latch_times_out_after_half_an_hour) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(1000));
@@ -611,7 +611,7 @@ TEST(a_recheck_times_out_after_half_an_hour) {
 
 /* ---- ends ---- */
 
-TEST(an_abandoned_wait_no_longer_counts_as_waiting) {
+TEST(an_abandoned_wait_for_a_latch_no_longer_counts_as_waiting) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
@@ -620,7 +620,7 @@ TEST(an_abandoned_wait_no_longer_counts_as_waiting) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_wait_without_memory_for_a_recheck_ends) {
+TEST(a_wait_for_a_latch_without_memory_to_ask_again_fails) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(&rig, AT(1000));
@@ -634,7 +634,7 @@ TEST(a_wait_without_memory_for_a_recheck_ends) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_wait_that_is_asking_again_does_not_count_as_waiting_for_messages) {
+TEST(a_wait_for_a_latch_does_not_count_as_waiting_for_messages_while_it_asks) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));
@@ -644,7 +644,7 @@ TEST(a_wait_that_is_asking_again_does_not_count_as_waiting_for_messages) {
     rig_end(&rig, AT(11));
 }
 
-TEST(an_abandoned_change_ignores_its_reply) {
+TEST(an_abandoned_latch_changes_reply_is_ignored) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -657,7 +657,7 @@ TEST(an_abandoned_change_ignores_its_reply) {
     }
 }
 
-TEST(a_wait_that_gets_a_reply_at_its_end_asks_again) {
+TEST(a_wait_for_a_latch_asks_again_if_a_reply_arrives_at_its_end) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));

@@ -68,7 +68,7 @@ static const char *events(void) {
 
 /* ---- classes ---- */
 
-TEST(each_class_name_has_one_index) {
+TEST(each_metrics_class_name_has_one_index) {
     rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
@@ -80,7 +80,7 @@ TEST(each_class_name_has_one_index) {
     finish(AT(0));
 }
 
-TEST(a_class_beyond_the_limit_is_counted_in_the_clients_own_class) {
+TEST(metrics_of_a_class_beyond_the_limit_count_for_the_clients_own_class) {
     char name[8];
     start(false);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -92,7 +92,7 @@ TEST(a_class_beyond_the_limit_is_counted_in_the_clients_own_class) {
     finish(AT(0));
 }
 
-TEST(reading_the_classes_ends_after_the_last_one) {
+TEST(reading_the_metrics_classes_ends_after_the_last_one) {
     char name[16];
     start(true);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -105,7 +105,7 @@ TEST(reading_the_classes_ends_after_the_last_one) {
     finish(AT(1));
 }
 
-TEST(a_class_that_cannot_be_allocated_is_counted_in_the_clients_own_class) {
+TEST(metrics_of_a_class_that_cannot_be_allocated_count_for_the_clients_own_class) {
     start(false);
     memerr_fail(1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
@@ -114,7 +114,7 @@ TEST(a_class_that_cannot_be_allocated_is_counted_in_the_clients_own_class) {
     finish(AT(0));
 }
 
-TEST(a_long_class_name_is_shortened) {
+TEST(a_metrics_class_name_that_is_too_long_is_cut) {
     char name[HF_CLASS_NAME + 10] = "";
     start(false);
     memset(name, 'n', sizeof name - 1);
@@ -123,7 +123,7 @@ TEST(a_long_class_name_is_shortened) {
     finish(AT(0));
 }
 
-TEST(a_client_that_replaces_another_keeps_its_classes_but_not_their_counts) {
+TEST(a_forked_childs_client_keeps_the_metrics_classes_but_not_their_counts) {
     static struct rig before;
     hf_client_config config = rig_config();
     rig_begin_with(&before, &config);
@@ -171,7 +171,7 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
     finish(AT(0));
 }
 
-TEST(a_time_is_counted_in_the_first_bucket_that_includes_it) {
+TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
     start(false);
     CHECK_EQ_INT(bucket_of(0), 0);
     for (int i = 0; i < HF_BUCKETS; i++) {
@@ -182,7 +182,7 @@ TEST(a_time_is_counted_in_the_first_bucket_that_includes_it) {
     finish(AT(0));
 }
 
-TEST(a_round_trip_counts_for_the_class_of_its_lock) {
+TEST(a_round_trip_counts_for_the_metrics_class_of_its_lock) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(3));
@@ -196,7 +196,7 @@ TEST(a_round_trip_counts_for_the_class_of_its_lock) {
     finish(AT(20));
 }
 
-TEST(a_round_trip_of_an_acquire_counts_for_the_class_that_it_asks_for) {
+TEST(an_acquires_round_trip_counts_for_the_metrics_class_of_the_new_lock) {
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
@@ -212,7 +212,7 @@ TEST(a_round_trip_of_an_acquire_counts_for_the_class_that_it_asks_for) {
     finish(AT(20));
 }
 
-TEST(a_renewal_is_a_round_trip_of_the_clients_own_class) {
+TEST(a_renewals_round_trip_counts_for_the_clients_own_metrics_class) {
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
@@ -225,7 +225,7 @@ TEST(a_renewal_is_a_round_trip_of_the_clients_own_class) {
 
 /* ---- counters ---- */
 
-TEST(outcomes_and_times_are_counted_by_class) {
+TEST(outcomes_and_times_are_counted_by_metrics_class) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -258,7 +258,7 @@ TEST(outcomes_and_times_are_counted_by_class) {
     finish(AT(50));
 }
 
-TEST(a_hand_off_is_counted) {
+TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     start(false);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -272,7 +272,7 @@ TEST(a_hand_off_is_counted) {
     finish(AT(50));
 }
 
-TEST(a_loss_is_counted_by_its_reason) {
+TEST(a_lost_lock_is_counted_by_its_reason) {
     start(false);
     hold_order(0, AT(0));
     rig_tick(&rig, AT(10001));
@@ -289,7 +289,7 @@ TEST(a_loss_is_counted_by_its_reason) {
     finish(AT(10020));
 }
 
-TEST(renewals_and_risks_are_counted) {
+TEST(renewals_and_locks_at_risk_are_counted) {
     start(false);
     hold_order(0, AT(0));
     rig_tick(&rig, AT(10001));
@@ -311,7 +311,7 @@ TEST(renewals_and_risks_are_counted) {
     finish(AT(25200));
 }
 
-TEST(a_late_renewal_of_a_quorums_member_is_no_event) {
+TEST(a_late_renewal_on_one_server_of_a_quorum_is_counted_without_an_event) {
     for (int member = 0; member <= 1; member++) {
         start(true);
         hold_order(0, AT(0));
@@ -326,7 +326,7 @@ TEST(a_late_renewal_of_a_quorums_member_is_no_event) {
 }
 
 /* The quorum has the event; the class is its own. */
-TEST(a_risk_of_a_quorums_member_is_counted_without_an_event) {
+TEST(a_lock_at_risk_on_one_server_of_a_quorum_is_counted_without_an_event) {
     for (int member = 0; member <= 1; member++) {
         start(true);
         hold_order(0, AT(0));
@@ -340,7 +340,7 @@ TEST(a_risk_of_a_quorums_member_is_counted_without_an_event) {
     }
 }
 
-TEST(a_hold_that_is_abandoned_is_released) {
+TEST(an_abandoned_lock_is_observed_as_released) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -350,7 +350,7 @@ TEST(a_hold_that_is_abandoned_is_released) {
     finish(AT(10));
 }
 
-TEST(a_client_without_classes_counts_nothing) {
+TEST(a_client_without_metrics_classes_counts_nothing) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(10001));
@@ -371,7 +371,7 @@ TEST(a_client_without_classes_counts_nothing) {
 
 /* ---- events ---- */
 
-TEST(a_hold_has_events_for_its_acquire_and_its_release) {
+TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
     start(true);
     hf_op *op = begin_order(0, 5, AT(0));
     feed_calls(&rig, ACQUIRED, AT(2));
@@ -386,7 +386,7 @@ TEST(a_hold_has_events_for_its_acquire_and_its_release) {
     finish(AT(50));
 }
 
-TEST(a_loss_is_an_event_with_its_reason) {
+TEST(a_lost_lock_causes_an_event_with_the_reason) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -417,7 +417,7 @@ TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
     finish(AT(4));
 }
 
-TEST(the_end_of_a_connection_is_an_event_with_its_reason) {
+TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     feed_calls(&rig, "+PONG\r\n", AT(1));
@@ -437,7 +437,7 @@ TEST(the_end_of_a_connection_is_an_event_with_its_reason) {
     finish(AT(3));
 }
 
-TEST(connections_closed_by_a_closed_client_have_not_failed) {
+TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     feed_calls(&rig, "+PONG\r\n", AT(1));
@@ -470,7 +470,7 @@ TEST(events_beyond_the_limit_are_dropped_until_they_are_taken) {
     finish(AT(30001));
 }
 
-TEST(without_memory_an_event_is_dropped) {
+TEST(an_event_is_dropped_if_memory_for_it_is_missing) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -498,7 +498,7 @@ static void refuse_ask(const char *error, hf_time now, hf_time until) {
     }
 }
 
-TEST(a_wait_that_the_server_refuses_is_cut_off_once_and_resumed) {
+TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the_end) {
     start(true);
     hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -513,7 +513,7 @@ TEST(a_wait_that_the_server_refuses_is_cut_off_once_and_resumed) {
     finish(AT(6000));
 }
 
-TEST(the_event_of_a_cut_off_wait_has_the_message_of_a_failure) {
+TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -528,7 +528,7 @@ TEST(the_event_of_a_cut_off_wait_has_the_message_of_a_failure) {
     finish(AT(2));
 }
 
-TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
+TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     start(true);
     hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -552,7 +552,7 @@ TEST(a_wait_whose_server_is_away_is_cut_off_when_no_connection_can_be_made) {
     finish(now);
 }
 
-TEST(a_call_that_does_not_wait_is_not_cut_off) {
+TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
     start(true);
     hf_op *op = begin_order(0, 7, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -596,7 +596,7 @@ static void finish_pair(hf_time now) {
     hf_names_free(&pair[1]);
 }
 
-TEST(each_lock_of_a_batch_has_its_own_events) {
+TEST(each_lock_of_a_multi_lock_has_its_own_events) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
@@ -616,7 +616,7 @@ TEST(each_lock_of_a_batch_has_its_own_events) {
 }
 
 /* However often and late the command was sent that decided. */
-TEST(an_events_time_starts_at_the_call_and_the_event_names_the_caller) {
+TEST(an_events_time_counts_from_the_call_and_the_event_names_the_caller) {
     start(true);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -643,7 +643,7 @@ TEST(an_events_time_starts_at_the_call_and_the_event_names_the_caller) {
     finish(AT(700));
 }
 
-TEST(a_failure_of_several_locks_is_one_event) {
+TEST(a_failed_multi_lock_causes_one_event) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-ERR no\r\n", AT(2));
@@ -653,7 +653,7 @@ TEST(a_failure_of_several_locks_is_one_event) {
     finish_pair(AT(3));
 }
 
-TEST(a_batch_of_one_lock_causes_one_event) {
+TEST(a_multi_lock_with_one_member_causes_one_event) {
     static const hf_names *one[1];
     start(true);
     one[0] = &rig.names;
@@ -677,7 +677,7 @@ TEST(events_that_nobody_took_are_freed_with_the_client) {
     finish(AT(3));
 }
 
-TEST(a_failed_acquire_does_not_count_as_a_release) {
+TEST(a_failed_acquire_is_not_observed_as_a_release) {
     start(true);
     hf_op *op = begin_order(0, 3, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */
@@ -692,7 +692,7 @@ TEST(a_failed_acquire_does_not_count_as_a_release) {
     finish(AT(3001));
 }
 
-TEST(a_hold_released_at_once_was_held_for_no_time) {
+TEST(a_lock_released_at_once_counts_as_held_for_zero_time) {
     start(false);
     hold_order(0, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
@@ -703,7 +703,7 @@ TEST(a_hold_released_at_once_was_held_for_no_time) {
     finish(AT(1));
 }
 
-TEST(a_lost_hold_does_not_count_as_released) {
+TEST(a_lost_lock_does_not_count_as_released) {
     start(true);
     hold_order(0, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_UNREACHABLE);

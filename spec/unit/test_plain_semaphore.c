@@ -78,7 +78,7 @@ static void feed_release(hf_time now) {
     feed_event(&rig, "message", CHANNEL, "1", now);
 }
 
-TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
+TEST(each_call_leaves_a_note_on_the_server_that_the_next_call_deletes) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
@@ -106,7 +106,7 @@ TEST(each_call_has_a_note_that_is_deleted_with_the_next_one) {
     rig_end(&rig, AT(8));
 }
 
-TEST(a_resent_call_counts_as_the_same_call_and_keeps_its_note) {
+TEST(a_resent_call_counts_as_the_same_call_and_does_not_delete_its_own_note) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -132,7 +132,7 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
     CHECK_SENT(&rig, CALLS, "");
 }
 
-TEST(an_acquire_without_a_reply_is_undone) {
+TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
     semaphore_begin();
     hf_op *op = take(2, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -174,7 +174,7 @@ TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
 }
 
 /* The note keeps the second copy from taking them again; undoing would give away what is used. */
-TEST(permits_taken_by_a_command_that_was_sent_twice_are_kept) {
+TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -225,7 +225,7 @@ TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck
     rig_end(&rig, AT(20000));
 }
 
-TEST(permits_of_an_abandoned_call_are_released) {
+TEST(permits_taken_by_an_abandoned_call_are_released) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -240,7 +240,7 @@ TEST(permits_of_an_abandoned_call_are_released) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_drain_without_a_reply_is_undone) {
+TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -274,14 +274,14 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_release_of_permits_without_a_reply_goes_on_in_the_background) {
+TEST(a_release_of_permits_without_a_reply_is_retried_in_the_background) {
     check_goes_on(false, 2, CALL("semaphore_release", "1") "2");
     check_goes_on(true, -2, CALL("semaphore_release", "1") "-2");
     check_goes_on(false, 0, CALL("semaphore_release", "1") "0");
 }
 
 /* Its caller counts on it, although nothing has been sent yet. */
-TEST(a_release_of_permits_abandoned_before_it_was_sent_goes_on_in_the_background) {
+TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_background) {
     semaphore_begin();
     hf_op_spec spec = spec_of(&rig, HF_OP_GIVE);
     spec.lock_kind = &hf_kind_plain_semaphore;
@@ -308,7 +308,7 @@ TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     rig_end(&rig, AT(1810 * 1000));
 }
 
-TEST(a_release_that_is_refused_is_not_tried_again) {
+TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
     semaphore_begin();
     hf_op *op = give(1, AT(0));
     feed_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
@@ -318,7 +318,7 @@ TEST(a_release_that_is_refused_is_not_tried_again) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_waiter_asks_again_after_its_subscription_and_at_each_message) {
+TEST(a_waiter_for_permits_asks_again_after_its_subscription_and_at_each_message) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -343,7 +343,7 @@ TEST(a_waiter_asks_again_after_its_subscription_and_at_each_message) {
     rig_end(&rig, AT(10));
 }
 
-TEST(waiters_ask_one_after_the_other_while_permits_are_free) {
+TEST(waiters_for_permits_ask_one_after_the_other_while_permits_are_free) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
@@ -365,7 +365,7 @@ TEST(waiters_ask_one_after_the_other_while_permits_are_free) {
     rig_end(&rig, AT(36));
 }
 
-TEST(a_waiter_that_needs_more_does_not_block_others) {
+TEST(a_waiter_that_needs_more_permits_does_not_block_others) {
     semaphore_begin();
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
@@ -388,7 +388,7 @@ static void check_asks_after_turn(hf_time from) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
-TEST(a_waiter_asks_again_at_the_end_of_a_turn_of_others) {
+TEST(a_waiter_for_permits_asks_again_when_the_turn_of_foreign_clients_ends) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
@@ -402,7 +402,7 @@ TEST(a_waiter_asks_again_at_the_end_of_a_turn_of_others) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_turn_of_foreign_clients_may_begin_while_a_waiter_is_asking) {
+TEST(a_foreign_turn_that_begins_while_a_waiter_asks_delays_its_next_attempt) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_release(AT(100));
@@ -413,7 +413,7 @@ TEST(a_turn_of_foreign_clients_may_begin_while_a_waiter_is_asking) {
     rig_end(&rig, AT(120));
 }
 
-TEST(in_a_foreign_turn_a_waiter_asks_only_if_more_than_one_permit_is_free) {
+TEST(in_a_foreign_turn_a_waiter_still_asks_if_more_than_one_permit_is_free) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "02", AT(100));
@@ -421,7 +421,7 @@ TEST(in_a_foreign_turn_a_waiter_asks_only_if_more_than_one_permit_is_free) {
     rig_end(&rig, AT(101));
 }
 
-TEST(the_next_waiter_asks_when_one_ends_in_a_turn_of_others) {
+TEST(the_next_waiter_for_permits_asks_when_one_ends_during_a_foreign_turn) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0));
     also_waiting(1, AT(10));
@@ -434,7 +434,7 @@ TEST(the_next_waiter_asks_when_one_ends_in_a_turn_of_others) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_release_of_others_ends_their_turn) {
+TEST(a_release_by_a_foreign_client_ends_the_foreign_turn) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
@@ -447,7 +447,7 @@ TEST(a_release_of_others_ends_their_turn) {
 }
 
 /* It has ended, but its caller has not come for it yet. */
-TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
+TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     semaphore_begin();
     hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
     hf_op *third = also_waiting(1, AT(20));
@@ -461,7 +461,7 @@ TEST(a_waiter_that_has_ended_does_not_block_those_behind_it) {
     rig_end(&rig, AT(50));
 }
 
-TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
+TEST(the_next_waiter_for_permits_asks_if_one_is_abandoned_before_its_reply) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -477,7 +477,7 @@ TEST(the_next_waiter_asks_when_one_ends_before_its_reply) {
 }
 
 /* It may be about permits that the reply does not know of yet. */
-TEST(a_message_received_during_a_waiters_last_query_is_left_to_the_next_waiter) {
+TEST(a_message_received_during_a_waiters_last_attempt_makes_the_next_waiter_ask) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -491,7 +491,7 @@ TEST(a_message_received_during_a_waiters_last_query_is_left_to_the_next_waiter) 
     rig_end(&rig, AT(24));
 }
 
-TEST(a_message_received_during_a_waiters_first_query_is_not_lost) {
+TEST(a_message_received_during_a_waiters_first_attempt_makes_it_ask_again) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush(&rig);
@@ -506,7 +506,7 @@ TEST(a_message_received_during_a_waiters_first_query_is_not_lost) {
     rig_end(&rig, AT(15));
 }
 
-TEST(a_waiter_rechecks_after_two_seconds_without_a_message) {
+TEST(a_waiter_for_permits_asks_again_after_two_seconds_without_a_message) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -518,7 +518,7 @@ TEST(a_waiter_rechecks_after_two_seconds_without_a_message) {
     rig_end(&rig, AT(2011));
 }
 
-TEST(a_wait_ends_with_a_last_question_or_a_signal) {
+TEST(a_wait_for_permits_ends_with_a_last_attempt_or_at_once_by_a_signal) {
     semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
@@ -537,7 +537,7 @@ TEST(a_wait_ends_with_a_last_question_or_a_signal) {
     rig_end(&rig, AT(241));
 }
 
-TEST(a_closed_client_undoes_or_finishes_its_calls) {
+TEST(a_closed_client_undoes_acquires_and_finishes_releases_of_permits) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
@@ -591,13 +591,13 @@ static bool carry_out(void *context) {
     return good;
 }
 
-TEST(calls_on_a_semaphore_report_a_failed_allocation) {
+TEST(calls_on_a_plain_semaphore_report_a_failed_allocation) {
     static hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
         CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
 }
 
-TEST(the_message_says_how_many_permits_are_free) {
+TEST(a_busy_message_says_how_many_permits_are_free) {
     static const struct {
         const char *reply, *free;
     } cases[] = {{TOO_FEW("1"), "(1 of the 2 req"},
@@ -615,7 +615,7 @@ TEST(the_message_says_how_many_permits_are_free) {
     }
 }
 
-TEST(each_call_that_is_sent_again_keeps_its_note) {
+TEST(a_call_that_is_sent_again_never_deletes_its_own_note) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -635,7 +635,7 @@ TEST(each_call_that_is_sent_again_keeps_its_note) {
     }
 }
 
-TEST(an_abandoned_call_ignores_its_reply) {
+TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
     static const hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         semaphore_begin();
@@ -647,7 +647,7 @@ TEST(an_abandoned_call_ignores_its_reply) {
     }
 }
 
-TEST(calls_on_a_semaphore_are_settled_after_their_end) {
+TEST(calls_that_take_or_return_permits_are_finished_in_the_background) {
     CHECK(hf_op_kind_settles_later(HF_OP_TAKE) && hf_op_kind_settles_later(HF_OP_GIVE) &&
           hf_op_kind_settles_later(HF_OP_DRAIN));
     CHECK(!hf_op_kind_settles_later(HF_OP_AWAIT) && !hf_op_kind_settles_later(HF_OP_COUNT_DOWN));
@@ -682,7 +682,7 @@ TEST(a_call_that_does_not_wait_delays_no_waiter) {
     rig_end(&rig, AT(11));
 }
 
-TEST(no_waiter_asks_after_its_client_was_closed) {
+TEST(no_waiter_for_permits_asks_after_its_client_was_closed) {
     semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));
@@ -693,7 +693,7 @@ TEST(no_waiter_asks_after_its_client_was_closed) {
     rig_end(&rig, AT(22));
 }
 
-TEST(a_release_of_permits_to_an_unreachable_server_goes_on_in_the_background) {
+TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background) {
     semaphore_begin();
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
@@ -705,7 +705,7 @@ TEST(a_release_of_permits_to_an_unreachable_server_goes_on_in_the_background) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
+TEST(a_release_of_permits_is_retried_if_only_its_second_copy_is_refused) {
     semaphore_begin();
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -719,7 +719,7 @@ TEST(a_release_goes_on_when_only_its_second_copy_is_refused) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(an_abandoned_drain_is_undone) {
+TEST(an_abandoned_drain_returns_the_permits) {
     semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     rig_hush(&rig);
@@ -730,7 +730,7 @@ TEST(an_abandoned_drain_is_undone) {
 
 /* Calls one after the other, whose callers take the results later, all at once: the notes that the
  * next call deletes need room for that many replies. */
-TEST(many_notes_are_deleted_with_the_next_call) {
+TEST(the_notes_of_many_ended_calls_are_deleted_with_the_next_call) {
     enum { MANY = 60 };
     hf_op *ops[MANY];
     hf_result result;

@@ -22,14 +22,14 @@ static void publish_name(void) {
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
-TEST(a_name_is_published_after_a_quarter_of_a_second) {
+TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
     publish_name();
     rig_tick(&rig, AT(9000));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     rig_end(&rig, AT(9001));
 }
 
-TEST(a_name_of_one_letter_is_published) {
+TEST(a_client_publishes_a_one_letter_name) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
@@ -38,7 +38,7 @@ TEST(a_name_of_one_letter_is_published) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_name_is_published_although_the_acquire_took_long) {
+TEST(a_client_publishes_its_name_even_if_the_acquire_took_long) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -52,7 +52,7 @@ TEST(a_name_is_published_although_the_acquire_took_long) {
     rig_end(&rig, AT(501));
 }
 
-TEST(a_close_deletes_the_name) {
+TEST(closing_a_client_deletes_its_published_name) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -64,7 +64,7 @@ TEST(a_close_deletes_the_name) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_close_deletes_the_name_over_a_new_connection) {
+TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necessary) {
     publish_name();
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(260));
     hf_client_close(&rig.client, AT(300));
@@ -74,7 +74,7 @@ TEST(a_close_deletes_the_name_over_a_new_connection) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_close_does_not_wait_for_a_silent_server_to_delete_a_name) {
+TEST(closing_a_client_does_not_wait_for_a_silent_server_to_delete_its_name) {
     publish_name();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));
@@ -88,7 +88,7 @@ TEST(a_close_does_not_wait_for_a_silent_server_to_delete_a_name) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
+TEST(a_published_name_expires_with_the_lock_and_is_renewed_before) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -110,13 +110,13 @@ TEST(a_name_lives_as_long_as_the_hold_and_is_published_again) {
     rig_end(&rig, AT(100251));
 }
 
-TEST(a_published_name_does_not_wake_the_client_before_it_is_due_again) {
+TEST(a_published_name_causes_no_wake_up_before_it_must_be_renewed) {
     publish_name();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(252));
 }
 
-TEST(an_acquire_that_is_done_causes_no_wake_up) {
+TEST(an_acquire_that_has_ended_causes_no_wake_up_to_publish_its_wait) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -128,7 +128,7 @@ TEST(an_acquire_that_is_done_causes_no_wake_up) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_name_without_a_reply_is_published_again_soon) {
+TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -148,7 +148,7 @@ TEST(a_name_without_a_reply_is_published_again_soon) {
     rig_end(&rig, AT(107250));
 }
 
-TEST(a_client_that_holds_nothing_is_not_published) {
+TEST(a_client_without_locks_publishes_no_name) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -163,7 +163,7 @@ TEST(a_client_that_holds_nothing_is_not_published) {
     rig_end(&rig, AT(251));
 }
 
-TEST(without_a_name_nothing_is_published) {
+TEST(a_client_without_a_name_publishes_nothing) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
@@ -174,7 +174,7 @@ TEST(without_a_name_nothing_is_published) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_name_that_cannot_be_sent_is_published_later) {
+TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hold_lock(&rig, AT(0));
@@ -229,7 +229,7 @@ static void end_both(hf_time now) {
 
 #define WAIT_OF_ME(waited) "EVALSHA wait 1 holdfast_wait:me " DRIVE_UUID ":2 l j " waited " 10000"
 
-TEST(a_wait_of_a_caller_that_holds_a_lock_is_published) {
+TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
@@ -252,7 +252,7 @@ TEST(a_wait_of_a_caller_that_holds_a_lock_is_published) {
 }
 
 /* No other tenant may write what has this prefix. */
-TEST(a_tenants_names_start_with_its_prefix) {
+TEST(a_tenants_published_names_start_with_its_prefix) {
     hf_op *op = hold_and_wait(7);
     strcpy(config_in(&rig.client)->tenant, "a:");
     rig_tick(&rig, AT(250));
@@ -267,7 +267,7 @@ TEST(a_tenants_names_start_with_its_prefix) {
 }
 
 /* Others look for it in the queue. */
-TEST(a_wait_is_published_under_its_name_in_the_queue) {
+TEST(a_published_wait_carries_its_name_in_the_queue) {
     for (int i = 0; i < 2; i++) {
         hf_op_spec spec = wait_of(7);
         spec.shared = i == 0;
@@ -300,14 +300,14 @@ static bool is_taken_back_after(int ms) {
     return strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me");
 }
 
-TEST(the_delete_of_a_wait_is_retried_while_its_key_may_exist) {
+TEST(deleting_a_published_wait_is_retried_while_its_key_may_exist) {
     CHECK(is_taken_back_after(5000));
     end_both(AT(8001));
     CHECK(!is_taken_back_after(10000));
     end_both(AT(13001));
 }
 
-TEST(the_delete_of_a_wait_is_retried_until_the_server_replies) {
+TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     CHECK(is_taken_back_after(0));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
     rig_sleep(&rig, AT(3001), AT(3500));
@@ -321,7 +321,7 @@ TEST(the_delete_of_a_wait_is_retried_until_the_server_replies) {
     end_both(AT(8001));
 }
 
-TEST(a_wait_that_ends_sooner_is_not_published) {
+TEST(a_wait_shorter_than_the_publishing_delay_is_not_published) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
     feed_calls(&rig, ":1\r\n", AT(101));
@@ -332,7 +332,7 @@ TEST(a_wait_that_ends_sooner_is_not_published) {
     end_both(AT(251));
 }
 
-TEST(a_wait_of_another_coroutine_is_not_published) {
+TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
     hf_op *op = hold_and_wait(8);
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
@@ -341,7 +341,7 @@ TEST(a_wait_of_another_coroutine_is_not_published) {
     end_both(AT(252));
 }
 
-TEST(a_client_that_waits_is_published_although_it_holds_nothing) {
+TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
@@ -353,7 +353,7 @@ TEST(a_client_that_waits_is_published_although_it_holds_nothing) {
     rig_end(&rig, AT(253));
 }
 
-TEST(a_close_deletes_the_waits) {
+TEST(closing_a_client_deletes_its_published_waits) {
     hold_and_wait(7);
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));
@@ -369,7 +369,7 @@ TEST(a_close_deletes_the_waits) {
     end_both(AT(301));
 }
 
-TEST(without_memory_a_wait_is_not_published) {
+TEST(a_wait_is_not_published_if_memory_for_it_is_missing) {
     bool failed = true;
     int unpublished = 0;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
@@ -386,7 +386,7 @@ TEST(without_memory_a_wait_is_not_published) {
     CHECK_EQ_INT(unpublished, 1);
 }
 
-TEST(a_wait_that_could_not_be_published_again_is_deleted) {
+TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_op *op = hold_and_wait(7);
@@ -404,7 +404,7 @@ TEST(a_wait_that_could_not_be_published_again_is_deleted) {
     CHECK(!failed);
 }
 
-TEST(the_wait_of_a_client_with_many_holds_is_published_for_some_of_them) {
+TEST(a_wait_is_published_for_only_some_locks_of_a_caller_that_holds_dozens) {
     static hf_names many[70];
     char key[16];
     hold_and_wait(7);
@@ -428,14 +428,14 @@ TEST(the_wait_of_a_client_with_many_holds_is_published_for_some_of_them) {
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
 
-TEST(a_closed_client_causes_no_wake_up_for_its_name) {
+TEST(a_closed_client_causes_no_wake_up_to_publish_its_name) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
     rig_end(&rig, AT(301));
 }
 
-TEST(a_name_lives_as_long_as_the_longest_hold) {
+TEST(a_published_name_expires_with_the_longest_held_lock) {
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
         hf_client_introduce(&rig.client, "x");
@@ -452,7 +452,7 @@ TEST(a_name_lives_as_long_as_the_longest_hold) {
 }
 
 /* Another server has failed just now: the name is due before this one is tried again. */
-TEST(a_name_that_is_due_earlier_on_another_server_is_not_postponed) {
+TEST(publishing_a_name_on_one_server_does_not_delay_an_earlier_one_on_another) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
@@ -470,8 +470,8 @@ static hf_client *two_holders(hf_client *client, size_t index) {
     return index < 2 ? client : NULL;
 }
 
-/* A reader asks a majority of them. */
-TEST(a_name_is_published_on_every_server_of_a_quorum) {
+/* Whoever looks asks a majority of them. */
+TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     rig_begin(&rig);
     const hf_decider *before = decider_of(&rig.client);
     hf_decider decider = *before;
@@ -485,7 +485,7 @@ TEST(a_name_is_published_on_every_server_of_a_quorum) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_second_close_deletes_nothing) {
+TEST(closing_a_client_twice_deletes_its_published_name_once) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
@@ -496,7 +496,7 @@ TEST(a_second_close_deletes_nothing) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_wait_is_published_only_when_due_however_often_it_rechecks) {
+TEST(a_waiter_that_asks_often_publishes_its_wait_only_when_due) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));
@@ -511,7 +511,7 @@ TEST(a_wait_is_published_only_when_due_however_often_it_rechecks) {
     end_both(AT(3251));
 }
 
-TEST(without_a_name_no_wait_is_published) {
+TEST(a_client_without_a_name_publishes_no_wait) {
     rig_begin(&rig);
     wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(4), AT(10000));
@@ -519,7 +519,7 @@ TEST(without_a_name_no_wait_is_published) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(an_acquire_that_is_not_queued_yet_is_not_published_as_a_wait) {
+TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
     static hf_names other;
     publish_name();
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
@@ -534,7 +534,7 @@ TEST(an_acquire_that_is_not_queued_yet_is_not_published_as_a_wait) {
     hf_names_free(&other);
 }
 
-TEST(a_wait_for_a_long_key_is_published_in_full) {
+TEST(a_published_wait_contains_even_a_long_key_in_full) {
     static char key[3000];
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
@@ -565,7 +565,7 @@ static hf_op *wait_beside(hf_time now) {
     return op;
 }
 
-TEST(a_published_name_is_not_checked_before_it_is_due) {
+TEST(a_published_name_is_not_renewed_before_it_is_due) {
     publish_name();
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
     feed_calls(&rig, ":1\r\n", AT(301));
@@ -578,7 +578,7 @@ TEST(a_published_name_is_not_checked_before_it_is_due) {
     end_both(AT(2001));
 }
 
-TEST(the_name_of_a_client_that_waits_is_published_again) {
+TEST(a_waiting_client_renews_its_published_name) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     wait_in_queue(&rig, 200 * HF_SECOND, AT(0));

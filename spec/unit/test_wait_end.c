@@ -4,7 +4,7 @@
 
 /* ---- the events link ---- */
 
-TEST(an_acquire_ends_within_a_second_of_its_wait_though_no_leave_is_answered) {
+TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_leaving_gets_no_reply) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(1399));
@@ -27,7 +27,7 @@ TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
     rig_end(&rig, AT(1400));
 }
 
-TEST(a_wait_that_is_found_over_long_after_its_end_is_busy) {
+TEST(a_wait_noticed_only_long_after_its_end_is_busy) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_tick(&rig, AT(80000)); /* the process was stopped */
@@ -53,7 +53,7 @@ TEST(a_waiter_leaves_the_queue_when_its_wait_ends) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_lock_granted_to_a_leaving_waiter_was_passed_on) {
+TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -66,7 +66,7 @@ TEST(a_lock_granted_to_a_leaving_waiter_was_passed_on) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_wait_that_ends_before_its_subscription_is_busy) {
+TEST(a_wait_that_ends_before_its_subscription_is_confirmed_is_busy) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -77,7 +77,7 @@ TEST(a_wait_that_ends_before_its_subscription_is_busy) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_wait_that_ends_while_asking_without_a_reply_is_unreachable) {
+TEST(a_wait_that_ends_while_the_server_does_not_reply_is_unreachable) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -90,7 +90,7 @@ TEST(a_wait_that_ends_while_asking_without_a_reply_is_unreachable) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_busy_reply_after_the_wait_makes_the_waiter_leave) {
+TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
@@ -104,7 +104,7 @@ TEST(a_busy_reply_after_the_wait_makes_the_waiter_leave) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_lock_acquired_just_after_the_wait_counts) {
+TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
@@ -113,7 +113,7 @@ TEST(a_lock_acquired_just_after_the_wait_counts) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_leave_without_a_reply_goes_on_in_the_background) {
+TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -125,7 +125,7 @@ TEST(a_leave_without_a_reply_goes_on_in_the_background) {
 }
 
 /* Servers close idle connections; that says nothing about whether they can be reached. */
-TEST(a_closed_idle_connection_does_not_make_the_server_unreachable) {
+TEST(a_wait_is_busy_even_if_an_idle_connection_was_closed_before_its_end) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
@@ -137,7 +137,7 @@ TEST(a_closed_idle_connection_does_not_make_the_server_unreachable) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(a_server_lost_during_the_wait_is_unreachable_at_its_end) {
+TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig.refusing = true;
@@ -181,7 +181,7 @@ TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_waiter_interrupted_before_its_subscription_ends_at_once) {
+TEST(a_waiter_interrupted_before_its_subscription_is_confirmed_ends_at_once) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -192,7 +192,7 @@ TEST(a_waiter_interrupted_before_its_subscription_ends_at_once) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_waiter_interrupted_while_asking_lets_the_reply_decide) {
+TEST(a_waiter_interrupted_while_asking_still_acquires_if_the_reply_grants_it) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -262,7 +262,7 @@ TEST(an_acquire_abandoned_while_asking_is_undone) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing) {
+TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -308,7 +308,7 @@ TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
 
 /* ---- the code and the text at the end ---- */
 
-TEST(every_reply_that_ends_an_acquire_ends_its_wait_completely) {
+TEST(an_acquire_that_ends_by_any_reply_no_longer_counts_as_a_waiter) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -343,7 +343,7 @@ TEST(every_reply_that_ends_an_acquire_ends_its_wait_completely) {
 }
 
 /* It was down for a moment, long ago. */
-TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
+TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
@@ -357,7 +357,7 @@ TEST(a_busy_lock_does_not_mention_an_earlier_outage) {
 
 /* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
  */
-TEST(a_refused_leave_does_not_hide_why_the_wait_ended) {
+TEST(a_refusal_to_leave_the_queue_does_not_hide_why_the_wait_ended) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -377,7 +377,7 @@ TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
 }
 
 /* Ctrl-C must not wait for a server that is loading. */
-TEST(a_leave_does_not_persist_through_refusals) {
+TEST(a_waiter_that_leaves_the_queue_does_not_retry_through_refusals) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
@@ -391,7 +391,7 @@ TEST(a_leave_does_not_persist_through_refusals) {
 }
 
 /* The cycle is found while the waiter asks, so it learns of it with the reply. */
-TEST(a_cycle_found_while_asking_ends_the_wait) {
+TEST(a_deadlock_found_while_a_waiter_asks_ends_its_wait) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
@@ -405,7 +405,7 @@ TEST(a_cycle_found_while_asking_ends_the_wait) {
 }
 
 /* The reply that is under way has its time, however long the wait has lasted. */
-TEST(an_acquire_interrupted_while_asking_gives_the_server_time_to_reply) {
+TEST(an_acquire_interrupted_while_asking_still_gives_the_server_time_to_reply) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
@@ -414,7 +414,7 @@ TEST(an_acquire_interrupted_while_asking_gives_the_server_time_to_reply) {
 }
 
 /* The server itself can be reached; it is only not heard. */
-TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
+TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
@@ -428,7 +428,7 @@ TEST(a_wait_ends_as_busy_when_only_its_events_link_is_refused) {
 }
 
 /* Each reply that ends an acquire ends all of it. */
-TEST(every_refusal_ends_an_acquire_completely) {
+TEST(an_acquire_that_ends_by_any_refusal_no_longer_counts_as_a_waiter) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -457,7 +457,7 @@ TEST(every_refusal_ends_an_acquire_completely) {
     }
 }
 
-TEST(a_refused_connection_at_the_end_of_a_wait_is_unreachable) {
+TEST(a_wait_that_ends_while_connections_are_refused_is_unreachable) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
@@ -471,7 +471,7 @@ TEST(a_refused_connection_at_the_end_of_a_wait_is_unreachable) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(lost_links_at_the_end_of_a_wait_are_not_a_refusal) {
+TEST(a_wait_that_ends_while_connections_are_lost_is_not_reported_as_refused) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
@@ -486,7 +486,7 @@ TEST(lost_links_at_the_end_of_a_wait_are_not_a_refusal) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_waiter_whose_lock_came_too_late_has_no_place_to_leave) {
+TEST(a_waiter_whose_lock_arrived_after_its_lease_has_no_place_in_the_queue_to_clean_up) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -513,7 +513,7 @@ TEST(a_waiter_interrupted_in_the_queue_of_an_unreachable_server_ends) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_client_that_has_left_the_queue_needs_no_events_link) {
+TEST(a_client_without_waiters_needs_no_subscription_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
@@ -540,7 +540,7 @@ TEST(an_acquire_interrupted_while_asking_reports_the_servers_refusal) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_leave_that_finds_many_dead_waiters_goes_on_in_the_background) {
+TEST(leaving_a_queue_with_many_dead_waiters_continues_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -553,7 +553,7 @@ TEST(a_leave_that_finds_many_dead_waiters_goes_on_in_the_background) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_busy_reply_at_the_end_of_the_wait_ends_it) {
+TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {
     for (int early = 0; early <= 1; early++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
