@@ -69,7 +69,7 @@ TEST(a_refused_connection_fails_an_acquire_at_once) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_reply_after_the_lease_is_reported_as_lost) {
+TEST(an_acquire_answered_after_its_lease_is_reported_as_lost) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -88,7 +88,7 @@ TEST(a_reply_after_the_lease_is_reported_as_lost) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(the_lease_of_an_acquire_sent_twice_starts_at_the_last_sending) {
+TEST(the_lease_of_a_resent_acquire_counts_from_the_last_sending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -118,7 +118,7 @@ TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(an_acquire_answered_by_an_error_leaves_nothing_to_clean_up) {
+TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
     static const struct {
         const char *reply, *code;
     } cases[] = {
@@ -139,7 +139,7 @@ TEST(an_acquire_answered_by_an_error_leaves_nothing_to_clean_up) {
 }
 
 /* After a failover the server's name may lead to the new master. */
-TEST(a_replicas_refusal_is_retried_once_over_a_new_connection) {
+TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
     for (int moved = 0; moved < 2; moved++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -157,7 +157,7 @@ TEST(a_replicas_refusal_is_retried_once_over_a_new_connection) {
     }
 }
 
-TEST(a_second_refusal_by_a_replica_soon_after_is_not_retried) {
+TEST(an_acquire_refused_by_a_replica_again_soon_after_is_not_retried) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, READONLY, AT(1));
@@ -181,7 +181,7 @@ TEST(a_second_refusal_by_a_replica_soon_after_is_not_retried) {
 }
 
 /* The first copy may have been carried out; that the second was refused says nothing about it. */
-TEST(an_error_after_a_lost_reply_is_undone) {
+TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
@@ -193,7 +193,7 @@ TEST(an_error_after_a_lost_reply_is_undone) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_login_refused_after_a_lost_reply_is_undone) {
+TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
     hf_client_config config = rig_config();
     strcpy(config.session.server.password, "secret");
     rig_begin_with(&rig, &config);
@@ -207,7 +207,7 @@ TEST(a_login_refused_after_a_lost_reply_is_undone) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_key_that_is_not_a_lock_is_a_conflict) {
+TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -216,7 +216,7 @@ TEST(a_key_that_is_not_a_lock_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
+TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
     static const char *const replies[] = {
         "+OK\r\n",           ":1\r\n", "$-1\r\n", "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
         "*1\r\n*1\r\n:1\r\n"};
@@ -233,7 +233,7 @@ TEST(a_malformed_reply_is_a_server_error_and_is_undone) {
 
 /* ---- mutexes ---- */
 
-TEST(a_mutex_is_not_entered_twice) {
+TEST(a_mutex_that_its_own_owner_holds_is_busy_without_asking_the_server) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
@@ -257,7 +257,7 @@ TEST(a_mutex_of_a_shared_owner_is_busy_for_its_other_processes) {
 }
 
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
-TEST(a_mutex_of_a_shared_owner_is_busy_although_the_program_was_unknown) {
+TEST(a_shared_owners_mutex_is_busy_even_if_its_program_was_unknown_to_the_server) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
@@ -280,7 +280,7 @@ TEST(the_first_waiter_behind_a_foreign_mutex_rechecks_at_random) {
 
 /* ---- replies that no server gives ---- */
 
-TEST(a_reply_with_impossible_numbers_is_an_error) {
+TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
     static const char *const replies[] = {
         "*3\r\n:1\r\n:77\r\n:-1\r\n",         "*3\r\n:1\r\n:77\r\n:4294967295\r\n",
         "*3\r\n:1\r\n:77\r\n:1000000000\r\n", "*3\r\n:1\r\n:77\r\n:9223372036854775807\r\n",
@@ -297,7 +297,7 @@ TEST(a_reply_with_impossible_numbers_is_an_error) {
 }
 
 /* The first sending of the command may have taken it. */
-TEST(a_hash_without_a_ttl_is_left_although_the_acquire_has_no_place) {
+TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
@@ -306,7 +306,7 @@ TEST(a_hash_without_a_ttl_is_left_although_the_acquire_has_no_place) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_waiter_of_a_shared_owner_that_may_not_join_leaves_the_queue) {
+TEST(a_shared_owners_waiter_that_may_not_join_its_holds_leaves_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
@@ -330,7 +330,7 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(a_run_that_was_done_before_returns_its_record) {
+TEST(a_guarded_run_that_was_done_before_returns_its_record) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
@@ -343,7 +343,7 @@ TEST(a_run_that_was_done_before_returns_its_record) {
 
 /* A grant writes an empty print. The owner writes its own, so that a request with another
  * fingerprint gets a mismatch. */
-TEST(a_granted_run_writes_its_fingerprint) {
+TEST(a_granted_guarded_run_writes_its_fingerprint) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -360,7 +360,7 @@ TEST(a_granted_run_writes_its_fingerprint) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_fingerprint_may_have_one_letter) {
+TEST(a_guarded_runs_fingerprint_may_have_one_letter) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -375,7 +375,7 @@ TEST(a_fingerprint_may_have_one_letter) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_run_on_the_key_of_a_lock_is_a_conflict) {
+TEST(a_guarded_run_on_a_locks_key_fails_with_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
@@ -385,7 +385,7 @@ TEST(a_run_on_the_key_of_a_lock_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_run_of_another_request_is_a_mismatch) {
+TEST(a_guarded_run_of_a_different_request_fails_with_mismatch) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
@@ -485,7 +485,7 @@ TEST(an_acquire_survives_each_failed_allocation) {
     CHECK(memerr_until_success(acquires_by_a_grant, NULL, 1000) > 20);
 }
 
-TEST(an_impossible_count_is_a_server_error) {
+TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_error) {
     static const char *const others[] = {"-1", "4294967295", "9223372036854775807"};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         char reply[64];
@@ -501,7 +501,7 @@ TEST(an_impossible_count_is_a_server_error) {
 
 /* ---- leases and links ---- */
 
-TEST(a_single_attempt_does_not_mention_a_lost_subscription) {
+TEST(an_acquire_without_a_wait_does_not_mention_a_lost_subscription) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig.refusing = true;
@@ -530,7 +530,7 @@ TEST(the_first_command_to_an_unreached_server_fails_at_once_despite_a_subscripti
     rig_end(&rig, AT(1));
 }
 
-TEST(a_lease_that_has_just_ended_is_not_reported) {
+TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, busy(1, 0, 0), AT(1));
@@ -540,7 +540,7 @@ TEST(a_lease_that_has_just_ended_is_not_reported) {
 }
 
 /* Its lease has begun when the command was sent, however late WAIT has its reply. */
-TEST(a_shared_owners_acquire_that_no_replica_has_is_released_only_within_its_lease) {
+TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_lease) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -551,7 +551,7 @@ TEST(a_shared_owners_acquire_that_no_replica_has_is_released_only_within_its_lea
     rig_end(&rig, AT(100));
 }
 
-TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
+TEST(an_acquire_without_a_wait_needs_no_subscription_connection) {
     rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -561,7 +561,7 @@ TEST(a_single_attempt_of_a_subscribed_client_needs_no_events_link) {
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */
-TEST(a_single_attempt_that_waits_behind_other_commands_ends_as_unreachable) {
+TEST(an_acquire_without_a_wait_behind_silent_commands_ends_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));

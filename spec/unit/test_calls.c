@@ -22,7 +22,7 @@ static hf_op *begin_complete_of_guard(hf_time now) {
     "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} "                                \
     "redisson_lock__channel:{k} " DRIVE_UUID ":" number " 2000 0  "
 
-TEST(the_renewer_passes_on_a_released_lock_if_dead_waiters_are_left) {
+TEST(a_lock_released_past_many_dead_waiters_is_handed_over_in_the_background) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         rig_begin(&rig);
@@ -48,7 +48,7 @@ TEST(the_renewer_passes_on_a_released_lock_if_dead_waiters_are_left) {
 
 /* By then another process of this owner may have the lock: only the dead waiters are the renewer's
  * business. */
-TEST(the_renewer_releases_no_more_of_a_shared_owner_when_it_passes_on_a_lock) {
+TEST(handing_over_a_shared_owners_lock_in_the_background_releases_no_further_hold) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
@@ -71,7 +71,7 @@ TEST(the_renewer_releases_no_more_of_a_shared_owner_when_it_passes_on_a_lock) {
 }
 
 /* The second time it would release another process's hold. */
-TEST(the_renewer_sends_a_shared_owners_leave_once) {
+TEST(a_shared_owners_clean_up_is_sent_once) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
@@ -87,7 +87,7 @@ TEST(the_renewer_sends_a_shared_owners_leave_once) {
 }
 
 /* The owner may have it through another process by then. */
-TEST(a_shared_owners_leave_is_not_sent_after_the_lease) {
+TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_time end = ends_at(hold);
@@ -105,7 +105,7 @@ TEST(a_shared_owners_leave_is_not_sent_after_the_lease) {
 
 /* ---- without a hold ---- */
 
-TEST(force_frees_the_lock_and_its_own_hold_is_lost) {
+TEST(force_frees_the_lock_and_the_callers_own_hold_is_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
@@ -130,7 +130,7 @@ TEST(force_frees_the_lock_and_its_own_hold_is_lost) {
     rig_end(&rig, AT(7));
 }
 
-TEST(the_holds_of_other_callers_are_checked_after_a_force) {
+TEST(a_force_makes_the_client_check_its_other_callers_holds) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -163,7 +163,7 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     rig_end(&rig, AT(7));
 }
 
-TEST(a_malformed_reply_to_info_gives_no_owner) {
+TEST(info_with_a_malformed_reply_gives_no_owner) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     for (size_t i = 0; i < 4; i++) {
@@ -176,7 +176,7 @@ TEST(a_malformed_reply_to_info_gives_no_owner) {
     }
 }
 
-TEST(an_owner_longer_than_the_limit_is_cut) {
+TEST(info_cuts_an_owner_that_is_too_long) {
     static char reply[5000];
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
@@ -261,7 +261,7 @@ TEST(force_is_not_sent_twice) {
     rig_end(&rig, AT(60));
 }
 
-TEST(a_force_that_was_sent_before_the_close_may_have_been_done) {
+TEST(a_force_in_flight_when_its_client_is_closed_says_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -274,7 +274,7 @@ TEST(a_force_that_was_sent_before_the_close_may_have_been_done) {
     }
 }
 
-TEST(calls_abandoned_without_a_hold_leave_no_operation) {
+TEST(an_abandoned_call_that_needs_no_hold_leaves_nothing_behind) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
@@ -286,7 +286,7 @@ TEST(calls_abandoned_without_a_hold_leave_no_operation) {
     rig_end(&rig, AT(4));
 }
 
-TEST(no_call_begins_after_the_close) {
+TEST(a_call_after_its_client_was_closed_fails) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
     rig_begin(&rig);
@@ -379,7 +379,7 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_callers_command_may_consist_of_one_word) {
+TEST(a_command_from_the_caller_may_consist_of_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
     rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
@@ -390,7 +390,7 @@ TEST(a_callers_command_may_consist_of_one_word) {
     rig_end(&rig, AT(2));
 }
 
-TEST(without_memory_an_abandoned_release_of_a_shared_owner_is_not_finished) {
+TEST(a_shared_owners_abandoned_release_is_not_finished_if_memory_for_it_is_missing) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -431,7 +431,7 @@ TEST(a_call_without_a_wait_fails_if_it_cannot_connect) {
     }
 }
 
-TEST(a_second_check_keeps_the_renewal_waiting) {
+TEST(a_second_check_still_delays_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -445,7 +445,7 @@ TEST(a_second_check_keeps_the_renewal_waiting) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(dead_waiters_left_by_a_force_are_passed_over_in_the_background) {
+TEST(a_force_past_many_dead_waiters_continues_in_the_background) {
     static const struct {
         const char *reply;
         bool passes_on;
@@ -475,7 +475,7 @@ TEST(a_release_behind_a_command_that_never_ends_fails_as_unreachable) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_hold_is_not_due_while_its_record_is_in_flight) {
+TEST(a_guarded_run_is_not_renewed_while_its_record_is_in_flight) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -485,7 +485,7 @@ TEST(a_hold_is_not_due_while_its_record_is_in_flight) {
 
 /* ---- what they are ---- */
 
-TEST(release_and_complete_end_a_hold_and_other_calls_on_it_do_not) {
+TEST(only_release_and_complete_end_a_hold) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         hf_op_kind kind = CALL_KINDS[i];
         bool ends = kind == HF_OP_RELEASE || kind == HF_OP_COMPLETE;
@@ -496,7 +496,7 @@ TEST(release_and_complete_end_a_hold_and_other_calls_on_it_do_not) {
     }
 }
 
-TEST(completing_a_guard_whose_key_is_gone_is_a_loss_unless_sent_twice) {
+TEST(completing_a_guarded_run_whose_key_is_gone_reports_a_loss) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -544,7 +544,7 @@ TEST(each_reason_of_a_loss_has_its_message) {
 }
 
 /* The server compares it with the owner that it knows. */
-TEST(force_names_the_owner_of_the_callers_own_hold) {
+TEST(a_force_names_the_owner_of_the_callers_own_hold) {
     for (int held = 0; held <= 1; held++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -558,7 +558,7 @@ TEST(force_names_the_owner_of_the_callers_own_hold) {
     }
 }
 
-TEST(changed_permits_without_a_reply_may_have_been_set) {
+TEST(setting_permits_without_a_reply_says_that_it_may_have_taken_effect) {
     rig_begin(&rig);
     hf_op *op = begin_call(HF_OP_SET);
     output_of(link_of(&rig, CALLS));
@@ -567,7 +567,7 @@ TEST(changed_permits_without_a_reply_may_have_been_set) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_call_waiting_for_a_hold_ends_when_a_release_finds_the_hold_lost) {
+TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin_extend(HF_SECOND, AT(10001));
@@ -578,7 +578,7 @@ TEST(a_call_waiting_for_a_hold_ends_when_a_release_finds_the_hold_lost) {
     rig_end(&rig, AT(10003));
 }
 
-TEST(a_call_that_fails_for_memory_leaves_the_hold_to_the_renewer) {
+TEST(a_call_that_fails_for_memory_does_not_stop_the_renewal_of_its_hold) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;

@@ -34,7 +34,7 @@ static void send_release(hf_time now) {
     CHECK(hf_op_detach(op));
 }
 
-TEST(a_detached_release_ends_without_its_caller) {
+TEST(an_async_release_is_completed_without_its_caller) {
     hold_own();
     send_release(AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE("1"));
@@ -48,7 +48,7 @@ TEST(a_detached_release_ends_without_its_caller) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_detached_release_is_counted_at_the_time_of_its_call) {
+TEST(an_async_release_is_counted_when_it_is_called) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
@@ -59,7 +59,7 @@ TEST(a_detached_release_is_counted_at_the_time_of_its_call) {
     rig_end(&rig, AT(30));
 }
 
-TEST(only_detached_operations_that_are_done_end_by_themselves) {
+TEST(only_an_async_release_that_is_done_ends_by_itself) {
     hold_own();
     send_release(AT(1));
     hf_client_end_detached(&rig.client, AT(1));
@@ -74,7 +74,7 @@ TEST(only_detached_operations_that_are_done_end_by_themselves) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_detached_release_copies_its_texts) {
+TEST(an_async_release_copies_the_texts_of_its_caller) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
     char *caller = strdup("me");
@@ -94,7 +94,7 @@ TEST(a_detached_release_copies_its_texts) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_loss_found_by_a_detached_release_is_reported) {
+TEST(a_loss_found_by_an_async_release_is_reported) {
     hold_own();
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
@@ -107,7 +107,7 @@ TEST(a_loss_found_by_a_detached_release_is_reported) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_next_acquire_is_sent_right_after_a_detached_release) {
+TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -119,7 +119,7 @@ TEST(the_next_acquire_is_sent_right_after_a_detached_release) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_that_overtakes_a_resent_release_waits_for_it) {
+TEST(an_acquire_that_overtook_a_resent_async_release_waits_and_asks_again) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -135,7 +135,7 @@ TEST(an_acquire_that_overtakes_a_resent_release_waits_for_it) {
     rig_end(&rig, AT(5));
 }
 
-TEST(an_interrupted_acquire_does_not_wait_for_the_release_it_overtook) {
+TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -157,7 +157,7 @@ static hf_op *follow(void) {
     return op;
 }
 
-TEST(a_wait_behind_a_release_can_be_interrupted_or_abandoned) {
+TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned) {
     hf_op *op = follow();
     hf_op_interrupt(op, AT(3));
     CHECK_OUTCOME(op, "interrupted");
@@ -169,7 +169,7 @@ TEST(a_wait_behind_a_release_can_be_interrupted_or_abandoned) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_wait_behind_a_release_ends_in_time) {
+TEST(an_acquire_that_waits_for_an_async_release_ends_in_time) {
     hf_op *op = follow();
     for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
         hf_session *calls = link_of(&rig, CALLS);
@@ -181,7 +181,7 @@ TEST(a_wait_behind_a_release_ends_in_time) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(an_abandoned_release_goes_on_beside_a_new_acquire) {
+TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
@@ -193,7 +193,7 @@ TEST(an_abandoned_release_goes_on_beside_a_new_acquire) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_release_that_waits_for_a_renewal_is_not_detached) {
+TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
     hold_own();
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(is_in_flight(hold_of(&rig)));
@@ -203,7 +203,7 @@ TEST(a_release_that_waits_for_a_renewal_is_not_detached) {
     rig_end(&rig, AT(10002));
 }
 
-TEST(closing_finishes_a_detached_release) {
+TEST(closing_a_client_finishes_its_async_releases) {
     hold_own();
     send_release(AT(1));
     output_of(link_of(&rig, CALLS));
@@ -215,7 +215,7 @@ TEST(closing_finishes_a_detached_release) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_detached_partial_release_keeps_the_hold) {
+TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
@@ -232,7 +232,7 @@ TEST(a_detached_partial_release_keeps_the_hold) {
 }
 
 /* The other half of a read/write lock is under the same key. */
-TEST(an_acquire_of_the_other_half_waits_for_a_detached_release) {
+TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -255,7 +255,7 @@ TEST(an_acquire_of_the_other_half_waits_for_a_detached_release) {
 }
 
 /* What another caller releases is not waited for: it queues behind that at the server. */
-TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
+TEST(an_acquire_of_one_half_does_not_wait_for_another_callers_async_release) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -278,7 +278,7 @@ TEST(an_acquire_does_not_wait_for_another_callers_release_of_the_other_half) {
 }
 
 /* There the next acquire may overtake it: over another connection, or another server. */
-TEST(an_acquire_is_sent_after_a_detached_release_where_it_could_overtake_it) {
+TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
     for (int where = 0; where < 4; where++) {
         hold_own();
         hf_topology topology = *topology_of(&rig.client);
@@ -304,7 +304,7 @@ TEST(an_acquire_is_sent_after_a_detached_release_where_it_could_overtake_it) {
 }
 
 /* Nor is the release of the same lock by another caller. */
-TEST(an_acquire_does_not_wait_for_another_callers_release) {
+TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     hold_own();
     send_release(AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -334,7 +334,7 @@ static hf_op *begin_permit(hf_op_kind kind, const hf_names *names, const char *c
 }
 
 /* Each permit has a caller of its own, so a release of any of them is the program's own. */
-TEST(an_acquire_of_a_permit_waits_for_a_detached_release_of_that_semaphore) {
+TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
     static const char *const released[] = {"k", "j"};
     for (int i = 0; i < 2; i++) {
         hf_names pool, other;
@@ -356,7 +356,7 @@ TEST(an_acquire_of_a_permit_waits_for_a_detached_release_of_that_semaphore) {
     }
 }
 
-TEST(all_detached_releases_that_are_done_end_in_one_tick) {
+TEST(all_async_releases_that_are_done_end_together) {
     static const char *const callers[] = {"a", "b", "c"};
     hf_names pool;
     rig_begin(&rig);
@@ -377,7 +377,7 @@ TEST(all_detached_releases_that_are_done_end_in_one_tick) {
 }
 
 /* It keeps its place, which would lapse meanwhile. */
-TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
+TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
     hf_names pool;
     rig_begin(&rig);
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
@@ -395,7 +395,7 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_a_detached_release) {
 }
 
 /* The background has failed to clean it up: another wait for it would never end. */
-TEST(an_acquire_does_not_wait_for_a_clean_up_of_the_other_half_that_has_failed) {
+TEST(an_acquire_does_not_wait_for_a_failed_clean_up_of_the_other_half) {
     for (uint32_t failures = 0; failures <= 1; failures++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -413,7 +413,7 @@ TEST(an_acquire_does_not_wait_for_a_clean_up_of_the_other_half_that_has_failed) 
 }
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */
-TEST(an_acquire_of_a_shared_owner_is_sent_after_its_detached_release) {
+TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -437,13 +437,13 @@ TEST(an_acquire_of_a_shared_owner_is_sent_after_its_detached_release) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_wait_behind_a_release_has_at_least_the_usual_timeout) {
+TEST(an_acquire_that_follows_an_async_release_has_at_least_the_usual_timeout) {
     hf_op *op = follow();
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
     rig_end(&rig, AT(4));
 }
 
-TEST(a_detached_partial_release_does_not_mark_the_hold_as_released) {
+TEST(an_async_release_of_one_of_two_holds_does_not_mark_the_lock_as_released) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -456,7 +456,7 @@ TEST(a_detached_partial_release_does_not_mark_the_hold_as_released) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_goes_on_when_the_release_before_it_is_abandoned) {
+TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     hf_op *op = follow();
     CHECK(is_following(op));
     hf_op_end(ops_of(&rig.client), AT(3));
@@ -465,7 +465,7 @@ TEST(an_acquire_goes_on_when_the_release_before_it_is_abandoned) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_release_cannot_be_detached_without_memory) {
+TEST(a_release_without_memory_is_not_sent_asynchronously) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         hold_own();
         hf_op *op = begin_own(HF_OP_RELEASE, AT(1));
@@ -480,7 +480,7 @@ TEST(a_release_cannot_be_detached_without_memory) {
     }
 }
 
-TEST(a_refused_release_goes_on_in_the_background) {
+TEST(a_refused_async_release_is_retried_in_the_background) {
     hold_own();
     send_release(AT(1));
     feed_calls(&rig, "-OOM no\r\n", AT(2));

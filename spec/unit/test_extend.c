@@ -6,7 +6,7 @@
 
 /* ---- extend, check ---- */
 
-TEST(an_extend_sets_the_lease_from_its_sending) {
+TEST(an_extend_counts_the_new_lease_from_its_sending) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
@@ -24,7 +24,7 @@ TEST(an_extend_sets_the_lease_from_its_sending) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_also_moves_the_end_of_a_lock_that_is_not_renewed) {
+TEST(an_extend_also_moves_the_end_of_a_lock_with_a_fixed_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -41,7 +41,7 @@ TEST(an_extend_also_moves_the_end_of_a_lock_that_is_not_renewed) {
     rig_end(&rig, AT(61000));
 }
 
-TEST(an_extend_answered_after_its_lease_is_a_loss) {
+TEST(an_extend_answered_after_its_lease_reports_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -52,7 +52,7 @@ TEST(an_extend_answered_after_its_lease_is_a_loss) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_answered_after_the_loss_changes_nothing) {
+TEST(an_extend_answered_after_the_loss_does_not_revive_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -66,7 +66,7 @@ TEST(an_extend_answered_after_the_loss_changes_nothing) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(an_extend_that_finds_the_lock_gone_is_a_loss) {
+TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -77,7 +77,7 @@ TEST(an_extend_that_finds_the_lock_gone_is_a_loss) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
+TEST(an_extend_without_a_reply_leaves_the_shorter_of_both_leases) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
@@ -99,7 +99,7 @@ TEST(an_extend_without_a_reply_counts_only_for_the_shorter_lease) {
 }
 
 /* A late copy of the first extend may still reach the server behind the second one. */
-TEST(after_an_extend_that_may_arrive_late_the_shortest_lease_counts) {
+TEST(a_second_extend_leaves_the_shortest_lease_if_the_first_may_still_arrive) {
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
@@ -120,7 +120,7 @@ TEST(after_an_extend_that_may_arrive_late_the_shortest_lease_counts) {
     }
 }
 
-TEST(an_abandoned_extend_counts_only_for_the_shorter_lease) {
+TEST(an_abandoned_extend_leaves_the_shorter_of_both_leases) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -163,7 +163,7 @@ TEST(a_check_confirms_the_hold_or_finds_a_loss) {
 }
 
 /* Not only a renewal may be overtaken by it. */
-TEST(after_an_extend_that_may_arrive_late_no_command_counts_for_more) {
+TEST(no_later_command_counts_for_more_than_an_extend_that_may_still_arrive) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -195,7 +195,7 @@ static hf_hold *hold_granted(hf_time now) {
     "EVALSHA extend 2 k holdfast_queue:{k} me 30000 2000 " MEMBER("1") " redisson_lock__channel:{" \
                                                                        "k}"
 
-TEST(a_check_of_a_granted_hold_confirms_it) {
+TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
@@ -211,7 +211,7 @@ TEST(a_check_of_a_granted_hold_confirms_it) {
     rig_end(&rig, AT(10199));
 }
 
-TEST(a_check_also_renews_if_a_renewal_is_due) {
+TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
     static const struct {
         int ms;
         bool renewed, renews;
@@ -234,7 +234,7 @@ TEST(a_check_also_renews_if_a_renewal_is_due) {
 }
 
 /* Such a renewal never sets less than what stands. */
-TEST(a_check_that_renews_without_a_reply_does_not_limit_later_leases) {
+TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_lease(hold, HF_SECOND); /* less than the grant lease */
@@ -250,7 +250,7 @@ TEST(a_check_that_renews_without_a_reply_does_not_limit_later_leases) {
 }
 
 /* Checks that confirm nothing leave the confirmation where it was. */
-TEST(checks_do_not_postpone_the_confirmation) {
+TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
@@ -270,7 +270,7 @@ TEST(checks_do_not_postpone_the_confirmation) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(a_read_with_a_shorter_time_limit_fails_when_that_is_over) {
+TEST(an_info_call_with_a_shorter_time_limit_fails_when_that_is_over) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
     spec.within = 200 * HF_MS;
@@ -288,7 +288,7 @@ TEST(a_read_with_a_shorter_time_limit_fails_when_that_is_over) {
 }
 
 /* A caller that checks often must not lose the lock for that. */
-TEST(repeated_checks_do_not_prevent_the_renewal) {
+TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
@@ -309,7 +309,7 @@ TEST(repeated_checks_do_not_prevent_the_renewal) {
     rig_end(&rig, AT(100000));
 }
 
-TEST(a_renewal_that_falls_due_during_a_check_comes_after_it) {
+TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
@@ -363,7 +363,7 @@ TEST(an_extend_confirms_a_grant) {
 }
 
 /* A longer lease that another process has set stays. */
-TEST(an_extend_of_a_shared_owner_never_shortens) {
+TEST(a_shared_owners_extend_never_shortens_the_lease) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     begin_extend(60 * HF_SECOND, AT(1));
@@ -372,7 +372,7 @@ TEST(an_extend_of_a_shared_owner_never_shortens) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_abandoned_extend_is_renewed_by_its_shorter_lease) {
+TEST(a_lock_is_renewed_in_time_for_the_shorter_lease_of_an_abandoned_extend) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
@@ -396,7 +396,7 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(an_extend_answered_after_the_last_lease_names_max_hold) {
+TEST(an_extend_answered_after_max_hold_reports_the_loss_by_max_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_bound(hold, AT(2000));
@@ -410,7 +410,7 @@ TEST(an_extend_answered_after_the_last_lease_names_max_hold) {
     rig_end(&rig, AT(2600));
 }
 
-TEST(a_check_needs_no_replica_but_confirms_nothing_without_one) {
+TEST(a_check_succeeds_without_a_replica_but_then_confirms_no_grant) {
     for (int replicas = 0; replicas <= 1; replicas++) {
         rig_begin(&rig);
         hf_hold *hold = hold_granted(AT(0));
@@ -426,7 +426,7 @@ TEST(a_check_needs_no_replica_but_confirms_nothing_without_one) {
     }
 }
 
-TEST(a_check_that_renews_nothing_waits_for_no_replica) {
+TEST(a_check_that_extends_no_lease_waits_for_no_replica) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
@@ -439,7 +439,7 @@ TEST(a_check_that_renews_nothing_waits_for_no_replica) {
     rig_end(&rig, AT(29001));
 }
 
-TEST(an_extend_of_a_hold_abandoned_meanwhile_is_a_loss) {
+TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
@@ -452,7 +452,7 @@ TEST(an_extend_of_a_hold_abandoned_meanwhile_is_a_loss) {
 
 /* ---- malformed replies ---- */
 
-TEST(a_malformed_reply_to_an_extend_is_not_a_loss) {
+TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));

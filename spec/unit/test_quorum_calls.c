@@ -18,7 +18,7 @@ static void answer_all(const char *const *replies, hf_time now) {
 
 /* ---- extend, check ---- */
 
-TEST(an_extension_needs_a_majority) {
+TEST(a_quorum_extension_needs_a_majority) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -36,7 +36,7 @@ TEST(an_extension_needs_a_majority) {
     finish(AT(1003));
 }
 
-TEST(a_check_leaves_the_lease_as_it_is) {
+TEST(a_quorum_check_does_not_change_the_lease) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
@@ -47,7 +47,7 @@ TEST(a_check_leaves_the_lease_as_it_is) {
     finish(AT(1003));
 }
 
-TEST(a_check_or_extension_without_a_majority_fails) {
+TEST(a_quorum_check_or_extension_without_a_majority_fails) {
     static const struct {
         hf_op_kind kind;
         const char *replies[COUNT + 1], *outcome, *message;
@@ -84,7 +84,7 @@ TEST(a_check_or_extension_without_a_majority_fails) {
     }
 }
 
-TEST(a_failed_check_waits_for_the_other_replies_but_not_for_long) {
+TEST(a_quorum_check_refused_by_a_majority_waits_only_briefly_for_the_other_replies) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
@@ -96,7 +96,7 @@ TEST(a_failed_check_waits_for_the_other_replies_but_not_for_long) {
     finish(AT(1601));
 }
 
-TEST(a_call_on_a_lock_that_is_not_held_fails) {
+TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
     start();
     CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
     CHECK_OUTCOME(begin_quorum(HF_OP_RELEASE, 0, AT(0)), "not_held");
@@ -108,7 +108,7 @@ TEST(a_call_on_a_lock_that_is_not_held_fails) {
 
 /* ---- release ---- */
 
-TEST(each_entry_is_released_on_every_server) {
+TEST(each_quorum_release_is_sent_to_every_server) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -132,7 +132,7 @@ TEST(each_entry_is_released_on_every_server) {
     finish(AT(6));
 }
 
-TEST(a_server_that_did_not_grant_the_re_entry_gets_no_release) {
+TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -152,7 +152,7 @@ TEST(a_server_that_did_not_grant_the_re_entry_gets_no_release) {
     finish(AT(4));
 }
 
-TEST(a_release_without_a_majority_is_lost_or_goes_on) {
+TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_background) {
     static const struct {
         const char *replies[COUNT + 1], *outcome, *message;
         uint64_t losses;
@@ -185,7 +185,7 @@ TEST(a_release_without_a_majority_is_lost_or_goes_on) {
     }
 }
 
-TEST(a_partial_release_without_a_majority_is_a_loss) {
+TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
     start();
     hold_by(5, AT(0));
@@ -225,7 +225,7 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     finish(AT(3));
 }
 
-TEST(a_check_of_a_lost_hold_releases_nothing) {
+TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     start();
     hold_by(5, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
@@ -244,7 +244,7 @@ TEST(a_check_of_a_lost_hold_releases_nothing) {
 
 /* ---- abandoned ---- */
 
-TEST(an_abandoned_entry_leaves_the_others) {
+TEST(abandoning_one_entry_of_a_quorum_hold_keeps_the_others) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -258,7 +258,7 @@ TEST(an_abandoned_entry_leaves_the_others) {
     finish(AT(4));
 }
 
-TEST(abandoning_more_entries_than_a_hold_has_abandons_all_of_them) {
+TEST(abandoning_more_entries_than_a_quorum_hold_has_abandons_all_of_them) {
     start();
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
@@ -267,7 +267,7 @@ TEST(abandoning_more_entries_than_a_hold_has_abandons_all_of_them) {
     finish(AT(4));
 }
 
-TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up_after_it) {
+TEST(an_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -282,7 +282,7 @@ TEST(an_entry_abandoned_during_a_partial_release_is_cleaned_up_after_it) {
     finish(AT(6));
 }
 
-TEST(all_entries_abandoned_during_a_re_entry_are_dropped) {
+TEST(a_quorum_hold_whose_entries_are_all_abandoned_during_a_re_entry_is_cleaned_up) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -296,7 +296,7 @@ TEST(all_entries_abandoned_during_a_re_entry_are_dropped) {
     finish(AT(5));
 }
 
-TEST(a_re_entry_granted_too_late_does_not_count_on_its_server) {
+TEST(a_re_entry_granted_after_the_majority_does_not_count_on_its_server) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -310,7 +310,7 @@ TEST(a_re_entry_granted_too_late_does_not_count_on_its_server) {
     finish(AT(4));
 }
 
-TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
+TEST(an_entry_abandoned_during_a_quorum_re_entry_is_removed_at_its_end) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -327,7 +327,7 @@ TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
 }
 
 /* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
-TEST(a_release_reports_no_loss_of_an_abandoned_hold) {
+TEST(a_quorum_release_counts_no_loss_of_a_hold_abandoned_during_it) {
     for (int lost = 0; lost <= 1; lost++) {
         start();
         hold_by(5, AT(0));
@@ -344,7 +344,7 @@ TEST(a_release_reports_no_loss_of_an_abandoned_hold) {
     }
 }
 
-TEST(an_abandoned_release_goes_on_in_the_background) {
+TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -356,7 +356,7 @@ TEST(an_abandoned_release_goes_on_in_the_background) {
     finish(AT(3));
 }
 
-TEST(an_abandoned_partial_release_still_counts) {
+TEST(an_abandoned_partial_quorum_release_still_counts) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -369,7 +369,7 @@ TEST(an_abandoned_partial_release_still_counts) {
     finish(AT(4));
 }
 
-TEST(an_abandoned_check_does_not_change_the_hold) {
+TEST(an_abandoned_quorum_check_does_not_change_the_hold) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(2));
@@ -384,7 +384,7 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
 
 /* ---- one command of a hold at a time ---- */
 
-TEST(a_release_waits_behind_a_check) {
+TEST(a_quorum_release_waits_until_a_check_has_ended) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -404,7 +404,7 @@ TEST(a_release_waits_behind_a_check) {
     finish(AT(4));
 }
 
-TEST(a_release_behind_a_check_that_finds_a_loss_ends_the_hold) {
+TEST(a_quorum_release_that_waits_for_a_check_ends_the_hold_if_that_finds_a_loss) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -419,7 +419,7 @@ TEST(a_release_behind_a_check_that_finds_a_loss_ends_the_hold) {
     finish(AT(4));
 }
 
-TEST(a_release_abandoned_behind_a_check_still_releases) {
+TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -432,7 +432,7 @@ TEST(a_release_abandoned_behind_a_check_still_releases) {
     finish(AT(4));
 }
 
-TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
+TEST(a_quorum_acquire_waits_for_its_owners_check_until_its_timeout) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -456,7 +456,7 @@ TEST(an_acquire_waits_behind_a_check_until_its_timeout) {
 
 /* ---- about a key ---- */
 
-TEST(the_ttl_is_the_largest_that_a_majority_has) {
+TEST(a_quorums_ttl_is_the_largest_that_a_majority_has) {
     static const struct {
         const char *replies[COUNT + 1];
         long long value;
@@ -479,7 +479,7 @@ TEST(the_ttl_is_the_largest_that_a_majority_has) {
     }
 }
 
-TEST(info_returns_the_owner_of_a_majority) {
+TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
     static const struct {
         const char *replies[COUNT + 1], *owner;
         uint64_t token;
@@ -536,7 +536,7 @@ TEST(info_returns_the_owner_of_a_majority) {
     }
 }
 
-TEST(info_has_the_highest_token_and_the_highest_clock) {
+TEST(a_quorums_info_returns_the_highest_token_and_the_highest_clock) {
 #define BEFORE_TOKEN "*10\r\n$3\r\nyou\r\n:1\r\n:1500\r\n:"
 #define BEFORE_CLOCK "\r\n:4\r\n:2\r\n:-1\r\n:0\r\n:"
 #define BEHIND_CLOCK "\r\n:7\r\n"
@@ -557,7 +557,7 @@ TEST(info_has_the_highest_token_and_the_highest_clock) {
     finish(AT(2));
 }
 
-TEST(info_waits_briefly_for_the_replies_of_all_servers) {
+TEST(a_quorums_info_waits_briefly_for_the_replies_of_all_servers) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answers(0, 3, NOBODY, AT(10));
@@ -568,7 +568,7 @@ TEST(info_waits_briefly_for_the_replies_of_all_servers) {
     finish(AT(1501));
 }
 
-TEST(info_fails_without_a_majority) {
+TEST(a_quorums_info_fails_without_a_majority) {
     const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
                                    "-ERR no\r\n", "-ERR no\r\n", NULL};
     start();
@@ -580,7 +580,7 @@ TEST(info_fails_without_a_majority) {
     finish(AT(2));
 }
 
-TEST(an_error_that_a_majority_returns_is_the_result) {
+TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
     static const struct {
         const char *replies[COUNT + 1], *outcome;
     } cases[] = {
@@ -601,7 +601,7 @@ TEST(an_error_that_a_majority_returns_is_the_result) {
 }
 
 /* Two of four can keep a majority from the others. */
-TEST(half_of_an_even_number_of_servers_decides_an_error_or_a_loss) {
+TEST(a_quorum_of_four_fails_or_is_lost_by_the_replies_of_two_servers) {
     static const struct {
         const char *replies[COUNT], *outcome;
     } reads[] =
@@ -632,7 +632,7 @@ TEST(half_of_an_even_number_of_servers_decides_an_error_or_a_loss) {
     server_count = COUNT;
 }
 
-TEST(force_frees_the_lock_on_every_server) {
+TEST(a_quorums_force_frees_the_lock_on_every_server) {
     static const struct {
         const char *replies[COUNT + 1];
         int value;
@@ -656,7 +656,7 @@ TEST(force_frees_the_lock_on_every_server) {
     }
 }
 
-TEST(force_on_a_quorum_needs_no_hold_of_the_caller) {
+TEST(a_quorums_force_needs_no_hold_of_the_caller) {
     start();
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
@@ -666,7 +666,7 @@ TEST(force_on_a_quorum_needs_no_hold_of_the_caller) {
     finish(AT(3));
 }
 
-TEST(commands_and_batches_are_refused_in_a_quorum) {
+TEST(a_quorum_refuses_plain_commands_and_multi_locks) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
     start();

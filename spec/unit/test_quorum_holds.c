@@ -4,7 +4,7 @@
 
 /* ---- a guard ---- */
 
-TEST(one_server_with_a_guards_record_decides_that_it_is_a_duplicate) {
+TEST(a_guarded_quorum_run_is_a_duplicate_if_one_server_has_its_record) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
@@ -21,7 +21,7 @@ TEST(one_server_with_a_guards_record_decides_that_it_is_a_duplicate) {
 }
 
 /* On a minority a lock may exist for a moment after its release. */
-TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
+TEST(a_quorum_acquire_ignores_a_lock_of_a_different_kind_on_a_minority) {
     static const char other_kind[] = "*1\r\n:-6\r\n";
     static const char *const outcomes[] = {"ok", "busy", "busy", "conflict"};
     for (int others = 0; others < 4; others++) {
@@ -36,7 +36,7 @@ TEST(a_lock_of_another_kind_on_a_few_servers_decides_nothing) {
     }
 }
 
-TEST(one_server_with_a_different_fingerprint_decides_that_it_is_a_mismatch) {
+TEST(a_guarded_quorum_run_is_a_mismatch_if_one_server_has_another_fingerprint) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, "*1\r\n:4\r\n", AT(1));
@@ -49,7 +49,7 @@ TEST(one_server_with_a_different_fingerprint_decides_that_it_is_a_mismatch) {
 
 /* ---- acquires ---- */
 
-TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
+TEST(a_blocking_quorum_wait_for_an_owner_of_the_same_client_fails_as_a_deadlock) {
     for (int blocking = 0; blocking < 2; blocking++) {
         start();
         hold_by(5, AT(0));
@@ -66,7 +66,7 @@ TEST(a_blocking_wait_for_an_owner_of_the_same_client_is_a_deadlock) {
     }
 }
 
-TEST(without_fencing_an_acquire_succeeds_with_the_first_majority) {
+TEST(a_quorum_acquire_without_fencing_succeeds_with_the_first_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_ttl_ms = 0;
@@ -78,7 +78,7 @@ TEST(without_fencing_an_acquire_succeeds_with_the_first_majority) {
     finish(AT(2));
 }
 
-TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
+TEST(a_quorum_re_entry_keeps_the_token_whatever_the_servers_draw) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -89,7 +89,7 @@ TEST(a_re_entry_keeps_the_token_whatever_the_servers_draw) {
     finish(AT(3));
 }
 
-TEST(max_hold_begins_with_the_attempt_that_succeeds) {
+TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 10 * HF_SECOND;
@@ -106,7 +106,7 @@ TEST(max_hold_begins_with_the_attempt_that_succeeds) {
     finish(again + 2 * HF_MS);
 }
 
-TEST(a_shorter_re_entry_keeps_the_longer_lease) {
+TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -124,7 +124,7 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     finish(AT(3));
 }
 
-TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
+TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -139,7 +139,7 @@ TEST(a_re_entry_without_a_majority_does_not_change_the_hold) {
 
 /* ---- what it sums up ---- */
 
-TEST(a_quorums_counters_are_the_sums_of_its_members) {
+TEST(a_quorums_counters_are_the_sums_over_its_servers) {
     start();
     for (int i = 0; i < COUNT; i++) {
         hf_stats *stats = counters_of(member(i));
@@ -158,7 +158,7 @@ TEST(a_quorums_counters_are_the_sums_of_its_members) {
     finish(AT(1));
 }
 
-TEST(an_approval_of_a_quorums_hold_reaches_every_member) {
+TEST(approving_a_quorum_hold_renews_it_on_every_server) {
     start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
@@ -171,7 +171,7 @@ TEST(an_approval_of_a_quorums_hold_reaches_every_member) {
     finish(AT(11001));
 }
 
-TEST(the_owners_approval_skips_a_server_without_the_hold) {
+TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
     start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -187,7 +187,7 @@ TEST(the_owners_approval_skips_a_server_without_the_hold) {
     finish(AT(11001));
 }
 
-TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
+TEST(a_quorum_hold_that_is_newly_renewed_is_restored_where_a_server_lacks_it) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.renewed = false;
@@ -202,7 +202,7 @@ TEST(a_hold_that_is_renewed_from_now_on_is_repaired) {
     finish(AT(1001));
 }
 
-TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
+TEST(a_quorum_hold_that_is_no_longer_renewed_is_renewed_on_no_server) {
     start();
     hold_by(4, AT(0));
     hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
@@ -214,7 +214,7 @@ TEST(a_hold_that_is_no_longer_renewed_is_renewed_at_no_member) {
     finish(AT(11001));
 }
 
-TEST(a_member_counts_for_the_class_of_the_quorum) {
+TEST(a_quorums_servers_count_for_the_metrics_class_of_the_quorum) {
     start();
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
@@ -237,7 +237,7 @@ TEST(a_member_counts_for_the_class_of_the_quorum) {
     finish(AT(10101));
 }
 
-TEST(a_closed_quorum_is_quiet_once_every_member_is) {
+TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
     for (int last = 0; last < COUNT; last++) {
         start();
         hold_by(5, AT(0));
@@ -254,7 +254,7 @@ TEST(a_closed_quorum_is_quiet_once_every_member_is) {
     }
 }
 
-TEST(a_closed_quorum_waits_briefly_for_the_rest_once_a_majority_is_done) {
+TEST(a_closed_quorum_client_waits_only_briefly_for_the_rest_after_a_majority) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -269,7 +269,7 @@ TEST(a_closed_quorum_waits_briefly_for_the_rest_once_a_majority_is_done) {
     finish(AT(281));
 }
 
-TEST(a_closed_quorum_gives_the_rest_ten_times_as_long_as_a_majority_took) {
+TEST(a_closed_quorum_client_waits_for_the_rest_ten_times_as_long_as_for_a_majority) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -285,7 +285,7 @@ TEST(a_closed_quorum_gives_the_rest_ten_times_as_long_as_a_majority_took) {
 
 /* ---- why it is lost ---- */
 
-TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
+TEST(a_quorum_loss_names_a_servers_reason_rather_than_unreachable_servers) {
     static const struct {
         hf_lost_reason reasons[MAJORITY], reason;
     } cases[] = {
@@ -312,7 +312,7 @@ TEST(a_reason_given_by_a_server_outweighs_an_unreachable_one) {
 
 /* ---- a shared owner ---- */
 
-TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
+TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -327,7 +327,7 @@ TEST(a_server_that_lacks_a_shared_owners_hold_is_asked_for_the_same_owner) {
     finish(AT(101));
 }
 
-TEST(a_shared_owner_holds_by_a_majority) {
+TEST(a_shared_owner_holds_a_quorum_lock_by_a_majority) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -340,7 +340,7 @@ TEST(a_shared_owner_holds_by_a_majority) {
     finish(AT(2));
 }
 
-TEST(servers_whose_clock_is_unknown_are_assumed_to_agree_with_the_others) {
+TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
     char text[96];
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -356,7 +356,7 @@ TEST(servers_whose_clock_is_unknown_are_assumed_to_agree_with_the_others) {
     finish(AT(1));
 }
 
-TEST(a_servers_clock_is_compared_with_the_time_at_which_its_request_was_sent) {
+TEST(a_quorum_compares_a_servers_clock_with_the_sending_time_of_its_request) {
     start();
     hf_op op = {0};
     set_begun_at(&op, AT(0));
@@ -367,7 +367,7 @@ TEST(a_servers_clock_is_compared_with_the_time_at_which_its_request_was_sent) {
     finish(AT(1));
 }
 
-TEST(a_proposed_token_allows_for_a_round_as_long_as_the_last) {
+TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     char text[96];
     start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
@@ -386,7 +386,7 @@ TEST(a_proposed_token_allows_for_a_round_as_long_as_the_last) {
     finish(AT(1001));
 }
 
-TEST(a_slow_round_moves_a_proposed_token_by_at_most_a_second) {
+TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
     char text[96];
     start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
@@ -399,7 +399,7 @@ TEST(a_slow_round_moves_a_proposed_token_by_at_most_a_second) {
     finish(AT(3001));
 }
 
-TEST(a_token_is_never_negative) {
+TEST(a_quorums_proposed_token_is_never_negative) {
     start();
     hf_quorum *quorum = quorum_of(&rig.client);
     quorum->clocks_known = true;
@@ -413,7 +413,7 @@ TEST(a_token_is_never_negative) {
     finish(AT(1));
 }
 
-TEST(a_server_that_has_not_replied_yet_is_not_asked_again) {
+TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -459,7 +459,7 @@ TEST(members_query_their_server_as_client_options_and_restart_guard_require) {
     }
 }
 
-TEST(each_member_has_its_own_uuid) {
+TEST(each_server_of_a_quorum_client_has_a_uuid_of_its_own) {
     start();
     for (int i = 0; i < COUNT; i++) {
         for (int j = 0; j < i; j++)
@@ -468,7 +468,7 @@ TEST(each_member_has_its_own_uuid) {
     finish(AT(1));
 }
 
-TEST(without_a_guard_no_server_is_marked) {
+TEST(a_quorum_without_restart_guard_marks_no_server_as_known) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
     start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;

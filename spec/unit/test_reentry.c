@@ -4,7 +4,7 @@
 
 #include "acquire_rig.h"
 
-TEST(a_re_entry_adds_to_the_count_and_renews_the_lease) {
+TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
@@ -60,7 +60,7 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_re_entry_that_finds_the_lock_gone_is_a_loss) {
+TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
     static const struct {
         const char *reply;
         hf_lost_reason reason;
@@ -79,7 +79,7 @@ TEST(a_re_entry_that_finds_the_lock_gone_is_a_loss) {
     }
 }
 
-TEST(a_hold_lost_during_a_re_entry_stays_lost) {
+TEST(a_hold_lost_during_a_re_entry_remains_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
@@ -109,7 +109,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_re_entry_answered_too_late_does_not_end_the_hold) {
+TEST(a_re_entry_answered_after_its_lease_does_not_end_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -149,7 +149,7 @@ TEST(after_a_failed_re_entry_the_lock_is_still_renewed) {
 }
 
 /* The server may count two: the reply to the last release says how many stay. */
-TEST(the_last_release_frees_the_lock_after_a_re_entry_in_doubt) {
+TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
     for (int how = 0; how < 3; how++) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
@@ -235,7 +235,7 @@ TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     rig_end(&rig, AT(29701));
 }
 
-TEST(a_lost_lock_is_acquired_as_a_new_hold) {
+TEST(acquiring_a_lost_lock_again_makes_a_new_hold) {
     rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
@@ -264,7 +264,7 @@ TEST(an_expired_hold_is_lost_and_not_re_entered) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(an_owner_makes_one_call_at_a_time) {
+TEST(an_owner_has_only_one_call_in_flight_for_a_lock) {
     rig_begin(&rig);
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
@@ -274,7 +274,7 @@ TEST(an_owner_makes_one_call_at_a_time) {
     rig_end(&rig, AT(1));
 }
 
-TEST(an_acquire_waits_for_its_owners_other_call_and_re_enters) {
+TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
     rig_begin(&rig);
     begin_acquire(&rig, HF_SECOND, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -291,7 +291,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_re_enters) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_asks_itself_when_its_owners_other_call_fails) {
+TEST(an_acquire_asks_the_server_itself_if_its_owners_other_call_fails) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -323,7 +323,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     rig_end(&rig, AT(1012));
 }
 
-TEST(an_acquire_waits_until_a_renewal_has_ended) {
+TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -340,7 +340,7 @@ TEST(an_acquire_waits_until_a_renewal_has_ended) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_acquire_behind_a_renewal_without_a_reply_times_out) {
+TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
@@ -355,7 +355,7 @@ TEST(an_acquire_behind_a_renewal_without_a_reply_times_out) {
     rig_end(&rig, AT(14000));
 }
 
-TEST(an_acquire_behind_an_unfinished_clean_up_ends_with_its_wait) {
+TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
     static const struct {
         hf_time wait, took;
     } cases[] = {
@@ -413,8 +413,8 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
     rig_end(&rig, AT(14));
 }
 
-/* A hold that must be left may wait for another command than its leave. */
-TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_then_acquired) {
+/* A hold that is to be left may wait for another command than its leave. */
+TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_again) {
     static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         rig_begin(&rig);
@@ -436,7 +436,7 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_then_acquired) {
 }
 
 /* A server that cannot be reached is reported, and not tried without end. */
-TEST(a_clean_up_that_cannot_be_sent_makes_the_acquire_fail) {
+TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
@@ -471,7 +471,7 @@ TEST(an_acquire_waits_for_a_clean_up_in_flight) {
 /* ---- what a re-entry changes ---- */
 
 /* A command that persists would keep the renewer from the hold for all of the wait. */
-TEST(a_re_entry_does_not_persist_through_refusals) {
+TEST(a_re_entry_does_not_retry_through_refusals) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         set_shared(hold_lock(&rig, AT(0)), shared);
@@ -485,7 +485,7 @@ TEST(a_re_entry_does_not_persist_through_refusals) {
     }
 }
 
-TEST(a_late_re_entry_takes_the_larger_token) {
+TEST(a_re_entry_of_an_old_grant_takes_the_larger_of_both_tokens) {
     static const struct {
         const char *token;
         uint64_t has;
@@ -505,7 +505,7 @@ TEST(a_late_re_entry_takes_the_larger_token) {
     }
 }
 
-TEST(an_entry_abandoned_during_a_re_entry_is_dropped_at_its_end) {
+TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
@@ -549,7 +549,7 @@ TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_acquire_behind_a_stuck_command_does_not_report_an_old_reason) {
+TEST(an_acquire_behind_a_silent_command_does_not_report_an_older_error) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
@@ -569,7 +569,7 @@ TEST(an_acquire_behind_a_stuck_command_does_not_report_an_old_reason) {
     rig_end(&rig, AT(4001));
 }
 
-TEST(a_re_entry_needs_no_place_although_the_client_is_subscribed) {
+TEST(a_re_entry_takes_no_place_in_the_queue_even_if_its_client_is_subscribed) {
     static hf_names other;
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
@@ -610,7 +610,7 @@ TEST(a_longer_re_entry_extends_the_lease) {
 }
 
 /* The server refuses the clean-up for the moment. */
-TEST(only_a_wait_outlasts_a_refused_clean_up) {
+TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
     for (int wait = 0; wait <= 1; wait++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
@@ -628,7 +628,7 @@ TEST(only_a_wait_outlasts_a_refused_clean_up) {
     }
 }
 
-TEST(a_hold_that_is_re_entered_is_no_longer_at_risk) {
+TEST(a_re_entry_clears_the_failed_renewals_of_a_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_at_risk(hold, true);

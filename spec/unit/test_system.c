@@ -115,7 +115,7 @@ static void connect_pair(size_t at, int ends[2]) {
     unlink(address.sun_path);
 }
 
-TEST(these_tests_use_the_posix_form_of_strerror_r) {
+TEST(the_tests_of_error_texts_use_the_posix_form_of_strerror_r) {
     char text[96];
     /* clang-format off */
     CHECK(_Generic(strerror_r(EPIPE, text, sizeof text), int: true, default: false));
@@ -188,7 +188,7 @@ static void *mask_of_thread(void *mask) {
 }
 
 /* So that the handler of a program that wants to know of its crashes runs. */
-TEST(a_background_thread_receives_only_signals_of_its_own_faults) {
+TEST(a_background_thread_receives_no_signals_except_those_of_its_own_faults) {
     pthread_t thread;
     sigset_t mask, before, after;
     pthread_sigmask(SIG_BLOCK, NULL, &before);
@@ -312,7 +312,7 @@ static void write_file(const char *path, const char *text) {
     fclose(file);
 }
 
-TEST(a_rewritten_or_replaced_file_has_a_different_stamp) {
+TEST(a_file_that_was_rewritten_or_replaced_is_noticed_as_changed) {
     char path[64], other[64];
     snprintf(path, sizeof path, "/tmp/test_system.%ld.a", (long)getpid());
     snprintf(other, sizeof other, "/tmp/test_system.%ld.b", (long)getpid());
@@ -340,7 +340,7 @@ TEST(a_rewritten_or_replaced_file_has_a_different_stamp) {
     }
 }
 
-TEST(a_pipe_full_of_wake_ups_is_drained_at_once) {
+TEST(a_pipe_full_of_wake_ups_is_emptied_with_one_call) {
     int ends[2];
     char byte;
     CHECK(hf_pipe(ends, false));
@@ -456,7 +456,7 @@ TEST(a_sigpipe_pending_before_a_send_stays_pending) {
 }
 
 /* It is blocked until the sleep, and ends it. */
-TEST(a_signal_ends_a_sleep) {
+TEST(a_signal_ends_a_sleep_early) {
     sigset_t blocked, before;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR1);
@@ -667,7 +667,7 @@ int __wrap_madvise(void *start, size_t size, int advice) {
 static const char *program;
 
 /* The system is asked when the program starts, so the program is started again. */
-TEST(a_fork_is_noticed_even_without_memory_wiped_on_fork) {
+TEST(a_fork_is_noticed_even_if_the_system_cannot_wipe_memory_on_fork) {
     int status;
     pid_t child = fork();
     if (child == 0) {
