@@ -59,7 +59,7 @@ TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
 }
 
 /* Of several holders none is the one that keeps the others out. */
-TEST(only_an_owner_that_holds_the_lock_alone_has_its_process_looked_up) {
+TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     hf_op *op = wait_with(life);
     for (const hf_kind *const *kind = hf_kinds; *kind; kind++) {
         spec_in(op)->lock_kind = *kind;
@@ -71,7 +71,7 @@ TEST(only_an_owner_that_holds_the_lock_alone_has_its_process_looked_up) {
     rig_end(&rig, AT(51));
 }
 
-TEST(the_hold_of_a_dead_process_is_released_and_reported) {
+TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     hf_op *op = wait_with(life);
     CHECK_STR(output_at(&rig, AT(49)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(50));
@@ -91,7 +91,7 @@ TEST(the_hold_of_a_dead_process_is_released_and_reported) {
     rig_end(&rig, AT(1153));
 }
 
-TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
+TEST(a_waiter_finds_at_its_first_check_that_the_holders_process_had_died_before) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(&rig, AT(50)), INFO);
@@ -101,7 +101,7 @@ TEST(a_process_that_died_before_the_wait_is_found_at_the_first_check) {
 }
 
 /* What the job started may have entered the lock, and keeps it. */
-TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other) {
+TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     wait_with(life);
     known_life = HF_LIFE_JOB_ENDED;
     CHECK_STR(output_at(&rig, AT(50)), INFO);
@@ -118,7 +118,7 @@ TEST(the_hold_of_a_command_whose_job_has_ended_is_released_if_there_is_no_other)
 }
 
 /* The waiter may get the grant before the reply to its release. */
-TEST(the_release_is_reported_even_after_the_end_of_the_wait) {
+TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_ENDED;
     output_at(&rig, AT(50));
@@ -173,7 +173,7 @@ TEST(each_reply_to_a_crash_release_leads_to_the_right_event_and_next_step) {
 }
 
 /* A name that only begins like one of ours is another owner's. */
-TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
+TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
     static const char reply[] =
         "*6\r\n$40\r\n" OTHER ":7\0x\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:-1\r\n";
     wait_with(life);
@@ -186,7 +186,7 @@ TEST(an_owner_with_a_zero_byte_is_never_looked_up) {
 }
 
 /* Its process may end while the lock belongs to a shared owner. */
-TEST(the_process_of_an_earlier_owner_is_no_longer_checked) {
+TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -201,7 +201,7 @@ TEST(the_process_of_an_earlier_owner_is_no_longer_checked) {
 }
 
 /* A question without a reply must not be the last one. */
-TEST(a_question_for_the_owner_is_given_up_after_a_second) {
+TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
     hf_op *op = wait_with(life);
     CHECK_STR(output_at(&rig, AT(50)), INFO);
     for (int ms = 100; ms <= 1050; ms += 50) rig_tick(&rig, AT(ms));
@@ -210,7 +210,7 @@ TEST(a_question_for_the_owner_is_given_up_after_a_second) {
 }
 
 /* Each waiter ahead adds to the pause between two looks, up to a second. */
-TEST(waiters_further_back_look_at_the_process_less_often) {
+TEST(waiters_further_back_check_the_holders_process_less_often) {
     static const struct {
         int ahead, pause;
     } cases[] = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
@@ -224,7 +224,7 @@ TEST(waiters_further_back_look_at_the_process_less_often) {
     }
 }
 
-TEST(a_hold_that_had_already_ended_is_not_reported) {
+TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n", ":2\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         wait_with(life);
@@ -241,7 +241,7 @@ TEST(a_hold_that_had_already_ended_is_not_reported) {
 }
 
 /* Shared owners, permits, owners of a quorum, and texts that only resemble an owner. */
-TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
+TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
     static const char *const owners[] = {
         "",
         "import-7",
@@ -270,7 +270,7 @@ TEST(an_owner_that_is_not_of_one_process_is_never_looked_up) {
     }
 }
 
-TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
+TEST(a_waiter_asks_for_the_owner_every_second_while_its_process_is_unknown_to_the_host) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
         CHECK_STR(output_at(&rig, AT(50 + 1000 * second)), INFO);
@@ -280,7 +280,7 @@ TEST(an_owner_unknown_to_this_host_is_asked_for_every_second) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(a_new_owner_is_noticed_at_the_next_question) {
+TEST(a_waiter_notices_a_new_owner_at_its_next_query) {
     wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -293,7 +293,7 @@ TEST(a_new_owner_is_noticed_at_the_next_question) {
 }
 
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
-TEST(waiters_further_back_ask_less_often) {
+TEST(waiters_further_back_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -313,7 +313,7 @@ TEST(waiters_further_back_ask_less_often) {
     rig_end(&rig, AT(62053));
 }
 
-TEST(without_memory_the_waiter_checks_again_a_second_later) {
+TEST(a_waiter_without_memory_to_check_the_holders_process_tries_again_a_second_later) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;

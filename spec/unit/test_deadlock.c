@@ -36,7 +36,7 @@ static void feed_wait(const char *wait) {
 
 /* ---- a cycle ---- */
 
-TEST(a_tenant_reads_waits_of_its_own_prefix) {
+TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     wait_for_k(HF_SECOND);
     strcpy(config_in(&rig.client)->tenant, "a:");
     CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
@@ -45,7 +45,7 @@ TEST(a_tenant_reads_waits_of_its_own_prefix) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
+TEST(a_deadlock_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(output_at(&rig, AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
@@ -85,7 +85,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     return ends;
 }
 
-TEST(only_the_youngest_waiter_of_a_cycle_ends) {
+TEST(only_the_youngest_waiter_of_a_deadlock_ends) {
     static const struct {
         const char *others[3], *own;
         bool ends;
@@ -111,14 +111,14 @@ TEST(only_the_youngest_waiter_of_a_cycle_ends) {
 
 /* ---- none ---- */
 
-TEST(an_acquire_without_deadlock_check_does_not_search) {
+TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
     wait_for_k(0);
     CHECK_STR(output_at(&rig, AT(1000)), "");
     rig_end(&rig, AT(1001));
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
-TEST(a_search_is_repeated_after_twice_as_long) {
+TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     hf_op *op = wait_for_k(HF_SECOND / 2);
     output_at(&rig, AT(500));
     feed_calls(&rig, "-ERR no\r\n", AT(501));
@@ -134,7 +134,7 @@ TEST(a_search_is_repeated_after_twice_as_long) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(without_a_holder_there_is_no_cycle) {
+TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("", 0);
@@ -143,7 +143,7 @@ TEST(without_a_holder_there_is_no_cycle) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
+TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("you", 0);
@@ -155,7 +155,7 @@ TEST(a_published_wait_that_is_not_in_the_queue_ends_the_search) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_malformed_wait_ends_the_search) {
+TEST(a_deadlock_search_ends_at_a_malformed_wait) {
     static const char *const waits[] = {
         "",
         "500",
@@ -182,7 +182,7 @@ TEST(a_malformed_wait_ends_the_search) {
     }
 }
 
-TEST(a_reply_that_is_not_a_string_ends_the_search) {
+TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = wait_for_k(HF_SECOND);
@@ -195,7 +195,7 @@ TEST(a_reply_that_is_not_a_string_ends_the_search) {
     }
 }
 
-TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
+TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
     static const struct {
         const char *wait, *query;
     } cases[] = {
@@ -215,7 +215,7 @@ TEST(a_wait_for_a_lock_of_another_kind_is_followed) {
     }
 }
 
-TEST(an_endless_chain_is_followed_for_64_steps) {
+TEST(a_deadlock_search_follows_at_most_64_steps) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     char wait[128];
@@ -233,7 +233,7 @@ TEST(an_endless_chain_is_followed_for_64_steps) {
 }
 
 /* The operation waits for a lock of the cycle, and is no part of it. */
-TEST(a_cycle_of_others_ends_the_search) {
+TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
     static const struct {
         int before, others, steps;
     } cases[] = {{0, 2, 4}, {1, 2, 4}, {2, 3, 7}, {0, 4, 8}, {3, 4, 8}, {4, 5, 13}};
@@ -256,7 +256,7 @@ TEST(a_cycle_of_others_ends_the_search) {
     }
 }
 
-TEST(a_silent_server_ends_the_search) {
+TEST(a_deadlock_search_ends_if_the_server_is_silent) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("you", 0);
@@ -269,7 +269,7 @@ TEST(a_silent_server_ends_the_search) {
 
 /* ---- ends meanwhile ---- */
 
-TEST(a_search_ends_harmlessly_after_its_acquire) {
+TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     static const char *const replies[] = {
         "*6\r\n$3\r\nyou\r\n:1\r\n:20000\r\n:7\r\n:1\r\n:0\r\n",
         "$48\r\n500 ffffffff-ffff-4fff-8fff-ffffffffffff:7 l jjj\r\n"};
@@ -287,7 +287,7 @@ TEST(a_search_ends_harmlessly_after_its_acquire) {
     }
 }
 
-TEST(a_waiter_that_is_asking_the_server_is_not_ended_by_a_cycle) {
+TEST(a_deadlock_does_not_end_a_waiter_that_is_just_asking_the_server) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("me", 0);
@@ -301,7 +301,7 @@ TEST(a_waiter_that_is_asking_the_server_is_not_ended_by_a_cycle) {
 
 /* ---- texts ---- */
 
-TEST(a_long_key_is_cut_in_the_message) {
+TEST(a_deadlock_message_cuts_a_long_key) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
@@ -330,7 +330,7 @@ static bool look(void *context) {
     return is_cancelling(op);
 }
 
-TEST(without_memory_the_acquire_keeps_waiting) {
+TEST(an_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
     unsigned long most = 0;
     for (unsigned long nth = 1; most == 0 && nth < 200; nth++) {
         wait_for_k(HF_SECOND);
@@ -349,7 +349,7 @@ TEST(without_memory_the_acquire_keeps_waiting) {
     CHECK(most > 5);
 }
 
-TEST(a_wait_for_a_long_key_is_followed) {
+TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
     char key[400], wait[500];
     memset(key, 'k', sizeof key - 1);
     key[sizeof key - 1] = '\0';
@@ -367,12 +367,12 @@ TEST(a_wait_for_a_long_key_is_followed) {
 }
 
 /* Of two names that begin alike the longer one is the greater. */
-TEST(equally_old_waits_are_ordered_by_the_names_of_their_owners) {
+TEST(of_two_equally_old_waiters_in_a_deadlock_the_owners_names_decide_which_one_ends) {
     static const char *const others[] = {"700 " DRIVE_UUID ":0 l j", "700 " DRIVE_UUID ":10 l i"};
     CHECK(!ends_in(others, 2, "700 " OWN " l k"));
 }
 
-TEST(a_wait_of_an_owner_of_maximum_length_is_read) {
+TEST(a_deadlock_search_reads_the_wait_of_an_owner_of_maximum_length) {
     char owner[HF_OWNER_MAX + 1], want[HF_OWNER_MAX + 64];
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
@@ -385,7 +385,7 @@ TEST(a_wait_of_an_owner_of_maximum_length_is_read) {
 }
 
 /* Around the size of what is read of it. */
-TEST(a_wait_of_only_digits_ends_the_search) {
+TEST(a_deadlock_search_ends_at_a_wait_that_consists_of_digits_only) {
     for (size_t size = 120; size <= 140; size++) {
         char wait[200];
         memset(wait, '1', size);

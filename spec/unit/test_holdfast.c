@@ -88,7 +88,7 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 
 /* ---- locks and holds ---- */
 
-TEST(each_kind_is_found_by_its_name) {
+TEST(each_kind_of_lock_is_found_by_its_name) {
     CHECK(!hf_kind_named("no such kind"));
     CHECK(!hf_kind_named("lock")->counted);
     CHECK(hf_kind_named("permit")->counted);
@@ -108,7 +108,7 @@ TEST(names_made_by_a_client_copy_the_key) {
     finish();
 }
 
-TEST(the_view_of_a_hold_follows_it_from_acquire_to_end) {
+TEST(a_holds_state_can_be_read_from_its_acquire_to_its_end) {
     start();
     hf_op *op = acquire(ME, AT(0));
     hf_hold *hold = hf_op_hold(op, 0);
@@ -142,7 +142,7 @@ TEST(the_view_of_a_hold_follows_it_from_acquire_to_end) {
     finish();
 }
 
-TEST(a_loss_is_entered_once_into_the_ledger_of_each_stake) {
+TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     start();
     hf_losses one = {0}, two = {0}, late = {0};
     hf_stake stakes[4] = {0};
@@ -168,7 +168,7 @@ TEST(a_loss_is_entered_once_into_the_ledger_of_each_stake) {
     finish();
 }
 
-TEST(a_stake_that_has_ended_enters_no_loss) {
+TEST(a_handle_that_no_longer_holds_a_lock_learns_of_no_loss) {
     start();
     hf_losses losses = {0};
     hf_stake stake;
@@ -184,7 +184,7 @@ TEST(a_stake_that_has_ended_enters_no_loss) {
     finish();
 }
 
-TEST(the_key_is_found_from_the_name_of_its_queue) {
+TEST(a_locks_key_is_found_from_the_name_of_its_queue) {
     static const char *const cases[][2] = {{"holdfast_queue:{k}", "k"},
                                            {"holdfast_queue::a{b}c", "a{b}c"},
                                            {"holdfast_queue:k", ""},
@@ -200,7 +200,7 @@ TEST(the_key_is_found_from_the_name_of_its_queue) {
     }
 }
 
-TEST(a_hold_that_is_being_cleaned_up_counts_as_over) {
+TEST(a_hold_that_is_being_cleaned_up_counts_as_ended) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
@@ -211,7 +211,7 @@ TEST(a_hold_that_is_being_cleaned_up_counts_as_over) {
     finish();
 }
 
-TEST(the_view_shows_a_detached_release_until_its_reply) {
+TEST(a_holds_state_shows_an_async_release_until_its_reply) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
@@ -253,7 +253,7 @@ TEST(the_load_counts_operations_in_flight_and_holds) {
     finish();
 }
 
-TEST(a_client_counts_reconnects_of_its_lasting_links) {
+TEST(a_client_counts_reconnects_of_its_lasting_connections) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_session_closed(calls(), "reset", AT(1));
@@ -312,7 +312,7 @@ TEST(each_topology_has_the_traits_listed_here) {
     }
 }
 
-TEST(a_client_that_starts_over_has_a_new_uuid_and_no_holds) {
+TEST(a_client_that_starts_over_after_a_fork_has_a_new_uuid_and_no_holds) {
     static const hf_class *left[2]; /* not freed, and so not lost either */
     char uuid[HF_UUID_SIZE + 1];
     start();
@@ -333,7 +333,7 @@ TEST(a_client_that_starts_over_has_a_new_uuid_and_no_holds) {
     finish();
 }
 
-TEST(a_client_without_a_uuid_is_closed) {
+TEST(a_client_that_cannot_make_a_uuid_is_closed) {
     start();
     CHECK(!hf_client_start_over(client, NULL));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -372,7 +372,7 @@ TEST(creating_a_client_fails_cleanly_at_each_failed_allocation) {
 
 /* ---- links ---- */
 
-TEST(the_state_of_a_link_can_be_read_from_log_in_to_reply) {
+TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
     start();
     CHECK(!hf_session_is_ready(calls()));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -434,7 +434,7 @@ TEST(an_operation_that_is_done_is_reported_once) {
     finish();
 }
 
-TEST(the_result_of_a_command_belongs_to_its_caller) {
+TEST(the_result_of_a_command_remains_valid_after_its_call_has_ended) {
     static const hf_slice args[] = {{"GET", 3}, {"k", 1}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
     hf_result result, again;
@@ -452,7 +452,7 @@ TEST(the_result_of_a_command_belongs_to_its_caller) {
     finish();
 }
 
-TEST(the_result_of_a_call_may_be_a_number) {
+TEST(a_call_that_returns_a_number_passes_it_to_its_caller) {
     hf_result result;
     start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
@@ -464,7 +464,7 @@ TEST(the_result_of_a_call_may_be_a_number) {
     finish();
 }
 
-TEST(the_caller_owns_the_record_of_an_earlier_run) {
+TEST(the_record_of_an_earlier_guarded_run_remains_valid_after_its_call_has_ended) {
     hf_result result, again;
     start();
     hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});
@@ -485,7 +485,7 @@ TEST(the_caller_owns_the_record_of_an_earlier_run) {
     hf_names_delete(guarded);
 }
 
-TEST(an_acquire_awaits_a_reply_until_it_waits_for_a_message) {
+TEST(an_acquire_that_is_queued_no_longer_awaits_a_reply) {
     hf_op_spec spec;
     start();
     spec = spec_of(HF_OP_ACQUIRE, ME);
@@ -499,7 +499,7 @@ TEST(an_acquire_awaits_a_reply_until_it_waits_for_a_message) {
     finish();
 }
 
-TEST(a_batch_has_one_hold_per_lock) {
+TEST(a_multi_lock_has_one_hold_for_each_lock) {
     start();
     hf_names *more = hf_client_names(client, hf_kind_named("lock"), (hf_slice){"l", 1});
     const hf_names *both[] = {names, more};

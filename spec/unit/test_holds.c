@@ -64,7 +64,7 @@ TEST(keys_and_owners_of_holds_may_contain_any_bytes) {
     hf_holds_free(&holds);
 }
 
-TEST(a_removed_hold_exists_as_long_as_its_handle) {
+TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -97,7 +97,7 @@ TEST(holds_that_wake_at_the_same_time_are_served_in_order) {
     hf_holds_free(&holds);
 }
 
-TEST(losing_a_hold_is_counted_and_stops_its_wake_ups) {
+TEST(a_lost_hold_is_counted_and_causes_no_more_wake_ups) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -125,7 +125,7 @@ TEST(each_reason_of_a_loss_has_a_name) {
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
-TEST(the_count_of_a_shared_owners_other_holds_follows_the_server) {
+TEST(a_shared_owners_count_of_other_processes_holds_follows_the_server) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);
@@ -169,7 +169,7 @@ TEST(a_hold_whose_lease_has_ended_is_found_after_one_that_is_only_due) {
     hf_holds_free(&holds);
 }
 
-TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
+TEST(a_hold_is_found_by_its_number_or_by_the_wait_of_its_shared_owner) {
     hf_holds holds = {0};
     hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
     CHECK(mine && shared);
@@ -189,7 +189,7 @@ TEST(a_hold_is_found_by_its_number_or_its_shared_owners_wait) {
     hf_holds_free(&holds);
 }
 
-TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
+TEST(a_shared_owners_hold_is_found_by_a_wait_older_than_its_number) {
     hf_holds holds = {.last_number = 9};
     hf_hold *hold = add(&holds, "a", "o");
     set_shared(hold, true);
@@ -203,7 +203,7 @@ TEST(a_hold_is_found_by_a_wait_that_is_older_than_its_number) {
     hf_holds_free(&holds);
 }
 
-TEST(a_change_of_a_key_wakes_its_holds_and_postpones_none) {
+TEST(a_change_of_a_key_makes_its_holds_be_checked_soon_and_never_later) {
     static const struct {
         const hf_kind *kind;
         const char *key;
@@ -234,7 +234,7 @@ TEST(a_change_of_a_key_wakes_its_holds_and_postpones_none) {
     hf_holds_free(&holds);
 }
 
-TEST(the_number_of_unclaimed_holds_falls_when_one_goes) {
+TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
     set_hold_state(one, HF_HOLD_CLEANING_UP);
@@ -248,7 +248,7 @@ TEST(the_number_of_unclaimed_holds_falls_when_one_goes) {
     hf_holds_free(&holds);
 }
 
-TEST(a_wish_finds_a_kept_hold_by_the_number_under_which_it_is_lent) {
+TEST(another_clients_request_finds_a_kept_lock_by_its_current_number) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "a", "o");
     hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
@@ -272,7 +272,7 @@ TEST(each_hold_has_its_own_number) {
     hf_holds_free(&holds);
 }
 
-TEST(an_idle_hold_is_not_reported_as_ended) {
+TEST(an_idle_kept_lock_is_not_reported_as_ended) {
     hf_holds holds = {0};
     hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
     CHECK(idle && asking);
@@ -350,7 +350,7 @@ static void step(hf_holds *holds, naive *model, uint64_t *random) {
     }
 }
 
-TEST(the_table_of_holds_agrees_with_a_simple_model_in_random_use) {
+TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
     uint64_t random = 2026;
     for (int round = 0; round < 20; round++) {
         hf_holds holds = {0};
@@ -408,7 +408,7 @@ TEST(a_failed_allocation_leaves_the_table_of_holds_intact) {
     CHECK(memerr_until_success(add_many, NULL, 100) >= 40);
 }
 
-TEST(a_hold_that_has_ended_is_found_anywhere_in_the_heap) {
+TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
     enum { HOLDS = 31 };
     for (int ended = 0; ended < HOLDS; ended++) {
         hf_holds holds = {0};
@@ -456,7 +456,7 @@ TEST(max_hold_shortens_a_lease_but_never_to_nothing) {
     }
 }
 
-TEST(a_claims_lease_is_bounded_only_by_a_shorter_one) {
+TEST(a_holds_lease_is_limited_only_by_a_shorter_one) {
     hf_hold hold = {0};
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);
@@ -472,7 +472,7 @@ TEST(a_claims_lease_is_bounded_only_by_a_shorter_one) {
     CHECK_EQ_U64(hf_claim_lease(claim_of(&hold)), 3);
 }
 
-TEST(a_hold_worth_publishing_is_renewed_or_long_and_not_shared) {
+TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shared) {
     static const struct {
         hf_hold_state state;
         bool renewed, shared, idle;
@@ -528,7 +528,7 @@ TEST(freeing_a_quorums_hold_frees_its_references_to_the_member_holds) {
     hf_holds_free(&holds);
 }
 
-TEST(after_a_release_only_the_other_processes_holds_remain_counted) {
+TEST(after_a_shared_owners_release_only_other_processes_holds_remain_counted) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);

@@ -143,7 +143,7 @@ static uint16_t port_of_peer(int fd) {
     return ntohs(address.sin_port);
 }
 
-TEST(a_silent_address_gets_a_quarter_of_a_second_before_the_next_is_tried) {
+TEST(a_silent_address_is_given_250_ms_before_the_next_one_is_tried) {
     listener silent = listen_in_silence(), good = listen_here(8);
     const listener *both[] = {&silent, &good};
     name_is(2, both);
@@ -198,7 +198,7 @@ TEST(a_connection_attempt_that_cannot_begin_tls_leaves_no_descriptor) {
     CHECK_EQ_INT(dial.fd, -1);
 }
 
-TEST(a_unix_socket_path_of_maximum_length_works) {
+TEST(a_unix_socket_path_of_maximum_length_can_be_connected_to) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     hf_server here = {.port = 0};
     size_t most = sizeof address.sun_path - 1;
@@ -248,7 +248,7 @@ TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
     stop(&good);
 }
 
-TEST(a_name_that_has_moved_is_found_at_its_new_address_by_the_next_dial) {
+TEST(a_host_name_that_has_moved_is_found_at_its_new_address_by_the_next_connection) {
     listener there[] = {listen_here(8), listen_here(8)};
     for (int i = 0; i < 2; i++) {
         const listener *one[] = {&there[i]};
@@ -279,7 +279,7 @@ TEST(several_addresses_share_a_short_timeout_equally) {
     stop(&good);
 }
 
-TEST(the_last_address_gets_the_rest_of_the_time) {
+TEST(the_last_of_several_addresses_gets_the_rest_of_the_connect_timeout) {
     listener silent = listen_in_silence();
     const listener *one[] = {&silent};
     name_is(1, one);
@@ -290,7 +290,7 @@ TEST(the_last_address_gets_the_rest_of_the_time) {
     stop(&silent);
 }
 
-TEST(a_refused_connection_moves_to_the_next_address_at_once) {
+TEST(a_refused_connection_attempt_moves_to_the_next_address_at_once) {
     listener gone = listen_here(0), good = listen_here(8);
     const listener *both[] = {&gone, &good};
     name_is(2, both);
@@ -307,7 +307,7 @@ TEST(a_refused_connection_moves_to_the_next_address_at_once) {
 }
 
 /* As those of IPv6 on a host that has none. */
-TEST(addresses_that_fail_at_once_are_passed_over) {
+TEST(addresses_that_fail_at_once_do_not_use_up_the_connect_timeout) {
     listener good = listen_here(8);
     for (int fail = 1; fail <= 2; fail++) {
         port_count = fail + 1;
@@ -388,7 +388,7 @@ static hf_time dial_two(hf_code *code) {
 }
 
 /* By a sleep that ends then: one that is not told of it lasts for a second. */
-TEST(the_driver_tries_the_next_address_by_itself) {
+TEST(a_sleeping_call_wakes_by_itself_to_try_the_next_address) {
     hf_time took = HF_NEVER;
     for (int tries = 0; tries < 3 && took > 900 * HF_MS; tries++) {
         hf_code code;
@@ -439,7 +439,7 @@ static void check_loop(listener *good) {
     CHECK_EQ_INT(code, HF_OK);
 }
 
-TEST(a_loop_is_woken_to_try_the_next_address) {
+TEST(an_event_loop_is_woken_to_try_the_next_address) {
     listener silent = listen_in_silence(), good = listen_here(8);
     const listener *both[] = {&silent, &good};
     name_is(2, both);
@@ -449,7 +449,7 @@ TEST(a_loop_is_woken_to_try_the_next_address) {
 }
 
 /* A standard input that cannot be watched would wake it as well. */
-TEST(a_loop_is_woken_by_its_sockets_and_not_by_standard_input) {
+TEST(an_event_loop_is_woken_by_its_own_sockets_and_not_by_standard_input) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     int ends[2], input = dup(STDIN_FILENO);
@@ -546,7 +546,7 @@ TEST(a_forked_child_has_no_descriptor_of_a_connection_attempt) {
     CHECK_EQ_INT(connected, 0);
 }
 
-TEST(a_sleeping_loop_is_woken_for_a_connection_that_a_call_opens) {
+TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     listener good = listen_here(8);
     hf_client_config config = {.session = {.server = {.host = "127.0.0.1", .label = "here"},
                                            .connect_timeout = 20 * HF_SECOND,
@@ -573,7 +573,7 @@ TEST(a_sleeping_loop_is_woken_for_a_connection_that_a_call_opens) {
 
 /* ---- look-ups ---- */
 
-TEST(a_look_up_without_descriptors_is_reported) {
+TEST(a_name_lookup_without_free_descriptors_is_reported) {
     struct rlimit most, none;
     CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &most), 0);
     none = (struct rlimit){.rlim_cur = 0, .rlim_max = most.rlim_max};
@@ -609,7 +609,7 @@ static bool is_live(long allocations) {
 }
 
 /* Its thread has finished, will finish, or was seen to have finished. */
-TEST(a_look_up_leaves_no_memory_whenever_it_is_cancelled) {
+TEST(a_name_lookup_leaks_no_memory_whenever_it_is_cancelled) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
@@ -637,7 +637,7 @@ static long pages_of_memory(void) {
 }
 
 /* A thread that nobody joins or detaches keeps its stack. */
-TEST(look_ups_leave_no_threads) {
+TEST(name_lookups_leave_no_threads_behind) {
     no_name = EAI_NONAME;
     for (int i = 0; i < 3; i++) look_up(AT(0), AT(1000));
     long before = pages_of_memory();
@@ -656,7 +656,7 @@ static bool is_open(int fd) {
     return fcntl(fd, F_GETFD) >= 0;
 }
 
-TEST(an_abandoned_look_up_keeps_no_descriptors) {
+TEST(an_abandoned_name_lookup_keeps_no_descriptors) {
     pthread_mutex_lock(&answers);
     hf_dial_state state =
         hf_dial_start(&dial, &server, NULL, AT(0), AT(1000), reason, sizeof reason);

@@ -86,7 +86,7 @@ static int refuse(const char *error, hf_time now, hf_time until) {
     return commands;
 }
 
-TEST(a_wait_outlasts_a_refusal) {
+TEST(a_waiting_acquire_outlasts_a_temporary_refusal) {
     for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
         const struct waiter *waiter = &WAITERS[i % KINDS];
         hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
@@ -100,7 +100,7 @@ TEST(a_wait_outlasts_a_refusal) {
     }
 }
 
-TEST(a_wait_that_ends_reports_the_last_refusal) {
+TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
     for (int i = 0; i < KINDS * (WRITES + OTHER); i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 8 * HF_SECOND, AT(0));
         refuse(refusal(i / KINDS), AT(0), AT(7990));
@@ -128,7 +128,7 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
     }
 }
 
-TEST(a_refused_re_entry_does_not_change_the_hold) {
+TEST(a_refused_re_entry_leaves_the_hold_as_it_was) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
@@ -152,7 +152,7 @@ TEST(a_wait_in_the_queue_outlasts_any_refusal) {
     }
 }
 
-TEST(a_first_attempt_fails_at_once_when_a_right_is_missing) {
+TEST(a_waiters_first_attempt_fails_at_once_if_a_right_is_missing) {
     for (int i = 0; i < KINDS * USER; i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
@@ -181,7 +181,7 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_right) {
 }
 
 /* The channel of our grants: the user may have lost that right, too, or has never had it. */
-TEST(a_refused_subscription_ends_only_a_wait_that_the_server_has_not_let_begin) {
+TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     static const char denied[] = "-NOPERM this user has no permissions to access a channel\r\n";
     hf_session *events = link_of(&rig, HF_LINK_EVENTS);
     rig_begin(&rig);
@@ -256,7 +256,7 @@ TEST(a_wait_in_the_queue_outlasts_refused_log_ins) {
     rig_end(&rig, AT(52001));
 }
 
-TEST(a_first_attempt_fails_at_once_when_the_log_in_is_refused) {
+TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
     begin_with_password();
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     log_in("-WRONGPASS no\r\n", AT(1));
@@ -264,7 +264,7 @@ TEST(a_first_attempt_fails_at_once_when_the_log_in_is_refused) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_release_waits_for_a_log_in_and_then_goes_on_in_the_background) {
+TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
     for (int passes = 0; passes <= 1; passes++) {
         begin_with_password();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -291,7 +291,7 @@ TEST(a_release_waits_for_a_log_in_and_then_goes_on_in_the_background) {
 }
 
 /* As by a proxy that has lost the session, or after RESET. */
-TEST(a_server_that_has_forgotten_the_log_in_gets_it_again) {
+TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
     begin_with_password();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     log_in("+OK\r\n", AT(0));
@@ -330,7 +330,7 @@ TEST(a_wait_outlasts_a_refusal_and_then_an_outage) {
     rig_end(&rig, AT(21200));
 }
 
-TEST(a_signal_ends_a_wait_during_a_refusal) {
+TEST(a_signal_ends_a_wait_during_refusals) {
     for (int i = 0; i < KINDS; i++) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
@@ -341,7 +341,7 @@ TEST(a_signal_ends_a_wait_during_a_refusal) {
     }
 }
 
-TEST(a_signal_ends_a_wait_whose_command_is_refused_after_it) {
+TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
     for (int i = 0; i < KINDS; i++) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
@@ -364,7 +364,7 @@ TEST(a_wait_without_end_outlasts_any_refusal) {
     rig_end(&rig, AT(1000 * 3700));
 }
 
-TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
+TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin(&rig);
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
@@ -383,7 +383,7 @@ TEST(a_refused_release_of_a_permit_goes_on_in_the_background) {
     }
 }
 
-TEST(a_refused_release_goes_on_until_its_lease_ends) {
+TEST(a_refused_release_is_retried_until_its_lease_ends) {
     for (int i = 0; i < WRITES + USER; i++) {
         const char *error = i < WRITES ? OF_WRITES[i] : OF_USER[i - WRITES];
         hf_time ended_at = AT(i < WRITES ? 20 : 3100);
@@ -450,7 +450,7 @@ static hf_op *complete(hf_time now) {
     return begin_spec(&rig, &spec, now);
 }
 
-TEST(a_refused_record_is_written_later) {
+TEST(a_guarded_runs_refused_record_is_written_later) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(1000));
@@ -462,7 +462,7 @@ TEST(a_refused_record_is_written_later) {
     }
 }
 
-TEST(a_record_is_written_after_its_call_has_ended) {
+TEST(a_guarded_runs_refused_record_is_written_after_its_call_has_ended) {
     for (int abandoned = 0; abandoned <= 1; abandoned++) {
         hf_op *op = complete(AT(0));
         refuse(NOREPLICAS, AT(0), AT(abandoned ? 1000 : 3000));
@@ -480,7 +480,7 @@ TEST(a_record_is_written_after_its_call_has_ended) {
 }
 
 /* Renewals are refused as well. */
-TEST(a_record_is_not_written_after_its_lease) {
+TEST(a_guarded_runs_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
     refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -491,7 +491,7 @@ TEST(a_record_is_not_written_after_its_lease) {
 }
 
 /* Where only the record is refused, as by a server without memory. */
-TEST(a_record_is_tried_while_its_lock_is_held_and_renewed) {
+TEST(a_guarded_runs_refused_record_is_retried_while_its_lock_is_renewed) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(3000));
@@ -508,7 +508,7 @@ TEST(a_record_is_tried_while_its_lock_is_held_and_renewed) {
     }
 }
 
-TEST(a_record_outlasts_an_outage) {
+TEST(a_guarded_runs_record_is_written_after_an_outage) {
     hf_op *op = complete(AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -525,7 +525,7 @@ TEST(a_record_outlasts_an_outage) {
 }
 
 /* A client that is closed does not free the lock of a run that has no record yet. */
-TEST(a_closed_client_goes_on_with_a_record) {
+TEST(a_closed_client_still_writes_a_guarded_runs_refused_record) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
@@ -541,7 +541,7 @@ TEST(a_closed_client_goes_on_with_a_record) {
 }
 
 /* The lock was broken: nothing is left to be written. */
-TEST(a_record_of_a_broken_lock_is_dropped_with_its_reply) {
+TEST(a_guarded_runs_record_is_dropped_if_its_lock_is_gone) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));

@@ -2,7 +2,7 @@
 
 #include "acquire_rig.h"
 
-TEST(a_shared_owner_joins_the_holds_of_its_other_processes) {
+TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -16,7 +16,7 @@ TEST(a_shared_owner_joins_the_holds_of_its_other_processes) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_owner_with_too_many_or_no_holds_is_not_joined) {
+TEST(a_shared_owners_acquire_is_busy_if_the_server_counts_no_or_too_many_holds) {
     static const char *const counts[] = {"1000000000", "1000000001", "0"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         char text[64];
@@ -29,7 +29,7 @@ TEST(a_shared_owner_with_too_many_or_no_holds_is_not_joined) {
     }
 }
 
-TEST(a_shared_owner_acquires_what_its_others_released_meanwhile) {
+TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_meantime) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
@@ -43,7 +43,7 @@ TEST(a_shared_owner_acquires_what_its_others_released_meanwhile) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_gives_up_on_a_shared_owner_that_keeps_changing) {
+TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_keep_changing) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
@@ -65,7 +65,7 @@ TEST(an_acquire_gives_up_on_a_shared_owner_that_keeps_changing) {
     }
 }
 
-TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
+TEST(a_shared_owner_learns_of_other_processes_holds_with_its_own_re_entry) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -88,7 +88,7 @@ TEST(the_others_of_a_shared_owner_change_while_it_is_held) {
 }
 
 /* What was abandoned is released with the rest, as long as the server still counts it. */
-TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
+TEST(a_shared_owners_failed_releases_count_at_most_as_its_other_processes_holds) {
     static const struct {
         const char *count;
         uint32_t pending;
@@ -109,7 +109,7 @@ TEST(pending_releases_are_no_more_than_the_owners_other_holds) {
     }
 }
 
-TEST(a_shared_owner_that_joins_persists_while_it_waits) {
+TEST(a_shared_owner_that_joins_other_holds_keeps_waiting_through_refusals) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
@@ -125,7 +125,7 @@ TEST(a_shared_owner_that_joins_persists_while_it_waits) {
 }
 
 /* The count tells the server what the owner had before; the leave is safe to resend. */
-TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
+TEST(a_shared_owners_waiter_that_leaves_names_the_holds_it_found) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
@@ -141,7 +141,7 @@ TEST(a_shared_owner_that_has_joined_leaves_with_its_count) {
     rig_end(&rig, AT(9));
 }
 
-TEST(an_abandoned_acquire_of_a_shared_owner_releases_what_it_took) {
+TEST(a_shared_owners_abandoned_acquire_releases_what_it_took) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -158,7 +158,7 @@ TEST(an_abandoned_acquire_of_a_shared_owner_releases_what_it_took) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_abandoned_wait_of_a_shared_owner_leaves_or_releases) {
+TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_what_it_took) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = wait_as_shared(AT(0));
@@ -179,7 +179,7 @@ TEST(an_abandoned_wait_of_a_shared_owner_leaves_or_releases) {
     }
 }
 
-TEST(an_abandoned_wait_of_a_shared_owner_leaves_at_once) {
+TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_end(op, AT(5));
@@ -189,7 +189,7 @@ TEST(an_abandoned_wait_of_a_shared_owner_leaves_at_once) {
 }
 
 /* A late command of the first wait must not be about the second. */
-TEST(a_shared_owner_waits_under_a_new_number_each_time) {
+TEST(a_shared_owner_waits_under_a_new_number_at_each_attempt) {
     rig_begin(&rig);
     hf_op_end(wait_as_shared(AT(0)), AT(5));
     rig_tick(&rig, AT(5));
@@ -206,7 +206,7 @@ TEST(a_shared_owner_waits_under_a_new_number_each_time) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_late_reply_to_a_shared_owner_is_cleaned_up_before_the_next_acquire) {
+TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -229,7 +229,7 @@ TEST(a_late_reply_to_a_shared_owner_is_cleaned_up_before_the_next_acquire) {
 }
 
 /* After it the owner may have the lock through another process. */
-TEST(an_abandoned_acquire_of_a_shared_owner_is_not_undone_after_its_lease) {
+TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -244,7 +244,7 @@ TEST(an_abandoned_acquire_of_a_shared_owner_is_not_undone_after_its_lease) {
     rig_end(&rig, AT(101));
 }
 
-TEST(an_abandoned_hold_of_a_shared_owner_is_not_released_after_its_lease) {
+TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -259,7 +259,7 @@ TEST(an_abandoned_hold_of_a_shared_owner_is_not_released_after_its_lease) {
     rig_end(&rig, AT(31001));
 }
 
-TEST(a_shared_owner_releases_correctly_after_an_abandoned_re_entry) {
+TEST(a_shared_owner_releases_the_right_holds_after_an_abandoned_re_entry) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
@@ -281,7 +281,7 @@ TEST(a_shared_owner_releases_correctly_after_an_abandoned_re_entry) {
     }
 }
 
-TEST(a_late_re_entry_does_not_extend_a_shared_owners_abandoned_hold) {
+TEST(a_shared_owners_late_re_entry_does_not_extend_its_abandoned_hold) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -327,7 +327,7 @@ TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
     }
 }
 
-TEST(a_closed_client_waits_for_the_reply_to_a_shared_owner) {
+TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
     rig_begin(&rig);
     begin_shared(0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -346,7 +346,7 @@ TEST(a_closed_client_waits_for_the_reply_to_a_shared_owner) {
 /* ---- replies that no server gives ---- */
 
 /* A shared owner's others may have gone in part, or all of them. */
-TEST(a_shared_owners_other_holds_are_computed_from_the_count_it_sent) {
+TEST(a_shared_owner_computes_its_other_processes_holds_from_the_count_it_sent) {
     static const struct {
         const char *others, *outcome;
         int is;
@@ -370,7 +370,7 @@ TEST(a_shared_owners_other_holds_are_computed_from_the_count_it_sent) {
 }
 
 /* Each reply names another state of an owner that two processes share. */
-TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
+TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_come_and_go) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     int asked = 0;
@@ -382,7 +382,7 @@ TEST(an_acquire_gives_up_on_a_shared_owner_that_comes_and_goes) {
 
 /* ---- rare replies ---- */
 
-TEST(a_shared_owner_that_joins_one_hold_does_not_ask_twice) {
+TEST(a_shared_owner_that_joins_a_single_hold_does_not_resend_that_command) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);

@@ -33,7 +33,7 @@ static bool belongs(size_t slot, const char *host, int port) {
            slots.nodes[owner].port == port;
 }
 
-TEST(slots_of_keys_equal_those_of_redis) {
+TEST(keys_get_the_same_cluster_slots_as_in_redis) {
     static const struct {
         const char *key;
         int slot;
@@ -75,7 +75,7 @@ TEST(all_names_of_a_lock_share_one_slot) {
     CHECK(!is_one("a{b") && !is_one("a}b") && !is_one("a{}b") && !is_one("}a"));
 }
 
-TEST(a_map_gives_the_node_of_each_slot) {
+TEST(a_cluster_map_gives_the_node_of_each_slot) {
     hf_slots_init(&slots);
     CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
     const char *wrong = read_text(
@@ -95,7 +95,7 @@ TEST(a_map_gives_the_node_of_each_slot) {
     hf_slots_free(&slots);
 }
 
-TEST(a_node_may_have_several_ranges) {
+TEST(a_node_in_a_cluster_map_may_serve_several_ranges_of_slots) {
     hf_slots_init(&slots);
     CHECK(!read_text("*3\r\n" RANGE("0", "0", NODE("1", "a", "1")) RANGE(
         "1", "1", NODE("1", "b", "1")) RANGE("2", "2", NODE("1", "a", "1"))));
@@ -104,7 +104,7 @@ TEST(a_node_may_have_several_ranges) {
     hf_slots_free(&slots);
 }
 
-TEST(the_last_of_overlapping_ranges_counts) {
+TEST(the_last_of_overlapping_slot_ranges_in_a_cluster_map_counts) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
                          RANGE("5", "6", NODE("1", "b", "1"))));
@@ -112,7 +112,7 @@ TEST(the_last_of_overlapping_ranges_counts) {
     hf_slots_free(&slots);
 }
 
-TEST(a_map_may_contain_host_names_ipv6_and_empty_hosts) {
+TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {
     hf_slots_init(&slots);
     const char *wrong = read_text(
         "*7\r\n" RANGE("6", "6", NODE("3", " ab", "7006"))
@@ -134,7 +134,7 @@ TEST(a_map_may_contain_host_names_ipv6_and_empty_hosts) {
     hf_slots_free(&slots);
 }
 
-TEST(a_malformed_map_changes_nothing) {
+TEST(a_malformed_cluster_map_leaves_the_slots_as_they_were) {
     static const char *const bad[] = {
         "-ERR This instance has cluster support disabled\r\n",
         "+OK\r\n",
@@ -164,7 +164,7 @@ TEST(a_malformed_map_changes_nothing) {
     hf_slots_free(&slots);
 }
 
-TEST(nodes_with_bad_ports_or_long_hosts_are_left_out) {
+TEST(a_cluster_map_leaves_out_nodes_with_invalid_ports_or_hosts_that_are_too_long) {
     static char host[HF_URL_HOST + 1], text[HF_URL_HOST + 100];
     memset(host, 'h', HF_URL_HOST - 1);
     hf_slots_init(&slots);
@@ -203,7 +203,7 @@ static hf_reply *many_nodes(size_t count) {
     return many;
 }
 
-TEST(a_map_keeps_a_bounded_number_of_nodes) {
+TEST(a_cluster_map_keeps_a_bounded_number_of_nodes) {
     hf_slots_init(&slots);
     hf_reply *many = many_nodes(HF_SLOTS_MAX_NODES + 5);
     CHECK(many && many->size == HF_SLOTS_MAX_NODES + 5);
@@ -243,7 +243,7 @@ static hf_reply *read_worst(size_t elements) {
     return reply;
 }
 
-TEST(the_longest_possible_map_is_read_with_a_raised_limit) {
+TEST(the_longest_possible_cluster_map_is_read_with_a_raised_limit) {
     CHECK(!read_worst(HF_REPLY_MAX_ELEMENTS));
     hf_reply *reply = read_worst(HF_SLOTS_MAX_ELEMENTS);
     CHECK(reply);
@@ -270,7 +270,7 @@ static const char *id_at(const char *host, uint16_t port) {
     return hf_slots_id_at(&slots, &address);
 }
 
-TEST(a_map_gives_the_ids_of_masters_and_replicas) {
+TEST(a_cluster_map_gives_the_ids_of_masters_and_replicas) {
     hf_slots_init(&slots);
     CHECK(!id_at("a", 1));
     CHECK(!read_text("*3\r\n" PAIR("0", "1", MEMBER("a", "1", "m1"), MEMBER("b", "2", "r1"))
@@ -286,7 +286,7 @@ TEST(a_map_gives_the_ids_of_masters_and_replicas) {
 }
 
 /* A dead master whose slots nobody has taken over, and a new one at its address. */
-TEST(an_address_given_for_two_nodes_has_no_id) {
+TEST(an_address_that_a_cluster_map_gives_for_two_nodes_has_no_id) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
                          RANGE("2", "3", MEMBER("a", "1", "m2"))));
@@ -309,7 +309,7 @@ TEST(a_node_id_that_is_too_long_is_ignored) {
     }
 }
 
-TEST(a_map_without_any_node_of_the_last_one_belongs_to_a_different_cluster) {
+TEST(a_cluster_map_that_shares_no_node_id_with_the_last_belongs_to_a_different_cluster) {
     static const char *const foreign[] = {
         "*1\r\n" RANGE("0", "9", MEMBER("a", "1", "x1")),
         "*1\r\n" PAIR("0", "9", MEMBER("a", "1", "x1"), MEMBER("b", "2", "x2")),
@@ -333,7 +333,7 @@ TEST(a_map_without_any_node_of_the_last_one_belongs_to_a_different_cluster) {
     }
 }
 
-TEST(a_map_whose_ids_were_forgotten_may_be_followed_by_any_other) {
+TEST(a_cluster_map_whose_ids_were_forgotten_may_be_followed_by_any_other) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "m1"))));
     hf_slots_forget_ids(&slots);
@@ -432,7 +432,7 @@ TEST(parsing_a_redirect_reads_nothing_past_its_end) {
     }
 }
 
-TEST(a_freed_slot_map_is_empty) {
+TEST(a_freed_cluster_map_is_empty) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_slots_free(&slots);
@@ -443,7 +443,7 @@ TEST(a_freed_slot_map_is_empty) {
 
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot
  * by chance, and the others are not. */
-TEST(a_lock_is_possible_only_if_all_of_its_names_are_in_one_slot) {
+TEST(a_lock_is_refused_in_a_cluster_unless_all_of_its_names_are_in_one_slot) {
     static const struct {
         size_t size;
         bool counter, queue, releases;

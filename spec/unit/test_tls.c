@@ -36,7 +36,7 @@ static hf_tls_settings *trusting(void) {
     return hf_tls_settings_new(&(hf_tls_options){.trusting = true});
 }
 
-TEST(a_write_to_a_closed_socket_raises_no_signal) {
+TEST(a_tls_write_to_a_closed_socket_raises_no_signal) {
     int fd, peer;
     hf_tls_settings *settings = trusting();
     hf_tls *tls = over_a_pair(settings, &fd, &peer);
@@ -49,7 +49,7 @@ TEST(a_write_to_a_closed_socket_raises_no_signal) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
+TEST(a_tls_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
     int fd, peer;
     char bytes[4096];
     hf_tls_settings *settings = trusting();
@@ -67,7 +67,7 @@ TEST(a_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_handshake_on_a_full_socket_waits_until_it_is_writable) {
+TEST(a_tls_handshake_on_a_full_socket_waits_until_that_is_writable) {
     int fd, peer;
     char bytes[4096] = {0};
     hf_tls_settings *settings = trusting();
@@ -82,7 +82,7 @@ TEST(a_handshake_on_a_full_socket_waits_until_it_is_writable) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_server_without_tls_is_reported_as_such) {
+TEST(a_connection_to_a_server_without_tls_fails_and_says_so) {
     static const char *const answers[] = {"-ERR unknown command\r\n", "HTTP/1.1 400 Bad\r\n",
                                           "SSH-2.0-x\r\n"};
     hf_tls_settings *settings = trusting();
@@ -293,7 +293,7 @@ TEST(the_whole_chain_of_the_clients_certificate_is_sent) {
     free_identity(root);
 }
 
-TEST(the_systems_authorities_are_trusted_unless_others_are_given) {
+TEST(the_systems_certificate_authorities_are_trusted_unless_others_are_given) {
     char ca[64];
     identity root = new_identity("root", NULL, NULL), own = new_identity("s", &root, "DNS:s");
     SSL_CTX *context = server_with(&own, NULL);
@@ -321,7 +321,7 @@ TEST(the_systems_authorities_are_trusted_unless_others_are_given) {
     CHECK(!agreed[2]);
 }
 
-TEST(a_tls_file_that_cannot_be_used_is_named_until_it_can) {
+TEST(a_tls_file_that_cannot_be_used_is_named_at_each_attempt_until_it_can) {
     char ca[64], cert[64], key[64], other_key[64];
     identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
     identity other = new_identity("o", &root, "DNS:o");
@@ -431,7 +431,7 @@ TEST(rotated_tls_files_apply_to_new_connections_and_not_to_open_ones) {
     CHECK(goes_on);
 }
 
-TEST(in_the_middle_of_a_rotation_the_last_good_files_are_used) {
+TEST(the_last_good_tls_files_are_used_in_the_middle_of_their_rotation) {
     rotation at = begin_rotation();
     bool agreed[4];
     agreed[0] = agrees(at.settings, "s", at.context[0]);
@@ -457,7 +457,7 @@ TEST(in_the_middle_of_a_rotation_the_last_good_files_are_used) {
     CHECK_OR(strstr(said, at.ca) && strstr(said, "certificate verify failed"), "%s", said);
 }
 
-TEST(a_directory_of_authorities_is_read_with_each_connection) {
+TEST(a_directory_of_certificate_authorities_is_read_with_each_connection) {
     rotation at = begin_rotation();
     char directory[64] = "/tmp/test_tls.XXXXXX", file[128];
     if (!mkdtemp(directory)) abort();
@@ -476,7 +476,7 @@ TEST(a_directory_of_authorities_is_read_with_each_connection) {
     CHECK(!second);
 }
 
-TEST(the_systems_store_is_read_again_when_it_has_changed) {
+TEST(the_systems_certificate_store_is_read_again_when_it_has_changed) {
     char store[64];
     rotation at = begin_rotation();
     SSL_CTX *open[2] = {server_with(&at.server[0], NULL), server_with(&at.server[1], NULL)};
@@ -698,13 +698,13 @@ static void run_agreed(void) {
     free_identity(own);
 }
 
-TEST(a_connection_after_its_handshake_behaves_like_a_socket) {
+TEST(a_tls_connection_after_its_handshake_sends_and_receives_like_a_socket) {
     run_agreed();
 }
 
-TEST(a_failure_of_the_socket_keeps_its_errno_although_openssl_queues_it_as_an_error) {
+TEST(a_socket_failure_keeps_its_errno_even_if_openssl_queues_it_as_an_error) {
     queues_errno = true;
-    a_write_to_a_closed_socket_raises_no_signal();
+    a_tls_write_to_a_closed_socket_raises_no_signal();
     bool reset = is_reset();
     run_agreed();
     queues_errno = false;
@@ -733,7 +733,7 @@ TEST(a_certificate_that_cannot_be_verified_is_reported_whatever_else_openssl_que
     CHECK_STR(said, "certificate verify failed: unable to get local issuer certificate");
 }
 
-TEST(an_end_without_an_alert_is_an_end_although_openssl_takes_it_for_an_error) {
+TEST(a_tls_connection_closed_without_an_alert_counts_as_closed_and_not_as_failed) {
     char bytes[8];
     identity own = new_identity("s", NULL, "DNS:s");
     SSL_CTX *context = server_with(&own, NULL);
@@ -765,7 +765,7 @@ static bool counts_openssls_own_calls(void) {
 }
 
 /* Without the lock the process may be exiting, and OpenSSL may have freed its memory. */
-TEST(no_openssl_call_is_made_without_the_lock_that_an_exit_waits_for) {
+TEST(every_openssl_call_holds_the_lock_that_a_process_exit_waits_for) {
     if (counts_openssls_own_calls()) return;
     calls_outside = 0;
     run_agreed();
@@ -838,7 +838,7 @@ static void connect_once(void) {
 }
 
 /* What OpenSSL keeps for ever it has since the first rounds. */
-TEST(a_connection_and_its_settings_leave_no_memory_of_openssl) {
+TEST(a_closed_tls_connection_and_its_settings_leave_no_memory_of_openssl) {
     long before = 0;
     for (int round = 0; round < 3; round++) {
         before = blocks;
@@ -871,7 +871,7 @@ static bool cancel_a_handshake(const hf_server *server, hf_tls_settings *setting
     return shakes && dial.fd < 0 && !dial.tls;
 }
 
-TEST(a_dial_that_is_cancelled_in_its_handshake_leaves_no_memory) {
+TEST(a_connection_cancelled_during_its_tls_handshake_leaks_no_memory) {
     in_port_t port = 0;
     int listener = listen_in_silence(&port);
     hf_server server = {.tls = true, .port = port, .host = "127.0.0.1"};
@@ -910,7 +910,7 @@ static bool connect_without(int nth) {
     return failed;
 }
 
-TEST(a_lack_of_memory_is_reported_and_may_pass) {
+TEST(tls_settings_without_memory_fail_and_work_once_there_is_memory_again) {
     connect_once();
     for (int nth = 1; connect_without(nth); nth++) continue;
 }
