@@ -42,7 +42,7 @@ TEST(with_needs_approval_an_approval_given_before_it_was_requested_does_not_coun
     rig_end(&rig, AT(50000));
 }
 
-TEST(with_needs_approval_a_batch_has_only_approved_holds) {
+TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
     begin_needs_approval();
     hf_hold *first = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -54,7 +54,7 @@ TEST(with_needs_approval_a_batch_has_only_approved_holds) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(with_needs_approval_an_approval_may_come_during_a_command) {
+TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_command) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -85,7 +85,7 @@ TEST(with_needs_approval_a_hold_without_approval_expires) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(with_needs_approval_each_approval_is_for_one_renewal) {
+TEST(with_needs_approval_each_approval_allows_one_renewal) {
     rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

@@ -34,7 +34,7 @@ TEST(bytes_are_consumed_from_the_front_of_a_buffer) {
     hf_buffer_free(&buffer);
 }
 
-TEST(a_buffer_can_be_used_again_after_clear_and_free) {
+TEST(a_buffer_can_be_reused_after_clear_and_free) {
     hf_buffer buffer = {0};
     CHECK(hf_buffer_append(&buffer, "abc", 3));
     hf_buffer_clear(&buffer);
@@ -48,7 +48,7 @@ TEST(a_buffer_can_be_used_again_after_clear_and_free) {
     hf_buffer_free(&buffer);
 }
 
-TEST(a_buffer_reuses_room_at_its_front_before_it_grows) {
+TEST(a_buffer_reuses_freed_room_at_its_front_before_it_grows) {
     hf_buffer buffer = {0};
     char bytes[1024];
     memset(bytes, 'x', sizeof bytes);

@@ -6,7 +6,7 @@
 
 /* ---- confirming a grant ---- */
 
-TEST(a_confirmation_sets_the_full_lease_of_a_grant) {
+TEST(confirming_a_grant_sets_its_full_lease) {
     for (int renewed = 0; renewed < 2; renewed++) {
         rig_begin(&rig);
         hf_hold *hold = granted_hold(renewed);
@@ -24,7 +24,7 @@ TEST(a_confirmation_sets_the_full_lease_of_a_grant) {
     }
 }
 
-TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
+TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;
@@ -35,7 +35,7 @@ TEST(a_grant_that_cannot_be_confirmed_is_lost_in_time) {
     rig_end(&rig, AT(3000));
 }
 
-TEST(a_grant_found_taken_is_lost) {
+TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
@@ -45,7 +45,7 @@ TEST(a_grant_found_taken_is_lost) {
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
-TEST(a_confirmation_without_a_reply_limits_what_later_leases_are_believed) {
+TEST(a_confirmation_that_may_still_arrive_limits_later_leases) {
     static const struct {
         int lease_ms;
         bool checked, sent_twice;
@@ -104,7 +104,7 @@ TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
 }
 
 /* A late renewal sets the lease that the hold has anyway. */
-TEST(a_renewal_without_a_reply_does_not_limit_later_leases) {
+TEST(a_renewal_that_may_still_arrive_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hf_session_opening(link_of(&rig, RENEWER), AT(0));
@@ -117,7 +117,7 @@ TEST(a_renewal_without_a_reply_does_not_limit_later_leases) {
 }
 
 /* Another process may have set a longer lease than that of the grant. */
-TEST(a_shared_owners_grant_is_confirmed_whatever_its_ttl) {
+TEST(a_shared_owners_grant_is_confirmed_whatever_the_locks_ttl) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     set_shared(hold, true);
@@ -129,7 +129,7 @@ TEST(a_shared_owners_grant_is_confirmed_whatever_its_ttl) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_a_confirmation_is_retried) {
+TEST(confirming_a_grant_without_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -153,7 +153,7 @@ TEST(without_memory_a_confirmation_is_retried) {
 
 /* ---- the owner's approval ---- */
 
-TEST(a_confirmation_waits_for_its_connection) {
+TEST(confirming_a_grant_waits_for_its_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "9"), AT(10));
@@ -169,7 +169,7 @@ TEST(a_confirmation_waits_for_its_connection) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_confirmation_with_a_reply_does_not_limit_later_leases) {
+TEST(a_confirmation_that_was_answered_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));

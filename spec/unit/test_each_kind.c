@@ -55,7 +55,7 @@ static bool gives_back(const hf_kind *kind) {
     for (const hf_kind *const *each = hf_kinds, *kind; (kind = *each); each++)                     \
         if (has_lease(kind))
 
-TEST(with_needs_approval_each_kind_is_renewed_only_when_approved) {
+TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.needs_approval = true;
@@ -71,7 +71,7 @@ TEST(with_needs_approval_each_kind_is_renewed_only_when_approved) {
     }
 }
 
-TEST(with_sync_each_kind_is_confirmed_by_a_replica) {
+TEST(with_replicas_to_confirm_each_kind_of_lock_waits_for_one) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.sync = (hf_sync){1, 100 * HF_MS};
@@ -89,7 +89,7 @@ TEST(with_sync_each_kind_is_confirmed_by_a_replica) {
     }
 }
 
-TEST(a_renewal_that_does_not_find_the_lock_is_a_loss) {
+TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
     EACH_LEASED(kind) {
         config = rig_config();
         begin_kind(kind);
@@ -105,7 +105,7 @@ TEST(a_renewal_that_does_not_find_the_lock_is_a_loss) {
 }
 
 /* The queue has a mark for a grant that is not confirmed. */
-TEST(an_unconfirmed_grant_leaves_no_mark_when_it_ends) {
+TEST(each_kinds_unconfirmed_grant_is_removed_from_the_queue_when_it_ends) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.needs_approval = true;
@@ -120,7 +120,7 @@ TEST(an_unconfirmed_grant_leaves_no_mark_when_it_ends) {
     }
 }
 
-TEST(closing_the_client_releases_each_kind) {
+TEST(closing_a_client_releases_each_kind_of_lock) {
     EACH_LEASED(kind) {
         config = rig_config();
         begin_kind(kind);
@@ -157,7 +157,7 @@ static void check_given_back(const hf_kind *kind, int failures) {
     rig_end(&rig, now);
 }
 
-TEST(a_leave_without_a_reply_is_sent_again) {
+TEST(each_kinds_clean_up_without_a_reply_is_sent_again) {
     EACH_LEASED(kind) {
         config = rig_config();
         check_given_back(kind, 3);

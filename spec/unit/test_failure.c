@@ -15,7 +15,7 @@ TEST(every_error_code_has_a_name) {
     CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
 }
 
-TEST(a_message_contains_what_where_why_and_what_to_do) {
+TEST(a_message_says_what_failed_and_where_and_why_and_what_to_do) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);
@@ -77,7 +77,7 @@ TEST(unprintable_bytes_of_a_key_are_escaped_in_messages) {
               "cannot acquire \"a\\x00\\x0a\\x7f\\x22\\x5c\\x1b[0m\xc3\xa9\" on h:1: oops");
 }
 
-TEST(a_long_key_is_cut) {
+TEST(a_message_cuts_a_long_key) {
     char key[1000];
     hf_failure failure;
     memset(key, 'k', sizeof key);
@@ -90,7 +90,7 @@ TEST(a_long_key_is_cut) {
     CHECK(strstr(failure.text, "\\x01...\" on h:1: oops"));
 }
 
-TEST(a_long_message_is_cut_and_terminated) {
+TEST(a_message_that_is_too_long_is_cut_and_terminated) {
     char detail[2000];
     hf_failure failure;
     memset(detail, 'd', sizeof detail);
@@ -108,7 +108,7 @@ TEST(a_long_message_is_cut_and_terminated) {
     }
 }
 
-TEST(bidirectional_marks_and_invalid_utf8_are_hidden) {
+TEST(a_message_hides_bidirectional_marks_and_invalid_utf8) {
     hf_failure failure;
     hf_slice key = {"\xc2\x9b\xe2\x80\xae\xff\xed\xa0\x80\xe2\x82\xac", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "%s",
@@ -118,7 +118,7 @@ TEST(bidirectional_marks_and_invalid_utf8_are_hidden) {
               " on h:1: ?\? ?\?\? ?\?\? ?\? \xf0\x9f\x98\x80 ?\?");
 }
 
-TEST(characters_that_cannot_be_seen_are_spelled_out) {
+TEST(a_message_spells_out_invisible_characters) {
     hf_failure failure;
     hf_slice key = hf_slice_of("a\xc2\xad\xe2\x80\x8b\xc2\xa0\xef\xbb\xbf\xf3\xa0\x80\x81"
                                "\xe2\x81\xb0");
@@ -127,7 +127,7 @@ TEST(characters_that_cannot_be_seen_are_spelled_out) {
                             "\\xf3\\xa0\\x80\\x81\xe2\x81\xb0\" on h:1: oops");
 }
 
-TEST(control_characters_are_hidden) {
+TEST(a_message_hides_control_characters) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
                    "ERR \33[31m\7\177\303\274");
@@ -213,7 +213,7 @@ TEST(error_replies_of_the_server_become_the_documented_codes) {
     }
 }
 
-TEST(loading_and_busy_count_as_errors_that_may_pass) {
+TEST(loading_and_busy_replies_count_as_temporary_errors) {
     CHECK(hf_refusal_may_pass(hf_refusal_of("LOADING Redis is loading the dataset in memory"),
                               false));
     CHECK(hf_refusal_may_pass(hf_refusal_of("BUSY Redis is busy running a script."), false));
@@ -224,7 +224,7 @@ TEST(loading_and_busy_count_as_errors_that_may_pass) {
     CHECK(!hf_refusal_may_pass(hf_refusal_of(""), false));
 }
 
-TEST(errors_such_as_oom_and_readonly_count_as_refusals_of_writes) {
+TEST(errors_such_as_oom_and_readonly_count_as_temporary_refusals_of_writes) {
     CHECK_EQ_INT(hf_refusal_of("OOM command not allowed"), HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("MISCONF Errors writing to the AOF file"), HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("NOREPLICAS Not enough"), HF_REFUSAL_OF_WRITES);
@@ -238,7 +238,7 @@ TEST(errors_such_as_oom_and_readonly_count_as_refusals_of_writes) {
                  HF_REFUSAL_OF_WRITES);
 }
 
-TEST(missing_rights_count_as_passing_only_for_what_was_accepted_before) {
+TEST(a_missing_right_counts_as_temporary_only_for_a_call_that_was_accepted_before) {
     static const char *const errors[] = {
         "NOAUTH Authentication required.",
         "WRONGPASS invalid username-password pair or user is disabled.",
@@ -258,7 +258,7 @@ TEST(missing_rights_count_as_passing_only_for_what_was_accepted_before) {
     CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR any other"), true));
 }
 
-TEST(each_error_code_is_classified_as_passing_or_lasting) {
+TEST(each_error_code_is_classified_as_temporary_or_permanent) {
     static const hf_code may[] = {HF_BUSY,      HF_UNREACHABLE, HF_LOST,
                                   HF_NO_QUORUM, HF_SERVER,      HF_TIMEOUT};
     size_t passing = 0, accepted = 0;

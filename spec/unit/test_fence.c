@@ -22,7 +22,7 @@ static hf_op *begin_write(hf_time now) {
 #define STALE "*2\r\n:0\r\n$2\r\n16\r\n"
 #define OVERTAKEN "*1\r\n:-2\r\n"
 
-TEST(a_write_returns_the_replies_of_its_commands) {
+TEST(a_fenced_write_returns_the_replies_of_its_commands) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
@@ -32,7 +32,7 @@ TEST(a_write_returns_the_replies_of_its_commands) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
+TEST(a_refused_fenced_write_is_stale_if_sent_once_and_of_unknown_outcome_if_sent_twice) {
     static const char *const refusals[] = {STALE, OVERTAKEN};
     for (int i = 0; i < 4; i++) {
         bool twice = i >= 2;
@@ -51,7 +51,7 @@ TEST(a_refusal_after_one_copy_is_stale_and_after_two_is_in_doubt) {
     }
 }
 
-TEST(an_abandoned_write_may_have_been_done) {
+TEST(an_abandoned_fenced_write_says_that_it_may_have_taken_effect) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     hf_op_abandon(op, AT(1));
@@ -59,7 +59,7 @@ TEST(an_abandoned_write_may_have_been_done) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_copy_that_the_server_refused_is_not_in_doubt) {
+TEST(a_fenced_write_whose_first_copy_was_refused_is_not_of_unknown_outcome) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -71,7 +71,7 @@ TEST(a_copy_that_the_server_refused_is_not_in_doubt) {
     rig_end(&rig, AT(502));
 }
 
-TEST(a_write_without_a_reply_may_have_been_done) {
+TEST(a_fenced_write_without_a_reply_says_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         rig.refusing = !sent;
@@ -84,7 +84,7 @@ TEST(a_write_without_a_reply_may_have_been_done) {
     }
 }
 
-TEST(a_resource_of_another_lock_is_a_conflict) {
+TEST(a_fenced_write_to_a_different_locks_resource_fails_with_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
@@ -94,7 +94,7 @@ TEST(a_resource_of_another_lock_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_unexpected_form_of_reply_to_a_fenced_write_is_an_error) {
+TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {
     static const char *const replies[] = {":1\r\n", "*1\r\n:1\r\n", "*0\r\n", "$1\r\n1\r\n",
                                           "*2\r\n:1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {

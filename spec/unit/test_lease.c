@@ -12,7 +12,7 @@ TEST(a_lease_is_rounded_up_to_whole_milliseconds) {
     CHECK_EQ_U64(hf_lease_ms(HF_LEASE_MAX), 1000000000000);
 }
 
-TEST(a_hold_ends_by_the_lease_minus_the_drift) {
+TEST(a_hold_ends_a_clock_drift_before_its_lease_does) {
     CHECK_EQ_U64(hf_lease_end(NOW, 30 * HF_SECOND), NOW + 29698 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 2 * HF_SECOND), NOW + 1978 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 100 * HF_MS), NOW + 97 * HF_MS);
@@ -51,7 +51,7 @@ TEST(the_time_of_the_renewal_can_be_computed_from_the_end_of_the_lease) {
     CHECK_EQ_U64(hf_lease_renew_before(5, HF_SECOND), 0);
 }
 
-TEST(a_failed_renewal_is_retried_soon_and_several_times) {
+TEST(a_failed_renewal_is_retried_soon_and_several_times_before_the_lease_ends) {
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 20 * HF_SECOND), NOW + HF_SECOND);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_SECOND), NOW + 500 * HF_MS);
     CHECK_EQ_U64(hf_lease_retry_at(NOW, NOW + 4 * HF_MS), NOW + HF_MS);

@@ -47,7 +47,7 @@ static int pass(int from_ms, int to_ms) {
         CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");                               \
     } while (0)
 
-TEST(the_last_renewal_asks_for_the_time_left) {
+TEST(the_last_renewal_asks_only_for_the_time_left_until_max_hold) {
     hf_hold *hold = hold_for(65 * HF_SECOND);
     static const struct {
         int at;
@@ -73,7 +73,7 @@ TEST(the_last_renewal_asks_for_the_time_left) {
     rig_end(&rig, AT(66000));
 }
 
-TEST(a_longer_lease_is_cut_to_max_hold) {
+TEST(a_lease_longer_than_max_hold_is_cut_to_it) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -116,7 +116,7 @@ TEST(a_reentry_sets_no_max_hold) {
 }
 
 /* A partial release sets the lease anew, too. */
-TEST(a_partial_release_does_not_extend_max_hold) {
+TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     set_count(hold, 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
@@ -165,7 +165,7 @@ TEST(max_hold_starts_at_the_grant) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_short_max_hold_shortens_a_grant) {
+TEST(a_max_hold_shorter_than_the_grant_lease_shortens_the_grant) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
@@ -203,7 +203,7 @@ TEST(a_renewal_sent_late_does_not_count_beyond_max_hold) {
     rig_end(&rig, AT(35001));
 }
 
-TEST(a_hold_not_renewed_before_max_hold_is_lost_as_unreachable) {
+TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
     hf_hold *hold = hold_for(60 * HF_SECOND);
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(31000));
@@ -212,7 +212,7 @@ TEST(a_hold_not_renewed_before_max_hold_is_lost_as_unreachable) {
     rig_end(&rig, AT(31000));
 }
 
-TEST(a_hold_deleted_before_max_hold_is_lost_as_deleted) {
+TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(6000)); /* as after a failover */
     rig_sleep(&rig, AT(1), AT(6000));
@@ -223,7 +223,7 @@ TEST(a_hold_deleted_before_max_hold_is_lost_as_deleted) {
 }
 
 /* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */
-TEST(the_release_after_max_hold_cleans_up_a_late_renewal) {
+TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
     hold_for(5 * HF_SECOND);
     pass(1, 6000);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));

@@ -19,7 +19,7 @@ TEST(a_locks_internal_keys_have_redissons_names) {
     hf_names_free(&names);
 }
 
-TEST(a_key_with_a_brace_is_not_put_in_braces) {
+TEST(a_key_with_a_brace_is_not_put_in_braces_in_its_internal_names) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b}c")));
     CHECK_SLICE(names.counter, hf_slice_of("redisson_lock_token:a{b}c"));
@@ -31,7 +31,7 @@ TEST(a_key_with_a_brace_is_not_put_in_braces) {
     hf_names_free(&names);
 }
 
-TEST(a_semaphore_has_its_own_key_of_leases_and_its_own_channel) {
+TEST(a_semaphore_has_a_lease_key_and_a_channel_of_its_own) {
     hf_names names;
     CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_permit));
     CHECK_SLICE(names.leases, hf_slice_of("{pool}:timeout"));
@@ -44,7 +44,7 @@ TEST(a_semaphore_has_its_own_key_of_leases_and_its_own_channel) {
     hf_names_free(&names);
 }
 
-TEST(a_plain_semaphore_has_a_second_channel_for_our_waiters) {
+TEST(a_plain_semaphore_has_a_second_channel_for_holdfasts_waiters) {
     hf_names names;
     CHECK(hf_names_make_on(&names, hf_slice_of("pool"), &hf_kind_plain_semaphore));
     CHECK_SLICE(names.releases, hf_slice_of("redisson_sc:{pool}"));
@@ -113,13 +113,13 @@ static void check_names_of(const hf_kind *kind, const char *const *keys, size_t 
     for (size_t i = 0; i < count; i++) hf_names_free(&names[i]);
 }
 
-TEST(no_two_keys_have_the_same_queue) {
+TEST(no_two_locks_have_the_same_queue_key) {
     static const char *const keys[] = {"x",    "{x}", ":x",    ":{x}",   "x}",  "{x",    "{{x}}",
                                        "{{x}", "}{x", "x}{y}", "{x}{y}", "a}c", "{a}c}", ""};
     for (size_t i = 0; hf_kinds[i]; i++) check_names_of(hf_kinds[i], keys, KEYS(keys));
 }
 
-TEST(only_some_keys_in_braces_share_names_with_another_key) {
+TEST(only_the_documented_keys_in_braces_share_internal_names_with_another_key) {
     static const char *const shared[] = {"{x}", "{a}c}", "{}}"};
     static const char *const own[] = {"x", "", "{}", "{x", "x}", "{{x}", "{x}y", "y{x}", "{x}{y}"};
     for (size_t i = 0; i < KEYS(shared); i++)
@@ -128,7 +128,7 @@ TEST(only_some_keys_in_braces_share_names_with_another_key) {
         CHECK_OR(!hf_names_are_shared(hf_slice_of(own[i])), "%s", own[i]);
 }
 
-TEST(keys_in_names_may_contain_any_bytes) {
+TEST(keys_may_contain_any_bytes_in_their_internal_names) {
     hf_names names;
     CHECK(hf_names_make(&names, (hf_slice){"a\0\xff ", 4}));
     CHECK_SLICE(names.key, ((hf_slice){"a\0\xff ", 4}));
@@ -136,7 +136,7 @@ TEST(keys_in_names_may_contain_any_bytes) {
     hf_names_free(&names);
 }
 
-TEST(names_copy_the_key) {
+TEST(a_locks_internal_names_copy_its_key) {
     char key[] = "abc";
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of(key)));
@@ -146,7 +146,7 @@ TEST(names_copy_the_key) {
     hf_names_free(&names);
 }
 
-TEST(names_can_be_made_for_a_key_of_any_length) {
+TEST(internal_names_can_be_made_for_a_key_of_any_length) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
@@ -184,7 +184,7 @@ static bool make_both(void *context) {
     return made;
 }
 
-TEST(making_names_reports_a_failed_allocation) {
+TEST(making_a_locks_internal_names_reports_a_failed_allocation) {
     CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
 }
 

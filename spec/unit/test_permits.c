@@ -61,7 +61,7 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     return op;
 }
 
-TEST(several_permits_acquired_together_are_one_hold) {
+TEST(several_permits_acquired_together_make_one_hold) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
@@ -88,7 +88,7 @@ TEST(an_acquire_of_permits_sends_how_many_it_wants) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_of_permits_is_resent_for_the_same_permits) {
+TEST(a_resent_acquire_of_permits_asks_for_the_same_permits) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -102,7 +102,7 @@ TEST(an_acquire_of_permits_is_resent_for_the_same_permits) {
 }
 
 /* Redisson may give permits back that our waiters wait for. */
-TEST(a_waiter_for_permits_listens_for_foreign_releases_later) {
+TEST(a_waiter_for_permits_subscribes_to_foreign_releases_only_after_a_while) {
     pool_begin();
     permits_waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(150) - 1);
@@ -112,7 +112,7 @@ TEST(a_waiter_for_permits_listens_for_foreign_releases_later) {
     rig_end(&rig, AT(151));
 }
 
-TEST(an_acquire_of_unknown_outcome_is_undone) {
+TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -124,7 +124,7 @@ TEST(an_acquire_of_unknown_outcome_is_undone) {
     rig_end(&rig, AT(3));
 }
 
-TEST(the_message_says_that_the_permits_are_taken_or_not_set) {
+TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_set) {
     pool_begin();
     hf_op *op = begin_permits(1, 0, AT(0));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
@@ -141,7 +141,7 @@ TEST(the_message_says_that_the_permits_are_taken_or_not_set) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_request_for_more_permits_than_exist_is_a_conflict) {
+TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
@@ -152,7 +152,7 @@ TEST(a_request_for_more_permits_than_exist_is_a_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(the_queue_member_of_a_request_for_several_permits_contains_their_number) {
+TEST(a_queue_entry_for_several_permits_contains_their_number) {
     pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -165,7 +165,7 @@ TEST(the_queue_member_of_a_request_for_several_permits_contains_their_number) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_grant_is_taken_and_confirmed) {
+TEST(a_waiter_takes_granted_permits_and_confirms_them) {
     pool_begin();
     hf_op *op = permits_waiting(3, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
@@ -181,7 +181,7 @@ TEST(a_grant_is_taken_and_confirmed) {
     rig_end(&rig, AT(1300));
 }
 
-TEST(a_release_before_the_confirmation_names_the_member) {
+TEST(a_release_of_permits_before_their_confirmation_names_the_queue_entry) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
@@ -195,7 +195,7 @@ TEST(a_release_before_the_confirmation_names_the_member) {
     rig_end(&rig, AT(503));
 }
 
-TEST(a_release_that_was_sent_twice_and_finds_nothing_succeeds) {
+TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
     pool_begin();
     hold_permits(3, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -208,7 +208,7 @@ TEST(a_release_that_was_sent_twice_and_finds_nothing_succeeds) {
     rig_end(&rig, AT(122));
 }
 
-TEST(a_release_that_finds_nothing_is_a_loss) {
+TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -218,7 +218,7 @@ TEST(a_release_that_finds_nothing_is_a_loss) {
     rig_end(&rig, AT(12));
 }
 
-TEST(dead_waiters_for_permits_are_passed_over_in_the_background) {
+TEST(a_release_past_many_dead_waiters_for_permits_continues_in_the_background) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -230,7 +230,7 @@ TEST(dead_waiters_for_permits_are_passed_over_in_the_background) {
     rig_end(&rig, AT(12));
 }
 
-TEST(permits_are_renewed_in_the_set_of_their_leases) {
+TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
     pool_begin();
     hold_permits(3, AT(0));
     rig_sleep(&rig, AT(1), AT(10000));
@@ -244,7 +244,7 @@ TEST(permits_are_renewed_in_the_set_of_their_leases) {
     rig_end(&rig, AT(20002));
 }
 
-TEST(a_stray_grant_is_released) {
+TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     hf_ended_note(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
@@ -256,7 +256,7 @@ TEST(a_stray_grant_is_released) {
     rig_end(&rig, AT(501));
 }
 
-TEST(the_number_of_permits_is_set) {
+TEST(set_permits_sets_a_semaphores_number) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
@@ -290,7 +290,7 @@ TEST(info_returns_the_state_of_a_semaphore) {
     rig_end(&rig, AT(2));
 }
 
-TEST(permits_of_the_same_client_are_no_deadlock) {
+TEST(waiting_for_permits_that_the_same_client_holds_is_no_deadlock) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
@@ -303,7 +303,7 @@ TEST(permits_of_the_same_client_are_no_deadlock) {
     rig_end(&rig, AT(3));
 }
 
-TEST(setting_the_number_passes_nothing_on_without_dead_waiters) {
+TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;

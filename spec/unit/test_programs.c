@@ -126,7 +126,7 @@ TEST(no_program_contains_an_unexpanded_include) {
     for (size_t i = 0; i < count; i++) CHECK(!strstr(text_of(all[i]), "--#"));
 }
 
-TEST(each_kind_has_the_programs_listed_here) {
+TEST(each_kind_of_lock_has_the_server_programs_that_the_test_lists) {
     static const struct {
         const hf_kind *kind;
         const char *programs[HF_VERBS];
@@ -217,7 +217,7 @@ static const char *traits_of(const hf_kind *kind) {
     return text;
 }
 
-TEST(each_kind_has_the_traits_listed_here) {
+TEST(each_kind_of_lock_has_the_traits_that_the_test_lists) {
     static const struct {
         const hf_kind *kind;
         const char *name, *letter, *traits, *suffix, *channel;

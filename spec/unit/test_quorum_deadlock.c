@@ -52,7 +52,7 @@ static void all_reply(const char *text) {
 
 /* ---- a majority ---- */
 
-TEST(a_search_starts_in_the_pause_between_two_attempts) {
+TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     hf_op *op = pause_for_k();
     CHECK_EQ_U64(hf_op_deadline(op), AT(2));
     tick(AT(2) - 1);
@@ -63,7 +63,7 @@ TEST(a_search_starts_in_the_pause_between_two_attempts) {
     finish(AT(3));
 }
 
-TEST(a_search_asks_every_server_and_follows_a_majority) {
+TEST(a_quorum_deadlock_search_asks_every_server_and_follows_a_majority) {
     hf_op *op = wait_for_k();
     all_reply(INFO_OF("k", OWN));
     answers(0, 2, owner_is("else"), AT(2));
@@ -87,7 +87,7 @@ TEST(a_search_asks_every_server_and_follows_a_majority) {
     finish(AT(3));
 }
 
-TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
+TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a_wait) {
     for (int wait = 0; wait < 2; wait++) {
         hf_op *op = wait_for_k();
         rig_hush(&rig);
@@ -103,7 +103,7 @@ TEST(without_a_majority_for_an_owner_or_a_wait_there_is_no_cycle) {
     }
 }
 
-TEST(half_of_the_servers_are_not_a_majority_for_a_cycle) {
+TEST(half_of_the_servers_are_not_a_majority_for_a_quorum_deadlock) {
     server_count = 4;
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
@@ -114,7 +114,7 @@ TEST(half_of_the_servers_are_not_a_majority_for_a_cycle) {
     server_count = COUNT;
 }
 
-TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
+TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter) {
     static const char *const owners[] = {"you", "xou", "zou", "vou", "wou"};
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
@@ -124,7 +124,7 @@ TEST(owners_that_differ_in_the_first_letter_are_not_the_same) {
 }
 
 /* It has sent the program's text to that server, which sends a command next. */
-TEST(a_server_that_refuses_the_programs_text_is_still_asked) {
+TEST(a_quorum_deadlock_search_still_asks_a_server_that_refuses_the_programs_text) {
     hf_op *op = wait_for_k();
     rig_hush(&rig);
     answer(0, "-NOSCRIPT no\r\n", AT(2));
@@ -158,7 +158,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     return ends;
 }
 
-TEST(the_median_time_of_the_servers_decides_which_wait_is_youngest) {
+TEST(a_quorum_deadlock_ends_the_youngest_wait_by_the_servers_median_time) {
     static const struct {
         int other[COUNT], own[COUNT];
         bool ends;
@@ -178,7 +178,7 @@ TEST(the_median_time_of_the_servers_decides_which_wait_is_youngest) {
 
 /* ---- servers that do not answer ---- */
 
-TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
+TEST(a_server_that_hangs_delays_a_step_of_the_deadlock_search_by_250_ms_at_most) {
     for (int hangs = 0; hangs < COUNT; hangs += 3) { /* it and the next one */
         hf_op *op = wait_for_k();
         int first = hangs == 0 ? 2 : 0;
@@ -196,7 +196,7 @@ TEST(a_server_that_hangs_delays_a_step_by_250_ms_at_most) {
     }
 }
 
-TEST(half_of_the_servers_replying_does_not_shorten_a_step_of_the_search) {
+TEST(replies_from_half_of_the_servers_do_not_shorten_a_deadlock_searchs_step) {
     server_count = 4;
     hf_op *op = wait_for_k();
     rig_hush(&rig);
@@ -210,7 +210,7 @@ TEST(half_of_the_servers_replying_does_not_shorten_a_step_of_the_search) {
     server_count = COUNT;
 }
 
-TEST(the_timeout_of_one_step_of_a_search_does_not_cut_off_the_next) {
+TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_cut_off_the_next) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
     rig_hush(&rig);
@@ -222,7 +222,7 @@ TEST(the_timeout_of_one_step_of_a_search_does_not_cut_off_the_next) {
     finish(AT(261));
 }
 
-TEST(silent_servers_end_the_search_after_a_second) {
+TEST(a_quorum_deadlock_search_ends_after_a_second_of_silence) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));
@@ -246,7 +246,7 @@ static hf_op *asks_in_a_cycle(hf_time now) {
     return op;
 }
 
-TEST(an_attempt_in_flight_when_a_cycle_is_found_may_still_acquire_the_lock) {
+TEST(a_quorum_attempt_in_flight_when_a_deadlock_is_found_may_still_acquire_the_lock) {
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
@@ -256,7 +256,7 @@ TEST(an_attempt_in_flight_when_a_cycle_is_found_may_still_acquire_the_lock) {
     finish(AT(301));
 }
 
-TEST(an_attempt_that_fails_after_a_cycle_was_found_is_the_last_one) {
+TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
@@ -267,7 +267,7 @@ TEST(an_attempt_that_fails_after_a_cycle_was_found_is_the_last_one) {
     finish(AT(301));
 }
 
-TEST(a_search_ends_harmlessly_after_its_acquire) {
+TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     hf_op *op = wait_for_k();
     hf_op_end(op, AT(2));
     rig_hush(&rig);
@@ -278,7 +278,7 @@ TEST(a_search_ends_harmlessly_after_its_acquire) {
 
 /* ---- memory ---- */
 
-TEST(without_memory_the_acquire_keeps_waiting) {
+TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 400; nth++) {
         hf_op *op = wait_for_k();

@@ -24,7 +24,7 @@ static int answer_renewals(int from, hf_time now) {
     return renewals;
 }
 
-TEST(a_loss_is_noticed_although_another_hold_lacks_a_server) {
+TEST(a_quorum_holds_loss_is_noticed_even_while_another_hold_lacks_a_server) {
     hf_names second = {0};
     start();
     CHECK(hf_names_make(&second, hf_slice_of("k2")));
@@ -82,7 +82,7 @@ static hf_time near_the_end(void) {
     return asked_at;
 }
 
-TEST(a_grant_after_the_majority_has_expired_does_not_revive_the_hold) {
+TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) {
     CHECK(near_the_end() > 39000);
     CHECK(is_held(held("k")));
     feed(link_at(0, CALLS), yes(90), AT(41500)); /* before the client has noticed that it ended */
@@ -91,7 +91,7 @@ TEST(a_grant_after_the_majority_has_expired_does_not_revive_the_hold) {
     finish(AT(41501));
 }
 
-TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_the_hold) {
+TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
     near_the_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = begin_round(&spec, AT(40600));
@@ -138,7 +138,7 @@ static void hold_beside_another(bool renewed) {
     rig_hush(&rig);
 }
 
-TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
+TEST(a_quorum_hold_is_soon_restored_on_a_server_that_had_another_owner_at_first) {
     start();
     hold_beside_another(true);
     CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
@@ -147,7 +147,7 @@ TEST(a_server_that_had_another_owner_at_the_acquire_is_asked_again_soon) {
     finish(AT(2100));
 }
 
-TEST(a_server_with_another_owner_is_asked_again_less_and_less_often) {
+TEST(a_quorum_asks_a_server_with_another_owner_less_and_less_often) {
     start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
@@ -160,7 +160,7 @@ TEST(a_server_with_another_owner_is_asked_again_less_and_less_often) {
     finish(AT(12600));
 }
 
-TEST(a_server_that_gave_the_hold_back_is_asked_again_soon_when_it_lacks_it_anew) {
+TEST(a_quorum_hold_lost_again_on_a_restored_server_is_soon_asked_for_again) {
     start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
@@ -171,7 +171,7 @@ TEST(a_server_that_gave_the_hold_back_is_asked_again_soon_when_it_lacks_it_anew)
     finish(AT(14100));
 }
 
-TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
+TEST(a_quorum_asks_a_server_that_lacks_a_hold_within_an_hour_even_for_a_very_long_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -185,7 +185,7 @@ TEST(a_server_is_asked_again_within_an_hour_even_with_a_very_long_lease) {
     finish(AT(2));
 }
 
-TEST(a_hold_that_is_not_renewed_is_not_repaired) {
+TEST(a_quorum_hold_that_is_not_renewed_is_not_restored_on_a_server_that_lacks_it) {
     start();
     hold_beside_another(false);
     CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
@@ -244,7 +244,7 @@ static int count_lacking(void) {
     return lacking;
 }
 
-TEST(many_holds_are_repaired_some_at_a_time) {
+TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
     static hf_names names[HOLDS];
     int asked = 0;
     start();
@@ -267,7 +267,7 @@ TEST(many_holds_are_repaired_some_at_a_time) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(a_hold_not_repaired_yet_is_checked_at_least_a_millisecond_later) {
+TEST(a_quorum_hold_not_restored_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
     start();
     hold_many(names);
@@ -280,7 +280,7 @@ TEST(a_hold_not_repaired_yet_is_checked_at_least_a_millisecond_later) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
+TEST(a_quorum_release_that_waited_for_a_lost_hold_does_not_free_a_newer_one) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -309,7 +309,7 @@ TEST(a_release_that_waited_for_a_lost_hold_does_not_release_a_newer_one) {
     finish(AT(6000));
 }
 
-TEST(the_other_member_holds_of_a_lost_hold_expire) {
+TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
     start();
     hold_by(COUNT, AT(0));
     lose_on(held("k"), 3);
@@ -325,7 +325,7 @@ TEST(the_other_member_holds_of_a_lost_hold_expire) {
     finish(AT(60001));
 }
 
-TEST(a_partial_release_that_finds_a_loss_leaves_no_member_hold) {
+TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     start();
     hold_by(COUNT, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -343,7 +343,7 @@ TEST(a_partial_release_that_finds_a_loss_leaves_no_member_hold) {
     finish(AT(6000));
 }
 
-TEST(an_acquire_behind_a_release_waits_no_longer_than_it_asked) {
+TEST(a_quorum_acquire_that_waits_for_a_release_waits_no_longer_than_it_asked) {
     start();
     hold_by(COUNT, AT(0));
     hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);
@@ -368,7 +368,7 @@ static void hold_for(hf_time max_hold, int yeses) {
 }
 
 /* One server that is down does not change the reason. */
-TEST(a_hold_ends_with_max_hold) {
+TEST(a_quorum_hold_ends_at_its_max_hold) {
     start();
     hold_for(40 * HF_SECOND, COUNT - 1);
     hf_hold *hold = held("k");
@@ -381,7 +381,7 @@ TEST(a_hold_ends_with_max_hold) {
     finish(AT(40001));
 }
 
-TEST(a_member_hold_acquired_later_also_ends_with_max_hold) {
+TEST(a_quorum_hold_restored_on_a_server_later_also_ends_at_max_hold) {
     start();
     hold_for(40 * HF_SECOND, MAJORITY);
     hf_hold *hold = held("k");
@@ -399,7 +399,7 @@ TEST(a_member_hold_acquired_later_also_ends_with_max_hold) {
     finish(AT(40001));
 }
 
-TEST(a_re_entry_gives_no_server_a_hold_beyond_max_hold) {
+TEST(a_quorum_re_entry_gives_no_server_a_lease_beyond_max_hold) {
     start();
     hold_for(40 * HF_SECOND, MAJORITY);
     hf_hold *hold = held("k");
@@ -413,7 +413,7 @@ TEST(a_re_entry_gives_no_server_a_hold_beyond_max_hold) {
     finish(AT(5));
 }
 
-TEST(a_loss_before_max_hold_keeps_the_servers_reason) {
+TEST(a_quorum_loss_before_max_hold_is_reported_with_the_servers_reason) {
     start();
     hold_for(5 * HF_SECOND, COUNT);
     hf_hold *hold = held("k");

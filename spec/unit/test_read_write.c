@@ -38,7 +38,7 @@ static void take(struct rig *rig, const hf_kind *kind, const char *caller, hf_ti
     output_of(link_of(rig, HF_LINK_CALLS));
 }
 
-TEST(each_half_has_an_owner_of_its_own) {
+TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(0));
@@ -52,7 +52,7 @@ TEST(each_half_has_an_owner_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(only_the_writer_names_itself_when_it_reads) {
+TEST(only_the_writer_names_its_write_lock_when_it_acquires_the_read_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -65,7 +65,7 @@ TEST(only_the_writer_names_itself_when_it_reads) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_writer_that_has_lost_the_lock_does_not_name_itself_when_it_reads) {
+TEST(a_writer_that_lost_its_lock_does_not_name_it_when_it_acquires_the_read_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -77,7 +77,7 @@ TEST(a_writer_that_has_lost_the_lock_does_not_name_itself_when_it_reads) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_reader_that_wants_to_write_is_a_deadlock) {
+TEST(a_reader_that_asks_for_the_write_lock_fails_as_a_deadlock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -89,7 +89,7 @@ TEST(a_reader_that_wants_to_write_is_a_deadlock) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_writer_that_reads_may_re_enter_both_halves) {
+TEST(a_writer_that_also_reads_may_re_enter_both_locks) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -100,7 +100,7 @@ TEST(a_writer_that_reads_may_re_enter_both_halves) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_reader_whose_lease_has_ended_may_ask_to_write) {
+TEST(a_reader_whose_lease_has_ended_may_acquire_the_write_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -121,7 +121,7 @@ static void wait_both(struct rig *rig, hf_op *ops[2]) {
     }
 }
 
-TEST(one_message_grants_all_readers_of_a_client) {
+TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -136,7 +136,7 @@ TEST(one_message_grants_all_readers_of_a_client) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_malformed_message_grants_nobody) {
+TEST(a_malformed_message_grants_the_lock_to_no_reader) {
     static const char *const texts[] = {"1 grants r 77 2000 2 1 " PLACE " k",
                                         "1 grants r 77 2000 0 k",
                                         "1 grants r 77 2000 k",
@@ -158,7 +158,7 @@ TEST(a_malformed_message_grants_nobody) {
     }
 }
 
-TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
+TEST(a_readers_release_names_its_unconfirmed_grant) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -172,7 +172,7 @@ TEST(a_release_names_the_grant_that_it_has_not_confirmed) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_writers_release_names_the_grant_that_it_has_not_confirmed) {
+TEST(a_writers_release_names_its_unconfirmed_grant) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -187,7 +187,7 @@ TEST(a_writers_release_names_the_grant_that_it_has_not_confirmed) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_release_of_a_confirmed_hold_names_no_grant) {
+TEST(a_read_write_release_of_a_confirmed_hold_names_no_grant) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -198,7 +198,7 @@ TEST(a_release_of_a_confirmed_hold_names_no_grant) {
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
-TEST(a_stray_grant_is_cleaned_up_by_its_half) {
+TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_for_the_writer) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -211,7 +211,7 @@ TEST(a_stray_grant_is_cleaned_up_by_its_half) {
     rig_end(&rig, AT(102));
 }
 
-TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
+TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -227,7 +227,7 @@ TEST(each_half_is_renewed_with_the_keys_of_its_leases) {
     rig_end(&rig, AT(10601));
 }
 
-TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
+TEST(a_blocking_read_write_wait_for_the_same_clients_lock_fails_as_a_deadlock) {
     static const struct {
         const hf_kind *held, *asked;
         int ahead, foreign;
@@ -258,7 +258,7 @@ TEST(a_caller_that_blocks_does_not_wait_for_another_coroutine) {
 }
 
 /* The release of the write lock was abandoned while it waited for a renewal. */
-TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
+TEST(a_reader_waits_for_the_clean_up_of_its_own_abandoned_write_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -282,7 +282,7 @@ TEST(a_reader_follows_its_own_write_lock_that_is_cleaned_up) {
     rig_end(&rig, AT(10007));
 }
 
-TEST(info_returns_the_number_of_readers) {
+TEST(a_read_write_locks_info_returns_the_number_of_readers) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
@@ -309,7 +309,7 @@ TEST(read_write_locks_survive_each_failed_allocation) {
 }
 
 /* The server's queue has a mark for a grant that is not confirmed. */
-TEST(a_grant_is_confirmed_although_it_was_re_entered) {
+TEST(a_read_write_grant_is_confirmed_even_if_it_was_re_entered) {
     struct rig rig;
     rw_begin(&rig);
     hf_op *op = acquire(&rig, &hf_kind_read, "me", 10 * HF_SECOND, AT(0));

@@ -62,7 +62,7 @@ static bool fails_alone(void) {
     }
 }
 
-TEST(running_out_of_descriptors_closes_none_of_other_owners) {
+TEST(running_out_of_descriptors_closes_no_descriptor_of_others) {
     int status;
     pid_t child = fork();
     if (child == 0) _exit(fails_alone() ? 0 : 1);
@@ -85,7 +85,7 @@ TEST(a_ready_set_leaks_no_memory) {
     CHECK_EQ_INT(after, before);
 }
 
-TEST(the_descriptors_of_a_ready_set_are_closed_by_exec) {
+TEST(the_ready_descriptor_is_closed_by_exec) {
     bool before[256];
     for (int fd = 0; fd < 256; fd++) before[fd] = fcntl(fd, F_GETFD) >= 0;
     hf_ready *ready = hf_ready_new();
@@ -137,7 +137,7 @@ TEST(the_ready_descriptor_is_readable_while_a_watched_one_is) {
     CHECK_EQ_INT(count_open(), open);
 }
 
-TEST(the_events_watched_on_a_descriptor_may_change) {
+TEST(the_events_watched_on_a_descriptor_can_be_changed) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -176,7 +176,7 @@ TEST(either_of_two_watched_events_makes_the_ready_descriptor_readable) {
     hf_ready_free(ready);
 }
 
-TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_another_place) {
+TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_a_new_place_in_the_list) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -198,7 +198,7 @@ TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_another_place) {
 }
 
 /* The old one has left the set by itself. */
-TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_the_same_place) {
+TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_the_same_place) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -219,7 +219,7 @@ TEST(a_new_descriptor_with_an_old_ones_number_is_watched_at_the_same_place) {
 
 #ifdef HF_LINUX
 /* As where the user has no watch left: epoll does not take a file. */
-TEST(a_descriptor_that_cannot_be_watched_is_reported_and_delays_no_other) {
+TEST(a_descriptor_that_cannot_be_watched_is_reported_and_the_others_still_work) {
     int ends[2], file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -234,7 +234,7 @@ TEST(a_descriptor_that_cannot_be_watched_is_reported_and_delays_no_other) {
 }
 #endif
 
-TEST(an_entry_that_was_removed_is_watched_again_with_the_next_list) {
+TEST(a_descriptor_that_was_removed_can_be_watched_again_with_the_next_list) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -277,7 +277,7 @@ TEST(a_time_in_the_past_makes_the_ready_descriptor_readable_at_once) {
     hf_ready_free(ready);
 }
 
-TEST(watched_descriptors_do_not_delay_the_given_time) {
+TEST(the_ready_descriptor_becomes_readable_in_time_even_with_watched_descriptors) {
     int ends[2];
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);

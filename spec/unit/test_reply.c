@@ -28,7 +28,7 @@ static bool is_broken(const char *text) {
     return broken;
 }
 
-TEST(the_reader_parses_replies_of_every_type) {
+TEST(replies_of_every_type_are_parsed) {
     hf_reply *reply = read_text("+OK\r\n");
     CHECK(reply && reply->type == HF_REPLY_STATUS);
     CHECK_STR(reply->string, "OK");
@@ -58,7 +58,7 @@ TEST(the_reader_parses_replies_of_every_type) {
     hf_reply_free(reply);
 }
 
-TEST(the_reader_parses_nested_arrays) {
+TEST(nested_arrays_in_replies_are_parsed) {
     hf_reply *reply = read_text("*3\r\n:1\r\n*2\r\n$1\r\na\r\n*1\r\n$-1\r\n+b\r\n");
     CHECK(reply && reply->type == HF_REPLY_ARRAY);
     CHECK_EQ_INT(reply->size, 3);
@@ -69,7 +69,7 @@ TEST(the_reader_parses_nested_arrays) {
     hf_reply_free(reply);
 }
 
-TEST(a_reply_split_at_any_byte_is_parsed) {
+TEST(a_reply_split_at_any_byte_is_parsed_completely) {
     static const char bytes[] = "*4\r\n:12\r\n$5\r\nab\r\nc\r\n*1\r\n-E no\r\n$-1\r\n+next\r\n";
     size_t size = sizeof bytes - 1;
     for (size_t cut = 1; cut < size - 7; cut++) {
@@ -92,7 +92,7 @@ TEST(a_reply_split_at_any_byte_is_parsed) {
     }
 }
 
-TEST(a_reply_received_byte_by_byte_is_parsed) {
+TEST(a_reply_received_byte_by_byte_is_parsed_completely) {
     static const char bytes[] = "*2\r\n$2\r\nab\r\n*1\r\n:7\r\n";
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
@@ -135,7 +135,7 @@ TEST(reply_types_of_a_newer_protocol_cause_no_crash) {
     }
 }
 
-TEST(an_array_with_a_huge_count_allocates_nothing) {
+TEST(a_reply_that_announces_a_huge_array_allocates_nothing) {
     memerr_fail(0);
     CHECK(is_broken("*1000000000\r\n"));
     CHECK(is_broken("*4097\r\n"));
@@ -145,7 +145,7 @@ TEST(an_array_with_a_huge_count_allocates_nothing) {
     CHECK(memerr_count() < 200);
 }
 
-TEST(the_limit_on_elements_applies_across_all_levels) {
+TEST(the_limit_on_a_replys_elements_applies_across_all_nesting_levels) {
     char text[64];
     snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     CHECK(!is_broken(text));
@@ -154,7 +154,7 @@ TEST(the_limit_on_elements_applies_across_all_levels) {
     CHECK(is_broken("*2\r\n*1\r\n:1\r\n*4094\r\n"));
 }
 
-TEST(deeply_nested_replies_are_refused) {
+TEST(replies_nested_too_deeply_are_refused) {
     static char deep[4 * 100000 + 1];
     for (size_t i = 0; i + 4 < sizeof deep; i += 4) memcpy(deep + i, "*1\r\n", 4);
     CHECK(is_broken(deep));
@@ -180,14 +180,14 @@ static bool reads_strings(int count, size_t size) {
     return good;
 }
 
-TEST(the_limit_on_bytes_applies_across_all_elements) {
+TEST(the_limit_on_a_replys_bytes_applies_across_all_elements) {
     CHECK(reads_strings(1, HF_REPLY_MAX_BYTES));
     CHECK(!reads_strings(1, HF_REPLY_MAX_BYTES + 1));
     CHECK(reads_strings(4, HF_REPLY_MAX_BYTES / 4));
     CHECK(!reads_strings(4, HF_REPLY_MAX_BYTES / 4 + 1));
 }
 
-TEST(limits_start_over_with_each_reply) {
+TEST(the_limits_on_elements_and_bytes_start_over_with_each_reply) {
     static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
     int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
@@ -203,7 +203,7 @@ TEST(limits_start_over_with_each_reply) {
 }
 
 /* A length that never comes is not waited for beyond the limit. */
-TEST(a_string_without_end_is_refused) {
+TEST(a_reply_string_longer_than_the_limit_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -220,7 +220,7 @@ TEST(a_string_without_end_is_refused) {
     hf_reader_close(&reader);
 }
 
-TEST(a_line_without_end_is_refused) {
+TEST(a_reply_line_longer_than_the_limit_is_refused) {
     static char bytes[65536];
     hf_reply *reply = NULL;
     size_t fed = 0;
@@ -283,7 +283,7 @@ static bool copy_whole(void *context) {
     return whole;
 }
 
-TEST(a_reply_can_be_copied) {
+TEST(copying_a_reply_survives_each_failed_allocation) {
     static const char bytes[] = "*5\r\n$3\r\na\0b\r\n*2\r\n:1\r\n$-1\r\n-E\r\n*0\r\n+OK\r\n";
     bool broken;
     hf_reply *reply = read_bytes(bytes, sizeof bytes - 1, &broken);
@@ -300,12 +300,12 @@ static bool read_nested(void *context) {
     return good;
 }
 
-TEST(parsing_survives_each_failed_allocation) {
+TEST(parsing_replies_survives_each_failed_allocation) {
     CHECK(memerr_until_success(read_nested, NULL, 100) > 8);
 }
 
 /* Mutations of good replies: whatever comes, it ends. */
-TEST(the_reader_survives_random_mutations_of_replies) {
+TEST(parsing_survives_random_mutations_of_replies) {
     static const char good[] = "*3\r\n:1\r\n$3\r\nabc\r\n*2\r\n+OK\r\n-ERR x\r\n$-1\r\n:12\r\n";
     static const char letters[] = "*$+-:\r\n0123456789ax,#_(=%~>";
     uint64_t random = 11;

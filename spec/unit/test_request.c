@@ -30,7 +30,7 @@ TEST(a_call_of_a_program_is_encoded_with_its_sha1) {
     hf_request_clear(&request);
 }
 
-TEST(encoding_a_request_again_replaces_its_bytes) {
+TEST(encoding_a_request_again_replaces_its_earlier_bytes) {
     hf_request request = {0};
     hf_slice first[] = {{"PING", 4}}, second[] = {{"ECHO", 4}, {"x", 1}};
     CHECK(hf_request_command(&request, 1, first));

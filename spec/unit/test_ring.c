@@ -51,7 +51,7 @@ TEST(keys_are_on_the_same_shard_as_in_jedis) {
     CHECK_STR(shards_of((hf_shard[]){{"a", 3}, {NULL, 1}, {"b", 2}}, 3), "022102201200");
 }
 
-TEST(the_points_of_a_ring_are_in_signed_order) {
+TEST(the_points_of_a_shard_ring_are_in_signed_order) {
     hf_ring ring;
     CHECK(hf_ring_make(&ring, (hf_shard[]){{NULL, 1}, {NULL, 3}}, 2));
     CHECK_EQ_INT(ring.count, 640);
@@ -61,7 +61,7 @@ TEST(the_points_of_a_ring_are_in_signed_order) {
     CHECK(!ring.points && ring.count == 0);
 }
 
-TEST(a_key_belongs_to_the_point_at_or_after_its_hash) {
+TEST(a_key_belongs_to_the_shard_whose_ring_point_is_at_or_after_its_hash) {
     hf_ring_point points[] = {{INT64_MIN, 0}, {hf_ring_hash(hf_slice_of("ab")), 1}, {INT64_MAX, 2}};
     hf_ring ring = {points, 3};
     CHECK_EQ_INT(hf_ring_find(&ring, hf_slice_of("ab")), 1);
@@ -76,7 +76,7 @@ TEST(the_last_of_several_shards_with_the_same_name_gets_their_keys) {
     CHECK_STR(shards_of((hf_shard[]){{"same", 2}, {"same", 2}, {"same", 2}}, 3), "222222222222");
 }
 
-TEST(a_ring_accepts_names_and_shards_up_to_their_limits) {
+TEST(a_shard_ring_refuses_more_shards_or_longer_names_than_its_limits) {
     static hf_shard shards[HF_RING_MAX_SHARDS];
     static char name[HF_RING_MAX_NAME + 1], other[HF_RING_MAX_NAME + 1];
     memset(name, 'n', HF_RING_MAX_NAME);
@@ -107,7 +107,7 @@ static bool make(void *context) {
     return made;
 }
 
-TEST(making_a_ring_reports_a_failed_allocation) {
+TEST(making_a_shard_ring_reports_a_failed_allocation) {
     CHECK_EQ_INT(memerr_until_success(make, NULL, 10), 1);
 }
 

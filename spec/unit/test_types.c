@@ -26,7 +26,7 @@ TEST(the_earlier_and_the_later_of_two_times_are_chosen) {
     CHECK_EQ_U64(hf_time_max(HF_NEVER, 2), HF_NEVER);
 }
 
-TEST(slices_are_compared_byte_by_byte) {
+TEST(strings_are_compared_byte_by_byte) {
     CHECK(hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0b", 3}));
     CHECK(!hf_slice_equal((hf_slice){"a\0b", 3}, (hf_slice){"a\0c", 3}));
     CHECK(!hf_slice_equal((hf_slice){"ab", 2}, (hf_slice){"abc", 3}));
@@ -45,7 +45,7 @@ TEST(seconds_are_printed_rounded_with_a_decimal_point) {
     CHECK_STR(hf_seconds_text(text, 7, 9), "0.000000007");
 }
 
-TEST(words_are_compared_without_regard_to_case) {
+TEST(words_are_compared_case_insensitively) {
     CHECK(hf_is_same_word("Host-1.I", "hOST-1.i"));
     CHECK(hf_is_same_word("", ""));
     CHECK(!hf_is_same_word("a", "ab"));

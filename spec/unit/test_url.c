@@ -156,7 +156,7 @@ TEST(hosts_and_logins_in_a_url_have_maximum_lengths) {
     CHECK_STR(parse_long("unix:///", HF_URL_HOST, ""), "bad socket path");
 }
 
-TEST(the_label_of_a_server_contains_no_user_or_password) {
+TEST(a_servers_label_in_messages_contains_no_user_or_password) {
     CHECK(!parse("redis://me:secret@h:1"));
     CHECK(!strstr(server.label, "me") && !strstr(server.label, "secret"));
     CHECK(!parse("unix://me:secret@/s"));
@@ -196,7 +196,7 @@ static const char *hosts(void) {
     return text;
 }
 
-TEST(a_url_of_one_server_is_recognized) {
+TEST(a_url_of_a_single_server_is_told_from_one_of_several_hosts) {
     CHECK(!read_url("redis://me:secret@h:1/2"));
     CHECK_EQ_INT(url.kind, HF_URL_SERVER);
     CHECK_STR(hosts(), "h:1");
@@ -373,7 +373,7 @@ TEST(logins_of_urls_are_hidden_in_any_text) {
     }
 }
 
-TEST(a_text_with_hidden_logins_is_cut_at_the_buffers_size) {
+TEST(a_text_with_hidden_logins_that_is_too_long_is_cut) {
     static const char text[] = "redis://u:s3cret@h redis";
     for (size_t size = 0; size < 20; size++) {
         char *out = malloc(size > 0 ? size : 1);
@@ -384,7 +384,7 @@ TEST(a_text_with_hidden_logins_is_cut_at_the_buffers_size) {
     }
 }
 
-TEST(a_server_moved_to_a_new_address_keeps_its_login) {
+TEST(a_server_that_moves_to_a_new_address_keeps_the_login_of_its_url) {
     CHECK(!parse("redis://me:secret@h:1/2"));
     hf_server_move(&server, &(hf_address){"::1", 7000});
     CHECK_STR(server.label, "[::1]:7000");

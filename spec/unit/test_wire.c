@@ -18,7 +18,7 @@ static hf_reply *reply_of(const char *bytes) {
     return reply;
 }
 
-TEST(members_of_queues_are_parsed) {
+TEST(queue_entries_are_parsed_and_malformed_ones_refused) {
     static const struct {
         const char *text, *kind, *waiter, *owner;
     } cases[] = {{"1lu-1:7:0", "lock", "u-1:7", "u-1:7"},
@@ -42,7 +42,7 @@ TEST(members_of_queues_are_parsed) {
     }
 }
 
-TEST(published_waits_are_parsed) {
+TEST(published_waits_are_parsed_and_malformed_ones_refused) {
     static const char *const broken[] = {
         "", "12", "x u:7 l k", "12 u:7 l", "12 u:7 ll k", "12 u:7 x k", "12  l k"};
     hf_waiter read;
@@ -170,7 +170,7 @@ TEST(status_replies_of_the_other_programs_are_parsed) {
     }
 }
 
-TEST(impossible_numbers_in_replies_are_capped) {
+TEST(impossible_numbers_in_replies_are_capped_at_their_limits) {
     static const char MOST[] = ":9223372036854775807\r\n", LEAST[] = ":-9223372036854775808\r\n";
     char bytes[256];
     hf_lock_info info;
@@ -222,7 +222,7 @@ TEST(replies_to_info_are_parsed) {
     hf_reply_free(reply);
 }
 
-TEST(an_owner_longer_than_its_maximum_is_cut) {
+TEST(an_owner_in_an_info_reply_that_is_too_long_is_cut) {
     char bytes[HF_OWNER_MAX + 64];
     hf_lock_info info;
     for (int size = HF_OWNER_MAX - 1; size <= HF_OWNER_MAX + 1; size++) {
@@ -240,7 +240,7 @@ TEST(an_owner_longer_than_its_maximum_is_cut) {
 
 #define UUID "00010203-0405-8607-8809-0a0b0c0d0e0f"
 
-TEST(owners_and_queue_members_are_written) {
+TEST(owners_and_queue_entries_are_written_in_the_documented_format) {
     char text[HF_WAITER_SIZE];
     size_t size = hf_wire_owner(text, &hf_kind_lock, UUID, 12);
     CHECK_MEM(text, size, UUID ":12", 39);
@@ -290,7 +290,7 @@ static const char *in_words(const char *text) {
     return words;
 }
 
-TEST(messages_of_the_grant_channel_are_parsed) {
+TEST(messages_of_the_grant_channel_are_parsed_and_malformed_ones_refused) {
     static const struct {
         const char *text, *words;
     } cases[] = {
@@ -365,7 +365,7 @@ TEST(a_message_with_an_endless_lease_is_parsed) {
     CHECK_EQ_U64(message.lease, HF_NEVER / HF_MS * HF_MS);
 }
 
-TEST(numbers_in_messages_are_parsed_up_to_the_largest) {
+TEST(numbers_in_messages_are_parsed_up_to_the_largest_64_bit_value) {
     static const struct {
         const char *text;
         uint64_t number;
