@@ -147,7 +147,7 @@ describe("the ACL rights for locks", function()
     assert.same({}, rights.refused(world.server))
   end)
 
-  it("if withdrawn for some keys, do not cost the client its locks on other keys", function()
+  it("if withdrawn for some keys, leave the client its locks on other keys", function()
     local client = client_of(of_locks())
     local lease = { lease = 3, watchdog = true }
     local locks = {}

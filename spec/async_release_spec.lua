@@ -24,7 +24,7 @@ describe("an async release", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("rarely wakes the watchdog when repeated", function()
+  it("repeated a hundred times rarely wakes the watchdog", function()
     local client = world.client()
     local lock = client:lock("k", ASYNC)
     local function count() return client:stats().watchdog_wakes end
@@ -390,7 +390,7 @@ describe("the option async_release", function()
     assert.has_error(function() holdfast.new { async_release = 0 } end)
   end)
 
-  it("works in a quorum", function()
+  it("is accepted in a quorum, whose locks can be acquired again at once", function()
     local servers = { world.server:url(), world.another():url(), world.another():url() }
     local client = holdfast.new { servers = servers, mode = "quorum", async_release = true }
     local lock = client:lock("k")

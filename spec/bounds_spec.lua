@@ -66,7 +66,7 @@ describe("max_hold", function()
     world.cli("DEL", "s")
   end)
 
-  it("caps the lease that the last renewal and extend ask for", function()
+  it("limits the lease that the last renewal and extend ask for", function()
     local lock = world.client():lock("k", { lease = 2.4, watchdog = true, max_hold = 2.7 })
     assert(lock:acquire())
     local from = process.now()
@@ -89,7 +89,7 @@ describe("max_hold", function()
     assert.is_true(other:release())
   end)
 
-  it("is the loss reason in with_lock, one_by_one and lead", function()
+  it("is the reason of the loss in with_lock, one_by_one and lead", function()
     local client = world.client()
     local opts = { max_hold = SHORT / 2 }
     local result = insist(function() return client:with_lock("k", opts, await_loss) end)
@@ -179,7 +179,7 @@ describe("max_waiters", function()
     held:release()
   end)
 
-  it("is named in the failure of a one_by_one call", function()
+  it("is named in a one_by_one call's failure if the queue is full", function()
     local template = world.client():one_by_one { max_waiters = 1 }
     local held = assert(world.client():mutex("job_7"):acquire())
     local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }

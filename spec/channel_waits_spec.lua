@@ -105,7 +105,7 @@ for _, kind in ipairs(KINDS) do
       world.close()
     end)
 
-    it("is not waited for longer than was asked", function()
+    it("is waited for no longer than the caller asked", function()
       local client = world.client()
       for _, seconds in ipairs { 0, 0.05, 0.4 } do
         for _, wait in ipairs {
@@ -125,14 +125,14 @@ for _, kind in ipairs(KINDS) do
       end
     end)
 
-    it("is rechecked when its message is lost", function()
+    it("is checked again by its waiter if its message is lost", function()
       local child = waiter(world.server:url(), KEY, 0.5)
       wait_subscribed(world.server, CHANNEL)
       kind.theirs(world.cli, KEY)
       passes_at_once(child)
     end)
 
-    it("is subscribed to again after the connection was killed", function()
+    it("is subscribed to again by its waiter after the connection was killed", function()
       local child = waiter(world.server:url())
       wait_subscribed(world.server, CHANNEL)
       world.cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -164,7 +164,7 @@ for _, kind in ipairs(KINDS) do
       assert.is_true(other:delete())
     end)
 
-    it("is polled if the user may not subscribe to its channel", function()
+    it("is polled by its waiter if the user may not subscribe to its channel", function()
       world.cli("ACL", "SETUSER", "deaf", "reset", "on", ">secret", "~*", "+@all",
         "&holdfast_grant:*")
       local child = waiter((world.server:url():gsub("^unix://", "unix://deaf:secret@")))

@@ -219,7 +219,7 @@ describe("the checker rejects", function()
       2):claim(1.2, "A", 1, 1.5))
   end)
 
-  it("a loss that nothing explains", function()
+  it("a reported loss that nothing explains", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):call(0.2, 0.3, "A", "check",
       "lost"))
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)
@@ -268,7 +268,7 @@ describe("the checker rejects", function()
 end)
 
 describe("a recorded history", function()
-  it("is read back as it was written, except for a last line cut off by a kill", function()
+  it("is read back as written, except for a last line cut off by a kill", function()
     local path = process.directory() .. "/h"
     local writer = history.writer(path, "w1")
     local id = writer:call { what = "acquire", key = "a", owner = "w1.1", wait = 0.25, lease = 1 }
@@ -318,7 +318,7 @@ describe("the fault proxy", function()
     return message ~= nil and message:find("timed out") ~= nil
   end
 
-  it("passes data through unchanged", function()
+  it("passes data through unchanged in both directions", function()
     local text = ("x"):rep(300000)
     assert.equal("OK", client:call("SET", "k", text))
     assert.equal(text, client:call("GET", "k"))

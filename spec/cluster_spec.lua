@@ -134,7 +134,7 @@ describe("in a cluster", function()
     assert.is_true(lock:release())
   end)
 
-  it("waiters get the lock in their order, with nothing lost", function()
+  it("waiters get the lock in order of arrival, and lose no update", function()
     local line = crowd.new(as_server("line"), "line")
     local held = assert(connect():lock("line"):acquire())
     line:line_up({ "a", "b", "c", "d" }, { inside = 0.01 })
@@ -146,7 +146,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("readers and writers of one key exclude each other, also after its slot has moved", function()
+  it("readers and writers of one key exclude each other, even after its slot has moved", function()
     local client, other = connect { lease = 3 }, connect()
     local lock, others = client:read_write_lock("pages"), other:read_write_lock("pages")
     for _ = 1, 2 do
@@ -180,7 +180,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a fair lock keeps its queue in order after its slot has moved", function()
+  it("a fair lock's queue keeps its order after its slot has moved", function()
     local client = connect { lease = 3 }
     local lock = assert(client:fair_lock("tree"):acquire())
     local line = crowd.new(as_server("tree"), "tree")
@@ -355,7 +355,7 @@ describe("in a cluster", function()
     assert.equal(2 * #keys, client:stats().round_trips - refused) -- no step is repeated
   end)
 
-  it("a key with braces that are not a hash tag is refused", function()
+  it("an acquire refuses a key with braces that are not a hash tag", function()
     for _, key in ipairs { "a{b", "a{}b" } do
       local _, message, code = connect():lock(key):try_acquire()
       assert.equal("conflict", code)
@@ -363,7 +363,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("a node without cluster support is reported", function()
+  it("a call fails and says so if a node has no cluster support", function()
     local alone = require("spec.support.redis").start { tcp = true }
     local _, message, code = connect("redis+cluster://127.0.0.1:"
       .. alone.port):lock("k"):try_acquire()
@@ -382,7 +382,7 @@ describe("in a cluster", function()
     for _, node in ipairs(dead) do assert.matches("127.0.0.1:" .. node.port, message, 1, true) end
   end)
 
-  it("ping reaches a node", function()
+  it("ping returns a node's round-trip time", function()
     assert.is_number(connect():ping())
   end)
 
@@ -498,7 +498,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
 end)
 
 describe("a client of a cluster", function()
-  it("is denied if its password is wrong", function()
+  it("fails as denied if its password is wrong", function()
     nodes = cluster.start { masters = 3, replicas = 0, password = "right" }
     assert(connect():lock("k"):acquire()):release()
     local _, message, code = connect((nodes:url():gsub("right", "wrong"))):lock("k"):acquire(20)

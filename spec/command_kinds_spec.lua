@@ -53,7 +53,7 @@ describe("holdfast", function()
       assert(latch:set(3))
     end)
 
-    it("show prints its count and the number of its waiters", function()
+    it("show prints a latch's count and the number of its waiters", function()
       local child = waits_for_latch "gate"
       assert.same({ 0, "key      gate\nstate    a latch, closed\ncount    3\nwaiters  1\n" },
         { run("show", "gate") })
@@ -64,7 +64,7 @@ describe("holdfast", function()
       assert.equal(1, (run("show", "gate")))
     end)
 
-    it("show prints a number without waiters as a latch or a semaphore", function()
+    it("show prints a number without waiters as either a latch or a semaphore", function()
       local expected = "state    a number: a latch (closed) or a semaphore\ncount    3\n"
       assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
     end)
@@ -104,7 +104,7 @@ describe("holdfast", function()
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())
     end)
 
-    it("break opens the latch for its waiters", function()
+    it("break opens a latch for its waiters", function()
       local child = waits_for_latch "gate"
       assert.same({ 0, "gate: broken\n" }, { run("break", "--yes", "gate") })
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
@@ -121,7 +121,7 @@ describe("holdfast", function()
       assert.same({ 0, "theirs: broken\n" }, { run("break", "--yes", "--mutex", "theirs") })
     end)
 
-    it("break refuses a number that nobody waits for", function()
+    it("break refuses to delete a number that nobody waits for", function()
       local code, output = run("break", "--yes", "gate")
       assert.equal(73, code)
       assert.matches("holdfast latch delete", output)
@@ -194,7 +194,7 @@ describe("holdfast", function()
       assert(lock:acquire(0))
     end)
 
-    it("ls and top count the waiters", function()
+    it("ls and top count a fair lock's waiters", function()
       local first, second = waits_for_fair_lock "booking", waits_for_fair_lock "booking"
       assert(process.wait_until(function() return lock:info().waiters == 2 end, PATIENCE))
       local code, output = run("ls")

@@ -62,7 +62,7 @@ describe("holdfast latch", function()
     assert.same({ 0, "" }, { run("delete", "job") })
   end)
 
-  it("wait gives up as -n and -w say, with the code of -E", function()
+  it("wait gives up at once with -n or after -w, with the code of -E", function()
     assert.equal(0, (run("set", "job", "2")))
     for _, words in ipairs { { "-n" }, { "-w", "1" }, { "--wait=1000ms" } } do
       local code, text = run("wait", "job", (table.unpack or unpack)(words))
@@ -73,7 +73,7 @@ describe("holdfast latch", function()
     assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
   end)
 
-  it("wait ends with the signal that it receives", function()
+  it("wait ends on TERM or INT, by that signal and without output", function()
     assert.equal(0, (run("set", "job", "1")))
     for name, number in pairs { TERM = 15, INT = 2 } do
       local child = waits "job"
@@ -83,7 +83,7 @@ describe("holdfast latch", function()
     end
   end)
 
-  it("names the argument that is wrong", function()
+  it("names the argument that is wrong, and exits with 64", function()
     local function wrong(text, ...)
       local code, said = run(...)
       assert.equal(64, code)

@@ -167,7 +167,7 @@ describe("a caught signal", function()
 end)
 
 describe("the process that prints reports", function()
-  it("ends with end_report, before a new one begins, and with its parent", function()
+  it("ends with end_report, with its parent, and before a new one begins", function()
     local text = program [[
       assert(process.begin_report(function() while true do process.wait(60) end end))
       local first = children()

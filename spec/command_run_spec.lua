@@ -298,7 +298,7 @@ describe("holdfast run", function()
       assert.same({ "11111111-2222-8333-8444-555555555555:1", "1" }, server:cli("HGETALL", "k"))
     end)
 
-    it("acquires a different key than the enclosing run's as a lock of its own", function()
+    it("acquires a key other than the enclosing run's as a separate lock", function()
       local words = command.words("run", "-n", "other", "--", "true")
       assert.equal(0, (run { "run", "k", "--", (table.unpack or unpack)(words) }))
       local holder = holdfast.new(server:url())
@@ -379,7 +379,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("warns if the lock could not be released, and exits with the job's code", function()
+    it("warns if it cannot release the lock, and exits with the job's code", function()
       local doomed = redis.start()
       finally(function() doomed:stop() end)
       local child = start { "run", "--url", doomed:url(), "--json", "k", "-c",
@@ -637,7 +637,7 @@ describe("holdfast run", function()
       return with_variables({ HOLDFAST_CONFIG = "/dev/null" }, target.read, assert(given, words), words)
     end
 
-    it("turns its options into keys, lease, wait, grace and mode", function()
+    it("takes keys, lease, wait, grace and mode from its options", function()
       for _, case in ipairs {
         { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, renewed = true,
           mode = false } },
@@ -1026,7 +1026,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("stops and continues the job, and renews the lock meanwhile", function()
+    it("stops and continues the job, and renews the lock while it is stopped", function()
       local child, pid = start_job({ "run", "--lease", "4", "k" }, "exec sleep 60")
       child:kill(SIGNALS.TSTP)
       eventually(function() return state(pid) == "T" end)
@@ -1043,7 +1043,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 143 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends a stopped job", function()
+    it("ends a stopped job on TERM or HUP", function()
       for _, name in ipairs { "TERM", "HUP" } do
         local child, pid = start_job({ "run", "k" }, "exec sleep 60")
         child:kill(SIGNALS.TSTP)
@@ -1068,7 +1068,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 7 }, { child:wait(PATIENCE) })
     end)
 
-    it("takes the job with it when it is killed, and the lock ends with its lease", function()
+    it("kills the job when it is killed itself, and the lock ends with its lease", function()
       local child, pid = start_job({ "run", "--lease", "4", "k" }, "exec sleep 60")
       child:kill("KILL")
       assert.same({ "signal", 9 }, { child:wait(PATIENCE) })
@@ -1477,7 +1477,7 @@ describe("holdfast run", function()
       assert.matches("holdfast.conf:1: ", output, 1, true)
     end)
 
-    it("prefers options to the settings file, and the environment to the file's server", function()
+    it("prefers options to the settings file, and the environment's server to the file's", function()
       local path = directory .. "/holdfast.conf"
       local file = assert(io.open(path, "w"))
       file:write("# of all\nurl = redis://127.0.0.1:1\nname = night#1 # of jobs\n",
@@ -1618,7 +1618,7 @@ describe("holdfast hold", function()
     end
   end)
 
-  it("holds several keys", function()
+  it("holds several keys, all or none", function()
     local child = start("a", "--", "b")
     assert(child:wait_output("^a %d+\nb %d+\n", PATIENCE), child:output())
     child:kill("TERM")

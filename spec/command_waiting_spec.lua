@@ -127,7 +127,7 @@ describe("a wait", function()
       end_by_signal { holder, first }
     end)
 
-    it("names the one of several locks that is busy, or the permits", function()
+    it("names which of several locks is busy, or how many permits are taken", function()
       hold("b")
       local several = start("run", "-v", "c", "a", "b", "--", "true")
       local pool = client:semaphore("pool", { permits = 2 })
@@ -204,7 +204,7 @@ describe("a wait", function()
       end_by_signal { holder }
     end)
 
-    it("is over at once even if the process that prints its reports is stopped", function()
+    it("ends at once even if the process that prints its reports is stopped", function()
       hold("k")
       local child = start("run", "-v", "k", "--", "true")
       assert(child:wait_output("next in line", PATIENCE), child:output())

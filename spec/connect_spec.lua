@@ -147,7 +147,7 @@ describe("a reconnecting client", function()
     assert.is_true(world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes") >= 1)
   end
 
-  it("continues with its hold after its connections were killed", function()
+  it("keeps its locks after its connections were killed", function()
     local lock = world.client():lock("k")
     for _ = 1, 3 do
       assert(lock:acquire(0))
@@ -160,7 +160,7 @@ describe("a reconnecting client", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("works again after the server was restarted", function()
+  it("completes its calls again after the server was restarted", function()
     local lock = world.client():lock("k")
     assert(lock:acquire(0)) assert(lock:release())
     world.server:restart()
@@ -169,7 +169,7 @@ describe("a reconnecting client", function()
     assert(lock:release())
   end)
 
-  it("keeps its place in the queue", function()
+  it("keeps its place in the queue while it waits", function()
     world.hold_as("somebody:1", "k", 60000)
     local child = world.program {
       code = [[
@@ -561,7 +561,7 @@ describe("after a fork", function()
     core.client.close(client, 20)
   end)
 
-  it("a client created before the fork and used only afterwards works in many children", function()
+  it("many children can use a client created, but not used, before the fork", function()
     local client = holdfast.new(world.server:url())
     local results = {}
     for i = 1, 4 do

@@ -109,7 +109,7 @@ it("a number that is out of range is refused or has no effect", function()
   core.client.close(client, 20)
 end)
 
-it("a call that is not possible for its client or lock is refused", function()
+it("a call that its client or lock does not support is refused", function()
   local url = world.server:url()
   local client = assert(core.client.new { url = url })
   local function new(of, given)
@@ -358,7 +358,7 @@ it("clients with different URLs agree on the identity of a database", function()
   end
 end)
 
-it("a closed client says so in its string, and starts no watchdog", function()
+it("a closed client's string says closed, and it starts no watchdog", function()
   local client = connected { url = world.server:url() }
   local watchdog = core.watchdog.new(client)
   local lock = core.lock.new(client, { client = client, key = "k", lease = 30, wait = 0 })
@@ -433,7 +433,7 @@ it("close waits for a hung server only as long as its timeout", function()
   assert.is_true(took <= 0.8, took .. " s")
 end)
 
-it("a client driven from outside returns the timeouts it was given", function()
+it("a client in an event loop returns the timeouts it was given", function()
   local client = core.client.new {
     url = "redis://127.0.0.1", external = true, connect_timeout = 2, command_timeout = 3,
   }

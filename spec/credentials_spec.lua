@@ -79,7 +79,7 @@ describe("a credentials function", function()
     assert.equal(2, calls)
   end)
 
-  it("that fails makes the server unreachable, and the message says why", function()
+  it("that fails makes calls fail as unreachable, and the message says why", function()
     for _, case in ipairs {
       { function() return nil, "the vault is closed" end, "unreachable", "the vault is closed" },
       { function() return nil end, "unreachable", "the function returned nil" },
@@ -136,7 +136,7 @@ describe("a credentials function", function()
       'credentials must be a function, not "x"')
   end)
 
-  it("is called with the address of each server of a quorum", function()
+  it("is called for each server of a quorum, with its address", function()
     local passwords = {}
     local urls = {}
     for i = 1, 3 do
@@ -317,7 +317,7 @@ describe("a command whose login cannot be fetched while it holds a lock", functi
     end, "the credentials command failed: it exited with code 1; will retry", has_tried)
   end
 
-  it("warns once when the credentials program fails, and says once that it works again", function()
+  it("warns once when the credentials program fails, and reports once that it recovered", function()
     local output = with_a_program({ "run", "k", "--", "sleep", "60" }, function()
       local before = tries()
       assert.is_truthy(process.wait_until(function() return tries() > before end, PATIENCE))

@@ -179,7 +179,7 @@ describe("the settings of a lock", function()
     holder:call(kept, "release")
   end)
 
-  it("are sent to the server in the places that the programs expect", function()
+  it("are sent to the server as the arguments that its programs expect", function()
     local one = new { entropy = ENTROPY, grant_lease = 3 }
     local waits = one:lock("k", settings(one, { max_hold = 0 }))
     one:call(waits, "acquire")
@@ -196,7 +196,7 @@ describe("the settings of a lock", function()
     assert.equal("7250", last_arguments(one)[2])
   end)
 
-  it("bound lease, hold and renewal of that lock only", function()
+  it("limit lease, hold and renewal of that lock only", function()
     local one = new { renewer_link = true }
     local short = one:lock("short", { lease = 3, max_hold = 9 })
     local fixed = one:lock("fixed", { renewed = false })
@@ -448,7 +448,7 @@ describe("a handle", function()
     assert.is_nil(raw.lost(lock))
   end)
 
-  it("abandons entries of a lost hold and of its successor as one number", function()
+  it("abandons the entries of a lost hold and of its successor together", function()
     one:call(lock, "acquire")
     one:call(lock, "acquire")
     server:cli("DEL", "k")
@@ -460,7 +460,7 @@ describe("a handle", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("keeps the loss that a detached release may still find, while other callers use the handle", function()
+  it("keeps the loss that an async release may still find, while other callers use the handle", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     assert.is_true(operation.detach((one:begin(lock, "release"))))
@@ -474,7 +474,7 @@ describe("a handle", function()
     one:settle()
   end)
 
-  it("gets no share in a hold that another handle acquired, if its own acquire failed", function()
+  it("does not hold what another handle acquired if its own acquire failed", function()
     local mine, second = one:lock("k", { owner = "me" }), one:lock("k", { owner = "me" })
     one:call(mine, "acquire")
     server:cli("DEL", "k")
@@ -520,7 +520,7 @@ describe("a handle", function()
     assert.equal("expired", raw.lost(lock))
   end)
 
-  it("reports news while a detached release is in flight and after a loss", function()
+  it("says that it has news while an async release is in flight, and after a loss", function()
     one:call(lock, "acquire")
     assert.same({ false, false }, { raw.has_news(lock) })
     local op = one:begin(lock, "release")
@@ -541,7 +541,7 @@ describe("a handle", function()
     assert.same({ false, false }, { raw.has_news(lock) })
   end)
 
-  it("returns the loss that a detached release found", function()
+  it("returns the loss that an async release found", function()
     one:call(lock, "acquire")
     server:cli("DEL", "k")
     local op = one:begin(lock, "release")
@@ -654,7 +654,7 @@ describe("a handle", function()
     near(12 - 0.122, raw.remaining(of))
   end)
 
-  it("gives each caller its own number, and all callers one if it has an owner or permits", function()
+  it("gives each caller a separate owner number, or all the same if it has an owner or permits", function()
     local function other(fn)
       return coroutine.wrap(fn)()
     end
@@ -699,7 +699,7 @@ describe("a handle", function()
     assert.same({ "2 3 1" }, sys.run_threads { code })
   end)
 
-  it("lets its caller change its number for good or for a while", function()
+  it("lets its caller change its owner number permanently or for a while", function()
     local was = raw.number(lock)
     local new_one = raw.renumber()
     assert.is_true(new_one > was)
@@ -912,7 +912,7 @@ describe("an operation", function()
     assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
   end)
 
-  it("can be detached if it is a release, but not if it is an acquire", function()
+  it("can continue without its caller if it is a release, but not if it is an acquire", function()
     local acquire = one:begin(lock, "acquire")
     assert.is_false(operation.detach(acquire))
     assert.is_false(operation.is_done(acquire))
@@ -926,7 +926,7 @@ describe("an operation", function()
     assert.equal("not_held", select(3, operation.detach(free)))
   end)
 
-  it("has a number that is listed once when it ends", function()
+  it("is listed by its number once when it ends", function()
     local _, first = one:begin(lock, "acquire")
     local second_op, second = one:begin(one:lock("b"), "acquire")
     assert.is_true(second > first)
@@ -937,7 +937,7 @@ describe("an operation", function()
     assert.equal(0, (engine.load(one.client)))
   end)
 
-  it("no longer keeps its lock alive, however it ends", function()
+  it("no longer keeps its lock object alive once it has ended in any way", function()
     if not sys.allocated() then return pending "this libc does not say what is allocated" end
     local ends = {
       finish = operation.finish, abandon = operation.abandon, detach = operation.detach,
@@ -967,7 +967,7 @@ describe("an operation", function()
     end
   end)
 
-  it("that only uses the client does not name the lock in its failure", function()
+  it("that needs no lock does not name one in its failure", function()
     for kind, words in pairs { ping = false, command = { "GET", "x" } } do
       local op = one:begin(lock, kind, 0, words or nil)
       one.now = one.now + 4
@@ -1309,7 +1309,7 @@ describe("the engine", function()
     op:finish()
   end)
 
-  it("counts its operations and holds, and is quiet when nothing is left to clean up", function()
+  it("counts its operations and holds, and is done when nothing is left to clean up", function()
     local one = new { renewer_link = true }
     local renewed, fixed = one:lock("a"), one:lock("b", { renewed = false })
     local op = one:begin(renewed, "acquire")
@@ -1332,7 +1332,7 @@ describe("the engine", function()
     assert.equal("closed", select(3, one:call(renewed, "acquire")))
   end)
 
-  it("renews over a link of its own only if it is configured to have one", function()
+  it("renews over a separate connection only if it is configured to", function()
     for _, own in ipairs { true, false } do
       local one = new { renewer_link = own }
       local lock = one:lock("k" .. tostring(own))
@@ -1430,7 +1430,7 @@ describe("a sleeping client of an event loop", function()
 end)
 
 describe("the settings of a client", function()
-  it("are each used where they belong", function()
+  it("each reach the part of the client that uses them", function()
     local one = new {
       tenant = "tenant.", name = "own name", known_as = "published", sync_replicas = 2,
       sync_timeout = 0.25, connect_timeout = 0.5, command_timeout = 2.5, grant_lease = 3,
@@ -1728,7 +1728,7 @@ describe("holdfast.core", function()
     end
   end)
 
-  it("can be loaded twice, and shares its state within one Lua state", function()
+  it("loaded twice in one Lua state, shares its state", function()
     local code = [[
       local first = require "holdfast.core"
       local states = first.states()
@@ -1760,7 +1760,7 @@ describe("holdfast.core", function()
     assert.are_not.equal(core.kinds.lock.channel, core.kinds.permit.channel)
   end)
 
-  it("parses the names and messages that it writes", function()
+  it("parses the queue entries and messages that it writes", function()
     local names = core.wire.names("lock", "a{b}c")
     assert.equal("holdfast_queue::a{b}c", names.queue)
     assert.equal("a{b}c:timeout", names.leases)

@@ -32,14 +32,14 @@ describe("the exploration of small worlds", function()
     assert.error_matches(function() world.of "lock" end, "not a row")
   end)
 
-  it("is deterministic", function()
+  it("visits the same states in the same order each time", function()
     local one, other = searched(ENTERS, 1), searched(ENTERS, 1)
     assert.is_nil(one.found)
     assert.is_true(one.paths > 5)
     assert.same({ one.paths, one.states, one.events }, { other.paths, other.states, other.events })
   end)
 
-  it("explores more states with more departures", function()
+  it("explores more states if more deviations are allowed", function()
     local row = "lock acquire: p1 holds 10; p2 holds 2"
     local one, two = searched(row, 1), searched(row, 2)
     assert.is_true(two.states > one.states)

@@ -164,7 +164,7 @@ for _, loop in ipairs { loops[1] } do
     before_each(function() server = redis.start() end)
     after_each(function() server:stop() end)
 
-    it("each call still has its full time", function()
+    it("gives each call its full timeout", function()
       local late = 0
       local driver = contract_of(loop)
       local slow = setmetatable({ signal = function()

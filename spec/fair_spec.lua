@@ -43,7 +43,7 @@ describe("a fair lock", function()
     assert_fails("not_held", a:release())
   end)
 
-  it("is in Redisson's list while it waits, and no longer", function()
+  it("joins Redisson's list while it waits, and leaves it afterwards", function()
     assert(a:acquire(0))
     local waiter = world.program { file = "spec/support/crowd_worker.lua",
       args = { world.server:url(), world.another().path, "k", "w", "kind=fair" } }
@@ -297,7 +297,7 @@ describe("the list of a fair lock", function()
     assert.is_true(process.now() - start < LONG / 2)
   end)
 
-  it("cannot be passed by a newcomer that polls", function()
+  it("cannot be overtaken by a newcomer that polls", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2" }, { inside = 0.02 })
     assert(lock:release())
@@ -307,7 +307,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2" }
   end)
 
-  it("skips dead waiters", function()
+  it("skips waiters whose process has died", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2", "w3" }, { grant_lease = LONG })
     others.workers[1]:kill("KILL")
@@ -323,7 +323,7 @@ describe("the list of a fair lock", function()
     assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
   end)
 
-  it("is served in one order across Redisson's waiters and ours", function()
+  it("is served in one order across Redisson's and holdfast's waiters", function()
     assert(lock:acquire(0))
     local first = java_waits()
     line_up { "w1" }
@@ -341,7 +341,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2" }
   end)
 
-  it("keeps our waiter's place although Redisson subtracts its own timeout", function()
+  it("keeps a holdfast waiter's place although Redisson subtracts its own timeout", function()
     assert(lock:acquire(0))
     local first = java_waits { wait = 300 }
     line_up({ "w1" }, { grant_lease = 2 })
@@ -355,7 +355,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1" }
   end)
 
-  it("skips our dead waiter for a waiter of Redisson", function()
+  it("skips a dead holdfast waiter to serve Redisson's", function()
     assert(lock:acquire(0))
     line_up { "w1" }
     local waiter = java_waits()
@@ -369,7 +369,7 @@ describe("the list of a fair lock", function()
     assert.is_true(waiter:release())
   end)
 
-  it("skips our dead waiter even if only clients of Redisson are left", function()
+  it("skips a dead holdfast waiter even if only Redisson clients are left", function()
     local holder = java.lock(server.path, "k")
     javas[1] = holder
     assert.is_nil(holder:try())
@@ -405,7 +405,7 @@ describe("the list of a fair lock", function()
     assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
   end)
 
-  it("is polled rarely while its head does not move", function()
+  it("makes waiters ask rarely while the first one does not change", function()
     assert(lock:acquire(0))
     local dead = java_waits { wait = 300 }
     line_up { "w1", "w2", "w3" }
@@ -416,7 +416,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1", "w2", "w3" }
   end)
 
-  it("moves on when the first waiter gives up while the lock is free", function()
+  it("notifies the next waiter when the first one gives up while the lock is free", function()
     assert(lock:acquire(0))
     local first = java_waits { wait = 300 }
     line_up({ "w1" }, { wait = 5 })
@@ -429,7 +429,7 @@ describe("the list of a fair lock", function()
     assert.same({ "w2" }, others:history().names)
   end)
 
-  it("is joined again by waiters after a reconnect", function()
+  it("is joined again by waiters whose connections were killed", function()
     assert(lock:acquire(0))
     line_up { "w1", "w2" }
     server:cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -439,7 +439,7 @@ describe("the list of a fair lock", function()
     assert.equal(2, #others:history().names)
   end)
 
-  it("gives every waiter about the same number of turns", function()
+  it("gives all waiters about the same number of turns", function()
     for i = 1, 6 do add("w" .. i, { seconds = 3, inside = 0.001, together = 1 }) end
     for _, worker in ipairs(others.workers) do assert(worker:wait_output("ready", 20)) end
     others.store:cli("SET", "crowd:start", 1)
@@ -455,7 +455,7 @@ describe("the list of a fair lock", function()
     assert.is_true(least >= 2 and least >= most / 2, ("%d of %d"):format(least, most))
   end)
 
-  it("serves our waiter on Redisson's message alone", function()
+  it("wakes a holdfast waiter by Redisson's message alone", function()
     local holder = java.lock(server.path, "k")
     javas[1] = holder
     assert.is_nil(holder:try())
@@ -472,7 +472,7 @@ describe("the list of a fair lock", function()
     assert_order { "w1" }
   end)
 
-  it("notifies our waiter without a channel of its own over the grant channel", function()
+  it("notifies a holdfast waiter over the grant channel if it has no channel of its own", function()
     assert(lock:acquire(0))
     local silent = crowd.silent_client(server, 7)
     server:cli("RPUSH", LIST, silent.uuid .. ":5")

@@ -233,7 +233,7 @@ describe("a fence", function()
     lock:release()
   end)
 
-  it("belongs to the lock that wrote to it first", function()
+  it("accepts writes only under the lock that wrote first", function()
     local client = world.client()
     local prices, lock, other = client:fence "price:7", held(client), held(client, "other")
     assert(prices:call(lock, "SET", "price:7", 1))
@@ -244,7 +244,7 @@ describe("a fence", function()
     assert(other:release())
   end)
 
-  it("accepts a mutex, a writer, a fair lock, a leader's term, and locks of other clients", function()
+  it("protects with tokens of a mutex, a writer, a fair lock, a leader's term, and other clients' locks", function()
     local other = world.client()
     local client = world.client { prefix = "p:" }
     local locks = { mutex = other:mutex "m", writer = other:read_write_lock("w"):write(),

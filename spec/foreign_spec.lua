@@ -55,7 +55,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(litter)
   end)
 
-  it("excludes foreign owners, and is excluded by them", function()
+  it("excludes Redisson owners, and is excluded by them", function()
     assert(lock:acquire(0))
     assert.is_nil((foreign:acquire(0)))
     assert.is_nil((foreign:release()))
@@ -80,7 +80,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("returns a foreign owner in its info", function()
+  it("names a Redisson owner in its info", function()
     assert(foreign:acquire(0))
     local info = lock:info()
     assert.equal(foreign.owner, info.owner)
@@ -92,7 +92,7 @@ describe("a lock shared with Redisson", function()
     assert.truthy(process.wait_until(function() return server:cli("PUBSUB", "NUMPAT") == 1 end))
   end
 
-  it("wakes our waiter when a foreign owner releases", function()
+  it("wakes holdfast's waiter when a Redisson owner releases", function()
     for i = 1, 10 do
       assert(foreign:acquire(0))
       others:add("ours" .. i, { grant_lease = GRANT })
@@ -103,7 +103,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("wakes our second waiter on a foreign release after the first one has given up", function()
+  it("wakes holdfast's second waiter on a Redisson release after the first one has given up", function()
     assert(foreign:acquire(0))
     others:line_up({ "first" }, { wait = 4, grant_lease = GRANT })
     others:line_up({ "second" }, { grant_lease = GRANT })
@@ -130,7 +130,7 @@ describe("a lock shared with Redisson", function()
     end)
   end
 
-  it("wakes a foreign waiter when we release", function()
+  it("wakes a Redisson waiter when holdfast releases", function()
     for i = 1, 10 do
       assert(lock:acquire(0))
       add_foreign("foreign" .. i)
@@ -141,7 +141,7 @@ describe("a lock shared with Redisson", function()
     end
   end)
 
-  it("wakes a foreign waiter first even if ours has waited longer, and then ours", function()
+  it("wakes a Redisson waiter first even if holdfast's has waited longer, and then that one", function()
     local function is_woken_first(ours, theirs)
       assert(lock:acquire(0))
       others:line_up({ ours }, { grant_lease = GRANT })
@@ -160,7 +160,7 @@ describe("a lock shared with Redisson", function()
     error("ours was always first")
   end)
 
-  it("wakes our waiter when a foreign client deletes our hold by force", function()
+  it("wakes holdfast's waiter when Redisson deletes a holdfast lock by force", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { grant_lease = GRANT })
     assert_listens()
@@ -172,7 +172,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
-  it("is handed to our waiter although that one is subscribed to Redisson's channel", function()
+  it("is handed to holdfast's waiter although that one is subscribed to Redisson's channel", function()
     assert(lock:acquire(0))
     others:line_up({ "ours" }, { inside = 2 })
     assert_listens()
@@ -181,7 +181,7 @@ describe("a lock shared with Redisson", function()
     assert.is_nil(others:finish())
   end)
 
-  it("lets our waiter acquire when a foreign lease ends", function()
+  it("lets holdfast's waiter acquire when a Redisson lease ends", function()
     local brief = redisson.new(server.path):lock(KEY, { lease = 0.3 })
     local before = process.now()
     assert(brief:acquire(0))
@@ -192,7 +192,7 @@ describe("a lock shared with Redisson", function()
     brief:close()
   end)
 
-  it("is not withheld from our waiters for a foreign subscriber that never acquires it", function()
+  it("goes to holdfast's waiters although a Redisson subscriber never acquires it", function()
     foreign:listen()
     assert(lock:acquire(0))
     others:line_up({ "a", "b", "c" }, { turns = 5, grant_lease = GRANT })
@@ -204,7 +204,7 @@ describe("a lock shared with Redisson", function()
     assert.is_true(took < GRANT * 0.8, ("%.3f s"):format(took)) -- each release leaves it 50 ms
   end)
 
-  it("starves neither foreign waiters nor ours", function()
+  it("starves neither Redisson's waiters nor holdfast's", function()
     for i = 1, 3 do
       others:add("ours" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
       add_foreign("foreign" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
@@ -222,7 +222,7 @@ describe("a lock shared with Redisson", function()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) > 0) end
   end)
 
-  it("lets a foreign waiter acquire although ours acquires again at once", function()
+  it("lets a Redisson waiter acquire although a holdfast client acquires again at once", function()
     others:add("ours", { seconds = 2, inside = 0.005 })
     add_foreign("foreign", { seconds = 2, inside = 0.005 })
     local history = assert_one_at_a_time()
@@ -259,7 +259,7 @@ describe("a lock shared with Redisson", function()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) >= 5) end
   end)
 
-  it("gives tokens that rise across both sides", function()
+  it("draws tokens that rise across both sides", function()
     local fenced = redisson.new(server.path):lock(KEY, { fenced = true })
     server:cli("SET", ("redisson_lock_token:{%s}"):format(KEY), 41)
     local last = 41
@@ -276,7 +276,7 @@ describe("a lock shared with Redisson", function()
     fenced:close()
   end)
 
-  it("gives tokens that rise across both sides while both wait", function()
+  it("draws tokens that rise across both sides while both wait", function()
     for i = 1, 2 do
       others:add("ours" .. i, { turns = 20 })
       add_foreign("foreign" .. i, { turns = 20, fenced = 1 })
@@ -288,7 +288,7 @@ describe("a lock shared with Redisson", function()
 
   local COUNTER = ("redisson_lock_token:{%s}"):format(KEY)
 
-  it("has a token counter without a TTL once a foreign owner was seen", function()
+  it("has a token counter without a TTL once a Redisson owner was seen", function()
     assert(lock:acquire(0))
     assert(lock:release())
     assert.is_true(server:cli("PTTL", COUNTER) > 0)
@@ -298,7 +298,7 @@ describe("a lock shared with Redisson", function()
     assert(foreign:release())
   end)
 
-  it("has a token counter without a TTL once a foreign client was subscribed at a release", function()
+  it("has a token counter without a TTL once a Redisson client was subscribed at a release", function()
     assert(lock:acquire(0))
     foreign:listen()
     assert(lock:release())
@@ -306,7 +306,7 @@ describe("a lock shared with Redisson", function()
     foreign:stop_listening()
   end)
 
-  it("has a token counter with a TTL although our stopped waiter is subscribed", function()
+  it("has a token counter with a TTL although a stopped holdfast waiter is subscribed", function()
     assert(lock:acquire(0))
     local wait = process.lua { args = { server:url(), KEY }, code = [[
       require("holdfast").new { url = arg[1] }:lock(arg[2]):acquire(60)]] }
@@ -320,7 +320,7 @@ describe("a lock shared with Redisson", function()
     wait:stop()
   end)
 
-  it("has a token counter with a TTL although a shared owner of ours holds it", function()
+  it("has a token counter with a TTL although a shared holdfast owner holds it", function()
     local shared = client:lock(KEY, { owner = "host-1" })
     assert(lock:acquire(0))
     assert(lock:release())
@@ -330,7 +330,7 @@ describe("a lock shared with Redisson", function()
     assert(shared:release())
   end)
 
-  it("causes few commands while a foreign client holds it", function()
+  it("costs holdfast's waiters few commands while a Redisson client holds it", function()
     assert(foreign:acquire(0))
     others:line_up({ "a", "b", "c" })
     process.sleep(0.1)

@@ -295,7 +295,7 @@ describe("an installation #install", function()
     end
   end
 
-  it("with OpenResty's directories works", function()
+  it("in OpenResty's directories runs with its LuaJIT", function()
     local line = pages.shell_lines("docs/how-to/install.md", "^luarocks %-%-lua%-dir ")[1]
     local home = tree .. "/openresty"
     assert(shell(([[mkdir -p %s/luajit/bin %s/luajit/include && ln -s "$(command -v luajit)" %s/luajit/bin/ &&
@@ -355,7 +355,7 @@ describe("an installation #install", function()
     command_works()
   end)
 
-  it("from the tarball and the rockspec of make dist works", function()
+  it("from the tarball and the rockspec of make dist provides module and command", function()
     local ok, output = shell(("make -s dist BUILD=%s/build DIST_URL=file://%s/build/dist"):format(tree, tree), env)
     assert(ok, output)
     ok, output = shell(("luarocks --lua-version 5.4 install %s/build/dist/holdfast-*.rockspec"):format(tree), env)

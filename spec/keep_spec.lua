@@ -199,7 +199,7 @@ describe("a kept lock", function()
     assert(world.client():lock("k"):acquire(10)):release()
   end)
 
-  it("is not lent after another client took it away", function()
+  it("goes to no other caller after another client took it away", function()
     local client = world.client { grant_lease = 0.3 }
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -230,7 +230,7 @@ describe("a kept lock", function()
     assert.is_true(lock:release())
   end)
 
-  it("is lent and returned over new connections after the old ones were killed", function()
+  it("is passed on and returned over new connections after the old ones were killed", function()
     local client, other = world.client(), world.client()
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -242,7 +242,7 @@ describe("a kept lock", function()
     assert(other:lock("k"):acquire(20)):release() -- the keeper learns of this wait in the end
   end)
 
-  it("is not lent past its last confirmed lease while the server is silent", function()
+  it("goes to no caller past its last confirmed lease while the server is silent", function()
     local client = world.client { grant_lease = 0.3, command_timeout = 2 }
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -261,7 +261,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() < till, "it was lent without end")
   end)
 
-  it("is free after a release once its keep time is over, for clients that cannot send a wish", function()
+  it("is free for clients that cannot ask for it once its keep time is over", function()
     local keep = 0.2
     for _, kind in ipairs { "lock", "mutex" } do
       local client = world.client { keep = keep }
@@ -291,7 +291,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("is returned for calls that it cannot be lent to", function()
+  it("is returned before an acquire that it cannot serve, as by a shared owner", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     for _ = 1, 2 do
@@ -307,7 +307,7 @@ describe("a kept lock", function()
     end
   end)
 
-  describe("is returned for calls of its own client", function()
+  describe("is returned before other calls of its own client for the key", function()
     local NOW = { wait = 0 }
     local others = {
       lock = function(client) return client:with_lock("k", NOW, type, 1) end,
@@ -372,7 +372,7 @@ describe("a kept lock", function()
     assert.matches("exit\t0", child:output())
   end)
 
-  it("is lent to one_by_one and with_lock", function()
+  it("goes to the next one_by_one and with_lock call of its client", function()
     local client = world.client { keep = 30 }
     local template, before = client:one_by_one()
     for i = 1, 20 do
@@ -434,7 +434,7 @@ end)
 
 for _, loop in ipairs(loops) do
   describe("a kept lock under " .. loop.name, function()
-    it("is lent from coroutine to coroutine in order, without asking the server", function()
+    it("goes from coroutine to coroutine in order, without asking the server", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
       local asked, order, inside, last = {}, {}, 0, 0

@@ -150,7 +150,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("counts a command once that was sent twice", function()
+  it("counts a command only once if it was sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local function known(latch) -- teaches the server the programs

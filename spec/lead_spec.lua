@@ -484,7 +484,7 @@ describe("leaders of several processes", function()
     end)
   end
 
-  it("lead one at a time in a quorum, and none without a majority", function()
+  it("lead one at a time in a quorum, and not at all without a majority", function()
     local servers, urls = redis.several(3), {}
     for i, server in ipairs(servers) do urls[i] = server:url() end
     lead("a", table.concat(urls, " "))
@@ -698,7 +698,7 @@ describe("leaders under ngx_lua", function()
     return pid == list[1] or pid == list[2]
   end
 
-  it("run in one of all workers, and hand over at a reload", function()
+  it("lead in one of all workers, and hand over at a reload", function()
     eventually(function() return is_one_of(state(), front:workers()) end)
     eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
     process.sleep(LEASE + 1) -- after a lease, it was renewed

@@ -142,7 +142,7 @@ describe("over TLS", function()
     assert.equal(1, one:stats().connections)
   end)
 
-  it("a quorum may mix servers with and without TLS", function()
+  it("a quorum can mix servers with and without TLS", function()
     local urls = { world.server:tls_url(), world.server:url() }
     for _ = 1, 3 do urls[#urls + 1] = world.another { tls = options.tls }:tls_url() end
     for _ = 1, 2 do
