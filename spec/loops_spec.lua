@@ -64,7 +64,7 @@ describe("an event loop", function()
   end)
 
   -- The lock is newer than the operations that it uses again, so its finalizer runs first.
-  it("may be collected before its operations, and locks before theirs", function()
+  it("can be collected before its operations, as can locks before theirs", function()
     local server = redis.start()
     local function child_of(code)
       local child = process.lua { args = { server:url() }, code = [[
@@ -445,7 +445,7 @@ for _, loop in ipairs(loops) do
       return errors
     end
 
-    it("does not keep waking a client when a forked child has a copy of its closed connection", function()
+    it("does not wake again and again because a forked child has a copy of a closed connection", function()
       local wakes = 0
       local plain = type(loop.driver) == "string" and require("holdfast.loop." .. loop.driver) or loop.driver
       local function watch(fd)
@@ -480,7 +480,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("renews a lock after its task has raised an error", function()
+    it("still renews locks after its background task has raised an error", function()
       local broken = false
       local driver = breaking(function()
         local was = broken
@@ -503,7 +503,7 @@ for _, loop in ipairs(loops) do
       assert.same({ "holdfast: broken\n" }, errors)
     end)
 
-    it("fails a call if every new task raises an error", function()
+    it("fails a call if every new background task raises an error", function()
       local tasks = 0
       local one = holdfast.new { url = server:url(), lease = 2, driver = breaking(function()
         tasks = tasks + 1
@@ -522,7 +522,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(tasks == 3 and #errors < 10)
     end)
 
-    it("fails a wait if from then on every new task raises an error", function()
+    it("fails a wait if every new background task raises an error from then on", function()
       local broken = false
       local one = holdfast.new {
         url = server:url(), driver = breaking(function() return broken end), lease = 2,
@@ -549,7 +549,7 @@ for _, loop in ipairs(loops) do
       assert.truthy(process.wait_until(function() return is_free("a") and waiters("a") == 0 end))
     end)
 
-    it("tolerates a task that raises errors again and again after it has waited", function()
+    it("tolerates a background task that repeatedly raises an error after it has waited", function()
       local waits = 0
       local one = holdfast.new { url = server:url(), driver = breaking(function()
         waits = waits + 1
@@ -645,7 +645,7 @@ for _, loop in ipairs(loops) do
       server:cli("DEL", "a")
     end
 
-    it("starts one coroutine for the events of a task, however late that runs", function()
+    it("starts a single coroutine to deliver events, however late that runs", function()
       local plain, is_slow, begun, lost = loop.driver, false, 0, false
       if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
       local one = holdfast.new { url = server:url(), on_event = function(event)
@@ -884,7 +884,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("hands the lock to the next waiter when a function raises an error", function()
+    it("hands the lock to the next waiter when with_lock's function raises an error", function()
       local entered
       run(function()
         loop.spawn(function()
@@ -900,7 +900,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(entered)
     end)
 
-    it("ends waits and frees locks on close, and leaves nothing behind", function()
+    it("ends waits and frees locks when the client is closed, and leaves nothing behind", function()
       local codes = {}
       run(function()
         local other = new()
@@ -943,7 +943,7 @@ for _, loop in ipairs(loops) do
       assert.equal("done", result[4][1])
     end)
 
-    it("returns from close as soon as the locks are free", function()
+    it("returns from client:close as soon as the locks are free", function()
       local least = math.huge
       run(function()
         for _ = 1, 5 do
@@ -958,7 +958,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(least < 0.5, least) -- without a wake-up, it would look once a second
     end)
 
-    it("frees locks on close although its task raises an error", function()
+    it("frees locks when the client is closed although its background task raises an error", function()
       local closing, released_at = false, nil
       local one = holdfast.new {
         url = server:url(), driver = breaking(function() return closing end),
@@ -997,7 +997,7 @@ for _, loop in ipairs(loops) do
       end
     end)
 
-    it("returns from close and ends although a server is down", function()
+    it("returns from client:close, and ends, although a server is down", function()
       local from, returned
       run(function()
         local hasty = new { command_timeout = 1, lease = 30 }
@@ -1011,7 +1011,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - returned < 10, process.now() - returned)
     end)
 
-    it("returns from close in time if the server goes silent during a retried release", function()
+    it("returns from client:close in time if the server goes silent during a retried release", function()
       local function close()
         local hasty, from = new { command_timeout = 1 }, nil
         run(function()
@@ -1035,7 +1035,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(best < 1.4, best)
     end)
 
-    it("is not kept running by a release after close", function()
+    it("is not kept running by a release after client:close", function()
       local from
       run(function()
         local lock = assert(client:lock("a"):acquire())
@@ -1046,7 +1046,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("is not kept running by a term that resigns after close", function()
+    it("is not kept running by a leader that resigns after client:close", function()
       local term, led, from
       run(function()
         loop.spawn(function()
@@ -1090,7 +1090,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - from < 5)
     end)
 
-    it("lets the second of two acquires by one owner wait for the first, and re-enter", function()
+    it("lets one owner's second acquire wait for the first, and re-enter", function()
       run(function()
         local other = assert(client:lock("a", { owner = "other" }):acquire())
         local mine, entered = client:lock("a", { owner = "me" }), 0
@@ -1152,7 +1152,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("allows close outside the loop", function()
+    it("allows client:close outside the loop", function()
       run(function() assert(client:with_lock("a", function() end)) end)
       client:close()
       assert.equal(0, server:leaks().clients)
@@ -1319,7 +1319,7 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-    it("releases what a coroutine acquired that is closed while its listener waits #puc",
+    it("releases a coroutine's lock if it is closed while its listener waits #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1353,7 +1353,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("takes no permits for a coroutine that is closed while it waits #puc", function()
+    it("keeps no permits for a coroutine that is closed while it waits #puc", function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
       for _, call in ipairs { "acquire", "drain" } do
@@ -1446,7 +1446,7 @@ for _, loop in ipairs(loops) do
       assert.matches("resigned before its term", results[2])
     end)
 
-    it("leaves neither place nor lock of a coroutine that is closed #puc",
+    it("leaves neither a lock nor a place in the queue for a coroutine that is closed #puc",
       function()
       local close = coroutine.close -- Lua 5.4
       if not close or loop.name == "cqueues" then return end
@@ -1565,7 +1565,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("renews over the connection of its calls", function()
+    it("renews locks over the same connection as its calls", function()
       run(function()
         local lock = assert(client:lock("a", { lease = 1, watchdog = true }):acquire(20))
         assert.is_true(wait_until(function() return client:stats().renewals > 0 end))
@@ -1675,7 +1675,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("frees what an abandoned acquire has acquired", function()
+    it("frees the lock that an abandoned acquire has acquired", function()
       local function begin(keys)
         local locks = {}
         for i, key in ipairs(keys) do locks[i] = client:lock(key) end
@@ -1853,7 +1853,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("a closed client leaves no handle in the loop of luv", function()
+    it("a closed client leaves no handle in luv's loop", function()
       local uv, server = require "luv", redis.start()
       local function handles()
         local open = 0
@@ -1909,7 +1909,7 @@ for _, loop in ipairs(loops) do
         inner:close()
       end
 
-      it("waits that ended while the loop was blocked still use the reply that has arrived", function()
+      it("a wait that ended while the loop was blocked still uses a reply that has arrived", function()
         local holder = holdfast.new { url = server:url() }
         local held, codes, left = assert(holder:lock("a"):acquire(0)), {}, 16
         run(function() assert(client:ping()) end)
@@ -1946,7 +1946,7 @@ for _, loop in ipairs(loops) do
         assert.same({ "busy", "busy", "busy" }, codes)
       end)
 
-      it("each wait survives one task that never starts", function()
+      it("a wait still completes if one background task never starts", function()
         local plain, loses = require "holdfast.loop.cqueues", false
         local one = holdfast.new { url = server:url(), driver = setmetatable({
           spawn = function(fn)
@@ -1976,7 +1976,7 @@ for _, loop in ipairs(loops) do
         end)
       end)
 
-      it("a generator made with auxlib.wrap may wait", function()
+      it("a generator made with auxlib.wrap can wait for a lock", function()
         local rows = {}
         run(function()
           for row in require("cqueues.auxlib").wrap(function()

@@ -174,7 +174,7 @@ local function run_wait(seconds, held_until)
 end
 
 describe("holdfast wait", function()
-  it("polls soon at first, then about twice a second, however long it takes", function()
+  it("polls often at first, then about twice a second, however long it waits", function()
     for _, held_until in ipairs { 0, 0.01, 1, 60, 3600 } do
       local code, at, pauses = run_wait(nil, held_until)
       assert.equal(0, code)
@@ -186,7 +186,7 @@ describe("holdfast wait", function()
     end
   end)
 
-  it("ends after its time, with a last poll", function()
+  it("ends after its wait, with a last poll", function()
     for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
       local code, at = run_wait(seconds, 100)
       assert.equal(1, code)

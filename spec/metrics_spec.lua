@@ -259,7 +259,7 @@ describe("a client", function()
       assert.matches("\n# EOF\n$", text)
     end)
 
-    it("nothing malformed, which Prometheus's parser would refuse", function()
+    it("nothing that Prometheus's parser refuses", function()
       assert(client:lock("a"):acquire()):release()
       local text = client:metrics()
       for _, wrong in ipairs {
@@ -280,7 +280,7 @@ describe("a client", function()
       assert.is_nil(client:lock("a"):waited())
     end)
 
-    it("no keys", function()
+    it("no key names", function()
       assert(client:lock("secret-key"):acquire()):release()
       assert.is_nil(client:metrics():find("secret-key", 1, true))
     end)
@@ -680,7 +680,7 @@ describe("a client", function()
       user:close()
     end)
 
-    it("may use locks", function()
+    it("may itself use locks", function()
       local count = 0
       local seen
       seen = holdfast.new { url = server:url(), on_event = function(event)

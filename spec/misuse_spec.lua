@@ -73,7 +73,7 @@ describe("a key", function()
     world.cli("DEL", key)
   end)
 
-  it("with binary bytes can be waited for", function()
+  it("with binary bytes can be waited for and acquired", function()
     local key = "a\0 {\r\n"
     world.hold_as("somebody:1", key, 100)
     local waiting = client:lock(key)
@@ -562,7 +562,7 @@ describe("a method", function()
     end
   end)
 
-  it("cannot be replaced", function()
+  it("cannot be replaced, nor can the metatable", function()
     assert.has_error(function() lock.acquire = nil end)
     assert.has_error(function() setmetatable(lock, {}) end)
     assert.is_string(getmetatable(lock))
@@ -572,7 +572,7 @@ end)
 describe("metamethods called directly", function()
   local function metatable(value) return debug.getmetatable(value) end
 
-  it("do not crash on a different object", function()
+  it("do not crash if called on a different object", function()
     for _, value in ipairs { lock, client, client:watchdog() } do
       local gc, text = metatable(value).__gc, metatable(value).__tostring
       for _, other in ipairs { false, 1, "x", {}, io.stdout } do
@@ -583,7 +583,7 @@ describe("metamethods called directly", function()
     end
   end)
 
-  it("do not crash after __gc", function()
+  it("do not crash if called after __gc", function()
     local dead = holdfast.new(world.server:url())
     local dead_lock = assert(dead:lock("k"):acquire())
     local dead_watchdog = dead:watchdog()
@@ -719,7 +719,7 @@ describe("after client:close()", function()
     world.cli("DEL", "s")
   end)
 
-  it("getters return that nothing is held", function()
+  it("getters report that nothing is held", function()
     assert(lock:acquire())
     client:close()
     assert.is_false(lock:is_held())

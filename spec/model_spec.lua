@@ -379,7 +379,7 @@ describe("calls on a lock", function()
     return given, spent
   end
 
-  it("that acquire several locks give each the rest of the wait, and hold none on failure", function()
+  it("that acquire several locks wait no longer than asked in total, and hold none on failure", function()
     for count = 2, 5 do
       local wait = 0.01 * count
       local given, spent = waits_of(count, wait)
@@ -403,7 +403,7 @@ describe("calls on a lock", function()
     assert.equal(1, reported, method)
   end
 
-  it("call on_lost for each pending loss", function()
+  it("call on_lost once for each pending loss", function()
     local lock, both = clients[1]:lock("other"), clients[1]:multi_lock { "other", "another" }
     for _, method in ipairs {
       "check", "is_held", "is_locked", "holds", "remaining", "ttl", "token", "token_text", "lost",

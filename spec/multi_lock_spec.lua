@@ -358,7 +358,7 @@ describe("a multi lock", function()
       end
     end)
 
-    it("places a quorum's key in that order only once all of its servers are known", function()
+    it("places a quorum's key in the fixed order only once all of its servers are known", function()
       local nowhere = "unix:///nowhere/redis.sock"
       for _, urls in ipairs {
         { nowhere, one:url(), two:url() }, { one:url(), nowhere, two:url() },

@@ -102,7 +102,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("comes with times in their two largest units", function()
+  it("is followed by times in their two largest units", function()
     for seconds, shown in pairs {
       [0] = "0 ms", [0.9994] = "999 ms", [0.9996] = "1 s", [59.9] = "59 s", [60] = "1 min",
       [290.5] = "4 min 50 s", [3599] = "59 min 59 s", [3600] = "1 h", [7861] = "2 h 11 min",

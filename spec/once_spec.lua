@@ -131,7 +131,7 @@ describe("client:once", function()
     end) })
   end)
 
-  it("returns host, process, name, state and age of the run that counts", function()
+  it("returns host, process, name, state and age of the latest run", function()
     local first = world.client { name = "nightly" }
     assert.equal("ran", outcome(first))
     local _, message, code, fire = world.client():once("job", PERIOD, nothing)
@@ -354,7 +354,7 @@ describe("client:once", function()
     assert.equal("ran", outcome(world.client()))
   end)
 
-  it("stops trying to record its end after half a period", function()
+  it("gives up recording its end after half a period", function()
     local child = world.program {
       code = [[
         local client = require("holdfast").new(arg[1])
@@ -373,7 +373,7 @@ describe("client:once", function()
     assert.is_truthy(world.is_free "job")
   end)
 
-  it("counts as run if its function released the lock, even with retry", function()
+  it("counts as a completed run if its function released the lock, even with retry", function()
     assert.equal("ran", (world.client():once("job", PERIOD, { retry = true }, function(lock)
       assert(lock:release())
       return "ran"

@@ -160,7 +160,7 @@ it("a guard conflicts with a Redisson lock on its key, whether it waits or not",
   world.cli("DEL", KEY)
 end)
 
-it("a granted guard looks like a guard to other callers", function()
+it("a guard that was granted to a waiter is reported as a guard to other callers", function()
   local client = world.client()
   local child = process.lua {
     code = [[

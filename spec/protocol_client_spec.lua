@@ -133,7 +133,7 @@ describe("a client written from the protocol page", function()
     end
   end)
 
-  it("is queued in order of arrival, before and after the real client", function()
+  it("is queued in order of arrival among real clients", function()
     local names = { "p1", "h1", "h2", "p2", "p3", "h3" }
     assert(lock:acquire(0))
     line_up(names)

@@ -162,7 +162,7 @@ describe("a grant", function()
     assert(braces:release())
   end)
 
-  it("is confirmed even while its holder computes without calling the library", function()
+  it("is confirmed by the watchdog while its holder computes without calling the library", function()
     local other = world.client():lock(KEY)
     assert(other:acquire(0))
     local child = world.program {
@@ -204,7 +204,7 @@ describe("a shared owner's grant", function()
     return waiter, member
   end
 
-  it("counts as a second hold when another process has joined and the waiter accepts it", function()
+  it("counts as an additional hold if another process has joined and the waiter accepts it", function()
     local waiter, member = granted_and_joined()
     local taken = acquire("svc", member, 0, true)
     assert.same({ 1, 1 }, { taken[1], taken[3] })
@@ -215,7 +215,7 @@ describe("a shared owner's grant", function()
     waiter.close()
   end)
 
-  it("counts as one hold if the waiter itself joined meanwhile", function()
+  it("counts as one hold if the waiter itself has joined in the meantime", function()
     local waiter = listener(1)
     local member = waiter.member(1, "svc")
     world.hold_as("svc", KEY)
@@ -399,7 +399,7 @@ describe("a queue", function()
     clean()
   end)
 
-  it("drops waiters for another type of key after notifying them", function()
+  it("drops waiters for a different type of key, and notifies them", function()
     local waiter = listener(1)
     local mutex = waiter.member(1):gsub("^1l", "1m")
     assert.equal(1, acquire("A:1")[1])
@@ -410,7 +410,7 @@ describe("a queue", function()
     waiter.close()
   end)
 
-  it("moves on when its head leaves during Redisson's turn", function()
+  it("notifies the next waiter when its first one leaves during Redisson's turn", function()
     local head, second = listener(1), listener(2)
     local java = redisson()
     assert.equal(1, acquire("A:1")[1])
@@ -449,7 +449,7 @@ describe("an unconfirmed grant that ended", function()
     clean()
   end
 
-  it("puts its waiter back in front if its client still asks", function()
+  it("puts its waiter at the front of the queue if its client still asks", function()
     local client, other = missed()
     assert.equal(0, acquire(client.owner(2), client.member(2))[1])
     assert.same({ [client.owner(1)] = "1" }, world.hash(KEY))
@@ -458,7 +458,7 @@ describe("an unconfirmed grant that ended", function()
     finish(client, other)
   end)
 
-  it("costs its client all places if that client does not ask", function()
+  it("costs its client all places in the queue if that client does not ask", function()
     local client, other = missed()
     assert.equal(1, acquire(other.owner(1), other.member(1))[1])
     assert.is_nil(place_of(client.member(1)))
@@ -472,7 +472,7 @@ describe("a waiter", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("extends the queue's TTL beyond the recheck interval at each recheck", function()
+  it("extends the queue's TTL beyond its recheck interval each time it asks", function()
     local waiter = listener(1)
     world.hold_as("B:1", KEY)
     for _ = 1, 2 do
@@ -650,7 +650,7 @@ describe("force_release", function()
   before_each(world.open)
   after_each(world.close)
 
-  it("leaves keys that are not locks alone", function()
+  it("refuses keys that are not locks", function()
     local lock = world.client():lock("user:1")
     local others = {
       { "HSET", "user:1", "name", "bob", "age", "5" },

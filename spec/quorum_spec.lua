@@ -227,7 +227,7 @@ describe("a quorum", function()
     for i = 1, 2 do servers[i]:cli("DEL", "k") end
   end)
 
-  it("rolls back what it acquired on a minority", function()
+  it("releases what it acquired on a minority", function()
     for i = 1, 3 do
       servers[i]:cli("HSET", "k", "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:1", 1)
       servers[i]:cli("PEXPIRE", "k", 60000)
@@ -335,7 +335,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("trusts another client's mark that a server has been up long enough", function()
+  it("trusts another client's record that a server has been up long enough", function()
     local first = quorum { restart_guard = 2 }:lock("k")
     local function is_marked(server)
       return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")
@@ -456,7 +456,7 @@ describe("a quorum", function()
     for _, server in ipairs(servers) do server:cli("DEL", "job") end
   end)
 
-  it("works with with_lock, one_by_one and idempotent", function()
+  it("runs functions with with_lock, one_by_one and idempotent", function()
     local client = quorum()
     assert.equal("done", client:with_lock("k", function(lock)
       assert.is_true(lock:is_held())
@@ -555,7 +555,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("has a separate client after a fork", function()
+  it("gives a forked child a client of its own", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -704,7 +704,7 @@ describe("the quorum options", function()
     return message
   end
 
-  it("are validated", function()
+  it("refuse missing, duplicate and conflicting servers and modes", function()
     local one = { "redis://a" }
     assert.match("servers must be a list of 1 to 32 URLs", refused { servers = {}, mode = "quorum" })
     assert.match("servers%[1%] must be a URL", refused { servers = { 7 }, mode = "quorum" })

@@ -181,7 +181,7 @@ describe("a read/write lock", function()
     assert(unfenced:read():release())
   end)
 
-  it("returns its key, string and info", function()
+  it("returns key, string and info of both locks", function()
     assert.equal("k", a:key())
     assert.equal("holdfast.read_write_lock: k", tostring(a))
     assert(a:read():acquire(0)) assert(b:read():acquire(0))
@@ -620,7 +620,7 @@ describe("the queue of a read/write lock", function()
     server:cli("FLUSHALL")
   end)
 
-  it("moves on when the writer at its head gives up", function()
+  it("admits the next waiters when the writer at its head gives up", function()
     assert(lock:read():acquire(0))
     line_up({ "w1" }, { wait = 5 })
     line_up { "r1", "r2" }
@@ -640,7 +640,7 @@ describe("the queue of a read/write lock", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("skips dead waiters", function()
+  it("skips waiters whose process has died", function()
     assert(lock:write():acquire(0))
     line_up { "r1", "w1", "w2", "r2" }
     others.workers[1]:kill("KILL")
@@ -656,7 +656,7 @@ describe("the queue of a read/write lock", function()
     assert.same({ "exit", 0 }, { others.workers[4]:wait(20) })
   end)
 
-  it("drops dead readers at the end of their leases", function()
+  it("admits a writer when the leases of dead readers end", function()
     local dead = add("r1", { lease = 2, inside = 60 })
     assert(dead:wait_output("in", 20))
     local other = holdfast.new(server:url())
@@ -672,7 +672,7 @@ describe("the queue of a read/write lock", function()
     other:close()
   end)
 
-  it("gives readers and writers their turns", function()
+  it("starves neither readers nor writers", function()
     for i = 1, 6 do add("r" .. i, { seconds = 3, inside = 0.003, together = 1 }) end
     for i = 1, 2 do add("w" .. i, { role = "write", seconds = 3, inside = 0.003, together = 1 }) end
     add("b1", { role = "both", seconds = 3, inside = 0.003, together = 1 })

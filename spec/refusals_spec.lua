@@ -154,7 +154,7 @@ describe("a refusal of writes", function()
     world.cli("DEL", "plain", "permits")
   end)
 
-  it("delays a guard's record, and the run still counts once", function()
+  it("delays the record of an idempotent run, which still counts once", function()
     local child = world.program { code = ([[
       local c = require("holdfast").new { url = %q }
       print(c:idempotent("pay", { expire = 60, replay = true }, function()

@@ -36,7 +36,7 @@ describe("after package.loaded was cleared", function()
     other = second.new(world.server:url())
   end
 
-  it("old clients and locks continue to work beside new ones", function()
+  it("old clients and locks still hold, wait and release beside new ones", function()
     local lock, pool = client:lock("k"), client:semaphore("pool", { permits = 1 })
     assert(lock:acquire(1))
     reload()

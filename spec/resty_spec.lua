@@ -151,7 +151,7 @@ describe("under ngx_lua", function()
       untrusted:stop()
     end)
 
-    it("hands the lock to a waiter", function()
+    it("hands a lock to a waiter in another request", function()
       guarded = redis.start { tls = { cert = made.server.cert, key = made.server.key,
         ca = made.ca.cert } }
       start {
@@ -204,7 +204,7 @@ describe("under ngx_lua", function()
       sys.close(listener)
     end)
 
-    it("presents the client certificate", function()
+    it("presents its client certificate to the server", function()
       guarded = redis.start {
         tls = { cert = made.server.cert, key = made.server.key, ca = made.ca.cert,
           clients = "yes" },
@@ -570,7 +570,7 @@ describe("under ngx_lua", function()
       end)
     end
 
-    it("has a different owner in each request, although requests share a coroutine", function()
+    it("gives each request a different owner, although requests share a coroutine", function()
       start { server = handler("/leak", [[ SAY(CLIENT:lock("a"):acquire(0) ~= nil) ]])
         .. handler("/take", [[ SAY(select(3, CLIENT:lock("a"):acquire(0))) ]]) }
       assert.equal("true", say "/leak")
@@ -765,7 +765,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("works with idempotent_request", function()
+    it("runs idempotent_request", function()
       start { http = BLOCKING:format(server:url()), server = FINISH .. [[ location /pay {
         access_by_lua_block { HOLDFAST.idempotent_request { client = BLOCKING, key = "p", expire = 60 } }
         content_by_lua_block { SAY("ran") }
@@ -783,7 +783,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("works in every phase of a request", function()
+    it("acquires a lock in every phase of a request", function()
       local USE = [[ USED(BLOCKING:with_lock("a", { wait = 0 }, function(lock) return lock:is_held() end)) ]]
       start {
         http = "lua_shared_dict holdfast 1m;\n" .. BLOCKING:format(server:url()):gsub("}%s*$", [[
@@ -809,7 +809,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("has a different owner in each request, even in phases without a coroutine", function()
+    it("gives each request a different owner, even in phases without a coroutine", function()
       start {
         http = BLOCKING:format(server:url()):gsub("}%s*$", [[
           local locks = {}
@@ -862,7 +862,7 @@ describe("under ngx_lua", function()
       assert.truthy(front:log():find("the worker's: true.", 1, true))
     end)
 
-    it("keeps its owner in those phases after an internal redirect", function()
+    it("keeps a request's owner across an internal redirect in phases without a coroutine", function()
       start { http = BLOCKING:format(server:url()), server = FINISH .. [[
         location /from {
           set_by_lua_block $x { LOCK = BLOCKING:lock("a") LOCK:acquire(0) }
@@ -876,7 +876,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("works in the master's init phase, without a request", function()
+    it("acquires a lock in the master's init phase, without a request", function()
       start { init = ([[
         local client = require("holdfast").new { url = "%s", driver = "posix" }
         BEGUN = client:with_lock("a", function(lock) return lock:is_held() end)
@@ -886,7 +886,7 @@ describe("under ngx_lua", function()
       assert.is_true(is_free("a"))
     end)
 
-    it("works in a worker's init phase, before any request", function()
+    it("acquires locks in a worker's init phase, before any request", function()
       start { http = BLOCKING:format(server:url()):gsub("}%s*$", [[
         BLOCKING:with_lock("a", function() BLOCKING:with_lock("b", function() BEGUN = true end) end)
       }
@@ -946,7 +946,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("disconnects a minute after its last use", function()
+    it("is disconnected a minute after its last use", function()
       start {
         init = [[
           local core, shift = require "holdfast.core", 0
@@ -1220,7 +1220,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("ends the waits of a request that then continues", function()
+    it("ends a request's waits even if the request then continues", function()
       local holder = require("holdfast").new(server:url())
       local lock = assert(holder:lock("a"):acquire(0))
       start { server = FINISH .. handler("/", [[
@@ -1450,7 +1450,7 @@ describe("under ngx_lua", function()
       end, 10))
     end)
 
-    it("passes over waiters whose clients disconnected", function()
+    it("does not grant the lock to waiters whose clients disconnected", function()
       start { lease = 2, server = locations_of_ends() }
       local holder = front:begin("/hold")
       assert.truthy(process.wait_until(function() return not is_free("a") end))
@@ -1565,7 +1565,7 @@ describe("under ngx_lua", function()
       assert.truthy(logged[1]:find('"a"', 1, true) and logged[2]:find('"b"', 1, true))
     end)
 
-    it("needs a single server", function()
+    it("refuses a client of a quorum", function()
       start { http = [[init_worker_by_lua_block {
           QUORUM = HOLDFAST.new { servers = { "redis://127.0.0.1:1" }, mode = "quorum" }
         }
@@ -3002,7 +3002,7 @@ describe("under ngx_lua", function()
     assert.same({}, front:errors())
   end)
 
-  it("loads from the directory of make install", function()
+  it("loads the library from the directory of make install", function()
     local prefix = process.directory()
     local made = process.start { "make", "-s", "install", "FLAVOURS=luajit", "PREFIX=" .. prefix }
     assert.equal("exit", (made:wait(600)))

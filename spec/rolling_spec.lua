@@ -235,7 +235,7 @@ describe("clients of a kept protocol and today's", function()
     for _, each in ipairs(waiters) do each.close() end
   end)
 
-  it("read each other's record of a lasting queue", function()
+  it("read each other's record that a queue has lasted", function()
     for _, directory in ipairs { today, kept_programs() } do
       local one, two = waiter("l", 1), waiter("l", 2)
       assert.equal(1, call("acquire", one.owner, 500, 0, 0, 20000, 0, "")[1])
@@ -251,7 +251,7 @@ describe("clients of a kept protocol and today's", function()
     end
   end)
 
-  it("hand a mutex to each other", function()
+  it("grant a mutex to each other's waiters", function()
     local mutex, kept_one = client:mutex(KEY, { lease = LEASE, fencing = false }), waiter "m"
     assert(mutex:acquire(0))
     assert.equal(0, call("mutex_acquire", kept_one.owner, 500, 0, 0, 20000, 0, kept_one.member)[1])

@@ -262,7 +262,7 @@ describe("a semaphore", function()
       and token.small2 < token.small3)
   end)
 
-  it("is never overdrawn, and all clients get turns", function()
+  it("never has more holders than permits, and all clients get turns", function()
     for i = 1, 8 do work { name = "w" .. i, rounds = 40, count = i % 3 + 1, inside = 0.0005 } end
     for _, worker in ipairs(workers) do finish(worker) end
     local names, most, tokens = history()
@@ -301,7 +301,7 @@ describe("a semaphore", function()
     assert.is_true(took.first < 4 + GRANT / 2, took.first)
   end)
 
-  it("passes over a dead waiter", function()
+  it("skips a waiter whose process has died", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     local permit = assert(pool:acquire())
     local dead = work { name = "dead" }
@@ -317,7 +317,7 @@ describe("a semaphore", function()
     assert.same({ "alive" }, (history()))
   end)
 
-  it("removes all places of a client that let a grant expire", function()
+  it("removes all waiters of a client that let a grant expire", function()
     local pool = new({ grant_lease = SHORT }):semaphore(KEY, { permits = 1 })
     local permit = assert(pool:acquire())
     local silent = crowd.silent_client(server, 7)
@@ -436,7 +436,7 @@ describe("a semaphore", function()
     assert.equal("2", server:cli("GET", KEY))
   end)
 
-  it("gets a permit back when its handle is collected", function()
+  it("takes a permit back when its handle is collected", function()
     local pool = new():semaphore(KEY, { permits = 1 })
     do local _ = assert(pool:acquire()) end
     collectgarbage() collectgarbage()
@@ -444,7 +444,7 @@ describe("a semaphore", function()
   end)
 
   if features.closes_variables then
-    it("gets a permit back from a to-be-closed variable #puc", function()
+    it("takes a permit back from a to-be-closed variable #puc", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       local compiled = load [[
         local pool = ...
@@ -540,7 +540,7 @@ describe("a semaphore", function()
       assert(permit:release())
     end)
 
-    it("serves a waiter when Redisson releases although many of our permits never end", function()
+    it("serves a waiter when Redisson releases although many holdfast permits never end", function()
       local pool = new():semaphore(KEY, { permits = 12 })
       local many, one = assert(pool:acquire(10)), assert(pool:acquire())
       local ids = java_takes(1, 1e12)
@@ -567,7 +567,7 @@ describe("a semaphore", function()
       assert.equal("3", server:cli("GET", KEY))
     end)
 
-    it("announces free permits, and leaves every other one to Redisson for a moment", function()
+    it("announces free permits, and leaves every other one to Redisson first", function()
       local pool = new():semaphore(KEY, { permits = 1 })
       local permit = assert(pool:acquire())
       local java = assert(resp.connect { path = server.path })

@@ -120,7 +120,7 @@ describe("a client of Sentinels", function()
     fails("unreachable", "no sentinel at ", client({}):lock("k3"):acquire(0))
   end)
 
-  it("works in `holdfast run`", function()
+  it("runs a job with `holdfast run`", function()
     start {}
     local code, output = command.run(nil, { "run", "--url", set:url(), "job", "--", "echo",
       "done" })
@@ -130,7 +130,7 @@ describe("a client of Sentinels", function()
 end)
 
 describe("after a failover", function()
-  it("a client continues at the new master with its hold", function()
+  it("a client continues at the new master, and still holds its lock", function()
     start {}
     local old = set:master()
     local lock = client({ command_timeout = 20 }):lock("k", { lease = 30 })
@@ -428,7 +428,7 @@ describe("with the option sync", function()
     eventually(function() return master:cli("EXISTS", "k") == 0 end)
   end)
 
-  it("wrong values are refused", function()
+  it("wrong types and values are refused when the client is created", function()
     local function bad(options, text)
       local good, message = pcall(function() holdfast.new(options) end)
       assert.is_false(good)

@@ -307,7 +307,7 @@ describe("an option", function()
     for _, lock in ipairs(held) do assert(lock:release()) end
   end)
 
-  it("that names different servers makes a client with a different place", function()
+  it("that names different servers makes a separate client", function()
     local known = {}
     for _, opts in ipairs {
       { url = "redis://a" }, { url = "redis://b" }, { url = "redis://a/1" },

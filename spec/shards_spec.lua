@@ -194,7 +194,7 @@ describe("shards", function()
     end
   end)
 
-  it("are validated when the client is created", function()
+  it("are checked for names, weights and duplicates when the client is created", function()
     local url = servers[1]:url()
     local function new(options) return function() holdfast.new(options) end end
     assert.error_matches(new { servers = { url }, }, "servers need a mode")

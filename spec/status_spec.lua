@@ -231,7 +231,7 @@ describe("under ngx_lua", function()
       assert.equal(3, all)
     end)
 
-    it("leave other entries of the dict alone", function()
+    it("do not change other entries of the dict", function()
       start { more = [[ location = /others { content_by_lua_block {
         local dict = ngx.shared.holdfast
         dict:set("of another", 1)
@@ -658,7 +658,7 @@ describe("under ngx_lua", function()
       assert.is_nil(next(seen, (next(seen))))
     end)
 
-    it("continues after a viewer disconnected while the server was slow", function()
+    it("still updates after a viewer disconnected while the server was slow", function()
       start {}
       local early = assert(client:lock("early"):acquire())
       eventually("early", function() return true end)

@@ -90,7 +90,7 @@ describe("templates", function()
       assert.is_true(tonumber(before) < 200)
     end)
 
-    it("lets a polling client acquire repeatedly while two of ours contend", function()
+    it("lets a polling client acquire repeatedly while two holdfast clients contend", function()
       local ours = {}
       for i = 1, 2 do
         ours[i] = process.lua {
@@ -142,7 +142,7 @@ describe("templates", function()
       assert(client:mutex("m"):acquire(1))
     end)
 
-    it("released late leaves the next holder's lock alone", function()
+    it("released after its lease does not free the next holder's lock", function()
       local late = assert(client:mutex("m", { lease = 1 }):acquire())
       assert.truthy(process.wait_until(function() return server:cli("EXISTS", "m") == 0 end, 20))
       local next_one = assert(other:mutex("m"):acquire())
@@ -245,7 +245,7 @@ describe("templates", function()
       assert.is_true(ttl > 29000 and ttl <= 30000)
     end)
 
-    it("prefers the options of a call to its own", function()
+    it("prefers a call's options to the template's", function()
       local function ttl_in(template, opts)
         return template:execute("t", 1, opts, function() return server:cli("PTTL", "t_1") end)
       end
@@ -670,7 +670,7 @@ describe("templates", function()
       end)))
     end)
 
-    it("accepts a duplicate if either call has no fingerprint", function()
+    it("treats calls as duplicates if either has no fingerprint", function()
       local function run(key, fingerprint)
         return (client:idempotent(key, { fingerprint = fingerprint, replay = true, expire = 60 },
           function() return fingerprint or "none" end))

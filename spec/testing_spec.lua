@@ -590,7 +590,7 @@ describe("holdfast.testing", function()
     testing.advance(2)
   end)
 
-  it("works when loaded twice, as busted does for each file", function()
+  it("shares its state when loaded twice, as busted does for each file", function()
     local call, before = require("holdfast.loop.pump").call, {}
     for _, name in ipairs { "holdfast.testing", "holdfast.testing.world" } do
       before[name], package.loaded[name] = package.loaded[name], nil

@@ -274,7 +274,7 @@ describe("a wait", function()
     server:cli("DEL", TOKEN)
   end)
 
-  it("passes over a queue of dead waiters without a lock", function()
+  it("acquires the free lock behind a queue of dead waiters", function()
     for i = 1, 20 do
       server:cli("ZADD", QUEUE, i, crowd.member(("%08x-0000-8000-8000-000000000000"):format(i), 1))
     end
@@ -285,7 +285,7 @@ describe("a wait", function()
     assert(lock:release())
   end)
 
-  it("passes over queue entries that are not waiters", function()
+  it("acquires the free lock behind queue entries that are not waiters", function()
     local function waits()
       for _, each in ipairs(server:cli("ZRANGE", QUEUE, 0, -1)) do
         if each:find("^1l%x+%-") then return true end

@@ -82,7 +82,7 @@ describe("a waiter", function()
     for i = 2, 8 do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
   end)
 
-  it("gets the lock in turn when all waiters queue again", function()
+  it("gets the lock in turn if all waiters acquire again and again", function()
     hold_before(names(4), { turns = 10, waiters = 3 })
     assert(lock:release())
     local history = assert_turns(40)
@@ -111,7 +111,7 @@ describe("a waiter", function()
     assert_turns(3)
   end)
 
-  it("with a wait of 0 leaves nothing behind", function()
+  it("with a wait of 0 leaves nothing behind on the server", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
     for _ = 1, 3 do
@@ -125,7 +125,7 @@ describe("a waiter", function()
     assert.equal(0, server:cli("EXISTS", KEY))
   end)
 
-  it("leaves neither place nor subscription when its wait ends", function()
+  it("leaves neither a place in the queue nor a subscription when its wait ends", function()
     assert(lock:acquire(0))
     local other = holdfast.new(server:url())
     for _, wait in ipairs { 0.001, 0.05, 0.3 } do
@@ -165,7 +165,7 @@ describe("a waiter", function()
     return select(2, server:cli("CLIENT", "LIST"):gsub(" flags=b%S* [^\n]* cmd=eval", ""))
   end
 
-  it("passes the lock on if it was granted just as its wait ended", function()
+  it("hands the lock to the next waiter if it was granted just as its wait ended", function()
     local program, monitor = crowd.program("release"), server:monitor()
     hold_before({ "brief" }, { wait = 3 })
     wait_settled(monitor)
@@ -296,7 +296,7 @@ describe("a waiter", function()
     }
   end
 
-  it("sees its client's place in the queue in info", function()
+  it("finds its own place in the queue in info", function()
     assert(lock:acquire(0))
     local uuid = lock:owner():sub(1, 36)
     assert.is_nil(client:lock(KEY):info().position)
@@ -368,7 +368,7 @@ describe("a waiter", function()
     assert.is_nil(others:finish(30))
   end)
 
-  it("wakes its process only for its rechecks", function()
+  it("wakes its process only when it asks again", function()
     hold_before(names(1), { grant_lease = 0.5 })
     local status = ("/proc/%d/task/%d/status"):format(others.workers[1].pid, others.workers[1].pid)
     local function sleeps()

@@ -119,7 +119,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("continues through a re-entry, and stops at the last release", function()
+  it("keeps renewing after a re-entry, and stops at the last release", function()
     local client = world.client { lease = LEASE }
     local lock = client:lock("k")
     assert(lock:acquire()) assert(lock:acquire())
@@ -195,7 +195,7 @@ describe("the watchdog", function()
     assert.same({}, world.cli("KEYS", "k*"))
   end)
 
-  it("continues when its connection is killed", function()
+  it("keeps renewing after its connection was killed", function()
     local lease = 2 * LEASE
     local client = world.client { lease = lease }
     local lock = client:lock("k")
@@ -211,7 +211,7 @@ describe("the watchdog", function()
     assert(lock:release())
   end)
 
-  it("continues after SCRIPT FLUSH", function()
+  it("keeps renewing after SCRIPT FLUSH", function()
     local lock = world.client { lease = LEASE }:lock("k")
     assert(lock:acquire())
     for _ = 1, 3 do
@@ -310,7 +310,7 @@ describe("the watchdog", function()
     assert.is_true(wait_for("renewals", before) and lock:release())
   end)
 
-  it("keeps its client alive, whose calls renew while it is stopped", function()
+  it("keeps its client alive, whose calls renew locks while it is stopped", function()
     local other = world.client()
     assert(other:lock("taken"):acquire())
     local watchdog
@@ -330,7 +330,7 @@ describe("the watchdog", function()
     core.watchdog.client(watchdog):close()
   end)
 
-  it("is inert after it was collected, even if a finalizer still reaches it", function()
+  it("does nothing after it was collected, even if a finalizer still reaches it", function()
     local client = world.client()
     local watchdog = client:watchdog()
     core.watchdog_type.__gc(watchdog)
@@ -573,7 +573,7 @@ describe("a loss", function()
     world.cli("DEL", "k")
   end)
 
-  it("may be answered in on_lost by acquiring again", function()
+  it("can be answered in on_lost by acquiring the lock again", function()
     local client = world.client { lease = LEASE }
     local again
     local lock = client:lock("k", { on_lost = function(self) again = self:acquire(PATIENCE) end })

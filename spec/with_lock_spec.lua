@@ -68,7 +68,7 @@ describe("with_lock", function()
     assert.same(pack(false), pack(client:with_lock("k", function() return false end)))
   end)
 
-  it("accepts the options of a lock", function()
+  it("accepts a lock's options before the function", function()
     local client = world.client()
     client:with_lock("k", { lease = 5, owner = "job", fencing = false }, function(lock)
       assert.equal("job", lock:owner())
@@ -125,7 +125,7 @@ describe("with_lock", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("works with the default client", function()
+  it("uses the default client if called as holdfast.with_lock", function()
     local child = world.program {
       code = [[
         local holdfast = require "holdfast"
@@ -236,7 +236,7 @@ describe("an error in with_lock", function()
     assert.matches("with_lock_spec%.lua", text)
   end)
 
-  it("passes from an inner with_lock through the outer one", function()
+  it("raised in an inner with_lock is raised unchanged by the outer one", function()
     local client, reason = world.client(), {}
     local ok, err = pcall(client.with_lock, client, "a", function()
       return client:with_lock("b", function() error(reason) end)
@@ -251,7 +251,7 @@ end)
 local it_yields = features.yields_in_pcall and it or pending
 
 describe("with_lock in a coroutine", function()
-  it_yields("lets the function yield and holds the lock meanwhile", function()
+  it_yields("lets the function yield, and holds the lock until it returns", function()
     local client = world.client()
     local other = world.client():lock("k")
     local thread = coroutine.create(function(...)
@@ -268,7 +268,7 @@ describe("with_lock in a coroutine", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it_yields("passes on an error raised after a yield", function()
+  it_yields("raises unchanged an error raised after a yield", function()
     local client, reason = world.client(), {}
     local thread = coroutine.create(function()
       return client:with_lock("k", function()
@@ -281,7 +281,7 @@ describe("with_lock in a coroutine", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it_yields("keeps two coroutines apart", function()
+  it_yields("is busy in a second coroutine while the first one holds the lock", function()
     local client = world.client()
     local function worker()
       return client:with_lock("k", { wait = 0 }, function()
@@ -419,7 +419,7 @@ describe("a lock lost in with_lock", function()
     assert.same({ n = 1, "done" }, result[4])
   end)
 
-  it("to another owner is left to that owner", function()
+  it("to another owner is not released by with_lock", function()
     local result = pack(world.client():with_lock("k", function()
       world.cli("DEL", "k")
       world.hold_as(JAVA, "k")
@@ -726,7 +726,7 @@ describe("abort_on_loss", function()
     end)))
   end)
 
-  it("passes the function's own error through", function()
+  it("raises the function's own error unchanged", function()
     local client, reason = world.client(), {}
     local ok, err = pcall(client.with_lock, client, "k", { abort_on_loss = true }, function()
       error(reason)
@@ -766,7 +766,7 @@ describe("abort_on_loss", function()
     assert.is_nil(outer[4])
   end)
 
-  it("aborts only the inner function if only the inner lock is lost", function()
+  it("aborts only the inner function if only its lock is lost", function()
     local client = world.client { lease = LEASE }
     local inner
     local outer = pack(client:with_lock("outer", { abort_on_loss = true }, function()
@@ -790,7 +790,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it("works inside a coroutine", function()
+  it("aborts a function inside a coroutine", function()
     local client = world.client { lease = LEASE }
     local started = process.now()
     local result = pack(coroutine.wrap(function()
@@ -802,7 +802,7 @@ describe("abort_on_loss", function()
     assert.is_true(process.now() - started < 10)
   end)
 
-  it_yields("works in a coroutine that yields, and leaves the others alone", function()
+  it_yields("aborts in a coroutine that yields, and disturbs no other coroutine", function()
     local client = world.client { lease = LEASE }
     local thread = coroutine.create(function()
       return client:with_lock("k", { abort_on_loss = true }, function()

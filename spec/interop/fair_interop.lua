@@ -149,7 +149,7 @@ describe("Java's fair lock on one server", function()
     server:stop()
   end)
 
-  it("moves past our dead waiters to Java's", function()
+  it("skips dead holdfast waiters to serve Java's", function()
     assert(lock:acquire(0))
     line_up { { ours, "ours1", { grant_lease = 1 } }, { java, "java1" } }
     others.workers[1]:kill("KILL")
@@ -163,7 +163,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
-  it("moves past our dead waiters when only Java's waiters are left", function()
+  it("skips dead holdfast waiters when only Java's waiters are left", function()
     java("java1", { inside = 1 })
     assert.truthy(others:came_in("java1", START_UP))
     line_up { { ours, "ours1", { grant_lease = 1 } } }
@@ -173,7 +173,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[3]:wait(10) })
   end)
 
-  it("moves past Java's dead waiters to ours after a few seconds", function()
+  it("skips Java's dead waiters to serve holdfast's after a few seconds", function()
     assert(lock:acquire(0))
     line_up { { java, "java1", { wait = 120 } }, { ours, "ours1", { grant_lease = 1 } } }
     others.workers[1]:kill("KILL")
@@ -185,7 +185,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
-  it("keeps our place through a hold longer than its timeouts", function()
+  it("keeps a holdfast waiter's place through a hold longer than Java's timeouts", function()
     local brief = client:fair_lock(KEY, { lease = 1, watchdog = true })
     assert(brief:acquire(0))
     line_up { { java, "java1", { wait = 60, inside = 0.2 } }, { ours, "ours1" }, { java, "java2" } }

@@ -100,7 +100,7 @@ describe("a read/write lock shared with Java", function()
     assert.same({ 1, 1, 1 }, { turns.writer, turns.reader, turns.second })
   end)
 
-  it("wakes Java's readers when our writer releases or becomes a reader", function()
+  it("wakes Java's readers when a holdfast writer releases or becomes a reader", function()
     assert(lock:write():acquire(0))
     for i = 1, 2 do java("java" .. i, { role = "read", inside = 0.5 }) end
     assert.truthy(process.wait_until(function() return listeners() == 2 end, START_UP))
@@ -112,7 +112,7 @@ describe("a read/write lock shared with Java", function()
     assert.is_nil(others:finish(10))
   end)
 
-  it("drops Java's dead readers at the end of their leases", function()
+  it("ends the hold of Java's dead readers with their leases", function()
     local dead = java("dead", { role = "read", lease = 1.5, inside = 60 })
     assert.truthy(dead:wait_output("in", START_UP))
     assert(lock:read():acquire(0))
@@ -126,7 +126,7 @@ describe("a read/write lock shared with Java", function()
     assert.equal("exit", (writer:wait(5))) -- a killed one would leave its grant in the queue
   end)
 
-  it("lets our writer acquire among Java's readers, which may re-enter", function()
+  it("lets a holdfast writer acquire among Java's readers, which may re-enter", function()
     for i = 1, 3 do
       java("java" .. i, { role = "read", holds = i, seconds = 6, inside = 0.02, together = 1 })
     end
@@ -141,7 +141,7 @@ describe("a read/write lock shared with Java", function()
     for i = 1, 3 do assert.is_true(turns["java" .. i] > 10) end
   end)
 
-  it("lets Java's writer acquire among our readers", function()
+  it("lets Java's writer acquire among holdfast's readers", function()
     for i = 1, 3 do
       ours("ours" .. i, { role = "read", seconds = 5, inside = 0.02, together = 1 })
     end

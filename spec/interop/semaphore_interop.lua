@@ -98,7 +98,7 @@ describe("a semaphore shared by holdfast and Redisson", function()
     assert(permit:release())
   end)
 
-  it("wakes the waiters of both sides", function()
+  it("wakes the waiters of both sides at a release", function()
     local permit = assert(pool:acquire(3))
     local theirs = java("theirs", { inside = 1, count = 3 })
     assert(process.wait_until(function()
@@ -116,7 +116,7 @@ describe("a semaphore shared by holdfast and Redisson", function()
     assert.matches("done 1", theirs:wait_output("(done %d)", 10))
   end)
 
-  it("is never overdrawn by four clients of each side, and both get turns", function()
+  it("never has more holders than permits with four clients of each side, and both get turns", function()
     assert(pool:acquire()):release()
     for i = 1, 4 do
       java("java" .. i, { seconds = 4, inside = 0.003, outside = 0.002, count = i % 2 + 1,

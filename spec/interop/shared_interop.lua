@@ -98,7 +98,7 @@ for _, kind in ipairs { "java", "node" } do
       assert.is_nil(others:finish(10))
     end)
 
-    it("wake each other", function()
+    it("wake each other's waiters at a release", function()
       assert(lock:acquire(0))
       add(kind, "theirs", { inside = 1 })
       assert.truthy(process.wait_until(function() return listeners() == 1 end, START_UP))
@@ -160,7 +160,7 @@ describe("our waiter on a lock shared with Java", function()
     server:stop()
   end)
 
-  it("acquires soon after Java's forceUnlock of our hold", function()
+  it("acquires soon after Java's forceUnlock of holdfast's lock", function()
     assert(lock:acquire(0))
     local java = add("java", "java", { force = 1 })
     assert.truthy(java:wait_output("ready", START_UP))
@@ -259,7 +259,7 @@ describe("Java's waiter on a lock that our client keeps", function()
     return process.now() - since
   end
 
-  it("acquires within keep plus one hold while our client uses the lock constantly", function()
+  it("acquires within keep plus one hold while the holdfast client uses the lock constantly", function()
     for i = 1, 3 do
       local name = "java" .. i
       add("java", name)
@@ -269,7 +269,7 @@ describe("Java's waiter on a lock that our client keeps", function()
     assert_one_at_a_time()
   end)
 
-  it("acquires within keep once our client no longer uses the lock", function()
+  it("acquires within keep once the holdfast client no longer uses the lock", function()
     add("java", "java")
     use_until(function() return true end)
     assert.truthy(others:came_in("java", KEEP + WAKE))
@@ -331,7 +331,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("draw tokens that never fall if Java used the key between two of our holds", function()
+  it("draw tokens that never fall if Java used the key between two of holdfast's holds", function()
     add("java", "before", { turns = 3, fenced = 1, together = 1 })
     local first = token_of_ours { token_ttl = 60 }
     others:begin(START_UP)
@@ -341,7 +341,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > second)
   end)
 
-  it("draw tokens that never fall if ours only saw Java hold the lock",
+  it("draw tokens that never fall if holdfast only saw Java hold the lock",
     function()
       local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
       assert.truthy(met:wait_output("ready", START_UP))
@@ -355,7 +355,7 @@ describe("holdfast and RFencedLock", function()
       assert.is_true(tokens_of_java_alone(5) > first)
     end)
 
-  it("draw tokens that never fall if ours only released while Java waited", function()
+  it("draw tokens that never fall if holdfast only released while Java waited", function()
     local one = holdfast.new(server:url())
     local fenced = one:lock(KEY, { token_ttl = 2 })
     assert(fenced:acquire(10))
@@ -368,7 +368,7 @@ describe("holdfast and RFencedLock", function()
     assert.is_true(tokens_of_java_alone(5) > first)
   end)
 
-  it("let the token counter of a key expire that only ours has used", function()
+  it("let a key's token counter expire if only holdfast has used it", function()
     token_of_ours { token_ttl = 0.2 }
     token_of_ours { token_ttl = 0.2 }
     assert.truthy(process.wait_until(function() return #server:cli("KEYS", "*") == 0 end, 5))

@@ -29,7 +29,7 @@ describe("the small Redis", function()
     assert.equal(0, call("DBSIZE"))
   end)
 
-  it("stops time in a script", function()
+  it("does not let time pass while a script runs", function()
     server.clock = function() now = now + 7 return now end
     assert.equal(1, call("EVAL", [[
       local a, b = redis.call('TIME'), redis.call('TIME')
@@ -37,7 +37,7 @@ describe("the small Redis", function()
     ]], "0"))
   end)
 
-  it("answers the same however the bytes are cut", function()
+  it("gives the same replies however a request is split", function()
     local bytes = resp.command { "SET", "k", "a\r\nb" } .. resp.command { "GET", "k" }
       .. resp.command { "NOPE" }
     local whole = client:feed(bytes)
@@ -47,13 +47,13 @@ describe("the small Redis", function()
     assert.equal(whole, table.concat(parts))
   end)
 
-  it("ends a connection that breaks the protocol", function()
+  it("closes a connection that breaks the protocol", function()
     assert.equal("-ERR Protocol error: expected '$', got ':'\r\n", client:feed("*1\r\n:1\r\n"))
     assert.is_true(client.closed)
     assert.equal("", client:feed("*1\r\n"))
   end)
 
-  it("sends messages after the script that published them", function()
+  it("delivers messages only after the script that published them", function()
     local got = {}
     local listener = server:connect(function(bytes) got[#got + 1] = bytes end)
     listener:call { "SUBSCRIBE", "c" }
@@ -63,7 +63,7 @@ describe("the small Redis", function()
     assert.equal(0, call("PUBLISH", "c", "x"))
   end)
 
-  it("reports to the clients that it disconnects", function()
+  it("tells clients that it disconnects", function()
     local closed = 0
     local other = server:connect(function() end, function() closed = closed + 1 end)
     other:call { "SUBSCRIBE", "c" }
@@ -73,7 +73,7 @@ describe("the small Redis", function()
     assert.is_nil(other:call { "PING" })
   end)
 
-  it("restarts with its data or without, never with its scripts", function()
+  it("restarts with or without its data, and always without its scripts", function()
     call("SET", "k", "v")
     local sha = call("SCRIPT", "LOAD", "return 1")
     server:restart { keep_data = true }
@@ -86,7 +86,7 @@ describe("the small Redis", function()
     assert.is_false(call("GET", "k"))
   end)
 
-  it("requires its password", function()
+  it("refuses commands before its password was given", function()
     server = Redis.new { now = function() return now end, password = "secret" }
     client = server:connect(function() end)
     assert.matches("^NOAUTH", call("GET", "k").err)
@@ -113,14 +113,14 @@ describe("the small Redis", function()
       call("EVAL", "return redis.call('HSET', 'h', 'f', 1)", "0").err)
   end)
 
-  it("stops a script for memory only until its first write", function()
+  it("refuses a script for lack of memory only before its first write", function()
     server.faults = { deny = {}, oom = true }
     assert.matches("^OOM ", call("EVAL", "redis.pcall('SET', 'k', 1) return redis.call('SET', 'k', 1)", "0").err)
     assert.same({ ok = "OK" }, call("EVAL",
       "redis.call('DEL', 'k') return redis.call('SET', 'k', 1)", "0"))
   end)
 
-  it("stops a script for want of replicas or of a snapshot only until its first write", function()
+  it("refuses a script for missing replicas or snapshots only before its first write", function()
     for _, name in ipairs { "noreplicas", "misconf" } do
       server.faults = { deny = {}, [name] = true }
       assert.matches("^" .. name:upper(), call("EVAL", "return redis.call('DEL', 'k')", "0").err)
@@ -128,7 +128,7 @@ describe("the small Redis", function()
     end
   end)
 
-  it("raises what it cannot do, also through a script that catches errors", function()
+  it("raises an error for what it does not support, even through a script that catches errors", function()
     assert.error_matches(function()
       call("ZRANGE", "z", "0", "-1", "BYSCORE")
     end, "not in the small Redis")
@@ -137,7 +137,7 @@ describe("the small Redis", function()
     end, "not in the small Redis")
   end)
 
-  it("shows no difference between integers and floats", function()
+  it("gives scripts no difference between integers and floats", function()
     assert.same({ "1e+15", "9.007199254741e+15", "(5", "3x", "5", "7", "0.1", "1 2.5",
       "1700000000000000" },
       call("EVAL", [[
@@ -147,7 +147,7 @@ describe("the small Redis", function()
       ]], "0"))
   end)
 
-  it("takes no syntax that Lua 5.1 lacks", function()
+  it("refuses scripts with syntax that Lua 5.1 lacks", function()
     for _, text in ipairs { "return 1 & 2", "return 7 // 2", "return ~1", "return 1 << 2" } do
       assert.matches("^ERR Error compiling script", call("EVAL", text, "0").err)
     end
