@@ -266,7 +266,7 @@ TEST(a_shared_owners_mutex_is_busy_even_if_its_program_was_unknown_to_the_server
     rig_end(&rig, AT(4));
 }
 
-TEST(the_first_waiter_behind_a_foreign_mutex_rechecks_at_random) {
+TEST(the_first_waiter_behind_a_foreign_mutex_asks_again_at_random_times) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));

@@ -117,7 +117,7 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(with_needs_approval_a_renewal_takes_along_only_approved_holds) {
+TEST(with_needs_approval_a_renewal_also_renews_only_approved_holds) {
     rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

@@ -9,7 +9,7 @@ static bool content_is(const hf_buffer *buffer, const char *want) {
     return hf_slice_equal(hf_buffer_content(buffer), hf_slice_of(want));
 }
 
-TEST(an_empty_buffer_has_no_content) {
+TEST(a_new_buffer_is_empty) {
     hf_buffer buffer = {0};
     CHECK_EQ_INT(hf_buffer_content(&buffer).size, 0);
     CHECK(hf_buffer_content(&buffer).data);
@@ -64,7 +64,7 @@ TEST(a_buffer_reuses_freed_room_at_its_front_before_it_grows) {
 }
 
 /* Random appends and consumes against a plain array that only grows. */
-TEST(appending_and_consuming_in_any_order_keeps_the_bytes) {
+TEST(a_buffer_preserves_its_bytes_under_appends_and_reads_in_any_order) {
     enum { MOST = 200000 };
     hf_buffer buffer = {0};
     char *model = malloc(MOST);
@@ -88,7 +88,7 @@ TEST(appending_and_consuming_in_any_order_keeps_the_bytes) {
     hf_buffer_free(&buffer);
 }
 
-TEST(a_buffer_never_grows_over_its_cap) {
+TEST(a_buffer_never_grows_beyond_its_size_limit) {
     hf_buffer buffer = {0};
     char *bytes = calloc(1, HF_BUFFER_CAP);
     CHECK(bytes);

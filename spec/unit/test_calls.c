@@ -404,7 +404,7 @@ TEST(a_shared_owners_abandoned_release_is_not_finished_if_memory_for_it_is_missi
     rig_end(&rig, AT(5));
 }
 
-TEST(a_check_does_not_shorten_an_extended_lease) {
+TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
@@ -420,7 +420,7 @@ TEST(a_check_does_not_shorten_an_extended_lease) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(a_call_without_a_wait_fails_if_it_cannot_connect) {
+TEST(a_call_without_a_wait_fails_at_once_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -462,7 +462,7 @@ TEST(a_force_past_many_dead_waiters_continues_in_the_background) {
     }
 }
 
-TEST(a_release_behind_a_command_that_never_ends_fails_as_unreachable) {
+TEST(a_release_that_waits_for_a_silent_command_fails_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_in_flight(hold, true);
@@ -506,7 +506,7 @@ TEST(completing_a_guarded_run_whose_key_is_gone_reports_a_loss) {
     rig_end(&rig, AT(3));
 }
 
-TEST(calls_on_a_hold_fail_if_they_cannot_connect) {
+TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);

@@ -426,7 +426,7 @@ TEST(a_clean_up_names_the_waiters_entry_in_the_queue) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
+TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -443,7 +443,7 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_it) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_hold_abandoned_during_a_failed_renewal_is_cleaned_up_after_it) {
+TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -456,7 +456,7 @@ TEST(a_hold_abandoned_during_a_failed_renewal_is_cleaned_up_after_it) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_it) {
+TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
@@ -470,7 +470,7 @@ TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_it) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_batch_waits_for_a_clean_up_and_sends_it_at_once) {
+TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));

@@ -263,7 +263,7 @@ TEST(a_client_wakes_to_close_a_subscription_connection_that_nobody_needs) {
 }
 
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
-TEST(a_confirmed_subscription_is_shared_until_the_link_is_lost) {
+TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
@@ -1019,7 +1019,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     return broken;
 }
 
-TEST(any_order_of_events_keeps_the_clients_invariants) {
+TEST(a_clients_invariants_hold_under_any_order_of_events) {
     for (uint64_t seed = 1; seed <= 3000; seed++) {
         const char *broken = play(seed, seed % 2);
         CHECK_OR(!broken, "seed %d: %s", (int)seed, broken);
@@ -1027,7 +1027,7 @@ TEST(any_order_of_events_keeps_the_clients_invariants) {
 }
 
 /* The same with allocations that fail now and then. */
-TEST(any_order_of_events_with_failing_allocations_keeps_the_clients_invariants) {
+TEST(a_clients_invariants_hold_under_any_order_of_events_with_failing_allocations) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         hf_client_config config = rig_config();
         luck = seed * 0x9e3779b97f4a7c15ull | 1;

@@ -161,7 +161,7 @@ TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
     rig_end(&rig, AT(2));
 }
 
-TEST(the_message_names_every_node_that_refuses) {
+TEST(a_message_names_every_cluster_node_that_refuses_connections) {
     CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -245,7 +245,7 @@ TEST(a_moved_redirect_is_followed_at_once_and_remembered) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_moved_redirect_rereads_the_map_but_not_too_often) {
+TEST(a_moved_redirect_rereads_the_cluster_map_but_not_too_often) {
     cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
@@ -308,7 +308,7 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
     rig_end(&rig, AT(4100));
 }
 
-TEST(a_moved_redirect_without_an_address_waits_for_the_map) {
+TEST(a_command_redirected_without_an_address_waits_for_the_new_cluster_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -367,7 +367,7 @@ TEST(a_clusterdown_reply_makes_the_client_reread_the_cluster_map) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
+TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
     for (int ms = 10; ms < 60; ms += 5) {
         cluster_known(AT(0));
         acquire(0, AT(ms));
@@ -401,7 +401,7 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     rig_end(&rig, AT(2003));
 }
 
-TEST(a_command_fails_while_no_node_has_taken_over) {
+TEST(a_command_fails_as_unreachable_while_the_map_still_names_the_dead_node) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
@@ -550,7 +550,7 @@ TEST(a_waiter_moved_to_a_node_whose_subscription_is_open_queues_there_at_once) {
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_grant_may_be_received_from_another_node) {
+TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     nodes_of(&rig.client)[1]->links[EVENTS].wanted = true;
@@ -938,7 +938,7 @@ TEST(a_release_moves_with_its_slot_to_a_node_at_which_another_call_is_waiting) {
     hf_names_free(&other);
 }
 
-TEST(a_request_without_retry_does_not_go_to_another_node) {
+TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     cluster_known(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("svc");
@@ -962,7 +962,7 @@ TEST(a_request_without_retry_does_not_go_to_another_node) {
     rig_end(&rig, AT(4200));
 }
 
-TEST(the_message_names_the_first_of_many_nodes_that_refuse) {
+TEST(a_message_names_the_first_of_many_cluster_nodes_that_refuse) {
     static hf_server many[20];
     hf_client_config config = rig_config();
     for (int i = 0; i < 20; i++) {
@@ -995,7 +995,7 @@ TEST(a_new_cluster_client_requests_no_map) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(each_request_for_a_map_tries_every_node_again) {
+TEST(each_request_for_a_cluster_map_tries_every_node_again) {
     CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     for (int i = 0; i < 3; i++) {
@@ -1430,7 +1430,7 @@ TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(a_command_past_its_deadline_fails_and_is_not_sent) {
+TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1471,7 +1471,7 @@ TEST(only_nodes_in_the_latest_map_receive_commands) {
 }
 
 /* So that clients which learn of a move together do not ask together. */
-TEST(maps_are_requested_at_most_ten_times_a_second) {
+TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
     hf_time shortest = HF_NEVER, longest = 0, asked_at = AT(0);
     cluster_known(AT(0));
     for (int i = 0; i < 100; i++) {
@@ -1776,7 +1776,7 @@ TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open
     rig_end(&rig, AT(1902));
 }
 
-TEST(a_client_that_holds_a_lock_stays_with_its_cluster) {
+TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     two_nodes_known();
     hf_op *op = acquire(0, AT(100));
     output_of(at(0, CALLS));

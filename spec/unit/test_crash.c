@@ -150,7 +150,7 @@ TEST(a_crash_release_is_reported_for_its_class_and_observer) {
 }
 
 /* The owner is looked for again a second later; the release is not repeated. */
-TEST(each_reply_to_a_crash_release_leads_to_the_right_event_and_next_step) {
+TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed) {
     static const struct {
         const char *reply;
         int events;
@@ -326,7 +326,7 @@ TEST(a_waiter_without_memory_to_check_the_holders_process_tries_again_a_second_l
     }
 }
 
-TEST(a_reply_to_a_crash_release_after_the_close_changes_nothing) {
+TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
     output_at(&rig, AT(50));

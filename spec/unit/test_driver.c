@@ -1102,7 +1102,7 @@ TEST(a_call_returns_as_soon_as_the_watchdog_has_received_its_reply) {
     CHECK(early > 0);
 }
 
-TEST(a_watchdog_that_was_woken_goes_back_to_sleep) {
+TEST(a_watchdog_that_was_woken_sleeps_again_once_it_has_no_work) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renewed = await_renewal(driver);
     hf_driver_enter(driver);
@@ -1401,7 +1401,7 @@ static void copy_servers_and_names(const hf_shard *given) {
     }
 }
 
-TEST(a_driver_copies_the_list_of_servers_and_their_names) {
+TEST(a_client_copies_its_list_of_servers_and_their_names) {
     copy_servers_and_names(SHARDS);
     copy_servers_and_names(SHORT_FIRST);
 }
@@ -1413,7 +1413,7 @@ static bool make_driver_of_two(void *context) {
     return driver != NULL;
 }
 
-TEST(a_driver_that_cannot_be_created_leaks_no_memory) {
+TEST(a_client_that_cannot_be_created_leaks_no_memory) {
     long before = memerr_live();
     CHECK(memerr_until_success(make_driver_of_two, NULL, 100) > 0);
     CHECK_EQ_INT(memerr_live(), before);
@@ -1589,7 +1589,7 @@ TEST(a_forked_child_publishes_its_own_pid) {
 
 /* ---- replies in pieces ---- */
 
-TEST(replies_may_be_received_a_byte_at_a_time) {
+TEST(replies_are_received_correctly_one_byte_at_a_time) {
     CHECK(run_once((scenario){.name = "a slow server", .manner = {.trickles = true}}));
     CHECK(run_once((scenario){.name = "a slow server with a queue",
                               .wait = 20 * HF_SECOND,
@@ -1598,7 +1598,7 @@ TEST(replies_may_be_received_a_byte_at_a_time) {
 }
 
 /* OpenSSL reads ahead, so the socket is not readable for the second record. */
-TEST(replies_over_tls_may_come_as_two_records_at_once) {
+TEST(replies_over_tls_are_received_correctly_as_two_records_at_once) {
     static const bool looped[] = {false, true};
     for (size_t i = 0; i < 2; i++) {
         CHECK(run_once((scenario){.name = "a server that splits its replies",

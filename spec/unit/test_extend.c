@@ -132,7 +132,7 @@ TEST(an_abandoned_extend_leaves_the_shorter_of_both_leases) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_refused_extend_changes_nothing) {
+TEST(a_refused_extend_leaves_the_lease_as_it_was) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -143,7 +143,7 @@ TEST(a_refused_extend_changes_nothing) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_check_confirms_the_hold_or_finds_a_loss) {
+TEST(a_check_confirms_that_a_lock_is_held_or_finds_its_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));

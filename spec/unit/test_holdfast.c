@@ -271,7 +271,7 @@ TEST(a_client_counts_reconnects_of_its_lasting_connections) {
     finish();
 }
 
-TEST(a_client_has_a_node_for_each_configured_server) {
+TEST(a_client_has_one_server_object_for_each_configured_server) {
     static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
                                         {.host = "b", .port = 2, .label = "b:2"}};
     static const hf_mode modes[] = {HF_MODE_QUORUM, HF_MODE_CLUSTER};
@@ -342,7 +342,7 @@ TEST(a_client_that_cannot_make_a_uuid_is_closed) {
     finish();
 }
 
-TEST(a_closed_client_stays_closed_when_it_starts_over) {
+TEST(a_closed_client_remains_closed_after_a_fork) {
     start();
     hf_client_close(client, AT(0));
     CHECK(hf_client_is_quiet(client));
@@ -414,7 +414,7 @@ TEST(each_operation_kind_has_the_traits_listed_here) {
     }
 }
 
-TEST(an_operation_that_is_done_is_reported_once) {
+TEST(a_call_that_has_ended_is_reported_once) {
     start();
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_done(client));

@@ -23,7 +23,7 @@ TEST(an_empty_table_of_holds_finds_nothing) {
     hf_holds_free(&holds);
 }
 
-TEST(a_new_hold_is_in_the_table_and_sleeps) {
+TEST(a_new_hold_is_in_the_table_and_causes_no_wake_up) {
     hf_holds holds = {0};
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
@@ -143,7 +143,7 @@ TEST(a_shared_owners_count_of_other_processes_holds_follows_the_server) {
     CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
 }
 
-TEST(a_hold_whose_lease_has_ended_is_found_after_one_that_is_only_due) {
+TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_that_is_merely_due) {
     hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
@@ -365,7 +365,7 @@ TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
     }
 }
 
-TEST(wake_up_times_set_without_sorting_are_sorted_later) {
+TEST(wake_up_times_that_were_set_without_sorting_are_sorted_before_use) {
     uint64_t random = 5;
     hf_holds holds = {0};
     char key[16];
@@ -511,7 +511,7 @@ TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shar
     }
 }
 
-TEST(freeing_a_quorums_hold_frees_its_references_to_the_member_holds) {
+TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
     hf_holds holds = {0};
     hf_hold *whole = add(&holds, "k", "me"), *part = add(&holds, "j", "me");
     if (!whole || !part) abort();

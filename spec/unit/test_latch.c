@@ -273,7 +273,7 @@ TEST(a_wait_for_a_latch_asks_again_after_its_subscription) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_message_about_a_latch_only_causes_a_recheck) {
+TEST(a_message_about_a_latch_only_makes_the_waiter_ask_the_server) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));

@@ -35,7 +35,7 @@ TEST(the_end_of_the_longest_lease_does_not_overflow) {
     CHECK_EQ_U64(hf_lease_renew_at(HF_NEVER - HF_SECOND, 30 * HF_SECOND), HF_NEVER);
 }
 
-TEST(a_lease_is_renewed_after_a_third) {
+TEST(a_lease_is_renewed_once_a_third_of_it_has_passed) {
     CHECK_EQ_U64(hf_lease_renew_at(NOW, 30 * HF_SECOND), NOW + 10 * HF_SECOND);
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {
         CHECK(hf_lease_renew_at(NOW, lease) > NOW);

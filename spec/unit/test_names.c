@@ -9,7 +9,7 @@
 #define CHECK_SLICE(got, want)                                                                     \
     CHECK_OR(hf_slice_equal(got, want), "%s is \"%.*s\"", #got, (int)(got).size, (got).data)
 
-TEST(a_locks_internal_keys_have_redissons_names) {
+TEST(a_locks_internal_keys_have_the_same_names_as_in_redisson) {
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("order:42")));
     CHECK_SLICE(names.key, hf_slice_of("order:42"));

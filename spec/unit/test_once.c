@@ -20,7 +20,7 @@ static hf_op *begin_once(hf_time now) {
 
 #define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
 
-TEST(a_call_returns_what_the_program_replied) {
+TEST(a_once_call_returns_what_the_server_replied) {
     rig_begin(&rig);
     hf_op *op = begin_once(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
@@ -31,7 +31,7 @@ TEST(a_call_returns_what_the_program_replied) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_call_without_a_reply_may_have_been_recorded) {
+TEST(a_once_call_without_a_reply_says_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         rig.refusing = !sent;
@@ -44,7 +44,7 @@ TEST(a_call_without_a_reply_may_have_been_recorded) {
     }
 }
 
-TEST(an_unexpected_form_of_reply_to_once_is_an_error) {
+TEST(a_once_call_with_a_malformed_reply_fails_with_a_server_error) {
     static const char *const replies[] = {":1\r\n",
                                           "*1\r\n:1\r\n",
                                           "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",

@@ -9,7 +9,7 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
     return hf_client_begin(&rig.client, &spec, now);
 }
 
-TEST(a_pause_ends_by_the_clock_and_opens_no_connection) {
+TEST(a_pause_between_two_attempts_ends_by_the_clock_and_opens_no_connection) {
     rig_begin(&rig);
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));
@@ -23,7 +23,7 @@ TEST(a_pause_ends_by_the_clock_and_opens_no_connection) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_pause_is_ended_by_a_signal_or_a_close) {
+TEST(a_pause_between_two_attempts_is_ended_by_a_signal_or_by_closing_the_client) {
     rig_begin(&rig);
     hf_op *op = begin_pause(HF_SECOND, AT(0)), *other = begin_pause(HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(5));

@@ -552,7 +552,7 @@ TEST(a_closed_client_undoes_acquires_and_finishes_releases_of_permits) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_closed_client_deletes_its_last_note) {
+TEST(a_closed_client_deletes_its_last_calls_note_from_the_server) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));

@@ -430,7 +430,7 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
     finish(AT(501));
 }
 
-TEST(members_query_their_server_as_client_options_and_restart_guard_require) {
+TEST(a_quorum_client_reads_server_details_only_if_options_or_restart_guard_need_them) {
     static const struct {
         bool asks;
         hf_time guard;

@@ -100,7 +100,7 @@ TEST(the_ready_descriptor_is_closed_by_exec) {
     CHECK_EQ_INT(kept, 0);
 }
 
-TEST(a_forked_child_that_forgets_a_ready_set_has_none_of_its_descriptors) {
+TEST(a_forked_child_that_drops_a_ready_set_closes_its_copies_of_the_descriptors) {
     int status, open = count_open();
     hf_ready *ready = hf_ready_new();
     CHECK(ready);

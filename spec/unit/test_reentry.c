@@ -395,7 +395,7 @@ TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
     rig_end(&rig, AT(14));
 }
 
-TEST(an_abandoned_hold_is_cleaned_up_and_not_reused) {
+TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     rig_begin(&rig);
     uint64_t number = number_of(hold_lock(&rig, AT(0)));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
@@ -450,7 +450,7 @@ TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     rig_end(&rig, AT(10005));
 }
 
-TEST(an_acquire_waits_for_a_clean_up_in_flight) {
+TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));

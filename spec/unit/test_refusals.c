@@ -139,7 +139,7 @@ TEST(a_refused_re_entry_leaves_the_hold_as_it_was) {
     rig_end(&rig, AT(5001));
 }
 
-TEST(a_wait_in_the_queue_outlasts_any_refusal) {
+TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
@@ -233,7 +233,7 @@ static void begin_with_password(void) {
     rig_begin_with(&rig, &config);
 }
 
-TEST(a_wait_in_the_queue_outlasts_refused_log_ins) {
+TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
     begin_with_password();
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     log_in("+OK\r\n", AT(0));
@@ -306,7 +306,7 @@ TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
 }
 
 /* One address may lead to another server after a failover. */
-TEST(a_wait_tries_other_connections_to_a_server_that_stays_a_replica) {
+TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     uint64_t before = rig.opens;
@@ -315,7 +315,7 @@ TEST(a_wait_tries_other_connections_to_a_server_that_stays_a_replica) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_wait_outlasts_a_refusal_and_then_an_outage) {
+TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
@@ -356,7 +356,7 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
 }
 
 /* One command is not sent for longer than its note stays. */
-TEST(a_wait_without_end_outlasts_any_refusal) {
+TEST(a_waiter_without_a_time_limit_outlasts_any_refusal) {
     hf_op *op = begin_waiter(&WAITERS[KINDS - 2], HF_NEVER, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000 * 3700));
     CHECK_OUTCOME(op, "under way");
@@ -404,7 +404,7 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
 }
 
 /* The owner may be another process's too, so what the release left is in the way. */
-TEST(a_shared_owner_waits_until_its_refused_release_is_done) {
+TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
     rig_begin(&rig);
     set_shared(hold_lock(&rig, AT(0)), true);
     hf_op *release = begin(&rig, HF_OP_RELEASE, AT(1));

@@ -165,7 +165,7 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_release_behind_a_renewal_that_finds_a_loss_reports_it) {
+TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_this_found) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -176,7 +176,7 @@ TEST(a_release_behind_a_renewal_that_finds_a_loss_reports_it) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_release_behind_a_renewal_without_a_reply_times_out) {
+TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -207,7 +207,7 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
 }
 
 /* The same, when the hold was lost and abandoned before the renewal's reply came. */
-TEST(a_call_that_waits_for_a_hold_that_left_the_table_reports_its_loss) {
+TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
@@ -221,7 +221,7 @@ TEST(a_call_that_waits_for_a_hold_that_left_the_table_reports_its_loss) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(the_release_of_a_lost_hold_reports_the_loss_and_forgets_it) {
+TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -528,7 +528,7 @@ TEST(an_abandoned_calls_reply_is_ignored) {
     }
 }
 
-TEST(without_memory_an_abandoned_release_of_a_shared_owner_ignores_its_reply) {
+TEST(a_shared_owners_abandoned_release_without_memory_ignores_its_reply) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));

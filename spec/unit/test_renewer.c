@@ -35,7 +35,7 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_explicit_lease_is_renewed_while_the_caller_wants_it) {
+TEST(an_explicit_lease_is_renewed_as_long_as_the_caller_asks_for_that) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
@@ -51,7 +51,7 @@ TEST(an_explicit_lease_is_renewed_while_the_caller_wants_it) {
     rig_end(&rig, AT(39001));
 }
 
-TEST(a_hold_stays_valid_while_it_is_renewed) {
+TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     int wakes = 0;
@@ -66,7 +66,7 @@ TEST(a_hold_stays_valid_while_it_is_renewed) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_batch_has_at_most_a_hundred_keys) {
+TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     rig_begin(&rig);
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -117,7 +117,7 @@ TEST(keys_on_different_shards_are_renewed_separately) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_renewal_takes_along_holds_that_are_due_soon) {
+TEST(a_renewal_also_renews_holds_that_are_due_soon) {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
         char key[16];
@@ -133,7 +133,7 @@ TEST(a_renewal_takes_along_holds_that_are_due_soon) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_renewal_takes_along_only_renewed_holds) {
+TEST(a_renewal_does_not_also_renew_holds_with_a_fixed_lease) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -148,7 +148,7 @@ TEST(a_renewal_takes_along_only_renewed_holds) {
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
-TEST(a_renewal_does_not_take_along_unconfirmed_grants_fixed_leases_or_kept_locks) {
+TEST(a_renewal_does_not_also_renew_unconfirmed_grants_fixed_leases_or_kept_locks) {
     for (int i = 0; i < 4; i++) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
@@ -219,7 +219,7 @@ TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals
     rig_end(&rig, AT(11000));
 }
 
-TEST(holds_with_about_the_same_time_left_share_a_batch) {
+TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
     static const struct {
         int left_ms, size;
     } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
@@ -674,7 +674,7 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
     rig_end(&rig, AT(25000));
 }
 
-TEST(a_hold_that_ends_during_its_renewal_is_lost_as_unreachable) {
+TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     rig_sleep(&rig, AT(0), AT(150));
@@ -812,7 +812,7 @@ TEST(a_renewal_without_memory_is_retried) {
     CHECK(nth > 4);
 }
 
-TEST(a_lasting_lack_of_memory_causes_no_busy_loop_in_the_renewer) {
+TEST(a_lasting_lack_of_memory_causes_no_busy_loop_of_renewals) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
@@ -854,7 +854,7 @@ TEST(a_hold_with_a_fixed_lease_causes_no_wake_up_before_its_end) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_renewal_does_not_take_along_holds_that_have_ended) {
+TEST(a_renewal_does_not_also_renew_holds_that_have_ended) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
         set_end(add_hold("a", "me", 30 * HF_SECOND, true, AT(0)), AT(10000) + 1);

@@ -237,7 +237,7 @@ TEST(a_reply_line_longer_than_the_limit_is_refused) {
     hf_reader_close(&reader);
 }
 
-TEST(closing_a_reader_in_the_middle_of_a_reply_frees_everything) {
+TEST(closing_a_parser_in_the_middle_of_a_reply_frees_everything) {
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
     CHECK(hf_reader_feed(&reader, "*3\r\n$1\r\na\r\n*2\r\n:1\r\n", 19));

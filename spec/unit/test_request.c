@@ -6,7 +6,7 @@
 
 #define CHECK_BYTES(request, want) CHECK_MEM((request).bytes, (request).size, want, sizeof want - 1)
 
-TEST(a_plain_command_is_encoded) {
+TEST(a_plain_command_is_encoded_in_the_redis_protocol) {
     hf_request request = {0};
     hf_slice args[] = {{"SET", 3}, {"a\0b", 3}, {"", 0}};
     CHECK(hf_request_command(&request, 3, args));
@@ -82,7 +82,7 @@ TEST(encoding_a_request_reports_a_failed_allocation) {
     CHECK(memerr_until_success(encode_many, NULL, 20) >= 1);
 }
 
-TEST(a_failed_allocation_keeps_the_earlier_encoded_bytes) {
+TEST(a_failed_allocation_leaves_a_requests_earlier_bytes_unchanged) {
     hf_request request = {0};
     hf_slice args[] = {{"PING", 4}};
     CHECK(hf_request_command(&request, 1, args));

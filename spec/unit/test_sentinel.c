@@ -216,7 +216,7 @@ TEST(a_sentinel_is_asked_again_if_an_old_connection_to_it_closes) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_sentinel_is_asked_over_a_new_connection_only_once) {
+TEST(a_sentinel_whose_connections_close_is_asked_over_a_new_one_only_once) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -495,7 +495,7 @@ TEST(a_client_with_a_lost_connection_tries_the_other_address_if_sentinels_disagr
     }
 }
 
-TEST(a_majority_for_the_present_address_outvotes_another) {
+TEST(a_client_stays_if_a_majority_of_sentinels_names_its_present_master) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
@@ -1012,7 +1012,7 @@ TEST(a_client_without_memory_to_ask_a_sentinel_again_still_decides_by_the_others
     CHECK(!failed && reported);
 }
 
-TEST(an_unexpected_reply_from_a_sentinel_is_reported) {
+TEST(a_call_reports_an_unexpected_reply_from_a_sentinel) {
     start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels("+OK\r\n", AT(1));

@@ -91,7 +91,7 @@ static void finish(void) {
 
 /* ---- opening and the log-in ---- */
 
-TEST(a_session_without_work_opens_no_connection) {
+TEST(no_connection_is_opened_without_a_call) {
     start();
     CHECK_WANTS(NOTHING, AT(0));
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
@@ -101,7 +101,7 @@ TEST(a_session_without_work_opens_no_connection) {
     finish();
 }
 
-TEST(a_session_without_a_login_is_ready_at_once) {
+TEST(a_connection_without_a_login_is_ready_at_once) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -757,7 +757,7 @@ TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
     finish();
 }
 
-TEST(a_request_dropped_in_the_queue_is_never_sent) {
+TEST(a_request_dropped_before_it_was_sent_is_never_sent) {
     struct call one, two, three;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -770,7 +770,7 @@ TEST(a_request_dropped_in_the_queue_is_never_sent) {
     finish();
 }
 
-TEST(a_request_submitted_by_a_callback_is_sent_after_the_rest) {
+TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
     struct call one, two, three;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1242,7 +1242,7 @@ TEST(a_connection_attempt_without_an_answer_is_reported) {
 
 /* ---- deadlines ---- */
 
-TEST(a_request_ends_at_its_deadline_queued_or_sent) {
+TEST(a_request_times_out_at_its_deadline_whether_queued_or_sent) {
     struct call queued, sent;
     start();
     submit(&queued, "A", 500, AT(0));
@@ -1264,7 +1264,7 @@ TEST(a_request_ends_at_its_deadline_queued_or_sent) {
     finish();
 }
 
-TEST(all_requests_may_time_out_at_once) {
+TEST(all_requests_of_a_connection_can_time_out_at_once) {
     struct call calls[20];
     start();
     for (int i = 0; i < 20; i++) {
@@ -1596,7 +1596,7 @@ TEST(closing_a_subscriber_that_is_no_longer_needed_is_not_a_failure) {
     finish();
 }
 
-TEST(a_subscriber_receives_events) {
+TEST(a_subscription_receives_its_published_messages) {
     static const hf_slice subscribe[] = {{"SUBSCRIBE", 9}, {"c", 1}};
     start();
     session.subscriber = session.wanted = true;
@@ -1693,7 +1693,7 @@ static bool whole_conversation(void *context) {
     return good;
 }
 
-TEST(a_failed_allocation_fails_only_its_own_calls) {
+TEST(a_failed_allocation_fails_only_the_calls_that_needed_it) {
     CHECK(memerr_until_success(whole_conversation, NULL, 1000) > 60);
 }
 
@@ -1856,7 +1856,7 @@ TEST(the_time_without_a_reply_to_a_server_mark_counts_from_its_sending) {
     finish();
 }
 
-TEST(a_session_that_moves_to_a_new_address_reports_unreachable) {
+TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
     start_open();
     hf_session_move(&session, AT(1));
     CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
@@ -2030,7 +2030,7 @@ TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     finish();
 }
 
-TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_again) {
+TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_the_next_time) {
     struct call one;
     start_open();
     prepare(&one, hf_kind_program(&hf_kind_lock, HF_VERB_INFO), "k");

@@ -393,7 +393,7 @@ TEST(a_shared_owner_that_joins_a_single_hold_does_not_resend_that_command) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_interrupted_wait_of_a_shared_owner_releases_nothing) {
+TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_interrupt(op, AT(10));
@@ -403,7 +403,7 @@ TEST(an_interrupted_wait_of_a_shared_owner_releases_nothing) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_release_also_ends_a_shared_owners_re_entry_that_no_replica_confirmed) {
+TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     hf_client_config config = rig_config();
     config.sync = (hf_sync){1, 100 * HF_MS};
     rig_begin_with(&rig, &config);

@@ -169,7 +169,7 @@ TEST(two_draws_of_random_bytes_differ) {
 }
 
 /* Otherwise the identity of a client would be made of whatever is in memory. */
-TEST(a_system_that_cannot_open_its_random_bytes_has_none) {
+TEST(random_bytes_fail_if_the_system_cannot_open_their_source) {
     unsigned char bytes[24];
     struct rlimit limit;
     CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -436,7 +436,7 @@ TEST(sending_on_a_broken_connection_raises_no_signal) {
 }
 
 /* A SIGPIPE of other code that is pending is not swallowed. */
-TEST(a_sigpipe_pending_before_a_send_stays_pending) {
+TEST(a_sigpipe_pending_before_a_send_is_still_pending_afterwards) {
     sigset_t broken, before;
     sigemptyset(&broken);
     sigaddset(&broken, SIGPIPE);

@@ -15,7 +15,7 @@ TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_leaving_gets_no_reply) 
 }
 
 /* The last reply, which comes behind the wait, uses up a part of the second. */
-TEST(a_late_last_reply_leaves_an_acquire_less_time_to_leave_its_queue) {
+TEST(a_late_last_reply_shortens_the_time_for_leaving_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     feed_message(&rig, "1 recheck l 1 0 k", AT(499));
@@ -39,7 +39,7 @@ TEST(a_wait_noticed_only_long_after_its_end_is_busy) {
 
 /* ---- the end of the wait ---- */
 
-TEST(a_waiter_leaves_the_queue_when_its_wait_ends) {
+TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(999));
@@ -208,7 +208,7 @@ TEST(a_waiter_interrupted_while_asking_still_acquires_if_the_reply_grants_it) {
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
-TEST(a_waiter_interrupted_while_asking_an_unreachable_server_ends) {
+TEST(a_waiter_interrupted_while_it_asks_an_unreachable_server_ends_early) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
@@ -224,7 +224,7 @@ TEST(a_waiter_interrupted_while_asking_an_unreachable_server_ends) {
     rig_end(&rig, AT(6000));
 }
 
-TEST(an_acquire_interrupted_behind_a_command_of_the_renewer_ends) {
+TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -366,7 +366,7 @@ TEST(a_refusal_to_leave_the_queue_does_not_hide_why_the_wait_ended) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_recheck_at_the_end_of_the_wait_has_time_for_its_reply) {
+TEST(a_waiter_that_asks_at_the_end_of_its_wait_gives_the_server_time_to_reply) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(990));
@@ -501,7 +501,7 @@ TEST(a_waiter_whose_lock_arrived_after_its_lease_has_no_place_in_the_queue_to_cl
     rig_end(&rig, AT(1501));
 }
 
-TEST(a_waiter_interrupted_in_the_queue_of_an_unreachable_server_ends) {
+TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig.refusing = true;

@@ -96,7 +96,7 @@ TEST(a_busy_message_speaks_of_one_waiter_in_the_singular) {
 }
 
 /* Waiters that were passed over come back before it. */
-TEST(a_waiter_within_max_waiters_stays_queued) {
+TEST(a_waiter_within_max_waiters_remains_queued) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));

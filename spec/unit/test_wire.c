@@ -55,7 +55,7 @@ TEST(published_waits_are_parsed_and_malformed_ones_refused) {
         CHECK_OR(!hf_wire_read_wait(hf_slice_of(broken[i]), &read), "\"%s\"", broken[i]);
 }
 
-TEST(replies_to_an_acquire_are_parsed) {
+TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
     static const struct {
         const char *bytes;
         hf_wire_answer answer;
