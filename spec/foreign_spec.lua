@@ -116,7 +116,7 @@ describe("a lock shared with Redisson", function()
   end)
 
   for _, signal in ipairs { "KILL", "STOP" } do
-    it("wakes our second waiter on a foreign release after the first one got SIG" .. signal, function()
+    it("wakes holdfast's second waiter on a Redisson release after the first one got SIG" .. signal, function()
       assert(foreign:acquire(0))
       others:line_up({ "first", "second" }, { grant_lease = 0.5 })
       local first = table.remove(others.workers, 1)

@@ -157,7 +157,7 @@ for _, step in ipairs(upgrades()) do
         assert.is_true(tonumber(later) > token)
       end)
 
-      it(name .. ": Redisson releases a lock held before an upgrade, and acquires one of ours", function()
+      it(name .. ": Redisson releases a lock held before an upgrade, and acquires one that holdfast held", function()
         local theirs = redisson.new(server.path):lock("theirs", { lease = 60 })
         assert(theirs:acquire(0))
         local child, ours = waiter("theirs"), client:lock("ours")

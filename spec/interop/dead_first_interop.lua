@@ -36,7 +36,7 @@ client:close()
 -- What the threads of Java do beside a kind of ours.
 local THEIRS = { lock = "lock", fair_lock = "fair", read = "write", write = "write", permit = "permit" }
 
-describe("our second waiter", function()
+describe("holdfast's second waiter behind Redisson", function()
   local server, others
 
   before_each(function()

@@ -49,7 +49,7 @@ local function places(text)
   return list
 end
 
-describe("our shards and Jedis", function()
+describe("holdfast's shards and Jedis", function()
   local path
 
   setup(function()

@@ -146,7 +146,7 @@ for _, kind in ipairs { "java", "node" } do
   end)
 end
 
-describe("our waiter on a lock shared with Java", function()
+describe("holdfast's waiter on a lock shared with Java", function()
   before_each(function()
     server = redis.start { tcp = true }
     others = crowd.new(server, KEY, { tcp = true })
@@ -229,7 +229,7 @@ describe("holdfast and Redisson's SpinLock", function()
   end)
 end)
 
-describe("Java's waiter on a lock that our client keeps", function()
+describe("Java's waiter on a lock that a holdfast client keeps", function()
   local KEEP, HOLD = 1, 0.02
   local kept
 

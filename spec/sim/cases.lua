@@ -310,7 +310,7 @@ local function head_gives_up(name, before)
     return { reply, everything(c) }
   end
   for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
-    case(("%s runs its full text for %s"):format(program, name), function(c)
+    case(("%s gives the same result with short and full arguments for %s"):format(program, name), function(c)
       local expected = after(c, { program = program, print = "" }) -- left alone by the head
       c.same(expected, after(c, { program = program }), "in full")
       c.same(expected, after(c, { program = program, brief = true }), "briefly")
@@ -394,7 +394,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
   end)
 
   for _, before in ipairs { "none", "one with an end" } do
-    case(prefix .. "acquire with the short arguments leaves a counter without a TTL, after " .. before, function(c)
+    case(prefix .. "acquire with the short arguments leaves a counter without a TTL if tokens never expire, after " .. before, function(c)
       if before ~= "none" then c.cmd("SET", COUNTER, text(T0 - 8), "PX", TTL) end
       c.same({ 1, T0, 0 }, acquire(c, { program = prefix .. "acquire", brief = true, ttl = ENDLESS }))
       c.same(-1, c.cmd("PTTL", COUNTER))
@@ -754,7 +754,7 @@ end)
 
 -- us: the server's time; T0 is the last place
 local function placed(name, us, expected)
-  case("a place is " .. name, function(c)
+  case("a new waiter's place in the queue is " .. name, function(c)
     for _, program in ipairs { "acquire", "mutex_acquire" } do
       for _, owner in ipairs { OTHER, JAVA } do -- in the fast path, and with a foreign holder
         c.cmd("DEL", LOCK, QUEUE)
@@ -777,7 +777,7 @@ placed("the server's clock after the year 2112", 4600000000e6, 4600000000e6)
 placed("the server's clock after the year 2184", 6800000001e6, (4500000000 + 6800000001 % 2250000000) * 1e6)
 
 for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
-  case("an entry with an invalid place is not a waiter: " .. score, function(c)
+  case("an acquire removes a queue entry with an invalid place: " .. score, function(c)
     held(c, OTHER)
     c.cmd("ZADD", QUEUE, score, "nobody")
     local one, two = member(A, 1), member(A, 2)
@@ -838,7 +838,7 @@ end)
 -- By the number of waiters ahead: from 100 on, a waiter asks less often and does not watch the
 -- first one.
 for ahead, watches in pairs { [99] = true, [100] = false } do
-  case(("the waiter behind %d others %s the first one"):format(ahead,
+  case(("the waiter behind %d others %s the first one for being overdue"):format(ahead,
     watches and "watches" or "does not watch"), function(c)
     local look = first_behind_java(c, T0 - 1, QUEUE_MS)
     for i = 2, ahead - 1 do queued(c, T0 + i, member(A, i)) end
@@ -1234,7 +1234,7 @@ end)
 -- before: turns, unused, run, ms since its time; after: what the release writes, and whether it
 -- grants
 local function poller(name, before, after, granted, owner)
-  case("at a mutex, " .. name, function(c)
+  case("when a mutex is released, " .. name, function(c)
     local listener = grants_of(c, B)
     mutex_held(c, owner)
     if before then record(c, before[1], before[2], 0, before[3], T0_MS - before[4]) end
@@ -1246,7 +1246,7 @@ local function poller(name, before, after, granted, owner)
     c.same(granted and B .. ":7", c.cmd("GET", LOCK))
   end)
 end
-poller("the first hand-over is recorded", nil, { "1f 0 1 0 0", 0 }, true)
+poller("the first hand-over starts a record of turns", nil, { "1f 0 1 0 0", 0 }, true)
 poller("the free lock is left to polling clients after a second", { 0, 1, 0, 1000 },
   { "1f 0 2 0 0", 250 }, false)
 poller("the free lock is not left to polling clients before a second", { 0, 1, 0, 999 }, { "1f 0 1 0 0", -999 }, true)
@@ -1255,16 +1255,16 @@ poller("the free lock is not left to polling clients before four seconds", { 0, 
 poller("the free lock is left to polling clients after sixty-four seconds at the latest", { 0, 9, 0, 64000 }, { "1f 0 10 0 0", 250 }, false)
 poller("the free lock is not left to polling clients before sixty-four seconds", { 0, 9, 0, 63999 }, { "1f 0 9 0 0", -63999 }, true)
 poller("the free lock is not left to polling clients after their hold was ended by force", { 0, 0, 0, 30 }, { "1f 1 0 0 0", -30 }, true)
-poller("turns of our clients are counted", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
-poller("a foreign turn is due after six of ours", { 6, 0, 10, 10 }, { "1f 0 1 0 0", 250 }, false)
-poller("a foreign turn is not due after five of ours", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
-poller("a foreign turn is not due before ours have lasted as long as theirs", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
-poller("a foreign turn is due at once if the clock was set back", { 6, 0, 10, -3600000 }, { "1f 0 1 0 0", 250 }, false)
-poller("a foreign turn is due if the clock was set back although no foreign client came", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
-poller("a foreign turn is not due during another one", { 0, 1, 0, -250 }, { "1f 0 1 0 0", 250 }, true)
-poller("a shared owner's hold is not a foreign turn", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
+poller("turns of holdfast clients are counted", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
+poller("polling clients get a turn after six of holdfast's that lasted as long as theirs", { 6, 0, 10, 10 }, { "1f 0 1 0 0", 250 }, false)
+poller("polling clients get no turn after only five of holdfast's", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
+poller("polling clients get no turn before holdfast's have lasted as long as theirs", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
+poller("polling clients get a turn at once if the clock was set back", { 6, 0, 10, -3600000 }, { "1f 0 1 0 0", 250 }, false)
+poller("polling clients get a turn if the clock was set back although none came before", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
+poller("polling clients get no turn during another one", { 0, 1, 0, -250 }, { "1f 0 1 0 0", 250 }, true)
+poller("a shared owner's hold does not count as a foreign turn", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
   SHARED)
-poller("a shared owner's later holds are not foreign turns", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
+poller("a shared owner's later holds do not count as foreign turns", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
 case("an acquire for a shared owner grants the free lock to the first waiter instead", function(c)
   local listener = grants_of(c, B)
@@ -1275,7 +1275,7 @@ end)
 
 -- seconds: how long the queue has not been empty
 local function old(name, seconds, granted, place)
-  case("after the queue has existed for " .. name, function(c)
+  case("at a release after the queue has existed for " .. name, function(c)
     local listener = grants_of(c, B)
     place = place or T0 - seconds * 1e6
     held(c)
@@ -1295,7 +1295,7 @@ local LASTING = "1f 0 4 0 0"
 
 -- T0 begins a new period of eight seconds of the server's clock. us: the last place
 local function lasts(name, us, writes, more)
-  case("a lasting queue " .. name, function(c)
+  case("a queue that has not been empty for long " .. name, function(c)
     more = more or {}
     if more.mutex then mutex_held(c, OTHER) else held(c, more.holder or OTHER) end
     if more.print then c.cmd("HSET", LOCK, "print", more.print) end
@@ -1311,9 +1311,9 @@ local function lasts(name, us, writes, more)
     c.same(nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil, "it is asked for again")
   end)
 end
-lasts("is recorded by the first waiter of the next eight seconds", T0 - 1, true)
+lasts("is recorded by the first waiter that comes in the next eight seconds", T0 - 1, true)
 lasts("is recorded by the first waiter after an hour", T0 - 3600e6, true)
-lasts("is not recorded again by the next waiter", T0, false)
+lasts("is not recorded twice within eight seconds", T0, false)
 lasts("is not recorded behind a waiter in front", 1e14, false)
 lasts("is not recorded if it has a record", T0 - 1, false, { record = true })
 lasts("is not recorded behind a foreign holder", T0 - 1, false, { holder = JAVA })
@@ -1400,7 +1400,7 @@ end)
 -- before: turns, unused, run, ms since its time; after: what the release writes; nil: it leaves the
 -- lock to those clients
 local function window_after(name, before, after)
-  case("at a lock that Redisson waits for, " .. name, function(c)
+  case("when a lock that Redisson waits for is released, " .. name, function(c)
     local listener = grants_of(c, B)
     c.listen(CHANNEL)
     held(c)
@@ -1438,11 +1438,11 @@ case("a grant lasts for the grant lease, and carries a range of tokens for a cli
   end
 end)
 
-window_after("our clients get the lock if one more turn makes theirs as long as Redisson's run", { 1, 0, 20, 10 }, "1f 2 0 0 20")
-window_after("Redisson gets the lock if one more turn of ours would exceed its run", { 1, 0, 20, 11 })
-window_after("our clients get a fifth turn that makes theirs as long as Redisson's run", { 4, 0, 20, 16 }, "1f 5 0 0 20")
-window_after("Redisson gets the lock if a fifth turn of ours would exceed its run", { 4, 0, 20, 17 })
-window_after("Redisson gets the lock if it had no run before", { 1, 0, 0, 1 })
+window_after("holdfast clients get the lock if that makes their turns as long as Redisson's run", { 1, 0, 20, 10 }, "1f 2 0 0 20")
+window_after("Redisson gets the lock if another holdfast turn would exceed its run", { 1, 0, 20, 11 })
+window_after("holdfast clients get a fifth turn if that makes theirs as long as Redisson's run", { 4, 0, 20, 16 }, "1f 5 0 0 20")
+window_after("Redisson gets the lock if a fifth holdfast turn would exceed its run", { 4, 0, 20, 17 })
+window_after("Redisson gets the lock if it has not held it before", { 1, 0, 0, 1 })
 window_after("Redisson gets the lock if the end of its run is unknown", { 0, 0, 20, 0 })
 window_after("Redisson gets the lock if none of its clients came before", { 1, 1, 20, 0 })
 window_after("Redisson gets the lock if the clock was set back", { 1, 0, 20, -1 })
@@ -1982,7 +1982,7 @@ end)
 
 -- Keys that are not a run. `begin` leaves each as it was.
 local function not_a_run(name, kind, make)
-  case("a run does not begin on the key of " .. name, function(c)
+  case("a guarded run is refused on the key of " .. name, function(c)
     make(c)
     local before = c.cmd("HGETALL", LOCK)
     c.same({ -6, kind }, begin(c, { print = "P" }))
@@ -2134,7 +2134,7 @@ end)
 local function force(c, program) return c.run(program or "force", FOUR, OWNER, GRANT) end
 
 local function forced(name, before, reply)
-  case("force " .. name, function(c)
+  case("force_release " .. name, function(c)
     before(c)
     local existed = c.cmd("EXISTS", LOCK)
     local found = force(c)
@@ -2152,11 +2152,11 @@ local function fields(...)
 end
 forced("finds nothing", function() end, 0)
 forced("frees a lock", fields(OTHER, 1), 1)
-forced("frees Redisson's", fields(JAVA, 1), 1)
-forced("frees that of a thread with a number below 0", fields((JAVA:gsub(":7", ":-7")), 1), 1)
-forced("frees a run", fields(OTHER, 1, "print", "P"), 1)
-forced("frees a record", fields("done", "x", "print", "P", "by", OTHER), 1)
-forced("frees its own text's lock", fields(OWNER, 2), 1)
+forced("frees Redisson's lock", fields(JAVA, 1), 1)
+forced("frees the lock of a Java thread with a negative number", fields((JAVA:gsub(":7", ":-7")), 1), 1)
+forced("frees a running guard", fields(OTHER, 1, "print", "P"), 1)
+forced("frees a finished guard's record", fields("done", "x", "print", "P", "by", OTHER), 1)
+forced("frees a lock of its own owner", fields(OWNER, 2), 1)
 forced("frees the lock of an owner called print", function(c)
   fields("print", 1)(c)
   c.cmd("SET", COUNTER, 1)
@@ -2169,19 +2169,19 @@ forced("frees a shared owner's lock that has a queue", function(c)
   fields(SHARED, 1)(c)
   queued(c, 5, member(C, 1))
 end, 1)
-forced("leaves a hash of one field", fields(SHARED, 1), NO_LOCK)
-forced("leaves a hash whose field is no count", fields(OTHER, "x"), NO_LOCK)
-forced("leaves a hash of two owners", fields(OTHER, 1, OWNER, 1), NO_LOCK)
-forced("leaves a hash without a TTL", function(c) held(c, OTHER, 1, false) end, NO_LOCK)
-forced("leaves a record that nobody made", fields("done", "x", "print", "P"), NO_LOCK)
+forced("refuses a hash with a single field that is no client's owner", fields(SHARED, 1), NO_LOCK)
+forced("refuses a hash whose hold count is no number", fields(OTHER, "x"), NO_LOCK)
+forced("refuses a hash with two owners", fields(OTHER, 1, OWNER, 1), NO_LOCK)
+forced("refuses a hash without a TTL", function(c) held(c, OTHER, 1, false) end, NO_LOCK)
+forced("refuses an incomplete guard record", fields("done", "x", "print", "P"), NO_LOCK)
 forced("frees a lock in its last millisecond", function(c)
   fields(OTHER, 1)(c)
   c.pass(LEASE)
 end, 1)
-forced("leaves a string", function(c)
+forced("refuses a string", function(c)
   c.cmd("SET", LOCK, "x")
 end, "WRONGTYPE the key holds a string")
-forced("reports that dead waiters are left", function(c)
+forced("reports that it left dead waiters", function(c)
   held(c, OTHER)
   dead(c, 1002)
 end, 3)

@@ -464,7 +464,7 @@ for about, place in pairs {
   ["the first waiter"] = ("%.0f"):format(T0),
   ["a waiter that was put before the others"] = ("%.17g"):format(T0 / 1024 + 0.5),
 } do
-  case("a release marks its grant to " .. about, function(c)
+  case("a release stores an unconfirmed grant in the queue for " .. about, function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
     grants_of(c, B)
@@ -523,8 +523,8 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
     end
   end
 
-  case("a release grants its permit for a grant lease, with a token " .. how, hands_over(TTL))
-  case("a release grants its permit without a token, the last one " .. how, hands_over(0))
+  case("a release grants its permit to the next waiter for the grant lease, with a token " .. how, hands_over(TTL))
+  case("a release grants its permit without a token to a waiter without fencing, the last token " .. how, hands_over(0))
 
   case("a release leaves the permit to a waiting Redisson client first, the last token " .. how, function(c)
     local listener = grants_of(c, B)
@@ -540,7 +540,7 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
 end
 
 for _, ttl in ipairs { 0, TTL } do
-  case("a permit is not granted to a dead waiter whose tokens last " .. ttl .. " ms", function(c)
+  case("a release frees its permit instead of granting it to a dead waiter whose tokens last " .. ttl .. " ms", function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
     queued(c, T0, "1p" .. B .. ":1:" .. ttl)
@@ -638,7 +638,7 @@ end)
 
 for _, text in ipairs { "x", "", "2.0", "12.50", "0x10", " 7", "7 ", "007", "-0", "+1", "1e3",
     "nan", "9223372036854775808", "-9223372036854775809" } do
-  case(("a key that holds '%s' is refused, and nothing is written"):format(text), function(c)
+  case(("every call refuses a semaphore key that holds '%s', and writes nothing"):format(text), function(c)
     c.cmd("SET", KEY, text)
     taken(c, A .. ":1")
     taken(c, C .. ":1", 0)
@@ -721,7 +721,7 @@ case("permits that become free are set aside for a waiter that needs several, so
 end)
 
 for what, ms in pairs { ["no end"] = NEVER - NOW, ["an end among the last"] = LEASE - 2 } do
-  case("waiters learn of Redisson's permit with " .. what .. " behind many of ours", function(c)
+  case("waiters learn of Redisson's permit with " .. what .. " behind many holdfast permits", function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
     taken(c, A .. ":2*8")
@@ -1135,7 +1135,7 @@ for name, redisson in pairs {
   ["has permits"] = function(c) c.cmd("ZADD", LEASES, NOW + LEASE, JAVA) end,
   ["listens"] = function(c) java(c) taken(c, C .. ":9") end,
 } do
-  case("where Redisson " .. name .. " free permits are set aside for a grant lease", function(c)
+  case("while Redisson " .. name .. " a free permit is set aside for the grant lease for a waiter that needs more", function(c)
     redisson(c)
     grants_of(c, B)
     c.cmd("SET", KEY, 1)
