@@ -745,7 +745,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
 
 /* ---- what was left before ---- */
 
-/* It is tried once more, now that somebody waits for it. */
+/* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_that_has_failed_before) {
     start();
     hold_all(AT(0));

@@ -470,7 +470,7 @@ TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
     CHECK_EQ_INT(life, HF_LIFE_JOB_ENDED);
 }
 
-/* Whoever made it, it is not what the job keeps locked. */
+/* Another user can create it, so it is not the file that the job keeps locked. */
 TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     if (geteuid() != 0) return;
     char name[64];

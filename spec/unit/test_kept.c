@@ -542,7 +542,7 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
     rig_end(&rig, AT(3));
 }
 
-/* The first one, which asks, is one of those that wait. */
+/* The first one, which asks, also counts as waiting. */
 TEST(a_caller_that_is_asking_the_server_for_a_lock_to_be_kept_counts_for_max_waiters) {
     rig_begin(&rig);
     acquire("a", AT(0));

@@ -470,7 +470,7 @@ static hf_client *two_holders(hf_client *client, size_t index) {
     return index < 2 ? client : NULL;
 }
 
-/* Whoever looks asks a majority of them. */
+/* A reader asks a majority of them. */
 TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     rig_begin(&rig);
     const hf_decider *before = decider_of(&rig.client);

@@ -413,7 +413,7 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     rig_end(&rig, AT(14));
 }
 
-/* A hold that is to be left may wait for another command than its leave. */
+/* A hold that must be left may wait for another command than its leave. */
 TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_again) {
     static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
