@@ -1008,7 +1008,8 @@ static const char *const hf_segment_table[] = {
     "local low = ms % 1e7 -- as digits of clock.lua\n"
     "call('INCRBY', LOCK, '-1')\n"
     "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
-    [PERMIT_ACQUIRE_6] = "if not tonumber(redis.pcall('ZADD', LEASES, till, id)) then\n"
+    [PERMIT_ACQUIRE_6] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
+    "if not added then\n"
     "call('INCRBY', LOCK, '1')\n"
     "call('ZADD', LEASES, till, id)\n"
     "end\n",
@@ -1245,10 +1246,12 @@ static const char *const hf_segment_table[] = {
     [PERMIT_RELEASE_6] = "local ms = NOW + GRANT_MS\n"
     "local low = ms % 1e7 -- as digits of clock.lua\n"
     "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
-    [PERMIT_RELEASE_7] = "call('ZADD', QUEUE, '0', member)\n"
+    [PERMIT_RELEASE_7] = "if added == 1 then\n"
+    "call('ZADD', QUEUE, '0', member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,\n"
     "'1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)\n"
     "return 1\n"
+    "end\n"
     "end\n"
     "end\n"
     "end\n",
@@ -2490,7 +2493,7 @@ static const hf_program hf_program_table[] = {
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "1509d126cf416b8d6ecbb3ecf635900e3ae37c45", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "8aa23f81ff23ebfd51437bb70884f2ced613adb5", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2499,7 +2502,7 @@ static const hf_program hf_program_table[] = {
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
-    HF_NO_SEGMENT}, 21968, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    HF_NO_SEGMENT}, 21994, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "4d14e2455c41684f26e2dbb78c59e9124a3cc4fa", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2863,
@@ -2515,7 +2518,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1,
     FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 15499,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "625c5ab4f686ffeb6bf2ee7e4733efeeb1e09721", (const unsigned char[]){KEYS_1,
+    {"permit_release", "6aebbb28cfc282c3bdd197c3aef5cef0c533062e", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2523,7 +2526,7 @@ static const hf_program hf_program_table[] = {
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17098,
+    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17147,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "6200e854966ffab96d809d4c71d611db944e0942", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
@@ -2682,7 +2685,7 @@ static const hf_program hf_program_table[] = {
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
     HF_NO_SEGMENT}, 16114, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "db7daa59f3c8ab90aa1bc2f5562ca11674ac44fa",
+    {"sharded_permit_acquire", "34ab336e26110fa1afc8b276450c2e2dea7d9870",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2691,7 +2694,7 @@ static const hf_program hf_program_table[] = {
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22780, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22806, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "f5be6d26a4b0c6ba415c2d591b99ec5289532461",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
@@ -2704,7 +2707,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
     FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT},
     15905, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "3b549c1c5fade1fc36fca7d9c81dee2dff0ea637",
+    {"sharded_permit_release", "78b559e770a221fccd02bbd6bd5c546d13bf0003",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2713,7 +2716,7 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17667, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
+    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17716, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
     {"sharded_permit_set", "691ce677e8a43c585230080aa7f84fc0b7c8d732",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,

@@ -539,6 +539,18 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
   end)
 end
 
+case("a released permit is free if the first waiter has a permit that ended but still counts as taken",
+  function(c)
+    local listener = grants_of(c, B)
+    c.cmd("SET", KEY, 0)
+    taken(c, A .. ":1")
+    taken(c, B .. ":7", -1)
+    queued(c, T0, member(B, 7))
+    c.same(1, release(c, A .. ":1"))
+    stands(c, 1, 1)
+    c.same(1, #listener.received())
+  end)
+
 for _, ttl in ipairs { 0, TTL } do
   case("a release frees its permit instead of granting it to a dead waiter whose tokens last " .. ttl .. " ms", function(c)
     c.cmd("SET", KEY, 0)

@@ -53,7 +53,8 @@ if ONE then
       --#section taking
       -- Takes the permit with this id, no longer counted as free, until `till`. If the server
       -- refuses that, the permit is free again, and the program fails.
-      if not tonumber(redis.pcall('ZADD', LEASES, till, id)) then
+      local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))
+      if not added then
         call('INCRBY', LOCK, '1')
         call('ZADD', LEASES, till, id)
       end

@@ -43,10 +43,14 @@ if first_two and first_two[1] then
       local low = ms % 1e7 -- as digits of clock.lua
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
 --#include "permit/permit_acquire.lua:taking"
-      call('ZADD', QUEUE, '0', member)
-      redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
-        '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
-      return 1
+      -- A permit of the waiter that has ended and that nobody has taken back still counts as
+      -- taken, so this one is not needed and must be counted as free, below.
+      if added == 1 then
+        call('ZADD', QUEUE, '0', member)
+        redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
+          '1 grant p ' .. number .. ' ' .. place .. ' ' .. text .. ' ' .. GRANT_MS .. ' ' .. LOCK)
+        return 1
+      end
     end
   end
 end
