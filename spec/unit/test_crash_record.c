@@ -821,7 +821,7 @@ TEST(an_unreadable_process_that_is_older_than_the_job_is_not_part_of_it) {
 
 /* How a daemon, which is older than the job, starts an unreadable process after it. */
 static struct {
-    bool leaves; /* does not remain the parent: its child's new parent may also be the job's */
+    bool leaves;     /* does not remain the parent: its child's new parent may also be the job's */
     bool in_its_own; /* session; else in a session that the process begins */
     bool logs_in;    /* as sshd and cron do */
 } beside;
