@@ -310,6 +310,16 @@ local function name_of(of, number, delays)
   return of.name .. " #" .. number .. (" again"):rep(delays)
 end
 
+-- A fault changes what its place sees from now on, and what the process whose channel it is does,
+-- although their events may remain the same: a key is gone.
+local function note_fault(self, event, number)
+  local there = event.channel.place
+  local process = place(self, event.channel.name:match "p%d+" or there.name)
+  mix(there, number, number)
+  if process ~= there then mix(process, number, number) end
+  self.fault_done = true
+end
+
 -- Departs from the order at this moment, if that is planned. → a fault | nil, whether it is delayed
 local function depart(self, event)
   local departure = self.departures[self.done + 1]
@@ -319,7 +329,7 @@ local function depart(self, event)
   end
   self.done = self.done + 1
   if departure.fault then
-    self.fault_done = true
+    note_fault(self, event, departure.fault)
     table.insert(self.front, 1, event)
     return fault_event(self, departure.fault), false
   end
