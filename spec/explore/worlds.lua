@@ -19,6 +19,7 @@ lock release and a busy server: p1 holds 10; p2 holds 1 | busy s1 50; loading s1
 lock extend: p1 holds 10 extends 500; p2 holds 1
 lock extend with faults: p1 holds 10 fixed lease 400 extends 400 stays 100; p2 holds 1 | lose_reply p1; drop p1; stall_link p1 700; pause p1 500
 lock extend and renew: p1 lease 300 extends 2000 holds 10 stays 2500; p2 holds 1
+lock extend before a late renewal: p1 patient 100 lease 600 holds 400 extends 3000 stays 1500; p2 holds 1 | stall_up p1 300
 lock check: p1 holds 10 checks 3; p2 holds 1 | lose_reply p1; stall_link p1 700
 lock check behind a grant: p1 holds 10; p2 holds 1 checks 400
 lock wait that ends: p1 holds 20; p2 waits 10; p3 holds 1
@@ -46,13 +47,14 @@ lock kept: p1 holds 1 keeps 500 times 3 gap 1; p2 holds 1
 lock kept with faults: p1 holds 1 keeps 500 times 3 gap 1; p2 holds 1 | lose_reply p1; drop p1 events; stall_link p1 events 700; pause p1 700
 lock kept by both: p1 holds 1 keeps 500 times 2 gap 1; p2 holds 1 keeps 500 times 2 gap 1
 lock kept and wanted: p1 holds 20 keeps 1000 times 2 gap 100; p2 holds 1
-lock kept, and a newcomer hands it over: p1 holds 400 lease 300 fixed; p1 key b holds 600; p2 keeps 1000 holds 2 times 2 gap 50; p3 key b holds 1; p3 from 304.5 holds 1
+lock kept, and a newcomer hands it over: p1 holds 400 lease 300 fixed; p1 key b holds 600; p2 keeps 1000 holds 2 times 2 gap 50; p3 key b holds 1; p3 from 306.5 holds 1
 lock kept and crash: p1 holds 1 keeps 500 times 2 lease 400; p2 holds 1 | crash p1
 lock kept and broken: p1 holds 1 keeps 500 times 3 gap 1; p1 breaks keeps 500 holds 1 times 2 gap 1; p2 holds 1 | lose_reply p1
 lock kept and returned: p1 linked holds 1 keeps 10 times 3 gap 10 alone
 lock kept by two callers: p1 holds 1 keeps 500 times 2 gap 1; p1 holds 1 keeps 500 times 2; p2 holds 1
 lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 1
 lock shared owner, late grant: p1 holds 5; p2 holds 2 as x; p3 holds 2 as x | stall_link p2 events 700; give_up p2 events
+lock shared owner, joined while a grant is late: p1 holds 20; p2 holds 2 as x from 10; p3 holds 600 as x from 24 | stall_link p2 events 700
 lock shared owner, wait that ends: p1 holds 8; p2 waits 14 as x; p3 holds 2 as x | stall_link p2 events 700
 lock shared owner, given up: p1 holds 8 as x; p2 holds 1 as x quits 14; p3 holds 1 | stall_link p2 events 700
 lock shared owner in one process: p1 holds 10 as x; p1 holds 2 as x; p2 holds 1
@@ -62,6 +64,7 @@ lock multi with faults: p1 both holds 10; p2 both holds 2 | lose_reply p1; drop 
 lock multi, slow: p1 slow 100 both holds 400 lease 300 fixed; p2 both holds 1 from 700
 lock multi release refused: p1 both holds 10; p2 both holds 1 | oom s1 50; noreplicas s1 50; misconf s1 50
 lock multi and one: p1 both holds 10; p2 holds 2; p3 key b holds 2
+lock multi, tried when a lease ends: p1 holds 400 lease 300 fixed; p2 holds 1; p3 both tries holds 1 from 301
 lock multi, waited for: p1 both holds 300 grants 2000; p2 holds 2 grants 2000; p3 key b holds 2 grants 2000
 lock multi, twice: p1 both holds 10 twice release; p2 holds 1
 lock multi, collected: p1 both holds 10 forsakes; p2 both holds 1
@@ -72,6 +75,8 @@ lock deadlock: p1 introduced holds 10 also b waits 3000 untangles 500; p2 introd
 lock max_hold: p1 holds 400 lease 300 at_most 200; p2 holds 1
 lock max_hold and kept: p1 holds 200 keeps 3000 at_most 400 times 3 gap 1; p2 from 100 holds 1
 lock Redisson beside it: p1 holds 10; p2 holds 1; java holds 2
+lock Redisson waits first: p1 holds 30; java holds 1 from 8; p2 from 12 holds 1
+lock shorter lease, Redisson waits: p1 fixed holds 100 extends 300 stays 1000; java holds 1 in_by 1000
 lock Redisson twice: p1 holds 1 times 2; p2 holds 1 times 2; java holds 1 times 2
 lock Redisson and kept: p1 holds 1 keeps 500 times 3 gap 1; java holds 1 times 2
 lock Redisson and a wait that ends: p1 holds 8; p2 waits 14; java holds 2
@@ -106,6 +111,7 @@ guard acquire and crash: p1 holds 10 lease 300 completes; p2 holds 2 completes |
 guard release: p1 holds 10; p2 holds 2 completes | lose_reply p1; cut_down p1 700; oom s1 50
 guard release soon: p1 holds 2; p2 holds 2 completes | lose_reply p1
 guard deleted: p1 holds 10 completes; p2 from 11.5 holds 1 completes | delete s1
+guard deleted before it completes: p1 holds 10 completes; p2 from 13 holds 1; p3 from 40 holds 1 completes | delete s1
 guard complete, refused: p1 holds 10 completes; p2 holds 2 completes | oom s1 50; noreplicas s1 50; noperm s1 50; readonly s1 50
 guard fingerprint: p1 holds 10 completes prints A; p2 holds 2 completes prints B
 guard same fingerprint: p1 holds 10 completes prints A; p2 holds 2 completes prints A | lose_reply p1; lose_reply p2
@@ -121,7 +127,7 @@ read_write release: p1 writes 1 times 2; p2 reads 1 times 2 | lose_reply p1; cut
 read_write extend: p1 reads 10 extends 500; p2 writes 2 extends 500 | lose_reply p1; drop p2
 read_write writer's wait that ends: p1 reads 8; p2 writes 1 waits 14; p3 reads 1
 read_write reader's wait that ends: p1 writes 8; p2 reads 1 waits 14; p3 reads 1
-read_write reader behind a writer that gives up: p1 reads 1500; p2 writes 1 waits 40; p3 reads 1 from 5 in_by 300
+read_write reader behind a writer that gives up: p1 reads 1500; p2 writes 1 waits 60; p3 reads 1 from 20 in_by 300
 read_write given up: p1 reads 8; p2 writes 1 quits 14; p3 reads 1 | lose_reply p2; stall_up p2 700
 read_write watchdog: p1 reads 350 lease 300; p2 writes 350 lease 300 | lose_reply p1 renewer; pause p1 250
 read_write two leases: p1 reads 100 lease 300 fixed; p2 reads 2 lease 900; p3 writes 1 | crash p1
@@ -133,6 +139,7 @@ read_write break: p1 writes 5 forces; p2 reads 2; p3 writes 1 | lose_reply p1
 read_write several handles: p1 reads 1 steps acquire 1, acquire 2, release 1, drop 2, release 1; p2 writes 1
 read_write Redisson reads: p1 writes 10; p2 reads 1; java reads 2 times 2
 read_write Redisson writes: p1 reads 10; p2 writes 1; java writes 2 times 2
+read_write Redisson writes, and readers come: p1 reads 1000; java writes 2 from 5; p2 reads 1 from 10; p3 reads 1 from 320
 read_write Redisson waits: p1 writes 5; p2 reads 2 times 2; java writes 2
 read_write Redisson with faults: p1 reads 10; p2 writes 2; java reads 2 | lose_reply p1; crash p2; stall_link p2 events 700
 fair acquire: p1 holds 10; p2 holds 2
@@ -140,13 +147,16 @@ fair acquire by three: p1 holds 10; p2 holds 1; p3 holds 1
 fair acquire with faults: p1 holds 10; p2 holds 2 | lose_reply p1; lose_reply p2; drop p2 events; stall_link p2 events 700
 fair acquire and crash: p1 holds 10 lease 300; p2 holds 2; p3 holds 1 | crash p1; crash p2; pause p2 600
 fair release: p1 holds 1 times 2; p2 holds 1 | lose_reply p1; cut_down p1 700
+fair release, and a waiter that rarely asks: p1 holds 10; p2 holds 2 grants 2000
 fair extend: p1 holds 10 extends 500; p2 holds 1 | lose_reply p1
 fair wait that ends: p1 holds 8; p2 waits 14; p3 holds 1
+fair waiter that pauses at its turn: p1 holds 10; p2 holds 2 lease 400; p3 holds 1 in_by 2500 | pause p2 4000
 fair wait that is given up: p1 holds 8; p2 quits 14; p3 holds 1 | lose_reply p2; stall_up p2 700
 fair watchdog: p1 holds 350 lease 300; p2 holds 1 | lose_reply p1 renewer; pause p1 250
 fair enter: p1 holds 10 enters; p2 holds 1
 fair break: p1 holds 5 forces; p2 holds 2 | lose_reply p1
 fair Redisson beside it: p1 holds 10; p2 holds 1; java holds 2
+fair shorter lease, Redisson waits: p1 fixed holds 100 extends 300 stays 1000; java holds 1 in_by 1000
 fair Redisson dies: p1 holds 10; java holds 2 dies waits; p2 holds 1 | crash p1
 fair Redisson deaf: p1 holds 10; java holds 2 dies deaf; p2 holds 1 | crash p2
 fair Redisson is deaf: p1 holds 20; java holds 2 dies deaf from 2; p2 holds 1 from 5
@@ -166,6 +176,7 @@ permit resize: p1 holds 10 sets 2; p2 holds 2; p3 holds 1 | lose_reply p1
 permit several wait: of 2 permits p1 holds 10; p2 holds 2 permits 2; p3 holds 1 | crash p2; lose_reply p2
 permit Redisson beside it: p1 holds 10; p2 holds 1; java holds 2
 permit Redisson twice: p1 holds 1 times 2; p2 holds 1 times 2; java holds 1 times 2
+permit shorter lease, Redisson waits: p1 fixed holds 100 extends 300 stays 1000; java holds 1 in_by 1000
 permit Redisson and several: of 2 permits p1 holds 10; p2 permits 2 holds 2; java holds 2 times 2
 permit Redisson with faults: p1 holds 10 times 2; p2 holds 1; p3 holds 1; java holds 2 | lose_reply p1; crash p2; stall_link p2 events 700
 permit Redisson shortened: of 2 permits p1 holds 10; p2 permits 2 holds 2 lease 300; java holds 2; java holds 2 | stall_link p2 events 700; lose_reply p2
