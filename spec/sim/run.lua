@@ -61,7 +61,7 @@ local OPTIONS = {
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag", ["--refused"] = "flag",
-  ["--texts"] = "text", ["--quick"] = "flag", ["--known"] = "text", ["--small"] = "flag",
+  ["--texts"] = "text", ["--quick"] = "flag", ["--known"] = "text",
 }
 
 local function parse(args)
@@ -98,7 +98,6 @@ local simulator = require "spec.sim.simulator"
 local mutant = options.mutant and (mutants.find(options.mutant)
   or error("no mutant is called " .. options.mutant, 0))
 local settings = with_mutants and mutants.turn_on(mutant) or {}
-if options.small then settings.patched = require "spec.sim.small" end
 local coverage = covers and require "spec.sim.coverage"
 local guided = options.guided and require "spec.sim.guided".new()
 if coverage then
