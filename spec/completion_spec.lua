@@ -43,7 +43,7 @@ local START = { bash = "bash --noprofile --rcfile %s/.zshrc -i", zsh = "ZDOTDIR=
 
 local function words_of(text)
   local list = {}
-  for word in text:gsub("%z", "\1\2"):gmatch("(.-)\1\2") do list[#list + 1] = word end
+  for word in text:gmatch "([^%z]*)%z" do list[#list + 1] = word end
   return list
 end
 

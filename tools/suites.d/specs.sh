@@ -226,7 +226,7 @@ long_specs() {
     suite help busted with files=spec/command_help_spec.lua -- run_busted luajit
     suite servers busted with HOLDFAST_CLUSTER_SECONDS=10 "files=$UNDER_LUA spec/doctor_servers_spec.lua" -- run_busted luajit
     specs_under lua5.4 other $(printf '%s\n' $UNDER_LUAJIT | grep -vxF "$(printf '%s\n' $NGX_SPECS)")
-    suite long-spec-luajit busted bounded luajit "$(command -v busted)" --output=plainTerminal --run=check
+    suite long-spec-luajit busted patient luajit "$(command -v busted)" --output=plainTerminal --run=check
 }
 
 # The command as one file: in a root of its own, and in place of the usual one.
