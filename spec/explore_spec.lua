@@ -70,6 +70,14 @@ describe("the exploration of small worlds", function()
     assert.same({ "p2", "p1" }, { taken[1], taken[2] })
   end)
 
+  it("does not mistake a fault for another one, or for the same one at another moment", function()
+    local made, states = world.of "lock release: p1 holds 10; p2 holds 1 | oom s1 50; noperm s1 50", {}
+    for _, text in ipairs { "oom s1 50 before p1 calls > s1 #3", "noperm s1 50 before p1 calls > s1 #3",
+      "oom s1 50 before p1 calls > s1 #4" } do
+      assert.is_nil(search.run(made, path.of({ text }, made), states).found, text)
+    end
+  end)
+
   it("ends a path on which a delay has no effect", function()
     local made = world.of "lock acquire: p1 holds 10"
     local departures = path.of({ "delay p1 calls > s1 #3" }, made)

@@ -226,7 +226,7 @@ local state = { a = 0, b = 0 }
 
 -- → a number for all that has happened and is under way
 local function state_now(self)
-  state.a, state.b = self.fault_done and 1 or 0, 0
+  state.a, state.b = 0, 0
   for _, each in ipairs(self.place_list) do mix(state, each.a, each.b) end
   local now = self.world.now
   for i = 1, sort_pending(self) do
