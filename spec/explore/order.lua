@@ -182,18 +182,21 @@ function Order:begin(world)
   self.world, self.origin = world, place(self, "schedule")
   function world.at(_, time, run, a, b, c)
     local event = make(self, run, a, b, c)
-    if self.caught then self.caught = event else world.heap:put(time, event) end
+    if self.caught then table.insert(self.caught, event) else world.heap:put(time, event) end
   end
   function world.next() return self:next() end
 end
 
--- → the event that a fault of the schedule is
-local function fault_event(self, number)
-  self.caught = true
+-- Lets a fault of the schedule happen next: it is one event for each server that it hits.
+local function put_fault_first(self, number)
+  local caught = {}
+  self.caught = caught
   self.world:signal("explore " .. number, nil, nil)
-  local event = self.caught
-  self.caught, event.time = nil, self.world.now
-  return event
+  self.caught = nil
+  for i = #caught, 1, -1 do
+    caught[i].time = self.world.now
+    table.insert(self.front, 1, caught[i])
+  end
 end
 
 -- ---- states ----
@@ -320,22 +323,23 @@ local function note_fault(self, event, number)
   self.fault_done = true
 end
 
--- Departs from the order at this moment, if that is planned. → a fault | nil, whether it is delayed
+-- Departs from the order at this moment, if that is planned. → whether something else happens first
 local function depart(self, event)
   local departure = self.departures[self.done + 1]
   if not departure
       or departure.moment ~= name_of(event.channel, event.channel.count + 1, event.delays or 0) then
-    return nil, false
+    return false
   end
   self.done = self.done + 1
   if departure.fault then
     note_fault(self, event, departure.fault)
     table.insert(self.front, 1, event)
-    return fault_event(self, departure.fault), false
+    put_fault_first(self, departure.fault)
+    return true
   end
   event.delays = (event.delays or 0) + 1
   hold(self, event)
-  return nil, true
+  return true
 end
 
 local function note_moment(self, event)
@@ -365,9 +369,7 @@ function Order:next()
     local place_of = event.channel.place_of
     event.place = place_of and place_of(self, event) or event.channel.place
     if is_last_departure_done(self) then note_moment(self, event) end
-    local fault, delayed = depart(self, event)
-    if fault then return fault end
-    if not delayed then return happens(self, event) end
+    if not depart(self, event) then return happens(self, event) end
   end
 end
 

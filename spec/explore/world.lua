@@ -2,8 +2,8 @@
 --
 -- A row reads "kind operation: client; client | fault; fault". A client is "p1 holds 2", the words
 -- of WORDS behind the name of its process, or "java holds 2", a thread that uses Redisson. A fault
--- is its name, and any of: a process (p1), a server (s1), a link, how long it lasts. Of the faults
--- of a row at most one happens, at any moment. Times are milliseconds.
+-- is its name, and any of: a process (p1), servers that it hits together (s1), a link, how long it
+-- lasts. Of the faults of a row at most one happens, at any moment. Times are milliseconds.
 
 local MS, S = 1000, 1000
 local LATENCY = 1000 -- us
@@ -68,6 +68,7 @@ function WORDS.in_by(task, words) task.in_by = number(words) * MS end
 function WORDS.dies(task, words) task.dies = words() end
 function WORDS.leads(task, words) task.leads, task.rounds = true, number(words) end
 function WORDS.once(task) task.once = true end
+function WORDS.unwatched(task) task.unwatched = true end
 function WORDS.delays(task, words) task.delays = { number(words) * MS } end
 
 for _, verb in ipairs { "set_count", "count_down", "take", "give" } do
@@ -104,6 +105,7 @@ local OF_PROCESS = {
     process.far = process.near
   end,
   busy = function(process) process.busy = true end,
+  guards = function(process, words) process.restart_guard = number(words) / S end,
   patient = function(process, words) process.command_timeout = number(words) / S end,
 }
 
@@ -178,11 +180,12 @@ local function fault_of(plan, text, number_of_fault)
   local fault = {
     what = "fault", name = words(), process = 1, link = "calls", lag = 0, duration = 100 * MS,
     key = plan.keys[1].name, at = 0, on = "explore " .. number_of_fault, nth = 1, text = text,
+    servers = {},
   }
   for word in words do
     local letter, index = word:match "^([ps])(%d)$"
     if letter == "p" then fault.process = tonumber(index)
-    elseif letter == "s" then fault.server = tonumber(index)
+    elseif letter == "s" then table.insert(fault.servers, tonumber(index))
     elseif LINKS[word] then fault.link = word
     elseif tonumber(word) then fault.duration = tonumber(word) * MS
     elseif word:find "^lag=" then fault.lag = tonumber(word:sub(5)) * MS
@@ -191,6 +194,7 @@ local function fault_of(plan, text, number_of_fault)
     elseif word:find "^till=" then fault.till = word:sub(6)
     else fault.way = word end
   end
+  if #fault.servers == 0 then fault.servers[1] = 1 end
   return fault
 end
 
@@ -199,15 +203,24 @@ end
 local OF_SERVERS = { stall = true, refuse = true, restart = true, lose = true, flush = true,
   forget_scripts = true, lose_counter = true, delete = true, clock = true, oom = true,
   loading = true, busy = true, readonly = true, misconf = true, noreplicas = true,
-  nochannel = true, noperm = true, noauth = true, open_latch = true, fill_semaphore = true }
+  nochannel = true, noperm = true, noauth = true, open_latch = true, fill_semaphore = true,
+  rotate = true }
 
 local function concerns(fault)
-  local server, process = "s" .. (fault.server or 1), "p" .. fault.process
+  local process, hit = "p" .. fault.process, {}
+  for _, server in ipairs(fault.servers) do hit["s" .. server] = true end
   if OF_SERVERS[fault.name] then
-    return function(channel) return channel.place.name == server end
+    return function(channel) return hit[channel.place.name] end
   end
   return function(channel)
     return channel.place.name == process or channel.name:find(process .. " ", 1, true) == 1
+  end
+end
+
+-- A fault that hits several servers is one of each of them.
+local function add_fault(plan, fault)
+  for _, server in ipairs(fault.servers) do
+    plan.parts[#plan.parts + 1] = setmetatable({ server = server }, { __index = fault })
   end
 end
 
@@ -280,11 +293,13 @@ function world.of(row)
   each((clients:gsub("of %d+ permits", "")), function(text) add_client(plan, text) end)
   each(faults, function(text)
     local fault = fault_of(plan, text, #made.faults + 1)
-    plan.parts[#plan.parts + 1] = fault
+    add_fault(plan, fault)
+    if plan.quorum and 2 * #fault.servers > SERVERS then plan.kind, plan.faulty = "majority", {} end
     made.faults[#made.faults + 1] = { text = text, concerns = concerns(fault) }
   end)
   plan.only_dead_links = #made.faults > 0 and has_only(plan, { forget = true }) or nil
   plan.only_refusals = #made.faults > 0 and has_only(plan, REFUSALS) or nil
+  plan.rotates = #made.faults > 0 and has_only(plan, { rotate = true }) and "alone" or nil
   return made
 end
 
