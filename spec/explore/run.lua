@@ -14,7 +14,8 @@
 --
 -- Started at the root of the project, by luajit or lua5.4. A broken rule is shown with the shortest
 -- path that breaks it and its trace, status 1. HOLDFAST_BUILD: the build directory, ./build.
--- Mutants need make sim-mutants.
+-- Mutants need make sim-mutants, and so do worlds in which processes prove that others are dead:
+-- only --rare, --mutant and --row search these.
 
 local jit = rawget(_G, "jit")
 local build = os.getenv("HOLDFAST_BUILD") or "./build"
@@ -45,9 +46,15 @@ local function parse(args)
   return options
 end
 
+-- Whether only the build of make sim-mutants can run the world.
+local function proves_deaths(row)
+  return row:find(" proves", 1, true) ~= nil
+end
+
 usage.help(arg)
 local options = parse(arg)
 local with_mutants = options.mutant or options.kept or options.rare
+  or options.row and proves_deaths(options.row)
 package.cpath = build .. "/" .. flavour .. "/?.so;" .. package.cpath
 if with_mutants then package.cpath = build .. "/sim/" .. flavour .. "/?.so;" .. package.cpath end
 
@@ -83,6 +90,7 @@ end
 -- ---- all worlds ----
 
 local function is_chosen(row, number)
+  if proves_deaths(row) and not with_mutants then return false end
   local part, parts = (options.part or "1/1"):match "^(%d+)/(%d+)$"
   if options.calm and row:find("|", 1, true) then return false end
   return (not options.only or row:find(options.only, 1, true) ~= nil)
@@ -190,7 +198,17 @@ local function row_called(name)
   error("no world is called " .. name, 0)
 end
 
+-- Searches the worlds that are left out without mutants. → whether no rule is broken
+local function search_proving()
+  local rows = {}
+  for _, row in ipairs(require "spec.explore.worlds") do
+    if proves_deaths(row) then rows[#rows + 1] = row end
+  end
+  return (search_all(rows, 1, turn_on(nil)))
+end
+
 local function run_rare()
+  if not search_proving() then return false end
   local missed, all = 0, 0
   for _, entry in ipairs(require "spec.explore.rare") do
     local made, began = made_of(row_called(entry[2])), os.clock()

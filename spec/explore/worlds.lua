@@ -15,6 +15,7 @@ lock release, not waited for: p1 holds 1 async times 2; p2 holds 1 async | lose_
 lock release, given up: p1 holds 1 hasty times 2; p2 holds 1 | stall_up p1 700
 lock release that is late: p1 patient 100 holds 150 times 3; p2 from 300 holds 1 | stall_up p1 300; stall_up p1 400
 lock release, refused: p1 holds 10; p2 holds 1 | oom s1 50; readonly s1 50; noperm s1 50; noreplicas s1 50
+lock release, refused for long: p1 patient 100 holds 10 lease 10000; p2 holds 1 | noreplicas s1 250; noperm s1 250
 lock release and a busy server: p1 holds 10; p2 holds 1 | busy s1 50; loading s1 50
 lock extend: p1 holds 10 extends 500; p2 holds 1
 lock extend with faults: p1 holds 10 fixed lease 400 extends 400 stays 100; p2 holds 1 | lose_reply p1; drop p1; stall_link p1 700; pause p1 500
@@ -22,6 +23,7 @@ lock extend and renew: p1 lease 300 extends 2000 holds 10 stays 2500; p2 holds 1
 lock extend before a late renewal: p1 patient 100 lease 600 holds 400 extends 3000 stays 1500; p2 holds 1 | stall_up p1 300
 lock check: p1 holds 10 checks 3; p2 holds 1 | lose_reply p1; stall_link p1 700
 lock check behind a grant: p1 holds 10; p2 holds 1 checks 400
+lock grant that is late: p1 grants 300 holds 10 lease 420; p2 holds 2; p3 from 350 holds 500 | stall_link p2 events 500
 lock wait that ends: p1 holds 20; p2 waits 10; p3 holds 1
 lock wait that ends at the grant: p1 holds 20; p2 waits 26; p3 holds 1 | stall_link p2 events 700; stall_up p2 700
 lock wait that ends, and a crash: p1 holds 8; p2 waits 14; p3 holds 1 | crash p3
@@ -31,6 +33,7 @@ lock undo of a grant, refused: p1 quits 5.5 holds 1; p2 from 60 holds 1 in_by 25
 lock watchdog: p1 holds 350 lease 300; p2 holds 1
 lock watchdog with faults: p1 holds 350 lease 300; p2 holds 1 | lose_reply p1 renewer; stall_link p1 renewer 200; pause p1 250; restart s1 20; stall s1 200
 lock watchdog on its own link: p1 holds 350 lease 300 linked; p2 holds 1 | drop p1 renewer; stall_up p1 renewer 200
+lock watchdog and a new password: p1 holds 5000 lease 10000; p2 holds 1 | rotate s1 both 700; rotate s1 at_once 700; rotate s1 user 700
 lock enter: p1 holds 10 enters; p2 holds 1 | lose_reply p1; drop p1
 lock enter while held: p1 holds 10 again 2; p2 holds 1 | lose_reply p1; stall_up p1 700
 lock enter by several handles: p1 steps acquire 1, acquire 2, release 1, drop 2, nap 1, release 1; p2 holds 1
@@ -72,6 +75,7 @@ lock multi, entered: p1 both enters holds 2; p2 holds 1 | lose_reply p1
 lock multi with the watchdog: p1 both holds 350 lease 300; p2 both holds 1 | stall_link p1 700
 lock two keys: p1 holds 10 also b waits 30; p2 key b holds 4; p2 holds 1
 lock deadlock: p1 introduced holds 10 also b waits 3000 untangles 500; p2 introduced key b also a holds 2 waits 3000 untangles 500
+lock deadlock of others: p1 introduced holds 20 also b waits 3000; p2 introduced key b also a holds 20 waits 3000; p3 introduced from 60 holds 1 untangles 100; p3 from 60 holds 1 untangles 100
 lock max_hold: p1 holds 400 lease 300 at_most 200; p2 holds 1
 lock max_hold and kept: p1 holds 200 keeps 3000 at_most 400 times 3 gap 1; p2 from 100 holds 1
 lock Redisson beside it: p1 holds 10; p2 holds 1; java holds 2
@@ -84,6 +88,7 @@ lock Redisson with faults: p1 holds 10; p2 holds 1; java holds 2 | lose_reply p1
 lock attended: p1 attended holds 350 lease 300; p2 holds 1
 lock attended and vanishes: p1 attended holds 10 vanishes 5 lease 300; p2 holds 1
 lock close: p1 holds 10; p2 holds 2; p3 holds 1 | close p1; close p2
+lock crash of an earlier owner: p1 proves holds 100; p3 proves holds 2000; p2 proves from 10 holds 1 | crash p1
 lock restart: p1 holds 10; p2 holds 2 | restart s1 10; lose s1 10; flush s1; refuse s1 100; stall s1 700
 lock counter: p1 holds 10 times 2; p2 holds 2 | lose_counter s1; forget_scripts s1
 lock clock: p1 holds 10 times 2; p2 holds 2 | clock s1 jump=1000; clock s1 jump=-1000
@@ -194,6 +199,7 @@ plain_semaphore take two: p1 set_count 2; p2 take 2 holds 2 from 5; p3 take 1 ho
 plain_semaphore with faults: p1 set_count 1; p2 take 1 holds 2 from 5; p3 take 1 holds 2 from 5 waits 3000 | lose_reply p2; drop p2; stall_up p2 700; cut_down p2 1500; lose_reply p3; stall_link p3 events 700
 plain_semaphore wait that ends: p1 set_count 1; p2 take 1 holds 5 from 5; p3 take 1 holds 2 from 5 waits 6
 plain_semaphore given up: p1 set_count 1; p2 take 1 holds 5 from 5; p3 take 1 holds 2 from 5 quits 3 | stall_up p3 700; drop p3
+plain_semaphore undone before it arrives: p1 set_count 1; p2 patient 100 take 1 holds 2 from 5 quits 60 | stall_up p2 300
 plain_semaphore drain: p1 set_count 2; p2 drain holds 2 from 5; p3 take 1 holds 2 from 5 waits 3000 | lose_reply p2
 plain_semaphore give: p1 set_count 1; p2 give 1 from 5; p3 take 2 holds 2 from 5 waits 3000 | lose_reply p2
 plain_semaphore Redisson beside it: p1 set_count 1; p2 take 1 holds 2 from 5; java holds 2 from 6; p3 take 1 holds 1 from 5
@@ -202,9 +208,11 @@ leader lead twice: p1 leads 2 holds 1; p2 leads 1 holds 1
 leader lead with faults: p1 leads 1 holds 2 lease 300; p2 leads 1 holds 2 lease 300 | lose_reply p1; crash p1; pause p1 600; cut p1 700
 leader lead once: p1 leads 2 once holds 2 lease 300; p2 leads 1 holds 2 lease 300 | cut p1 700; pause p1 700
 leader late: p1 leads 1 holds 2 lease 300 delays 400; p2 leads 1 holds 2 lease 300
+leader lost before its term: p1 leads 1 unwatched holds 2 lease 300 delays 400; p2 leads 1 holds 2 lease 300 | pause p1 600
 quorum lock acquire: p1 holds 2; p2 holds 2
 quorum lock acquire with faults: p1 holds 2; p2 holds 2 | lose_reply p1 s1; drop p2 s1; cut p1 s1 700; crash p1
 quorum lock servers: p1 holds 2; p2 holds 2 | restart s1 10; stall s1 700; refuse s1 700; oom s1 50
+quorum lock servers forget: p1 guards 3000 holds 100; p2 guards 3000 holds 2 | lose s1 s2 10
 quorum lock release: p1 holds 1 times 2; p2 holds 1 | lose_reply p1 s1; cut_down p1 s1 700
 quorum lock extend: p1 holds 2 extends 500; p2 holds 1 | stall s1 700
 quorum lock wait that ends: p1 holds 20; p2 waits 10 holds 1
@@ -212,9 +220,11 @@ quorum lock given up: p1 holds 3; p2 quits 4; p2 from 8 holds 1 | stall s1 700
 quorum lock given up early: p1 holds 2 quits 5.9; p1 from 30 holds 1 | stall s1 100
 quorum lock tokens: p1 holds 2; p2 holds 2 from 5; p2 holds 1 from 20 | refuse s1 700; stall s1 700
 quorum lock wait that ends, and faults: p1 holds 30; p2 waits 20 | refuse s1 700
+quorum lock wait that ends in an outage: p1 holds 300; p2 waits 100 holds 1 | restart s1 s2 700
 quorum lock watchdog: p1 holds 350 lease 300; p2 holds 1 | stall s1 200; pause p1 250
 quorum lock enter: p1 holds 2 enters; p2 holds 1
 quorum lock enter with faults: p1 holds 2 enters; p2 holds 1 | lose_reply p1 s1; stall s1 700; refuse s1 700
+quorum lock enter and drop: p1 async steps acquire 1, acquire 2, release 1, drop 2; p2 holds 1
 quorum lock shared owner: p1 holds 10 as x; p2 holds 2 as x; p3 holds 2
 quorum lock shared owner in one process: p1 holds 10 checks 5 as x; p1 waits 30 from 2 holds 2 as x; p2 holds 20
 quorum lock shared owner, several calls: p2 from 1000 holds 980; p1 holds 20 from 1003 as x; p1 holds 2 from 1004 as x; p1 waits 1028 from 1005 as x
