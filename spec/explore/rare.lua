@@ -65,4 +65,8 @@ return {
   { "CRASH_STALE", "lock crash of an earlier owner" },
   { "undo_forgotten", "plain_semaphore undone before it arrives" },
   { "lead_by_lost_lock", "leader lost before its term" },
+  { "rw_renew_silent", "sync read_write extend, unconfirmed" },
+  { "ASKING_UNSAID", "cluster lock watchdog while its slot moves" },
+  { "LEASE_UNNAMED", "cluster read_write watchdog while its slot moves" },
+  { "SWAPPED_REFUSED", "cluster lock addresses that are swapped" },
 }

@@ -1,6 +1,7 @@
 -- A small world: what a row of worlds.lua stands for.
 --
--- A row reads "kind operation: client; client | fault; fault". A client is "p1 holds 2", the words
+-- A row reads "kind operation: client; client | fault; fault", with "quorum", "cluster" or "sync" (a
+-- master whose replica confirms) in front of it for several servers. A client is "p1 holds 2", the words
 -- of WORDS behind the name of its process, or "java holds 2", a thread that uses Redisson. A fault
 -- is its name, and any of: a process (p1), servers that it hits together (s1), a link, how long it
 -- lasts. Of the faults of a row at most one happens, at any moment. Times are milliseconds.
@@ -9,6 +10,9 @@ local MS, S = 1000, 1000
 local LATENCY = 1000 -- us
 local GRANT_LEASE, TIMEOUT = 0.5, 1 -- s
 local SERVERS = 3 -- of a quorum
+local SERVERS_OF = { cluster = 3, sync = 5 } -- of other systems
+local SLOW = 500 * MS -- for a slot to move
+local REPLICATION = { 1000, 1000 } -- us
 local AHEAD = 50000 -- us by which the clock of its first server is ahead
 
 local world = {}
@@ -117,11 +121,12 @@ local function words_of(text)
 end
 
 local function new_process(plan, index)
+  local system = SERVERS_OF[plan.system] and plan.system
   return {
     what = "process", index = index, rate = 1, base = 1000 * index, near = LATENCY, far = LATENCY,
     cuts = 0, half_open = 10000, renewer_link = false, connect_timeout = 0.5,
     command_timeout = TIMEOUT, grant_lease = GRANT_LEASE, servers = plan.quorum and SERVERS or nil,
-    restart_guard = plan.quorum and 0 or nil,
+    restart_guard = plan.quorum and 0 or nil, system = system, sync = system == "sync",
   }
 end
 
@@ -194,6 +199,7 @@ local function fault_of(plan, text, number_of_fault)
     elseif word:find "^till=" then fault.till = word:sub(6)
     else fault.way = word end
   end
+  if fault.name == "swap" then fault.other = table.remove(fault.servers) end
   if #fault.servers == 0 then fault.servers[1] = 1 end
   return fault
 end
@@ -206,8 +212,13 @@ local OF_SERVERS = { stall = true, refuse = true, restart = true, lose = true, f
   nochannel = true, noperm = true, noauth = true, open_latch = true, fill_semaphore = true,
   rotate = true }
 
+local OF_SYSTEMS = { move_slot = true, unlink = true, swap = true }
+
 local function concerns(fault)
   local process, hit = "p" .. fault.process, {}
+  if OF_SYSTEMS[fault.name] then
+    return function(channel) return channel.place.name:find "^s%d" ~= nil end
+  end
   for _, server in ipairs(fault.servers) do hit["s" .. server] = true end
   if OF_SERVERS[fault.name] then
     return function(channel) return hit[channel.place.name] end
@@ -249,6 +260,11 @@ local function make_quorum(plan, has_faults)
   for i = 1, SERVERS do plan.rates[i], plan.offsets[i] = 1, i == 1 and AHEAD or 0 end
 end
 
+local function make_system(plan, system)
+  plan.system, plan.replication, plan.rates, plan.offsets = system, REPLICATION, {}, {}
+  for i = 1, SERVERS_OF[system] do plan.rates[i], plan.offsets[i] = 1, 0 end
+end
+
 local function new_plan(kind, quorum, has_faults, clients)
   local plan = {
     seed = 1, calm = not has_faults, faults = has_faults or nil, parts = {},
@@ -281,13 +297,24 @@ local function has_only(plan, names)
   return not plan.quorum and not plan.plain and not plan.leader or nil
 end
 
+-- While only slots move, all but the slowest calls are served.
+local function settle_moves(plan)
+  plan.faults = not has_only(plan, { move_slot = true })
+  for _, part in ipairs(plan.parts) do
+    if part.name == "move_slot" and part.duration >= SLOW then plan.slow = true end
+  end
+end
+
 -- → { name, kind, operation, plan, faults = a list of { text, concerns } }
 function world.of(row)
   local quorum = row:find "^quorum " ~= nil
-  local kind, operation, rest = row:gsub("^quorum ", ""):match "^([%l_]+) ([^:]+): (.*)$"
+  local system = row:match "^%l+"
+  local of_one = (quorum or SERVERS_OF[system]) and row:gsub("^%l+ ", "") or row
+  local kind, operation, rest = of_one:match "^([%l_]+) ([^:]+): (.*)$"
   if not kind then error("not a row: " .. row, 0) end
   local clients, faults = rest:match "^([^|]*)|?(.*)$"
   local plan = new_plan(kind, quorum, faults:find "%S" ~= nil, clients)
+  if SERVERS_OF[system] then make_system(plan, system) end
   local made = { name = row:match "^[^:]+", kind = kind, operation = operation, plan = plan,
     faults = {}, quorum = quorum }
   each((clients:gsub("of %d+ permits", "")), function(text) add_client(plan, text) end)
@@ -297,6 +324,7 @@ function world.of(row)
     if plan.quorum and 2 * #fault.servers > SERVERS then plan.kind, plan.faulty = "majority", {} end
     made.faults[#made.faults + 1] = { text = text, concerns = concerns(fault) }
   end)
+  if plan.system == "cluster" then settle_moves(plan) end
   plan.only_dead_links = #made.faults > 0 and has_only(plan, { forget = true }) or nil
   plan.only_refusals = #made.faults > 0 and has_only(plan, REFUSALS) or nil
   plan.rotates = #made.faults > 0 and has_only(plan, { rotate = true }) and "alone" or nil

@@ -230,6 +230,10 @@ quorum lock shared owner in one process: p1 holds 10 checks 5 as x; p1 waits 30 
 quorum lock shared owner, several calls: p2 from 1000 holds 980; p1 holds 20 from 1003 as x; p1 holds 2 from 1004 as x; p1 waits 1028 from 1005 as x
 quorum mutex acquire: p1 holds 2; p2 holds 2 | lose_reply p1 s1; refuse s1 100
 quorum guard acquire: p1 holds 2 completes; p2 holds 2 completes | lose_reply p1 s1; refuse s1 100; readonly s1 100
+cluster lock watchdog while its slot moves: p1 patient 100 holds 1500 lease 300 | move_slot 1000
+cluster lock addresses that are swapped: p1 holds 1 times 4 gap 50 in_by 700 | swap s1 s3 8000
+cluster read_write watchdog while its slot moves: p1 reads 350 lease 300; p2 writes 1 | move_slot 100
+sync read_write extend, unconfirmed: p1 linked writes 10 lease 1000 extends 2000 stays 500; p2 reads 1 | unlink 1200
 ]]
 
 local worlds = {}
