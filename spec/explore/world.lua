@@ -1,10 +1,11 @@
 -- A small world: what a row of worlds.lua stands for.
 --
--- A row reads "kind operation: client; client | fault; fault", with "quorum", "cluster" or "sync" (a
--- master whose replica confirms) in front of it for several servers. A client is "p1 holds 2", the words
--- of WORDS behind the name of its process, or "java holds 2", a thread that uses Redisson. A fault
--- is its name, and any of: a process (p1), servers that it hits together (s1), a link, how long it
--- lasts. Of the faults of a row at most one happens, at any moment. Times are milliseconds.
+-- A row reads "kind operation: client; client | fault; fault", with "quorum", "cluster" or "sync"
+-- (a master whose replica confirms) in front of it if there are several servers. A client is
+-- "p1 holds 2", the words of WORDS behind the name of its process, or "java holds 2", a thread that
+-- uses Redisson. A fault is its name, and any of: a process (p1), servers that it hits together
+-- (s1), a link, how long it lasts. Of the faults of a row at most one happens, at any moment. Times
+-- are milliseconds.
 
 local MS, S = 1000, 1000
 local LATENCY = 1000 -- us
