@@ -574,7 +574,7 @@ describe("the ACL rights for an operator of the command", function()
   local SEEING = { "+scan", "+hscan", "+strlen" }
 
   it("equal those that docs/how-to/redis.md shows", function()
-    assert.matches("also need `" .. table.concat(SEEING, " "):gsub("%+", "%%+") .. "`",
+    assert.matches("also needs `" .. table.concat(SEEING, " "):gsub("%+", "%%+") .. "`",
       pages.read("docs/how-to/redis.md"))
   end)
 

@@ -35,7 +35,7 @@ describe("holdfast doctor on several servers", function()
   it("names a missing replica found through Sentinels", function()
     set = sentinel.start { conf = LASTING }
     set:master():cli("CONFIG", "SET", "min-replicas-to-write", "1")
-    assert.matches("^replicas: just", visit(set:url())[1])
+    assert.matches("^replicas: only", visit(set:url())[1])
   end)
 
   it("finds no fault in a healthy cluster, and checks each node", function()

@@ -175,7 +175,7 @@ describe("holdfast doctor", function()
       return primary:cli("INFO", "replication"):find("state=online", 1, true)
     end, 40))
     primary:cli(CONFIG, "SET", "min-replicas-to-write", "1")
-    assert_hurts(visit(primary:url()), "replicas", "just min%-replicas%-to%-write 1")
+    assert_hurts(visit(primary:url()), "replicas", "only min%-replicas%-to%-write 1")
     assert_hurts(visit(replica:url()), "topology", "READONLY")
   end)
 

@@ -1497,9 +1497,9 @@ describe("under ngx_lua", function()
         access_by_lua_block {
           ngx.ctx.lock = CLIENT:lock("a", { owner = "me" })
           assert(ngx.ctx.lock:acquire())
-          ngx.sleep(2)
+          ngx.sleep(2.5)
         }
-        content_by_lua_block { ngx.sleep(2) SAY(ngx.ctx.lock:is_held(), ngx.ctx.lock:release()) }
+        content_by_lua_block { ngx.sleep(2.5) SAY(ngx.ctx.lock:is_held(), ngx.ctx.lock:release()) }
       }]] .. handler("/short", [[ CLIENT:with_lock("b", function() end) SAY(CLIENT:stats().renewals) ]])
       .. handler("/replaced", [[
         SAY(CLIENT:with_lock("c", function(lock) ngx.sleep(3.5) return lock:lost() end))
