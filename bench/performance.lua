@@ -223,14 +223,14 @@ add ""
 add "## Owners that wait for each other"
 add ""
 local rates = series(function(one) return one.rate end)
-plot("throughput", "turns a second over the number of owners", svg.lines {
+plot("throughput", "turns a second by number of owners", svg.lines {
   title = "Turns a second, 1 ms section", x_label = "owners", y_label = "turns/s", x_log = true,
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 0,
     y_to = round_up(largest(rates)),
   series = rates,
 })
-plot("fairness", "the least share of an owner", svg.bars {
-  title = "Least share of an owner", x_label = "owners", y_label = "share", y_to = 1,
+plot("fairness", "the smallest share of any owner", svg.bars {
+  title = "Smallest share of any owner", x_label = "owners", y_label = "share", y_to = 1,
   groups = groups,
   series = series(function(one) return one.least end),
 })
@@ -297,7 +297,7 @@ add ""
 add("- %s, %s processors, of which **one** runs the server and the measured library's processes.",
   machine.processor, machine.cores)
 add("  %s, Redis %s over TCP on loopback, %s.", machine.kernel, machine.redis, results.date)
-add("- %d rounds of %g s, medians of the rounds. In a round, every library is measured once, in a different order each time,",
+add("- Figures are medians of %d rounds of %g s. In a round, every library is measured once, in a different order each time,",
   results.rounds, results.seconds)
 add "  with a new, empty server. JIT-compiled code is warmed up first."
 add "- An owner acquires, sleeps for 1 ms unless it is alone, releases, and acquires again at once."
@@ -305,7 +305,7 @@ add "- holdfast has one process per owner, because a wait blocks the process. Th
 add "  threads, goroutines or promises. Each owner has its own connection; only Redisson's threads share one client per"
 add "  process, as is usual."
 add "- redsync, redislock, redis-py, node-redlock and redis-semaphore poll; here they retry after 1 ms. Their defaults, 50"
-add "  to 250 ms, cost the server less, but make waiters slower. Redisson wakes waiters with a message, rueidislock through"
+add "  to 250 ms, cost the server less, but make waiters slower. Redisson wakes waiters with a message, and rueidislock uses"
 add "  client-side caching."
 local go = "Go " .. (machine.go or "?")
 local platforms = {
