@@ -22,7 +22,7 @@ simulations_in_short() {
     suite sim-system one bounded luajit spec/sim/run.lua --system --from 3000001 --seeds 500
     suite sim-mutants one bounded luajit spec/sim/run.lua --mutants --quick $known
     suite sim-system-mutants one bounded luajit spec/sim/run.lua --system --mutants --quick $known
-    suite explore one bounded luajit spec/explore/run.lua --calm
+    suite explore one bounded luajit spec/explore/run.lua
     suite explore-kept one bounded luajit spec/explore/run.lua --kept
     suite explore-rare one bounded luajit spec/explore/run.lua --rare
     suite handles one $handles --seeds 400
