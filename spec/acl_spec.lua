@@ -147,7 +147,7 @@ describe("the ACL rights for locks", function()
     assert.same({}, rights.refused(world.server))
   end)
 
-  it("if withdrawn for some keys, leave the client its locks on other keys", function()
+  it("can be withdrawn for some keys without affecting the client's locks on other keys", function()
     local client = client_of(of_locks())
     local lease = { lease = 3, watchdog = true }
     local locks = {}
@@ -169,7 +169,7 @@ describe("the ACL rights for locks", function()
     clean(client)
   end)
 
-  it("cannot lose a single one without a call being denied", function()
+  it("are each needed: without any one of them, a call is denied", function()
     for _, right in ipairs(of_locks()) do
       if right:find("^[+~&]") and not NEEDS_A_COUNTERPART[right] then
         world.cli("SCRIPT", "FLUSH")
@@ -635,7 +635,7 @@ describe("the ACL rights for an operator of the command", function()
     end
   end)
 
-  it("cannot lose a single one without changing what the command prints", function()
+  it("are each needed: without any one of them, the command prints something else", function()
     user()
     local function shape(said)
       return (said:gsub("%d[%d.]+", "N"):gsub("%x+%-%x+%-%x+%-%x+%-%x+:%d", "U"))

@@ -70,7 +70,7 @@ after_each(function()
 end)
 
 describe("after a restart as another server at the same address", function()
-  it("a single server grants its locks again, and their old holders learn of the loss at their next renewal", function()
+  it("a single server grants its locks again, and the old holders learn of their losses at the next renewal", function()
     local server = start()
     local url = server:tcp_url()
     learns(connect { url = url }, function() return connect { url = url } end, "a", "b",
@@ -99,7 +99,7 @@ describe("after a restart as another server at the same address", function()
       function() replace(set:master()) end)
   end)
 
-  it("one server of a quorum neither loses a held lock nor lets a second owner in", function()
+  it("as one of a quorum, the quorum keeps a held lock and lets no second owner in", function()
     local quorum = { start(), start(), start() }
     local options = { mode = "quorum", servers = urls_of(quorum) }
     local lock, other = connect(options):lock("k"), connect(options):lock("k")

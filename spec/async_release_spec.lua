@@ -78,7 +78,7 @@ describe("an async release", function()
     assert.equal("busy", select(3, taken:try_acquire()))
   end
 
-  it("of one half of a read/write lock is carried out before an acquire of the other half", function()
+  it("of a read lock is carried out before an acquire of its write lock, and vice versa", function()
     local lock, others = world.client(ASYNC):read_write_lock("k"), world.client():read_write_lock("k")
     local write, read = lock:write(), lock:read()
     for _, halves in ipairs { { write, read }, { read, write } } do
@@ -115,7 +115,7 @@ describe("an async release", function()
     end
   end)
 
-  it("of a re-entered lock keeps it until the last release", function()
+  it("of a re-entered lock frees the lock only with the last release", function()
     local lock = world.client():lock("k", ASYNC)
     assert(lock:acquire()) assert(lock:acquire())
     assert.is_true(lock:release())
@@ -125,7 +125,7 @@ describe("an async release", function()
     assert.is_true(world.is_free("k"))
   end)
 
-  it("hands the lock to a waiter", function()
+  it("hands the lock to the next waiter", function()
     local lock = assert(world.client():lock("k", ASYNC):acquire())
     local child = world.program { code = [[
       local lock = require("holdfast").new(arg[1]):lock("k")
@@ -237,7 +237,7 @@ describe("a loss found by an async release", function()
     assert.equal("lost", code)
   end)
 
-  it("does not change what a template returns", function()
+  it("does not change what a one_by_one call returns", function()
     local plain = world.client():one_by_one()
     local template = world.client():one_by_one { async_release = true }
     local function lose() world.cli("DEL", "pay_7") return "done" end

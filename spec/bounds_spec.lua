@@ -66,7 +66,7 @@ describe("max_hold", function()
     world.cli("DEL", "s")
   end)
 
-  it("limits the lease that the last renewal and extend ask for", function()
+  it("limits the lease that the last renewal or an extend can set", function()
     local lock = world.client():lock("k", { lease = 2.4, watchdog = true, max_hold = 2.7 })
     assert(lock:acquire())
     local from = process.now()
@@ -79,7 +79,7 @@ describe("max_hold", function()
     assert.is_true(lock:release())
   end)
 
-  it("lets the next owner acquire the lock, which the old holder's release leaves alone", function()
+  it("lets the next owner acquire the lock, which a later release by the old holder does not free", function()
     local lock, other = world.client():lock("k", { max_hold = SHORT }), world.client():lock("k")
     take(lock)
     assert(other:acquire(PATIENCE))
@@ -153,7 +153,7 @@ local function add_waiter()
 end
 
 describe("max_waiters", function()
-  it("makes an acquire fail at once if the queue is full, and the message gives its length", function()
+  it("makes an acquire fail at once if the queue is full, with the queue's length in the message", function()
     local client = world.client()
     local held = assert(client:lock("k"):acquire())
     local first, second = add_waiter(), add_waiter()
@@ -179,7 +179,7 @@ describe("max_waiters", function()
     held:release()
   end)
 
-  it("is named in a one_by_one call's failure if the queue is full", function()
+  it("is named in the error message of a one_by_one call if the queue is full", function()
     local template = world.client():one_by_one { max_waiters = 1 }
     local held = assert(world.client():mutex("job_7"):acquire())
     local child = world.program { code = WAITER:gsub('lock%("k"%)', 'mutex("job_7")'), args = { world.server:url() } }

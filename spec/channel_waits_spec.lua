@@ -105,7 +105,7 @@ for _, kind in ipairs(KINDS) do
       world.close()
     end)
 
-    it("is waited for no longer than the caller asked", function()
+    it("keeps no waiter longer than the wait its caller gave", function()
       local client = world.client()
       for _, seconds in ipairs { 0, 0.05, 0.4 } do
         for _, wait in ipairs {
@@ -125,14 +125,14 @@ for _, kind in ipairs(KINDS) do
       end
     end)
 
-    it("is checked again by its waiter if its message is lost", function()
+    it("is checked again by its waiter if the message that would wake the waiter is lost", function()
       local child = waiter(world.server:url(), KEY, 0.5)
       wait_subscribed(world.server, CHANNEL)
       kind.theirs(world.cli, KEY)
       passes_at_once(child)
     end)
 
-    it("is subscribed to again by its waiter after the connection was killed", function()
+    it("is subscribed to again by its waiter after the waiter's connection was killed", function()
       local child = waiter(world.server:url())
       wait_subscribed(world.server, CHANNEL)
       world.cli("CLIENT", "KILL", "TYPE", "pubsub")
@@ -241,7 +241,7 @@ for _, kind in ipairs(KINDS) do
       assert.equal(kind.left, other:cli("GET", "far"))
     end)
 
-    it("wakes subscribers of both the sharded and the plain channel, and is woken by the sharded one",
+    it("wakes subscribers of the sharded and the plain channel, and its own waiters use the sharded one",
       function()
         if not sharded then return end
         local handle, node = new(client, "far"), nodes:node_of "far"
@@ -277,7 +277,7 @@ for _, kind in ipairs(KINDS) do
     end)
   end)
 
-  it(title .. " of shards lives where its key does", function()
+  it(title .. " in shards is stored on the server of its key", function()
     local servers = redis.several(3)
     local urls = {}
     for i, one in ipairs(servers) do urls[i] = one:url() end

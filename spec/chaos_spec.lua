@@ -105,7 +105,7 @@ describe("the checker accepts", function()
       2))
   end)
 
-  it("a release without a reply that took no effect, or took it much later", function()
+  it("a release without a reply that took effect much later or not at all", function()
     good(tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable")
       :op(0.4, 0.5, "B", { what = "look", result = "true" }):acquire(2, 2.1, "B", 2))
     good(tale():acquire(0, 0.1, "A", 1, { lease = 100 }):release(0.2, NEVER, "A", nil):acquire(20,
@@ -130,7 +130,7 @@ describe("the checker accepts", function()
       :claim(0.5, "A", 1, 0.9):call(0.6, 0.7, "A", "check", "lost"))
   end)
 
-  it("a loan of a kept lock that expires at the end of the kept lease", function()
+  it("a hold acquired from a kept lock that expires at the end of the kept lock's lease", function()
     local tale_of_lent = tale():acquire(0, 0.1, "A", 1, { kept = 1 }):call(0.3, 0.4, "A", "release",
       "lost", { reason = "expired" })
     good(tale_of_lent:acquire(0.5, 0.6, "B", 2))
@@ -151,7 +151,7 @@ describe("the checker accepts", function()
       :call(0.4, 0.9, "A", "extend", "lost", { seconds = 0.2 }):acquire(0.95, 1, "B", 2))
   end)
 
-  it("holds of several processes with one shared owner", function()
+  it("simultaneous holds of several processes with one shared owner", function()
     good(tale():acquire(0, 0.1, "shared", 1, { by = "p" }):acquire(0.2, 0.3, "shared", 1,
       { by = "q", holds = 2 })
       :op(0.4, 0.5, "shared", { what = "release", result = "true", count = 1, by = "p" })
@@ -192,14 +192,14 @@ describe("the checker rejects", function()
       :release(0.5, 0.6, "B", "true"))
   end)
 
-  it("a re-entry that is not counted", function()
+  it("a re-entry that does not increase the count", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):release(0.4, 0.5, "A",
       "true", 2)
       :acquire(0.6, 0.7, "B", 2))
     bad("order", tale():acquire(0, 0.1, "A", 1):acquire(0.2, 0.3, "A", 2))
   end)
 
-  it("a re-entry that is counted twice", function()
+  it("a re-entry that increases the count by two", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 3))
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 1, 2):claim(0.4, "A", 1, 0.9,
       1))
@@ -239,7 +239,7 @@ describe("the checker rejects", function()
       :op(0.2, 0.3, "B", { what = "look", result = "false" }), { reports = true })
   end)
 
-  it("a late release of an earlier hold that frees the newer one", function()
+  it("a late release of an earlier hold that frees a newer hold", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "unreachable"):acquire(0.4,
       0.5, "A", 2)
       :claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3))
@@ -260,7 +260,7 @@ describe("the checker rejects", function()
     good(tale():acquire(0, 30, "A", 1, { wait = 1, theirs = true }))
   end)
 
-  it("a lost hold if the only faults are slots that move", function()
+  it("a lost hold in a run whose only faults are moving slots", function()
     local lost = tale():acquire(0, 0.1, "A", 1):release(1.2, 1.3, "A", "lost")
     good(lost)
     bad("kept", lost, { kept = true })

@@ -65,7 +65,7 @@ describe("in a cluster", function()
     assert.equal(0, client:stats().redirects)
   end)
 
-  it("finds every slot from the address of one node", function()
+  it("a client finds every slot from the address of one node", function()
     for _, node in ipairs(nodes.nodes) do
       local client = connect(nodes:url { node })
       for i = 1, 10 do assert(client:lock("from one:" .. i):acquire(20)):release() end
@@ -73,7 +73,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("ignores a first address that belongs to a different cluster", function()
+  it("a client ignores the first address if it belongs to a different cluster", function()
     local stranger = cluster.stranger()
     local list = { stranger, nodes.nodes[1], nodes.nodes[2] }
     local lock = assert(connect(nodes:url(list)):lock("first"):acquire(20))
@@ -84,7 +84,7 @@ describe("in a cluster", function()
   end)
 
   -- The client may not ask the stranger for its id, so it can only use the map.
-  it("ignores the map of a different cluster while no node of its own responds", function()
+  it("a client ignores the slot map of a different cluster while no node of its own responds", function()
     local stranger = cluster.stranger()
     stranger:cli("ACL", "SETUSER", "default", "-cluster|myid")
     local url = nodes:url { nodes.nodes[1], nodes.nodes[2], stranger }
@@ -106,7 +106,7 @@ describe("in a cluster", function()
     assert(lock:acquire(PATIENCE)):release()
   end)
 
-  it("follows one MOVED redirect after a slot has moved, and goes there directly afterwards", function()
+  it("a client follows one MOVED redirect after a slot has moved, and then uses the new node directly", function()
     local client = connect()
     for round = 1, 2 do
       local lock = assert(client:lock("moved"):acquire())
@@ -122,7 +122,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("moves a fence with the slot of the keys it protects", function()
+  it("a fence moves together with the slot of the keys it protects", function()
     local client = connect()
     local lock, fence = assert(client:lock("the lock"):acquire()), client:fence "{price}"
     assert.same({ 1, "OK" }, fence:run(lock, { { "INCR", "n{price}" }, { "SET", "{price}", 1 } }))
@@ -134,7 +134,7 @@ describe("in a cluster", function()
     assert.is_true(lock:release())
   end)
 
-  it("waiters get the lock in order of arrival, and lose no update", function()
+  it("waiters acquire in order of arrival, and lose no update", function()
     local line = crowd.new(as_server("line"), "line")
     local held = assert(connect():lock("line"):acquire())
     line:line_up({ "a", "b", "c", "d" }, { inside = 0.01 })
@@ -180,7 +180,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("a fair lock's queue keeps its order after its slot has moved", function()
+  it("a fair lock's queue is still served in order after its slot has moved", function()
     local client = connect { lease = 3 }
     local lock = assert(client:fair_lock("tree"):acquire())
     local line = crowd.new(as_server("tree"), "tree")
@@ -236,7 +236,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("renews all locks of one node, key by key, through the node's plain URL", function()
+  it("a client with a node's plain URL renews the locks of that node key by key", function()
     local node = nodes:owner(nodes:slot("one 1"))
     local client = holdfast.new { url = node:url(), lease = 3 }
     local locks = {}
@@ -260,7 +260,7 @@ describe("in a cluster", function()
     client:close()
   end)
 
-  it("renewals follow ASK while a slot is being migrated; other calls wait for the end",
+  it("renewals follow ASK while a slot is being migrated, and other calls wait for the migration to end",
     function()
     local client = connect { lease = 5, command_timeout = 1 }
     local lock = assert(client:lock("asked"):acquire())
@@ -320,7 +320,7 @@ describe("in a cluster", function()
     line:stop()
   end)
 
-  it("several locks are acquired atomically if they share a hash tag, otherwise in order", function()
+  it("several locks are acquired atomically if they share a hash tag, otherwise one after the other", function()
     local client = connect()
     local tagged = client:multi_lock { "{cart}:1", "{cart}:2", "{cart}:3" }
     assert(tagged:acquire())
@@ -337,7 +337,7 @@ describe("in a cluster", function()
     assert.is_true(rival:release())
   end)
 
-  it("several locks are acquired in order through the plain URL of a node", function()
+  it("several locks are acquired one after the other through the plain URL of a node", function()
     local node, keys = nodes:node_of "key:1", {}
     for i = 1, 100 do
       if #keys < 3 and nodes:node_of("key:" .. i) == node then keys[#keys + 1] = "key:" .. i end
@@ -363,7 +363,7 @@ describe("in a cluster", function()
     end
   end)
 
-  it("a call fails and says so if a node has no cluster support", function()
+  it("a call fails if a node has no cluster support, and its message says so", function()
     local alone = require("spec.support.redis").start { tcp = true }
     local _, message, code = connect("redis+cluster://127.0.0.1:"
       .. alone.port):lock("k"):try_acquire()
@@ -372,7 +372,7 @@ describe("in a cluster", function()
     alone:stop()
   end)
 
-  it("the message names every node that was tried if none can be reached", function()
+  it("the error message names every node that was tried if none can be reached", function()
     local dead = {}
     for i = 1, 3 do dead[i] = require("spec.support.redis").start { tcp = true } end
     local url = nodes.url({ options = {} }, dead)
@@ -481,7 +481,7 @@ describe("in a cluster with sharded channels a lock shared with Redisson", funct
     if not is_old() then is_woken_by("PUBLISH") end
   end)
 
-  it("is announced on the channel, plain or sharded, that has a subscriber", function()
+  it("announces its release on the channel, plain or sharded, that has a subscriber", function()
     if is_old() then return end
     for verb, kind in pairs { SUBSCRIBE = "message", SSUBSCRIBE = "smessage" } do
       local lock = assert(connect():lock(KEY):acquire(0))

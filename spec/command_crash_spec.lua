@@ -179,7 +179,7 @@ describe("a run after a crash of the previous run", function()
     assert.matches("%d+ %d+ " .. group .. "$", record)
   end)
 
-  it("starts its job without a process record if the record cannot be renamed", function()
+  it("starts its job without a process record if the record file cannot be renamed", function()
     assert.equal("none", (see_record "1"))
   end)
 end)

@@ -95,7 +95,7 @@ describe("holdfast run of a job that becomes another user", function()
       :format(pid, pid, name and ',"signal":"' .. name .. '"' or "")
   end
 
-  it_as_root("is reported when it starts; at a loss it is said to run on", function()
+  it_as_root("is reported at its start as one that cannot be signalled, and after a loss as still running", function()
     local child, pid = start("run", "--json --lease 4 --grace 0.1", "exec SUDO sleep 60")
     assert(child:wait_output(refused(pid), PATIENCE), child:output())
     child:kill("TERM")
@@ -152,7 +152,7 @@ describe("holdfast run of a job that becomes another user", function()
   end)
 
   -- The case of runuser and setpriv, which keep HOME.
-  it_as_root("says what to do about a settings file in a home that it may not enter", function()
+  it_as_root("causes a hint if the settings file is in a home directory that the other user may not enter", function()
     local home = directory .. "/home"
     shell(("mkdir -m 700 '%s'"):format(home))
     local child = process.start {
@@ -168,7 +168,7 @@ describe("holdfast run of a job that becomes another user", function()
       child:output())
   end)
 
-  it_as_root("is not mentioned without -v until a signal fails", function()
+  it_as_root("causes no message without -v until a signal to it fails", function()
     local child, pid = start("run", "", "exec SUDO sh -c 'sleep 0.2; echo slept; exec sleep 60'")
     assert(child:wait_output("slept", PATIENCE), child:output())
     assert.equal(("job %d\nslept\n"):format(pid), child:output())
@@ -180,7 +180,7 @@ describe("holdfast run of a job that becomes another user", function()
     assert.is_false(is_held())
   end)
 
-  it_as_root("keeps the lock of lead until all of it has ended", function()
+  it_as_root("keeps the lock of `holdfast lead` until all of its processes have ended", function()
     local child, pid = start("lead", "--json --lease 3", "echo shell $$; SUDO sleep 60 & wait")
     local leader = tonumber((assert(child:wait_output("shell (%d+)\n", PATIENCE))))
     assert(child:wait_output(refused(pid), PATIENCE), child:output())

@@ -118,7 +118,7 @@ describe("a string from another client", function()
     end
   end)
 
-  it("has its bidirectional, line-breaking and invisible characters escaped, but not those around them", function()
+  it("is printed with bidirectional, line-breaking and invisible characters escaped, others unchanged", function()
     local ranges, hidden = {}, core.wire.hidden
     for i = 1, #hidden, 2 do ranges[#ranges + 1] = { hidden[i], hidden[i + 1] } end
     assert.is_true(#ranges > 20)
@@ -259,7 +259,7 @@ describe("the commands that only read locks", function()
     with_patience(function() assert.equal(FINE, look_around()) end)
   end
 
-  it("skip keys, queues and waiters that do not fit in one reply, and show the rest", function()
+  it("skip keys, queues and waiters that are too large for one reply, and show the rest", function()
     put "good"
     for i = 1, 5 do put(i .. MIB:sub(2)) end
     look_patiently_around()
@@ -328,7 +328,7 @@ describe("the commands that only read locks", function()
     return exits
   end
 
-  it("fail if the server stops responding partway, instead of leaving out what it did not send", function()
+  it("fail if the server stops responding partway, instead of showing an incomplete list", function()
     local client = holdfast.new(url)
     put "good"
     put "unread"
@@ -345,7 +345,7 @@ describe("the commands that only read locks", function()
     client:close()
   end)
 
-  it("continue past a page of SCAN that does not fit, skipping only names that no lock can have", function()
+  it("continue after a SCAN reply that is too large, skipping only names that no lock can have", function()
     local pages, client = require "holdfast.pages", holdfast.new(url)
     local plain, asked = core.client.command, {}
     server:cli("SET", MIB:rep(2), 1)
@@ -459,7 +459,7 @@ describe("the commands that only read locks", function()
     assert(done, ("%s: %s"):format(name, tostring(message)))
   end
 
-  it("exit with a message if a reply has the wrong type", function()
+  it("exit with an error message if a reply has the wrong type", function()
     local client = holdfast.new(url)
     local held = { client:lock("lock"):acquire(), client:semaphore("pool", { permits = 2 }):acquire() }
     put "plain"
@@ -484,7 +484,7 @@ describe("the commands that only read locks", function()
     client:close()
   end)
 
-  it("name the malformed reply to SCAN in their message", function()
+  it("show a malformed reply to SCAN in their error message", function()
     with_wrong_reply("SCAN", { 1, 2 }, function()
       local exit, _, err = run(url, "ls")
       assert.equal(70, exit)
@@ -616,7 +616,7 @@ describe("the settings file", function()
     return result, message
   end
 
-  it("has one setting per line, and comments", function()
+  it("has one setting per line, and may contain comments", function()
     local result = assert(load({}, "\n# all\n \t\nurl = redis://h/3#x \t# which\r\n  lease=1h30m\n"
       .. "grace\t=\t0\nname =  night  job \nrestart_guard = 5\nconnect_timeout = 1ms\n"
       .. "command_timeout = 1h\ntenant = t:#\nca = /a b/c=d.pem\ncert = c\nkey = k"))
@@ -703,7 +703,7 @@ describe("the settings file", function()
     assert.equal(9, load({ servers = "redis://a" }, text).restart_guard)
   end)
 
-  it("supplies the password that was removed from the environment of a nested command", function()
+  it("supplies a nested command with the password that was removed from its environment", function()
     local secret, bare = "redis://u:p@a:1/2", "redis://a:1/2"
     for _, case in ipairs {
       { bare, "url = " .. secret, "o", "url in " .. path, secret },
@@ -818,7 +818,7 @@ describe("a password in a URL", function()
     assert.is_true(shown > 50, shown)
   end)
 
-  it("is never printed in a message about the environment or the settings file", function()
+  it("is never printed in an error message about the environment or the settings file", function()
     local getenv, directory = os.getenv, process.directory()
     local path = directory .. "/holdfast.conf"
     for _, case in ipairs {

@@ -64,7 +64,7 @@ describe("holdfast", function()
       assert.equal(1, (run("show", "gate")))
     end)
 
-    it("show prints a number without waiters as either a latch or a semaphore", function()
+    it("show says that a number without waiters may be a latch or a semaphore", function()
       local expected = "state    a number: a latch (closed) or a semaphore\ncount    3\n"
       assert.truthy((select(2, run("show", "gate"))):find(expected, 1, true))
     end)
@@ -80,7 +80,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("ls lists the latch while somebody waits for it", function()
+    it("ls lists the latch while it has waiters", function()
       assert.same({ 0, "" }, { run("ls") })
       waits_for_latch "gate"
       assert(world.client():latch("a{b}c"):set(1))

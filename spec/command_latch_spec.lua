@@ -31,7 +31,7 @@ describe("holdfast latch", function()
     world.close()
   end)
 
-  it("sets a count, counts it down and prints what is left", function()
+  it("sets a count, counts it down and prints the remaining count", function()
     assert.same({ 0, "" }, { run("set", "job", "3") })
     assert.equal("3", world.cli("GET", "job"))
     assert.same({ 1, 'holdfast latch: "job" is already counting\n' }, { run("set", "job", "9") })
@@ -73,7 +73,7 @@ describe("holdfast latch", function()
     assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
   end)
 
-  it("wait ends on TERM or INT, by that signal and without output", function()
+  it("wait dies of TERM or INT, without output", function()
     assert.equal(0, (run("set", "job", "1")))
     for name, number in pairs { TERM = 15, INT = 2 } do
       local child = waits "job"
@@ -83,7 +83,7 @@ describe("holdfast latch", function()
     end
   end)
 
-  it("names the argument that is wrong, and exits with 64", function()
+  it("exits with 64 for a wrong argument, and names it", function()
     local function wrong(text, ...)
       local code, said = run(...)
       assert.equal(64, code)

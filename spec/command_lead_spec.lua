@@ -84,7 +84,7 @@ describe("holdfast", function()
       assert.same({ "redisson_lock_token:{k}" }, server:leaks().keys)
     end)
 
-    it("starts its command again, --pause after that has ended", function()
+    it("starts its command again once the previous one has ended and --pause has passed", function()
       local child = start("lead", "--pause", "50ms", "--json", "k", "-c", daemon "exit 7")
       eventually(function() return #terms() >= 3 end)
       child:kill("TERM")
@@ -95,7 +95,7 @@ describe("holdfast", function()
       assert.equal(0, server:cli("EXISTS", "k"))
     end)
 
-    it("closes the connections of each term that has ended", function()
+    it("closes its connections when a term ends", function()
       local child = start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
       local most = 0
       eventually(function()
@@ -109,7 +109,7 @@ describe("holdfast", function()
       assert.is_true(most <= 8, most)
     end)
 
-    it("leaves no descriptor or process of a term that has ended", function()
+    it("leaves no descriptor or process behind when a term ends", function()
       local child = start("lead", "-v", "--pause", "5ms", "k", "-c", daemon "exit 0")
       local function open()
         local list = io.popen(("ls /proc/%d/fd | wc -l"):format(child.pid))
@@ -154,7 +154,7 @@ describe("holdfast", function()
       child:wait(PATIENCE)
     end)
 
-    it("reports who leads while it waits, in a line with -v and in an event with --json", function()
+    it("while it waits, names the current leader in a line with -v and in an event with --json", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       local second = start("lead", "k", "-c", daemon())
@@ -180,7 +180,7 @@ describe("holdfast", function()
       assert.is_true(tonumber(third) < 0.6, third) -- the time of two commands
     end)
 
-    it("runs one leader at a time; the next takes over when it ends", function()
+    it("runs one leader at a time, and the next takes over when that leader ends", function()
       local first = start("lead", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       start("lead", "k", "-c", daemon())
@@ -192,7 +192,7 @@ describe("holdfast", function()
       assert.is_false(runs(terms()[1].pid))
     end)
 
-    it("is replaced by the next one after its lease if it is killed", function()
+    it("is replaced by a waiting `holdfast lead` after its lease if it is killed", function()
       local first = start("lead", "--lease", "3", "k", "-c", daemon())
       eventually(function() return #terms() == 1 end)
       start("lead", "--lease", "3", "k", "-c", daemon())
@@ -214,7 +214,7 @@ describe("holdfast", function()
       assert.equal(server:cli("HGETALL", "k")[2], "1")
     end)
 
-    it("exits with 75 if it loses the lock while a signal is ending it", function()
+    it("exits with 75 if it loses the lock while it is stopping because of a signal", function()
       local child = start("lead", "--lease", "3", "--grace", "0.1", "-v", "k", "-c", "trap '' TERM; "
         .. daemon "while :; do sleep 0.05; done")
       eventually(function() return #terms() == 1 end)
@@ -244,7 +244,7 @@ describe("holdfast", function()
       assert.equal(1, #terms())
     end)
 
-    it("exits when its command dies of a signal that it forwarded", function()
+    it("exits when its command dies of a signal that `holdfast lead` forwarded", function()
       for _, name in ipairs { "USR1", "HUP" } do
         os.remove(path)
         local child = start("lead", "k", "-c", daemon())
@@ -516,7 +516,7 @@ describe("holdfast", function()
       assert(reader:release())
     end)
 
-    it("reject options that do not go with them", function()
+    it("reject options that cannot be combined with them", function()
       for _, words in ipairs {
         { "-s", "-x", "k" }, { "-s", "--one-by-one", "a:b" },
         { "-x", "--servers", "redis://a,redis://b", "k" },
@@ -585,7 +585,7 @@ describe("holdfast", function()
       assert.matches('lost the lock "pool"', child:output())
     end)
 
-    it("gets the permit of a killed run back when its lease ends", function()
+    it("frees the permit of a killed run when its lease ends", function()
       local child = job("--lease", "3", "pool")
       child:kill("KILL")
       job("pool")
@@ -656,7 +656,7 @@ describe("holdfast", function()
       other:close()
     end)
 
-    it("makes show omit permits past their lease, and mark those without an end", function()
+    it("makes show omit expired permits, and mark those that never expire", function()
       local permit = assert(client:semaphore("pool", { permits = 4 }):acquire(1))
       server:cli("ZADD", "{pool}:timeout", 922337203685477, ("x"):rep(16), 1000, ("y"):rep(16))
       server:cli("DECRBY", "pool", 2)
@@ -695,7 +695,7 @@ describe("holdfast", function()
       assert.equal("5", server:cli("GET", "counter"))
     end)
 
-    it("rejects options that do not go with it", function()
+    it("rejects options that cannot be combined with it", function()
       for _, words in ipairs {
         { "a", "b" }, { "-s", "a" }, { "-x", "a" }, { "--one-by-one", "a:b" },
         { "--servers", "redis://a,redis://b", "a" },
@@ -833,7 +833,7 @@ describe("holdfast", function()
       for _, each in ipairs(servers) do each:stop() end
     end)
 
-    it("exits with 64, 69 or 73 for wrong arguments, no server or a key of another type", function()
+    it("exits with 64 for wrong arguments, 69 without a server and 73 for a key of another type", function()
       assert.equal(64, (run("wait")))
       assert.equal(64, (run("wait", "-n", "-w", "1", "k")))
       assert.equal(69, (run("wait", "--url", "unix:///no/such.sock", "k")))
@@ -883,7 +883,7 @@ describe("holdfast on a cluster", function()
     assert.same({ 0, "" }, { run("ls") })
   end)
 
-  it("ls, show and top read latches, runs and waiters from the node of each key", function()
+  it("ls, show and top read latches, idempotent runs and waiters from the node of each key", function()
     local held = {}
     local function start(...)
       local child = command.start({ url = function() return nodes:url() end }, { ... })

@@ -24,14 +24,14 @@ describe("holdfast run --once-per", function()
     assert.equal(7, (run("--duplicate-exit", "7", "--once-per", "1h", "k", "--", "echo", "ran")))
   end)
 
-  it("prints with --json which host and process has run it", function()
+  it("prints with --json which host and process has run the job", function()
     run("--once-per", "1h", "--name", "nightly", "k", "--", "true")
     local code, output = run("--once-per", "1h", "--json", "k", "--", "true")
     assert.equal(79, code)
     assert.matches('"code":"duplicate","exit":79,"host":"[^"]+","pid":%d+,"name":"nightly"}\n$', output)
   end)
 
-  it("reruns a failed fire only with --retry", function()
+  it("reruns a job that failed in the same period only with --retry", function()
     assert.equal(3, (run("--once-per", "1h", "k", "-c", "exit 3")))
     local code, output = run("--once-per", "1h", "k", "--", "echo", "ran")
     assert.equal(79, code)
@@ -40,12 +40,12 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "ran")))
   end)
 
-  it("leaves the fire to other hosts if its command cannot be started", function()
+  it("leaves the scheduled run to other hosts if its command cannot be started", function()
     assert.equal(127, (run("--once-per", "1h", "k", "--", "/nonexistent/program")))
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("leaves the fire to other hosts if the lock is lost before the job starts", function()
+  it("leaves the scheduled run to other hosts if the lock is lost before the job starts", function()
     local child = world.program {
       code = [[
         local job = require "holdfast.command.job"
@@ -62,7 +62,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("leaves the fire to other hosts if the lock is busy", function()
+  it("leaves the scheduled run to other hosts if the lock is busy", function()
     local client = world.client()
     local lock = client:lock "k"
     assert(lock:acquire(0))
@@ -98,7 +98,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "third")))
   end)
 
-  it("records success before the rest of --min-hold, so a crash then causes no retry", function()
+  it("records success before it waits for the rest of --min-hold, so that a crash meanwhile causes no retry", function()
     local options = { "run", "--once-per", "1h", "--retry", "--min-hold", "60", "k", "--", "true" }
     local child = command.start(world.server, options)
     world.children[#world.children + 1] = child
@@ -112,7 +112,7 @@ describe("holdfast run --once-per", function()
     assert.equal(79, (run("--once-per", "1h", "--retry", "k", "--", "echo", "again")))
   end)
 
-  it("leaves the fire to other hosts if a signal ends its wait", function()
+  it("leaves the scheduled run to other hosts if a signal ends its wait", function()
     local lock = world.client():lock "k"
     assert(lock:acquire(0))
     local child = command.start(world.server, { "run", "--once-per", "1h", "k", "--", "true" })
@@ -126,7 +126,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("has its record printed by show and deleted by break", function()
+  it("leaves a record that show prints and break deletes", function()
     run("--once-per", "1h", "k", "--", "true")
     local _, output = command.run(world.server, { "show", "k" })
     assert.matches("\nrun      done on [^ ]+ pid %d+, began %d+%.%d s ago\n", output)
@@ -136,7 +136,7 @@ describe("holdfast run --once-per", function()
     assert.same({ 0, "ran\n" }, { run("--once-per", "1h", "k", "--", "echo", "ran") })
   end)
 
-  it("rejects options that do not go with it", function()
+  it("rejects options that cannot be combined with it", function()
     for words, message in pairs {
       ["--retry k"] = "--retry needs --once-per",
       ["--once-per 1h a b"] = "--once-per takes one KEY",

@@ -125,7 +125,7 @@ describe("a spawned program", function()
 end)
 
 describe("a caught signal", function()
-  it("ends one interruptible wait, even if it came just before; a caught SIGCHLD does not", function()
+  it("ends one interruptible wait, even if it was caught just before the wait, unless it is SIGCHLD", function()
     world.hold_as("somebody:1", "k")
     program [[
       local lock = require("holdfast").new(arg[1]):lock("k", { interruptible = true })
@@ -145,7 +145,7 @@ describe("a caught signal", function()
     world.cli("DEL", "k")
   end)
 
-  it("is returned in order of arrival, before typed input, and not by the program's child", function()
+  it("is returned in order of arrival, before typed input, and never in the program's child", function()
     program [[
       assert(process.catch("USR1", "USR2", "WINCH"))
       local pid = assert(process.spawn({ "sleep", "60" }, {}, false))
@@ -167,7 +167,7 @@ describe("a caught signal", function()
 end)
 
 describe("the process that prints reports", function()
-  it("ends with end_report, with its parent, and before a new one begins", function()
+  it("ends when end_report is called, when its parent ends, and before a new one begins", function()
     local text = program [[
       assert(process.begin_report(function() while true do process.wait(60) end end))
       local first = children()
@@ -191,7 +191,7 @@ describe("the process that prints reports", function()
     assert.is_truthy(process.wait_until(function() return not process.signal(pid, 0) end, PATIENCE))
   end)
 
-  it("takes no signal that is meant for its parent", function()
+  it("receives no signal that is meant for its parent", function()
     program [[
       assert(process.catch "USR1")
       local before = descriptors()

@@ -111,7 +111,7 @@ describe("holdfast run", function()
   end
 
   describe("with a job", function()
-    it("holds the lock, exits with the job's code, and leaves no key but the token counter", function()
+    it("holds the lock, exits with the job's code, and leaves no key except the token counter", function()
       local child = start_job({ "run", "k" }, "exit 7")
       assert.same({ "exit", 7 }, { child:wait(PATIENCE) })
       assert.equal("ready\n", child:output())
@@ -136,7 +136,7 @@ describe("holdfast run", function()
       assert.equal("err\n", read(directory .. "/err"))
     end)
 
-    it("does not take its own output for a signal when its standard descriptors are closed", function()
+    it("does not mistake its own output for a signal when its standard descriptors are closed", function()
       local script = command.shell_prelude(server) .. "\nholdfast run -v k -- touch " .. directory
         .. "/ran <&- >&- 2>&-"
       assert.same({ "exit", 0 }, { command.other({ "sh", "-c", script }):wait(PATIENCE) })
@@ -308,7 +308,7 @@ describe("holdfast run", function()
       holder:close()
     end)
 
-    it("--max-runtime ends the job with TERM, then KILL after the grace, and exits with 124", function()
+    it("--max-runtime ends the job with TERM, then KILL after the grace period, and exits with 124", function()
       local words = { "run", "--max-runtime", "0.2", "--grace", "0.2", "--idempotent", "60", "--json", "k", "--",
         "sh", "-c", "trap 'echo got TERM' TERM; while :; do sleep 0.02; done" }
       local child = start(words)
@@ -352,7 +352,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
-    it("ends --min-hold on a signal that would end the job, and on no other", function()
+    it("ends --min-hold on a signal that would have ended the job, and on no other signal", function()
       local child = start { "run", "-v", "--min-hold", "60", "k", "-c", "exit 3" }
       assert(child:wait_output("exited with code 3\n", PATIENCE), child:output())
       for _, name in ipairs { "WINCH", "CONT", "TSTP" } do child:kill(SIGNALS[name] or name) end
@@ -364,7 +364,7 @@ describe("holdfast run", function()
       assert.is_true(is_free())
     end)
 
-    it("ends the job before an unrenewed lease of --one-by-one can end, as does hold", function()
+    it("with --one-by-one ends the job before an unrenewed lease can end, as `holdfast hold` exits before that", function()
       local all = {}
       for _, words in ipairs { { "hold" }, { "run", "-c", "exec sleep 60" } } do
         table.insert(words, 2, "--lease")
@@ -474,7 +474,7 @@ describe("holdfast run", function()
       assert.is_true(seen.waits[1] > 9.9 and seen.waits[2] <= 9.99 and seen.waits[3] <= 9.98)
     end)
 
-    it("re-enters an enclosing run's lock without a wait, otherwise waits for a lock of its own", function()
+    it("re-enters the lock of an enclosing run without a wait, and waits for any other lock", function()
       local around = { k = { owner = "o", token = "1" } }
       local results, held, seen = take(around, { {} })
       assert.same({ { true }, true, { 0 }, 0 },
@@ -498,7 +498,7 @@ describe("holdfast run", function()
       assert.equal(0, select(3, take({}, { { left = 18.1 } })).extended)
     end)
 
-    it("leaves the job no descriptor other than the one that proves its end", function()
+    it("gives the job no extra descriptor except the one whose closing shows that the job has ended", function()
       local plain = command.other { "setsid", "sh", "-c", "ls /proc/self/fd" }
       assert.same({ "exit", 0 }, { plain:wait(PATIENCE) })
       for _, option in ipairs { "--no-crash-release", "--lease=30" } do
@@ -532,7 +532,7 @@ describe("holdfast run", function()
     end)
 
     -- The job may print text that looks like an event, and may try to write to that descriptor.
-    it("--json-fd prints events to a descriptor that the job does not have", function()
+    it("--json-fd prints events to a descriptor that the job does not inherit", function()
       local events, errors = directory .. "/events", directory .. "/errors"
       local words = table.concat(command.words("run", "--json-fd", "7", "k", "--", "sh", "-c"), "' '")
       local child = process.start { "sh", "-c", ([[
@@ -550,7 +550,7 @@ describe("holdfast run", function()
       file:close()
     end)
 
-    it("refuses a --json-fd that is not open or that the job also has", function()
+    it("refuses a --json-fd that is not open or that the job would inherit", function()
       for _, fd in ipairs { "2", "0", "-1", "77", "x", "3.5", "99999999999" } do
         local code, output = run { "run", "--json-fd", fd, "k", "--", "true" }
         assert.equal(64, code)
@@ -862,7 +862,7 @@ describe("holdfast run", function()
       end)
     end
 
-    it("-v says that nothing was started when a signal ends the wait", function()
+    it("-v says that the job was not started when a signal ends the wait", function()
       for option, expected in pairs {
         ["-v"] = "^holdfast run: terminated by TERM before anything was started\n$",
         ["--json"] = '^{"event":"signal","time":"[^"]+","signal":"TERM"}\n$', ["--lease=30"] = "^$",
@@ -876,7 +876,7 @@ describe("holdfast run", function()
       end
     end)
 
-    it("is passed over in the queue if it is killed", function()
+    it("is skipped in the queue if it is killed", function()
       local dead = start { "run", "k", "--", "touch", directory .. "/ran" }
       eventually(function() return lock:info().waiters == 1 end)
       local child = start { "run", "k", "--", "echo", "ran" }
@@ -935,7 +935,7 @@ describe("holdfast run", function()
       end)
     end
 
-    it("exits with 64 and one line of output: more keys than a multi-lock may have", function()
+    it("exits with 64 and one line of output for more keys than a multi-lock may have", function()
       local keys = {}
       for i = 1, 1025 do keys[i] = i end
       local child = process.start { env = command.environment(server), "sh", "-c",
@@ -966,7 +966,7 @@ describe("holdfast run", function()
         .. "/ran" })
     end)
 
-    it("exits with 69 before a short lease could end if the server hangs", function()
+    it("exits with 69 if the server hangs, before even a short lease could end", function()
       local hung = redis.start()
       finally(function() hung:stop() end)
       hung:kill("STOP")
@@ -1104,7 +1104,7 @@ describe("holdfast run", function()
       assert.same({ "exit", 75 }, { child:wait(PATIENCE) })
     end)
 
-    it("kills the job's whole process group after the grace", function()
+    it("kills the job's whole process group after the grace period", function()
       local child, pid = start_job({ "run", "--lease", "5", "--grace", "0.3", "k" },
         "trap '' TERM; sh -c 'sleep 60' & echo $! >" .. directory
           .. "/grandchild; wait; while :; do sleep 0.05; done")
@@ -1168,14 +1168,14 @@ describe("holdfast run", function()
       return child:output()
     end
 
-    it("ends the job before the lease ends even with a grace of 0", function()
+    it("ends the job before the lease ends even with a grace period of 0", function()
       in_time(0, function()
         local left = under("nil", 0.35, { "sleep", "60" }):match("^unreachable\t(%S+)\nresult\tsignal\tunreachable\n$")
         return -assert(tonumber(left))
       end)
     end)
 
-    it("does not start the job if the lock is lost before", function()
+    it("does not start the job if the lock is lost before the start", function()
       for _, case in ipairs { { '"deleted"', 5, "deleted" }, { "nil", 0.05, "unreachable" } } do
         local result = under(case[1], case[2], { "touch", directory .. "/ran" })
         assert.matches(("^%s\t%%S+\nresult\tnil\t%s\n$"):format(case[3], case[3]), result)
@@ -1273,7 +1273,7 @@ describe("holdfast run", function()
       assert.matches("type=a id=b: an enclosing run already holds it and must finish", output, 1, true)
     end)
 
-    it("--one-by-one ignores an enclosing run's environment", function()
+    it("--one-by-one ignores HOLDFAST_KEY of an enclosing run, and acquires its own lock", function()
       local env = { HOLDFAST_KEY = "a_b", HOLDFAST_OWNER = "11111111-2222-8333-8444-555555555555:1",
         HOLDFAST_TOKEN = "500" }
       assert.same({ 0, "ran\n" }, { run { "run", "-w", "2", "--one-by-one", "a:b", "--", "echo",
@@ -1318,7 +1318,7 @@ describe("holdfast run", function()
       assert.is_true(is_free("a"))
     end)
 
-    it("names the key that ends first if none of several could be renewed", function()
+    it("names the key whose lease ends first if none of several keys could be renewed", function()
       local holding, said = require "holdfast.command.holding", {}
       local out = { problem = function(_, event, fields, text) said = { event, fields, text } end }
       local held = holding.new({}, {}, out)
@@ -1335,7 +1335,7 @@ describe("holdfast run", function()
       assert.equal('lost the lock "c": another owner holds it; exiting', said[3])
     end)
 
-    it("re-enters those of several keys that an enclosing run holds", function()
+    it("re-enters the keys that an enclosing run holds, if it is given several", function()
       for _, keys in ipairs { { "b" }, { "b", "a" }, { "b", "z" } } do
         local words = { "run", "-n" }
         for _, key in ipairs(keys) do words[#words + 1] = key end
@@ -1383,7 +1383,7 @@ describe("holdfast run", function()
       assert.same({ 0, "ran\n" }, { run { "run", "--idempotent", "1h", "k", "--", "echo", "ran" } })
     end)
 
-    it("--idempotent records success before the rest of --min-hold, so a crash then causes no second run", function()
+    it("--idempotent records success before the rest of --min-hold, so that a crash meanwhile causes no second run", function()
       local words = { "run", "--idempotent", "1h", "--min-hold", "60", "k", "--", "echo", "ran" }
       local child = start(words)
       local function is_done() return server:cli("HEXISTS", "holdfast_once:k", "done") == 1 end
@@ -1427,7 +1427,7 @@ describe("holdfast run", function()
       end)
     end)
 
-    it("--idempotent retries a refused record, and exits when it is written", function()
+    it("--idempotent retries writing a record that the server refuses, and exits once it is written", function()
       local own = redis.start()
       finally(function() own:stop() end)
       local line = "echo >>" .. directory .. "/runs; echo ready; while [ ! -e " .. directory .. "/go ]; do sleep 0.02; done"
@@ -1749,7 +1749,7 @@ describe("holdfast run over several servers", function()
     assert.same({ "exit", 143 }, { first:wait(PATIENCE) })
   end)
 
-  it("runs with one of three servers down, and exits with 76 with two down", function()
+  it("runs while one of three servers is down, and exits with 76 while two are down", function()
     servers[1]:kill()
     local words = { "run", "--servers", list(servers), "k", "--", "touch", directory .. "/ran" }
     assert.equal(0, (run(words)))
@@ -1765,7 +1765,7 @@ describe("holdfast run over several servers", function()
     assert.is_false(exists(directory .. "/ran"))
   end)
 
-  it("reports the lock that it waits for, not those it already holds", function()
+  it("says which lock it is waiting for, not which locks it already holds", function()
     local child = command.start(nil, { "hold", "--servers", list(servers), "b" })
     assert(child:wait_output("^b ", PATIENCE), child:output())
     local waiter = command.start(nil,

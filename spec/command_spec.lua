@@ -109,7 +109,7 @@ describe("holdfast", function()
         { "l", json.list { json.object {}, "2" } } })
     end)
 
-    it("finds all locks among thousands of keys with SCAN, not KEYS", function()
+    it("finds all locks among thousands of keys, with SCAN instead of KEYS", function()
       for i = 1, 3000 do server:cli("SET", "filler:" .. i, i) end
       for i = 1, 40 do acquire("many:" .. i) end
       local monitor = server:monitor()
@@ -353,7 +353,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("reports a lock that is released while it is being read as free", function()
+    it("reports a lock as free if it is released while show reads it", function()
       acquire("k")
       local core, locks = require "holdfast.core", require "holdfast.command.locks"
       local real = core.client.command
@@ -377,7 +377,7 @@ describe("holdfast", function()
       assert.matches('"mutex":false.*"kind":"string"', select(2, run("show", "--json", "theirs")))
     end)
 
-    it("run says what to change if the key holds a string or another kind of lock", function()
+    it("run suggests a fix if the key holds a string or another kind of lock", function()
       server:cli("SET", "theirs", "hello")
       acquire("plain")
       for _, words in ipairs {
@@ -393,7 +393,7 @@ describe("holdfast", function()
   end)
 
   describe("break", function()
-    it("refuses to ask without a terminal, and changes nothing", function()
+    it("without a terminal fails instead of asking for confirmation, and changes nothing", function()
       acquire("k")
       local code, output = run("break", "k")
       assert.equal(64, code)
@@ -411,7 +411,7 @@ describe("holdfast", function()
         child:output())
     end)
 
-    it("asks on a terminal, and breaks the lock only if the answer is yes", function()
+    it("asks for confirmation on a terminal, and breaks the lock only if the answer is yes", function()
       local function take()
         server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
         server:cli("PEXPIRE", "k", 60000)
@@ -437,7 +437,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("words its question for permits, a latch, a finished job and a lock without a TTL", function()
+    it("asks a different question for permits, a latch, a finished job and a lock without a TTL", function()
       local uuid = "b983c153-7421-469a-addb-44fb92259a1b:1"
       local function answer(key, text, option)
         local words = table.concat(command.words("break", option or "--", key), "' '")
@@ -510,7 +510,7 @@ describe("holdfast", function()
         (select(2, run("break", "-y", "counter"))))
     end)
 
-    it("says why if the server refuses to change the key", function()
+    it("gives the reason if the server refuses to change the key", function()
       acquire("k")
       local permit = assert(client:semaphore("pool", { permits = 2 }):acquire(1))
       assert.equal(0, (run("run", "--idempotent", "1h", "job", "--", "true")))
@@ -575,7 +575,7 @@ describe("holdfast", function()
       assert.equal(79, once("jobs:a"))
     end)
 
-    it("is shown as a held lock while the job runs", function()
+    it("is shown as a held lock while the job is running", function()
       for _, fingerprint in ipairs { false, "a" } do
         client:idempotent("k", { fingerprint = fingerprint or nil, delete_key = true }, function()
           local code, output = run("ls")
@@ -587,7 +587,7 @@ describe("holdfast", function()
       end
     end)
 
-    it("is not deleted while the job runs", function()
+    it("is not deleted by break while the job is running", function()
       local records = require "holdfast.command.records"
       local child = hold_by_command("--idempotent", "60", "k", "--", "sh", "-c",
         "echo ready; exec sleep 60")
@@ -621,7 +621,7 @@ describe("holdfast", function()
       assert(latch:delete())
     end)
 
-    it("of a negative answer that cannot be written gives 74, but an error keeps its own code", function()
+    it("that says no and cannot be written makes the verb exit with 74, but an error keeps its own code", function()
       for words, code in pairs { ["show free"] = 74, ["break --yes free"] = 74,
         ["show --url unix:///no/such.sock k"] = 69, ["show a b"] = 64 } do
         local child = command.other { "sh", "-c", command.shell_prelude(server) .. "\nholdfast "
@@ -682,7 +682,7 @@ describe("holdfast", function()
       assert.is_true(tonumber(first) > 1000 and tonumber(ms) < tonumber(first), patient:output())
     end)
 
-    it("names the range of a wrong timeout in the settings file", function()
+    it("names the valid range if the timeout in the settings file is wrong", function()
       for _, name in ipairs { "connect_timeout", "command_timeout" } do
         for _, wrong in ipairs { "0", "2h", "soon" } do
           local child = command.start(server,
@@ -1272,7 +1272,7 @@ describe("on a terminal", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("break leaves a lock alone that has changed hands since it asked", function()
+  it("break leaves a lock alone that changed hands after the user was asked", function()
     server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
     server:cli("PEXPIRE", "k", 60000)
     types("holdfast break k; echo code $?", "Enter")
@@ -1295,7 +1295,7 @@ describe("on a terminal", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("break reports a lock as free that was released while it asked", function()
+  it("break reports a lock as free if it was released while the user was asked", function()
     server:cli("HSET", "k", "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
     server:cli("PEXPIRE", "k", 60000)
     types("holdfast break k; echo code $?", "Enter")
@@ -1383,7 +1383,7 @@ describe("on a terminal", function()
     gets_words()
   end)
 
-  it("ls and deadlocks say that there is nothing, and break asks for confirmation", function()
+  it("ls and deadlocks say so if there is nothing to list, and break asks for confirmation", function()
     types("holdfast ls; holdfast deadlocks; holdfast ls | wc -c", "Enter")
     sees("\nno locks\nno deadlocks\n0\n")
     types("clear", "Enter")

@@ -13,7 +13,7 @@ local function eventually(condition)
 end
 
 describe("the status line of a wait", function()
-  it("names the place in line", function()
+  it("shows the waiter's place in the queue", function()
     local places = {}
     for i, place in ipairs { 1, 2, 3, 4, 11, 12, 13, 21, 102, 111 } do
       places[i] = waiting.place(place)
@@ -30,7 +30,7 @@ describe("the status line of a wait", function()
     assert.same({ "0:00", "0:09", "1:00", "12:34", "59:59", "1:02:03" }, clocks)
   end)
 
-  it("is shortened to the terminal's width, keeping place and time", function()
+  it("is shortened to the terminal's width without losing place and time", function()
     local function line(columns)
       return (waiting.line('waiting for "backup:db"', "held by web-3 pid 18004 nightly-backup", 2, 9, columns))
     end
@@ -140,7 +140,7 @@ describe("a wait", function()
       end_by_signal { several, permit, holder }
     end)
 
-    it("is worded by verb and kind of lock", function()
+    it("is described in the words of its verb and kind of lock", function()
       hold("k")
       local held = holder
       local children = {

@@ -112,7 +112,7 @@ describe("completion", function()
     end)
   end
 
-  it("executes nothing in bash when its function is called by other code", function()
+  it("executes nothing in bash when other code calls the completion function", function()
     local keys = hostile.keys(directory .. "/evil")
     lock(keys)
     local script = command.shell_prelude(server) .. [[

@@ -43,7 +43,7 @@ local function connections(name)
 end
 
 describe("a client", function()
-  it("connects over IPv4 and over a unix socket", function()
+  it("connects over IPv4 and through a unix socket", function()
     local port = world.server.port
     round_trip("redis://:secret@127.0.0.1:" .. port)
     round_trip("redis://:secret@127.0.0.1:" .. port .. "/")
@@ -246,7 +246,7 @@ describe("a connection that cannot be made", function()
     sys.close(listener)
   end)
 
-  it("fails as unreachable if a unix socket accepts nobody", function()
+  it("fails as unreachable if a unix socket accepts no connection", function()
     local path = world.server.directory .. "/full.sock"
     local listener = assert(sys.listen_unix(path))
     local waiting = {}
@@ -325,7 +325,7 @@ describe("after a fork", function()
   end)
 
   -- The child may close a state that its parent has opened.
-  it("the child counts only Lua states that it has opened itself", function()
+  it("the child's count of Lua states includes only those that it has opened itself", function()
     assert.is_true(core.states() > 0)
     assert.equal("ok 0 1 0 1 0", in_child(function()
       local function count_in_another()
@@ -496,7 +496,7 @@ describe("after a fork", function()
     assert.is_true(client:lock("k"):check())
   end)
 
-  it("an operation begun by the parent in an event loop has ended in the child", function()
+  it("an operation that the parent has begun in an event loop fails in the child", function()
     local client = core.client.new {
       url = world.server:url(), connect_timeout = 1, command_timeout = 1, grant_lease = 1,
       external = true,

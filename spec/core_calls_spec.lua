@@ -230,7 +230,7 @@ it("a command returns the reply as the server has sent it", function()
   core.client.close(client, 20)
 end)
 
-it("an acquire is not sent while its watchdog cannot start", function()
+it("an acquire is not sent while the client's watchdog cannot start", function()
   local child = process.lua {
     descriptors = 40, args = { world.server:url() },
     code = [[
@@ -281,7 +281,7 @@ it("a large command is sent as fast as the server reads it", function()
   core.client.close(client, 20)
 end)
 
-it("long replies, records and names leak no memory", function()
+it("long replies, records and names cause no memory leak", function()
   if process.build ~= "./build" or not sys.allocated() then return end -- a sanitizer keeps freed memory
   local large = ("x"):rep(40000)
   local client = connected { url = world.server:url() }

@@ -79,7 +79,7 @@ describe("a credentials function", function()
     assert.equal(2, calls)
   end)
 
-  it("that fails makes calls fail as unreachable, and the message says why", function()
+  it("that fails makes calls fail as unreachable, with its reason in the message", function()
     for _, case in ipairs {
       { function() return nil, "the vault is closed" end, "unreachable", "the vault is closed" },
       { function() return nil end, "unreachable", "the function returned nil" },
@@ -98,7 +98,7 @@ describe("a credentials function", function()
     end
   end)
 
-  it("has the credentials it returned before hidden in its error messages", function()
+  it("may raise an error that contains its earlier credentials, which messages redact", function()
     local fails = false
     local one = client(function()
       if fails then error("cannot renew token one of user default") end
@@ -153,7 +153,7 @@ describe("a credentials function", function()
   end)
 
   -- The watchdog, a thread, cannot call Lua: it logs in with the old password, and is refused.
-  it("is called again at the next call after the password changed during other work", function()
+  it("is called again by the next call if the password changed between two calls", function()
     local password = "one"
     local one = client(function() return "", password end, { lease = 3 })
     local lock, other = one:lock("k"), one:lock("other")
@@ -173,7 +173,7 @@ describe("a credentials function", function()
     assert(other:release())
   end)
 
-  it("is called by a waiter whose password changed while it waited", function()
+  it("is called for a waiter if the password changed while it waited", function()
     local holder = client(function() return "", world.server.options.password end)
     local lock = holder:lock("k", { lease = 30 })
     assert(lock:acquire(0))
