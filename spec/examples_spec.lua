@@ -126,7 +126,7 @@ describe("an example of an event loop", function()
     world.cli("FLUSHALL")
   end
 
-  it("for lua-http serializes requests for one order, and serves other pages without a wait", function()
+  it("for lua-http serializes requests for one order, and serves other pages without delay", function()
     serve("lua_http", function(connect)
       local function get(path)
         return connect("GET " .. path .. " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")

@@ -43,7 +43,7 @@ describe("a fair lock", function()
     assert_fails("not_held", a:release())
   end)
 
-  it("joins Redisson's list while it waits, and leaves it afterwards", function()
+  it("puts its waiter into Redisson's list during the wait, and removes it afterwards", function()
     assert(a:acquire(0))
     local waiter = world.program { file = "spec/support/crowd_worker.lua",
       args = { world.server:url(), world.another().path, "k", "w", "kind=fair" } }
@@ -64,7 +64,7 @@ describe("a fair lock", function()
     assert.equal(0, world.cli("EXISTS", "k", LIST, TIMEOUTS))
   end)
 
-  it("derives its keys from a key with braces as Redisson does", function()
+  it("derives its internal keys from a key with braces as Redisson does", function()
     local key = "a{b}"
     local lock, other = world.client():fair_lock(key), world.client():fair_lock(key)
     assert(lock:acquire(0))
@@ -214,7 +214,7 @@ describe("a fair lock", function()
     assert(client:fair_lock("{k}:1"):acquire(0))
   end)
 
-  it("has a template that returns the function's results", function()
+  it("has with_fair_lock, which returns what its function returns", function()
     local client = world.client()
     assert.same({ 1, 2 }, { client:with_fair_lock("k", { lease = 5 }, function(lock, ...)
       assert.same({ [lock:owner()] = "1" }, world.hash "k")
@@ -405,7 +405,7 @@ describe("the list of a fair lock", function()
     assert.equal(0, server:cli("EXISTS", LIST, TIMEOUTS))
   end)
 
-  it("makes waiters ask rarely while the first one does not change", function()
+  it("lets waiters poll only rarely while the first one remains the same", function()
     assert(lock:acquire(0))
     local dead = java_waits { wait = 300 }
     line_up { "w1", "w2", "w3" }

@@ -198,7 +198,7 @@ describe("a fence", function()
     assert(later:release())
   end)
 
-  it("refuses a write of an earlier holder after a claim", function()
+  it("refuses a write of an earlier holder after a later holder has claimed the resource", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", held(client)
     local later, its_prices = overtake()
@@ -233,7 +233,7 @@ describe("a fence", function()
     lock:release()
   end)
 
-  it("accepts writes only under the lock that wrote first", function()
+  it("accepts writes only under the lock whose holder wrote first", function()
     local client = world.client()
     local prices, lock, other = client:fence "price:7", held(client), held(client, "other")
     assert(prices:call(lock, "SET", "price:7", 1))
@@ -271,7 +271,7 @@ describe("a fence", function()
     world.cli("DEL", "v")
   end)
 
-  it("counts a write once if its reply is lost", function()
+  it("carries out a write only once if its reply is lost", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local lock = held(client)
@@ -535,7 +535,7 @@ it("the fence program agrees with a model on the writes of 64 writers, with rese
   world.cli("DEL", "f", "log")
 end)
 
-it("a reply stored by the fence program is decoded as the server gave it", function()
+it("a reply that the fence program has stored is decoded as the server first sent it", function()
   local sha = world.cli("SCRIPT", "LOAD", crowd.program "fence")
   local function answers(...)
     world.cli("DEL", "f")

@@ -364,7 +364,7 @@ describe("an installation #install", function()
     command_works()
   end)
 
-  it("is not needed by the specs, which pass in the tarball without git", function()
+  it("is not needed by the specs, which pass in the unpacked tarball without git", function()
     local ok, output = shell(([[
       set -e
       make -s dist BUILD=%s/build

@@ -16,7 +16,7 @@ local function trips(client) return client:stats().round_trips end
 local function is_held(key) return world.cli("EXISTS", key) == 1 end
 
 describe("a kept lock", function()
-  it("is acquired again without asking the server, with a new token each time", function()
+  it("is acquired again without a command to the server, with a new token each time", function()
     local client = world.client()
     for _, make in ipairs { client.lock, client.mutex } do
       local lock = make(client, "k", KEEP)
@@ -37,7 +37,7 @@ describe("a kept lock", function()
     end
   end)
 
-  it("is busy for others, and is returned as soon as they wait", function()
+  it("is busy for other clients, and is returned to the server as soon as they wait", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
     assert(lock:acquire())
     lock:release()
@@ -49,7 +49,7 @@ describe("a kept lock", function()
   end)
 
   -- A watchdog that slept through the messages would only see them at its next renewal.
-  it("is returned at once although its client makes no call", function()
+  it("is returned to the server at once when others wait, even if its client makes no call", function()
     local took = math.huge
     for i = 1, 5 do
       local lock, other = world.client():lock("k" .. i, KEEP), world.client():lock("k" .. i)
@@ -65,7 +65,7 @@ describe("a kept lock", function()
     assert.is_true(took < 0.1, took .. " s")
   end)
 
-  it("draws tokens above those of other clients, and they above its own", function()
+  it("gets a token above those of earlier holders, and later holders get higher ones", function()
     local lock, other = world.client():lock("k", KEEP), world.client():lock("k")
     local last = 0
     for _ = 1, 5 do
@@ -117,7 +117,7 @@ describe("a kept lock", function()
     assert.is_true(mutex:release())
   end)
 
-  it("is returned after its keep time, whether used or not", function()
+  it("is returned to the server after its keep time, whether or not it was used", function()
     local lock = world.client():lock("k", { keep = 0.2 })
     assert(lock:acquire())
     local owner = lock:owner()
@@ -166,7 +166,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() - from < 10)
   end)
 
-  it("is returned when the client is closed or collected, or its process ends", function()
+  it("is returned to the server when its client is closed or collected, or the process ends", function()
     local client = world.client()
     local lock = assert(client:lock("k", KEEP):acquire())
     lock:release()
@@ -199,7 +199,7 @@ describe("a kept lock", function()
     assert(world.client():lock("k"):acquire(10)):release()
   end)
 
-  it("goes to no other caller after another client took it away", function()
+  it("goes to no other caller of its client after another client has taken it", function()
     local client = world.client { grant_lease = 0.3 }
     local lock = client:lock("k", KEEP)
     assert(lock:acquire())
@@ -261,7 +261,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() < till, "it was lent without end")
   end)
 
-  it("is free for clients that cannot ask for it once its keep time is over", function()
+  it("is free once its keep time is over, even for clients that cannot announce that they wait", function()
     local keep = 0.2
     for _, kind in ipairs { "lock", "mutex" } do
       local client = world.client { keep = keep }
@@ -291,7 +291,7 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("is returned before an acquire that it cannot serve, as by a shared owner", function()
+  it("is returned before an acquire for which it cannot be used, such as by a shared owner", function()
     local client = world.client()
     local lock = client:lock("k", KEEP)
     for _ = 1, 2 do
@@ -434,7 +434,7 @@ end)
 
 for _, loop in ipairs(loops) do
   describe("a kept lock under " .. loop.name, function()
-    it("goes from coroutine to coroutine in order, without asking the server", function()
+    it("goes from coroutine to coroutine in order, without a command to the server", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
       local asked, order, inside, last = {}, {}, 0, 0
@@ -468,7 +468,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("leaves time for the loop's other tasks", function()
+    it("lets the loop's other tasks run while it is acquired and released again and again", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 30 }
       local till, ticks, ended = process.now() + 20, 0, 0
@@ -494,7 +494,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("leaves a mutex to clients that poll occasionally", function()
+    it("lets clients that poll only occasionally acquire a kept mutex", function()
       local server = redis.start { tcp = true }
       local client = holdfast.new { url = server:url(), driver = loop.driver, keep = 0.1 }
       local running, got = true, false

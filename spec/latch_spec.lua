@@ -76,7 +76,7 @@ describe("a latch", function()
     world.close()
   end)
 
-  it("is stored as in Redisson, and announced on Redisson's channel", function()
+  it("is stored in Redisson's format, and announced on Redisson's channel", function()
     local latch, java = world.client():latch(KEY), listen()
     assert.is_true(latch:set(3))
     assert.same({ "message", CHANNEL, "1" }, java:receive())
@@ -137,7 +137,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("is checked again as soon as the waiter's subscription is confirmed", function()
+  it("is checked again as soon as the subscription of its waiter is confirmed", function()
     assert(world.client():latch(KEY):set(1))
     local monitor = world.server:monitor()
     local child = waiter()
@@ -150,7 +150,7 @@ describe("a latch", function()
     opens(child)
   end)
 
-  it("counts a command only once if it was sent twice", function()
+  it("carries out a command only once if it was sent twice", function()
     local proxy = fake.proxy { path = world.server.path }
     local client = world.client { url = proxy.url }
     local function known(latch) -- teaches the server the programs
@@ -182,14 +182,14 @@ describe("a latch", function()
     world.server:kill("CONT")
   end)
 
-  it("does not count as open while its server is unreachable", function()
+  it("is not reported open while its server is unreachable", function()
     local proxy = fake.proxy { path = world.server.path, closes = "mute" }
     local latch = world.client { url = proxy.url }:latch "mute"
     fails("unreachable", latch:wait(0.3))
     proxy:stop()
   end)
 
-  it("counts large and negative numbers and keys with braces as Redisson does", function()
+  it("treats large and negative numbers and keys with braces as Redisson does", function()
     local client = world.client()
     world.cli("SET", KEY, "9000000000000")
     assert.equal(8999999999999, client:latch(KEY):count_down())

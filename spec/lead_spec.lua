@@ -46,7 +46,7 @@ describe("client:lead", function()
     assert.is_true(terms[1]:resign()) -- it is over already
   end)
 
-  it("releases locks that the function re-entered when it resigns", function()
+  it("on resigning releases the holds that the function has re-entered", function()
     local client = world.client()
     assert.is_true(client:lead("chief", { once = true }, function(term)
       for _ = 1, 2 do assert(client:lock("chief"):acquire()) end
@@ -174,7 +174,7 @@ describe("client:lead", function()
     assert.equal("closed", select(3, client:lead("chief", function() end)))
   end)
 
-  it("returns a permanent failure", function()
+  it("returns a failure that is permanent, instead of retrying", function()
     world.cli("SET", "chief", "no lock")
     local _, message, code = world.client():lead("chief", function() end)
     assert.equal("conflict", code)
@@ -301,7 +301,7 @@ describe("client:lead", function()
     end
   end)
 
-  it("reports losses of other locks between two tries", function()
+  it("reports losses of other locks between two attempts to lead", function()
     local client, acquire, lost, known = world.client(), driver.lock.acquire, 0, {}
     local held = assert(client:lock("other", { watchdog = true, lease = 0.3, on_lost = function()
       lost = lost + 1
@@ -338,7 +338,7 @@ describe("client:lead", function()
     assert.same({ 2, 1 }, { tries, terms })
   end)
 
-  it("retries after denied once it has led", function()
+  it("retries after `denied` if it has led before", function()
     local terms, tries, acquire = 0, 0, driver.lock.acquire
     finally(function() driver.lock.acquire = acquire end)
     function driver.lock.acquire(...)
@@ -449,7 +449,7 @@ describe("leaders of several processes", function()
     end
   end
 
-  it("take over from a leader that was killed", function()
+  it("take over after the lease when the current leader is killed", function()
     lead("a")
     eventually(function() return last().name == "a" end)
     lead("b")
@@ -698,7 +698,7 @@ describe("leaders under ngx_lua", function()
     return pid == list[1] or pid == list[2]
   end
 
-  it("lead in one of all workers, and hand over at a reload", function()
+  it("lead in only one of all workers, and hand over at a reload", function()
     eventually(function() return is_one_of(state(), front:workers()) end)
     eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 1 end)
     process.sleep(LEASE + 1) -- after a lease, it was renewed

@@ -223,7 +223,7 @@ describe("on_change", function()
     return world.program { code = WATCHER, args = { world.server:url(), grant_lease } }
   end
 
-  it("is called for a holder that does not announce itself, within a grant lease", function()
+  it("is called within a grant lease even for a holder that sends no message about itself", function()
     local client = world.client { name = "silent" }
     local lock = assert(client:lock("chief"):acquire())
     local child = watcher(0.3)
@@ -243,7 +243,7 @@ describe("on_change", function()
     world.cli("DEL", "chief")
   end)
 
-  it("is not called again for messages without news", function()
+  it("is not called again for a message that changes nothing", function()
     local lock = assert(world.client { name = "one" }:lock("chief"):acquire())
     local child = watcher(SLOW)
     assert(child:wait_output("sees one token true\n", PATIENCE))
@@ -292,7 +292,7 @@ describe("on_change", function()
     assert.equal(2, select(2, child:output():gsub("sees", "")))
   end)
 
-  it("has its error reported once, and the candidate continues", function()
+  it("may raise an error, which is reported once, and the candidate continues", function()
     local lock = assert(world.client():lock("chief"):acquire())
     local child = world.program { code = [[
       local client = require("holdfast").new { url = arg[1] }

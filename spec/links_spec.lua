@@ -153,7 +153,7 @@ it("a connection that dies silently fails no call that has time left, under ngin
   assert.equal("true\ntrue\n", second)
 end)
 
-it("a quiet connection that died is detected within a fraction of command_timeout", function()
+it("a quiet connection that has died is detected within a fraction of command_timeout", function()
   local client = world.client { url = between.url, command_timeout = 10 }
   local lock = client:lock "quiet"
   assert(lock:acquire(0))
@@ -171,7 +171,7 @@ it("a quiet connection that died is detected within a fraction of command_timeou
   assert.is_true(took < 2, took)
 end)
 
-it("a re-entry of a shared owner counts once over a quiet connection that died", function()
+it("a re-entry of a shared owner is counted once although its quiet connection has died", function()
   local client = world.client { url = between.url }
   local lock = client:lock("shared", { owner = "nightly" })
   assert(lock:acquire(0))

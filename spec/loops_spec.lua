@@ -45,7 +45,7 @@ describe("an event loop", function()
       (child:output():gsub("^(false\t)[^%s]+:%d+: ", "%1")))
   end)
 
-  it("of luv is not loaded inside a coroutine, where luv would later call back", function()
+  it("refuses to load luv inside a coroutine, which luv's callbacks would later use", function()
     if not has("luv") then return pending("there is no luv for this Lua") end
     local child = process.lua { code = [[
       coroutine.wrap(function()
@@ -256,7 +256,7 @@ for _, loop in ipairs(loops) do
       assert.equal(0, server:cli("EXISTS", "redisson_lock_queue:{a}", "redisson_lock_timeout:{a}"))
     end)
 
-    it("lets coroutines read together, and one write alone", function()
+    it("lets several coroutines read at once, and only one write", function()
       local readers, writer, most, left = 0, false, 0, 60
       -- The nine before the first writer wait for each other.
       local function stay()
@@ -382,7 +382,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("either refuses an acquire or renews the lock when descriptors run out", function()
+    it("either refuses an acquire or renews its lock when no descriptors are left", function()
       local child = process.lua { descriptors = 100, args = { loop.name, server:url() }, code = [[
         local loop
         for _, each in ipairs(require "spec.support.loops") do
@@ -1011,7 +1011,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.now() - returned < 10, process.now() - returned)
     end)
 
-    it("returns from client:close in time if the server goes silent during a retried release", function()
+    it("soon returns from client:close if the server goes silent while a release is being retried", function()
       local function close()
         local hasty, from = new { command_timeout = 1 }, nil
         run(function()
@@ -1522,7 +1522,7 @@ for _, loop in ipairs(loops) do
 
     local has_little = type(loop.driver) == "table" and not rawget(_G, "jit")
 
-    it("treats a coroutine that was woken but does not continue as cancelled #puc", function()
+    it("treats a coroutine as cancelled that was woken but does not continue #puc", function()
       if not has_little then return end
       run(function()
         local held, late = assert(client:lock("a"):acquire()), late_callers()
@@ -1534,7 +1534,7 @@ for _, loop in ipairs(loops) do
       end)
     end)
 
-    it("releases no other handle's entry for a handle abandoned during its release", function()
+    it("releases no hold of another handle for a handle that is abandoned during its release", function()
       run(function()
         local one, two = client:lock("a", { owner = "me" }), client:lock("a", { owner = "me" })
         for _, lock in ipairs { one, two } do assert(lock:acquire()) end
@@ -1821,7 +1821,7 @@ for _, loop in ipairs(loops) do
       assert.is_true(process.wait_until(function() return is_free("a") end, 5))
     end)
 
-    it("uses a server again that was restarted", function()
+    it("uses a server again after it was restarted", function()
       run(function()
         assert(client:with_lock("a", function() end))
         server:kill()

@@ -186,7 +186,7 @@ describe("holdfast wait", function()
     end
   end)
 
-  it("ends after its wait, with a last poll", function()
+  it("ends after its --wait with a last poll", function()
     for _, seconds in ipairs { 0, 0.01, 1.3, 60 } do
       local code, at = run_wait(seconds, 100)
       assert.equal(1, code)
@@ -197,7 +197,7 @@ describe("holdfast wait", function()
 end)
 
 describe("before a lease ends", function()
-  it("a job gets TERM and KILL in time if its lock cannot be renewed", function()
+  it("a job gets TERM and then KILL if its lock cannot be renewed", function()
     each(function(grace)
       local result = job.run(lock, plan(grace))
       local ends_at, least = lock.ends_at(), margin(lock.lease)
@@ -211,7 +211,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("a job gets KILL in time even on a machine that wakes up late", function()
+  it("a job gets KILL even on a machine that wakes up late", function()
     each(function(grace)
       local least = margin(lock.lease)
       late = function() return random() * (least - LOOK) end
@@ -220,7 +220,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("a job gets TERM soon after a loss, and KILL after the grace", function()
+  it("a job gets TERM soon after a loss of the lock, and KILL after the grace period", function()
     each(function(grace)
       lock.renewed_until = 10 * lock.lease
       lock.lost_at = random() * 2 * lock.lease
@@ -233,7 +233,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("a job gets KILL in time even if --max-runtime has just ended it", function()
+  it("a job gets KILL even if --max-runtime has just sent it TERM", function()
     each(function(grace)
       local with = plan(grace)
       with.max_runtime = lock.renewed_until * random()
@@ -245,7 +245,7 @@ describe("before a lease ends", function()
     end)
   end)
 
-  it("--min-hold counts from the acquire, and ends with a loss", function()
+  it("--min-hold counts from the acquire, and ends if the lock is lost", function()
     local status, ends_at = process.status, nil
     process.status = function() if now >= ends_at or killed_at then return "exit", 0 end end
     finally(function() process.status = status end)
@@ -281,7 +281,7 @@ describe("before a lease ends", function()
     assert.same({ 1, "WINCHHUP" }, { starts, kills.passed })
   end)
 
-  it("a job gets TERM once, for one reason, and its grace is not restarted", function()
+  it("a job gets TERM once, for one reason, and its grace period is not restarted", function()
     for _, case in ipairs {
       { runtime = 1, grace = 2, lost_at = 2, kill = 3, overdue = 1, lost = "deleted" },
       { runtime = 2, grace = 5, lost_at = 1, kill = 6, overdue = 0, lost = "deleted" },

@@ -80,7 +80,7 @@ describe("a client", function()
       for _, number in ipairs(printed) do assert.matches("^%d+$", tostring(number)) end
     end)
 
-    it("acquires of mutexes, templates and multi-locks", function()
+    it("acquires of mutexes, one_by_one, idempotent and multi-locks", function()
       client:mutex("m"):acquire():release()
       client:one_by_one { class = "pay" }:execute("t", 1, function() end)
       client:idempotent("i", function() end)
@@ -106,7 +106,7 @@ describe("a client", function()
       end
     end)
 
-    it("calls of guards, latches and plain semaphores by class", function()
+    it("idempotent runs and calls of latches and plain semaphores by class", function()
       client:idempotent("i", { class = "pay" }, function() end)
       assert.is_nil(client:idempotent("i", { class = "pay" }, function() end))
       local pay = class_of("pay")
@@ -275,7 +275,7 @@ describe("a client", function()
       end
     end)
 
-    it("the wait of with_lock, which its function reads with lock:waited()", function()
+    it("the wait of with_lock, which the function can read with lock:waited()", function()
       assert.is_true(client:with_lock("a", function(lock) return lock:waited() < PATIENCE end))
       assert.is_nil(client:lock("a"):waited())
     end)
@@ -493,7 +493,7 @@ describe("a client", function()
       monitor:close()
     end)
 
-    it("receives events of guards, templates, latches and plain semaphores", function()
+    it("receives events of idempotent runs, one_by_one, latches and plain semaphores", function()
       local list
       local function given()
         list = {}
@@ -549,7 +549,7 @@ describe("a client", function()
       seen:close()
     end)
 
-    it("has its error reported once, and is called again", function()
+    it("is called again after it has raised an error, which is reported once", function()
       local program = process.lua { code = [[
         local holdfast = require "holdfast"
         local client = holdfast.new { url = arg[1], on_event = function() error "broken listener" end }
@@ -563,7 +563,7 @@ describe("a client", function()
       assert.matches("went on", program:output())
     end)
 
-    it("has an error without a string reported once, and is called again", function()
+    it("is called again after an error that has no string, which is reported once", function()
       local program = process.lua { code = [[
         local nameless = setmetatable({}, { __tostring = function() error "no text" end })
         local seen = 0
@@ -580,7 +580,7 @@ describe("a client", function()
       assert.matches("true\n$", program:output())
     end)
 
-    it("is not kept alive, nor is its event, whatever it raised", function()
+    it("can be collected, as can its events, whatever error it has raised", function()
       local program = process.lua { code = [[
         local left = setmetatable({}, { __mode = "k" })
         local function use()
@@ -663,7 +663,7 @@ describe("a client", function()
       user:close()
     end)
 
-    it("does not keep its caller forever although it causes an event each time", function()
+    it("lets its caller return even if each of its calls causes another event", function()
       local calls, lock = 0, nil
       local user = holdfast.new { url = server:url(), on_event = function(event)
         if not LOCKS[event.event] or calls == 2000 then return end

@@ -163,7 +163,7 @@ describe("an option", function()
     assert.equal("abcde", nearest("abcfg", { abcde = 1 }))
   end)
 
-  it("with another library's name is refused, and ours suggested", function()
+  it("with the name that another library uses is refused, and holdfast's name suggested", function()
     local names = {
       timeout = "wait", exptime = "lease", ttl = "lease", expire = "lease", retry = "wait",
       retry_delay = "wait",
@@ -184,7 +184,7 @@ describe("an option", function()
     end, 'did you mean "expire" or "lease"%?')
   end)
 
-  it("that belongs to other functions is refused, and these are named", function()
+  it("that belongs to other functions is refused, and the message names those functions", function()
     raises(function() local _ = client:lock("k", { abort_on_loss = true }) end,
       '"abort_on_loss" is an option of client:with_lock, with_read_lock, with_write_lock, '
         .. 'with_fair_lock, lead, semaphore:with_permit and one_by_one:execute')
@@ -398,7 +398,7 @@ describe("the module holdfast", function()
     end, "holdfast%.new", "one table")
   end)
 
-  it("has functions that must be called with a dot", function()
+  it("has functions that raise an error if they are called with a colon", function()
     raises(function() local _ = holdfast:new() end, "holdfast%.new: .*a dot")
     raises(function() local _ = holdfast:new("redis://h") end, "holdfast%.new: .*a dot")
     raises(function() local _ = holdfast:with_lock("k", print) end, "holdfast%.with_lock: .*a dot")
@@ -631,7 +631,7 @@ describe("a collected object", function()
     assert.is_truthy(world.is_free("other"))
   end)
 
-  it("is not asked for its losses", function()
+  it("is not asked for losses by later calls on other locks", function()
     for _ = 1, 20 do
       do
         local short = holdfast.new(world.server:url()):lock("k",
@@ -742,7 +742,7 @@ describe("after client:close()", function()
     holdfast.new(world.server:url()):close()
   end)
 
-  it("losses found before it are still reported", function()
+  it("losses that were found before it are still reported", function()
     local lost = {}
     local function note(_, reason) lost[#lost + 1] = reason end
     local held = client:lock("k", { watchdog = true, lease = 0.3, on_lost = note })
@@ -793,7 +793,7 @@ describe("a program that exits without cleaning up", function()
     end)
   end
 
-  it("exits in time although the server hangs", function()
+  it("exits within seconds although the server hangs", function()
     local child = world.program {
       code = [[
         held = assert(require("holdfast").new(arg[1]):lock("k", { lease = 2 }):acquire())
@@ -1242,7 +1242,7 @@ describe("an error at the caller's line", function()
     end
   end)
 
-  it("names the calls that have an option which this one lacks", function()
+  it("names the calls that accept the option if this one does not", function()
     local bounded = "client:semaphore and client:one_by_one"
     for calls, names in pairs {
       ["holdfast.new"] = [[url servers mode restart_guard tls sync prefix tenant driver grant_lease

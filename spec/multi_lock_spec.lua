@@ -133,7 +133,7 @@ describe("a multi lock", function()
       assert(connect(one:url()):multi_lock({ "a", "b", "c" }):acquire()):release()
     end)
 
-    it("outlasts a server that is briefly busy", function()
+    it("continues to wait while a server is briefly busy", function()
       local client = connect { url = one:url(), command_timeout = 0.2 }
       assert(client:ping())
       one:cli("CONFIG", "SET", "lua-time-limit", 10)
@@ -193,7 +193,7 @@ describe("a multi lock", function()
       return (table.unpack or unpack)(results, 1, 3)
     end
 
-    it("releases everything without on_lost if it loses a lock before it has all", function()
+    it("releases everything without calling on_lost if it loses a lock before it has all", function()
       local losses = 0
       local all = connect(one:url()):multi_lock({ "a", "b" }, {
         lease = 5, on_lost = function() losses = losses + 1 end,
@@ -253,7 +253,7 @@ describe("a multi lock", function()
       assert.is_true(a:check())
     end)
 
-    it("leaves a lock's renewal to a later handle that asks for it", function()
+    it("lets a later handle that wants renewal renew the lock", function()
       local client, other = connect(one:url()), connect(two:url())
       local all = holdfast.multi_lock {
         client:lock("a", { lease = 3 }), other:lock("b", { lease = 3 }),

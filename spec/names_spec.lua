@@ -72,7 +72,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("precedes the time waited in the message, in whole ms or seconds", function()
+  it("is followed in the message by the time waited, in whole ms or seconds", function()
     kept = {}
     local waiter = holdfast.new(server:url())
     local part, lock = hold(client:lock("k")), waiter:lock("k")
@@ -85,7 +85,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("precedes the time held in the message, and whether the holder has renewed since", function()
+  it("is followed in the message by the time held, and by whether the holder has renewed since", function()
     kept = {}
     local waiter = holdfast.new(server:url())
     hold(client:lock("k", { lease = 20 }))
@@ -112,7 +112,7 @@ describe("a holder's published name", function()
     end
   end)
 
-  it("is only in the event of the wait that looked it up, and is then forgotten", function()
+  it("is in the event of the wait that looked it up, and in no later event", function()
     local events, waiter = {}, holdfast.new(server:url())
     local heeded = waiter:lock("k", { on_event = function(event) events[#events + 1] = event end })
     kept = {}
@@ -143,7 +143,7 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
-  it("is in the event of a wait, but not of a try, inside a listener", function()
+  it("is in the event of a wait that a listener makes, but not of its try_acquire", function()
     local events, lock = {}, nil
     local waiter = holdfast.new { url = server:url(), on_event = function(event)
       if event.event ~= "busy" then return end

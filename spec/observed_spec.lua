@@ -24,7 +24,7 @@ describe("the status page computes", function()
     assert.equal(60, held_for(UUID .. ":1:write", CLOCK - 60, { readers = 0 }))
   end)
 
-  it("no time held if the last token is not the holder's or is not a time", function()
+  it("no hold time if the last token is not the holder's or is not a time", function()
     assert.is_nil(held_for(nil, CLOCK - 60))
     assert.is_nil(held_for(UUID .. ":1", nil))
     assert.is_nil(held_for(UUID .. ":1", 0.000016))

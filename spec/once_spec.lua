@@ -86,7 +86,7 @@ describe("client:once", function()
     runs_once_for_each_fire(100, 50)
   end)
 
-  it("runs at most twice per period, never within half a period, if clocks differ by more", function()
+  it("runs at most twice per period, at least half a period apart, if clocks differ by more than a quarter of it", function()
     math.randomseed(74)
     local runs = simulate(50, 8, 40)
     assert.is_true(#runs >= 8 and #runs <= 18, #runs)
@@ -96,7 +96,7 @@ describe("client:once", function()
     end
   end)
 
-  it("runs once although many processes call it at the same moment", function()
+  it("runs once even if many processes call it at the same moment", function()
     local children = {}
     for i = 1, 12 do
       children[i] = world.program {

@@ -117,8 +117,8 @@ local function fails(code, message, ...)
   assert.matches(message, got_message, 1, true)
 end
 
-describe("a guard and a lock on the same key, in one caller,", function()
-  it("conflict at once when the guard is called while the lock is held", function()
+describe("an idempotent run and a lock of one caller on the same key", function()
+  it("conflict at once when the run is begun while the lock is held", function()
     local client = world.client()
     for _, with in ipairs { "with_lock", "with_fair_lock", "with_read_lock", "with_write_lock" } do
       assert(client[with](client, KEY, function()
@@ -129,7 +129,7 @@ describe("a guard and a lock on the same key, in one caller,", function()
     end
   end)
 
-  it("conflict at once when the lock is acquired inside the guard or beside its record", function()
+  it("conflict at once when the lock is acquired inside the run, or while the run's record exists", function()
     local client = world.client()
     local function is_guards()
       for _, with in ipairs { "with_lock", "with_fair_lock" } do
@@ -150,7 +150,7 @@ describe("a guard and a lock on the same key, in one caller,", function()
   end)
 end)
 
-it("a guard conflicts with a Redisson lock on its key, whether it waits or not", function()
+it("an idempotent run conflicts with a Redisson lock on its key, whether it waits or not", function()
   world.cli("HSET", KEY, "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33", 1)
   world.cli("PEXPIRE", KEY, 60000)
   local client = world.client()
@@ -160,7 +160,7 @@ it("a guard conflicts with a Redisson lock on its key, whether it waits or not",
   world.cli("DEL", KEY)
 end)
 
-it("a guard that was granted to a waiter is reported as a guard to other callers", function()
+it("an idempotent run that was granted to a waiter is reported as such to other callers", function()
   local client = world.client()
   local child = process.lua {
     code = [[

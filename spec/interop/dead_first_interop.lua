@@ -36,7 +36,7 @@ client:close()
 -- What the threads of Java do beside a kind of ours.
 local THEIRS = { lock = "lock", fair_lock = "fair", read = "write", write = "write", permit = "permit" }
 
-describe("holdfast's second waiter behind Redisson", function()
+describe("holdfast's second waiter for a lock that Redisson holds", function()
   local server, others
 
   before_each(function()
@@ -108,7 +108,7 @@ describe("holdfast's second waiter behind Redisson", function()
 
   for _, kind in ipairs { "lock", "read", "write", "permit", "fair_lock", "mutex" } do
     for _, signal in ipairs { "KILL", "STOP" } do
-      it(("for a %s acquires soon after the first one got SIG%s"):format(kind, signal), function()
+      it(("(a %s) acquires soon after holdfast's first waiter got SIG%s"):format(kind, signal), function()
         contend(kind)
         local worst = 0
         for _ = 1, TRIES do

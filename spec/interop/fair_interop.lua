@@ -185,7 +185,7 @@ describe("Java's fair lock on one server", function()
     assert.same({ "exit", 0 }, { others.workers[2]:wait(10) })
   end)
 
-  it("keeps a holdfast waiter's place through a hold longer than Java's timeouts", function()
+  it("keeps a holdfast waiter's place during a hold longer than Java's timeouts", function()
     local brief = client:fair_lock(KEY, { lease = 1, watchdog = true })
     assert(brief:acquire(0))
     line_up { { java, "java1", { wait = 60, inside = 0.2 } }, { ours, "ours1" }, { java, "java2" } }
@@ -194,7 +194,7 @@ describe("Java's fair lock on one server", function()
     assert_order { "java1", "ours1", "java2" }
   end)
 
-  it("can be freed by force from either side", function()
+  it("can be released by force from either side", function()
     assert(lock:acquire(0))
     local forcer = java("forcer", { force = 1 })
     others:begin(START_UP)

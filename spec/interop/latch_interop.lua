@@ -138,7 +138,7 @@ describe("a latch shared by holdfast and Redisson", function()
     done(mine, "true", WOKEN)
   end)
 
-  it("is shared under a key with braces, too", function()
+  it("is shared even if its key contains braces", function()
     local braces = client:latch "a{b}"
     assert.is_true(braces:set(1))
     local theirs = java("a{b}", "wait")

@@ -133,7 +133,7 @@ for _, kind in ipairs { "java", "node" } do
       assert.is_true(turns[kind] > 0.1 * history.turns)
     end)
 
-    it("acquire the lock after the other's death when its lease has ended", function()
+    it("acquire the lock of a killed process of the other side once its lease has ended", function()
       local theirs = add(kind, "theirs", { inside = 60 })
       assert.truthy(others:came_in("theirs", START_UP))
       theirs:stop()
@@ -319,7 +319,7 @@ describe("holdfast and RFencedLock", function()
     return token
   end
 
-  it("draw tokens that never fall once they have met on the key", function()
+  it("draw tokens that never fall once both have used the key", function()
     local met = add("java", "met", { inside = 0.5, fenced = 1, together = 1 })
     assert.truthy(met:wait_output("ready", START_UP))
     local first = token_of_ours { token_ttl = 2 }
