@@ -79,7 +79,7 @@ describe("a plain semaphore", function()
     world.close()
   end)
 
-  it("is stored as in Redisson, and announces how many permits are free", function()
+  it("is stored in Redisson's format, and announces how many permits are free", function()
     local plain_semaphore, java = world.client():plain_semaphore(KEY), listen()
     assert.is_true(plain_semaphore:set(3))
     assert.same({ "message", CHANNEL, "03" }, java:receive())
@@ -96,7 +96,7 @@ describe("a plain semaphore", function()
     java:close()
   end)
 
-  it("grants as many permits as it has, all of a request or none", function()
+  it("gives out as many permits as it has, all that a call requests or none", function()
     local plain_semaphore = world.client():plain_semaphore(KEY)
     assert.same({ 0, 0, false }, { plain_semaphore:available(), plain_semaphore:drain(),
       plain_semaphore:delete() })
@@ -247,7 +247,7 @@ describe("a plain semaphore", function()
     assert.equal(2, free())
   end)
 
-  it("leaves no keys except the notes of its last calls", function()
+  it("leaves no keys except short-lived records of its last calls", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     assert(plain_semaphore:set(3))
@@ -267,7 +267,7 @@ describe("a plain semaphore", function()
   end)
 
   for _, loop in ipairs { loops[1] } do
-    it("serves a client's coroutines while there are permits", function()
+    it("lets a client's coroutines acquire as long as enough permits are free", function()
       local client = holdfast.new { url = world.server:url(), driver = loop.driver,
         grant_lease = LATE }
       local plain_semaphore, served = client:plain_semaphore(KEY), {}
@@ -315,7 +315,7 @@ describe("a plain semaphore", function()
     fails("closed", plain_semaphore:with_permit(error))
   end)
 
-  it("counts large and negative numbers, keys with a TTL and with braces as Redisson does", function()
+  it("treats large and negative numbers, keys with a TTL and keys with braces as Redisson does", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
     world.cli("SET", KEY, "9007199254740000")
@@ -397,7 +397,7 @@ describe("a plain semaphore", function()
   end)
 
   describe("with_permit", function()
-    it("releases the permits after the function, whatever that does", function()
+    it("releases the permits after the function, however the function ends", function()
       local plain_semaphore = world.client():plain_semaphore(KEY)
       assert(plain_semaphore:set(3))
       assert.same({ 2, 7, nil, 8, n = 4 }, (function(...)
@@ -509,7 +509,7 @@ describe("a plain semaphore shared by several processes", function()
 end)
 
 describe("a plain semaphore whose server was restarted", function()
-  it("receives a release begun during the outage, and close waits for it", function()
+  it("receives a release that was begun during the outage, which close waits for", function()
     local server = redis.start { persist = true }
     local client = holdfast.new(server:url())
     assert(client:plain_semaphore(KEY):set(1))
@@ -544,7 +544,7 @@ describe("a plain semaphore whose server was restarted", function()
 end)
 
 for _, loop in ipairs(loops) do
-  it("a plain semaphore under " .. loop.name .. " admits as many coroutines as it has permits",
+  it("a plain semaphore under " .. loop.name .. " admits as many coroutines at a time as it has permits",
     function()
       local here = redis.start()
       local client = holdfast.new { url = here:url(), driver = loop.driver, grant_lease = LATE }
@@ -595,7 +595,7 @@ describe("a plain semaphore under ngx_lua", function()
     server:stop()
   end)
 
-  it("admits as many requests as it has permits", function()
+  it("admits as many requests at a time as it has permits", function()
     front = nginx.start {
       workers = 2,
       http = ([[

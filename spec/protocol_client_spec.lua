@@ -121,7 +121,7 @@ describe("a client written from the protocol page", function()
     assert.equal(3, ran)
   end)
 
-  it("takes turns with the real client", function()
+  it("acquires in turn with the real client", function()
     for i = 1, 3 do
       add("p" .. i, { turns = 40 })
       add("h" .. i, { turns = 40 })
@@ -141,7 +141,7 @@ describe("a client written from the protocol page", function()
     assert.same(names, assert_turns(6).names)
   end)
 
-  it("gets every turn in order when all clients queue again", function()
+  it("is served in order again and again when all clients keep queueing", function()
     local names, order = { "p1", "h1", "p2", "h2" }, {}
     assert(lock:acquire(0))
     line_up(names, { turns = 5, inside = 0.06 }) -- long enough for the last holder to wait again
@@ -200,7 +200,7 @@ describe("a client written from the protocol page", function()
     end)
   end
 
-  it("leaves no key when its wait ends", function()
+  it("leaves no key behind when its wait ends", function()
     assert(lock:acquire(0))
     -- it asks twice, and would ask again after LONG
     local patient = protocol.new(server:url(), { programs = programs, grant_lease = LONG * 1000 })
@@ -248,7 +248,7 @@ describe("a client written from the protocol page", function()
     brief:close()
   end)
 
-  it("ignores grants for a different place, kind, key or format, and expired ones", function()
+  it("ignores expired grants, and grants for a different queue score, kind, key or format", function()
     assert(lock:acquire(0))
     -- it asks again only after a message
     line_up({ "p1" }, { grant_lease = LONG })
@@ -279,7 +279,7 @@ describe("a client written from the protocol page", function()
     assert.is_true(assert_turns(1).tokens[1] > 7)
   end)
 
-  it("subscribes to the release channel of a foreign holder", function()
+  it("subscribes to the release channel of a holder that uses another library", function()
     server:cli("HSET", KEY, "somebody", 1)
     server:cli("PEXPIRE", KEY, LONG * 1000)
     line_up({ "p1" }, { grant_lease = LONG })
@@ -321,7 +321,7 @@ describe("a client written from the protocol page", function()
     assert.is_true(assert(plain:acquire(KEY)):release())
   end)
 
-  it("prints its turns in examples/protocol/turns.lua", function()
+  it("prints a line for each time it acquires, in examples/protocol/turns.lua", function()
     local turns = process.lua { file = "examples/protocol/turns.lua",
       args = { server:tcp_url(), KEY, 3, programs } }
     assert.same({ "exit", 0 }, { turns:wait(20) }, turns:output())

@@ -108,7 +108,7 @@ describe("a quorum", function()
     assert.match("^holdfast.client: a quorum of 5 servers", tostring(world.clients[1]))
   end)
 
-  it("excludes other quorum clients, and the message contains the votes", function()
+  it("excludes other quorum clients, and shows the votes in the busy message", function()
     local mine, other = quorum():lock("k"), quorum():lock("k")
     assert(mine:acquire())
     assert.truthy(wait_standing("k", 5))
@@ -152,7 +152,7 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("works with two of five servers down, and fails with no_quorum with three down", function()
+  it("works with two of five servers down, and fails as no_quorum with three down", function()
     local client = quorum { command_timeout = 1 }
     local lock = client:lock("k")
     servers[1]:kill() servers[2]:kill()
@@ -197,7 +197,7 @@ describe("a quorum", function()
     servers[1]:kill("CONT") servers[4]:kill("CONT")
   end)
 
-  it("ends a wait on time if a majority hangs", function()
+  it("ends a wait at its deadline if a majority hangs", function()
     local lock = quorum { command_timeout = 20, connect_timeout = 20 }:lock("k")
     assert(lock:acquire()) assert(lock:release())
     for i = 1, 3 do servers[i]:kill("STOP") end
@@ -211,7 +211,7 @@ describe("a quorum", function()
     for i = 1, 3 do servers[i]:kill("CONT") end
   end)
 
-  it("waits only briefly for a decisive server that hangs", function()
+  it("waits only briefly for a hung server whose vote would be decisive", function()
     local mine = quorum { command_timeout = 20 }:lock("k")
     for i = 1, 2 do servers[i]:cli("SET", "k", "x", "PX", 60000) end
     assert(mine:acquire(0)) -- three are a majority
@@ -356,7 +356,7 @@ describe("a quorum", function()
     assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
   end)
 
-  it("fails with no_quorum and says so if its servers were restarted recently", function()
+  it("fails as no_quorum if its servers were restarted recently, and the message says so", function()
     local got, message, code = quorum { restart_guard = 60 }:lock("k"):acquire(0)
     assert.is_nil(got)
     assert.equal("no_quorum", code)
@@ -435,7 +435,7 @@ describe("a quorum", function()
     assert.equal("lost", select(3, lock:release()))
   end)
 
-  it("retries a refused record until a majority accepts it", function()
+  it("retries writing the record of an idempotent run until a majority accepts it", function()
     local client, runs = quorum { command_timeout = 0.3 }, 0
     local function each_of_three(...)
       for i = 1, 3 do servers[i]:cli("REPLICAOF", ...) end
@@ -456,7 +456,7 @@ describe("a quorum", function()
     for _, server in ipairs(servers) do server:cli("DEL", "job") end
   end)
 
-  it("runs functions with with_lock, one_by_one and idempotent", function()
+  it("supports with_lock, one_by_one and idempotent", function()
     local client = quorum()
     assert.equal("done", client:with_lock("k", function(lock)
       assert.is_true(lock:is_held())
@@ -497,7 +497,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("ends a wait on time", function()
+  it("ends a wait for a held lock at its deadline", function()
     local holder = quorum():lock("k")
     assert(holder:acquire())
     local from = process.now()
@@ -555,7 +555,7 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
   end)
 
-  it("gives a forked child a client of its own", function()
+  it("gives a forked child a separate identity, which does not hold its parent's locks", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -655,7 +655,7 @@ describe("a quorum", function()
     assert(lock:release())
   end)
 
-  it("counts each call once, not once per server", function()
+  it("counts each call once in its statistics, not once per server", function()
     local client = quorum()
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -671,7 +671,7 @@ describe("a quorum", function()
     assert.is_true(stats.connections >= 5)
   end)
 
-  it("keeps locks and guards of one key apart", function()
+  it("does not mistake locks and idempotent runs on one key for each other", function()
     local first, second = quorum(), quorum()
     local function run_twice() error "it ran" end
     assert(first:with_lock("k", function()

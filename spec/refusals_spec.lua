@@ -70,7 +70,7 @@ after_each(function()
 end)
 
 describe("a refusal of writes", function()
-  it("is outlasted by each kind of wait", function()
+  it("does not end any kind of wait", function()
     assert(world.client():plain_semaphore("plain"):set(#REFUSALS))
     for _, refusal in ipairs(REFUSALS) do
       local of_all = refusal[1] == "NOREPLICAS" or refusal[1] == "READONLY"
@@ -97,7 +97,7 @@ describe("a refusal of writes", function()
     world.cli("DEL", "plain", "permits")
   end)
 
-  it("fails a call that does not wait at once, and the message says what to check", function()
+  it("makes a call without a wait fail at once, and the message says what to check", function()
     local client = world.client()
     for _, refusal in ipairs(REFUSALS) do
       set(refusal, true)
@@ -112,7 +112,7 @@ describe("a refusal of writes", function()
     end
   end)
 
-  it("is reported to on_event once in each wait that it cuts off", function()
+  it("causes one cut_off event in each wait that it interrupts", function()
     local seen = {}
     local client = world.client { on_event = function(event)
       if event.event == "cut_off" then seen[#seen + 1] = event end
@@ -154,7 +154,7 @@ describe("a refusal of writes", function()
     world.cli("DEL", "plain", "permits")
   end)
 
-  it("delays the record of an idempotent run, which still counts once", function()
+  it("delays the record of an idempotent run, but causes no second run", function()
     local child = world.program { code = ([[
       local c = require("holdfast").new { url = %q }
       print(c:idempotent("pay", { expire = 60, replay = true }, function()
@@ -209,7 +209,7 @@ end
 
 describe("a user with a temporary fault", function()
   for _, trouble in ipairs(TROUBLES) do
-    it("loses no permit, place or record: " .. trouble[1], function()
+    it("loses no permit, queue place or record: " .. trouble[1], function()
       mend()
       local client = world.client { url = url_of_user(), command_timeout = 0.5 }
       local plain, lock = client:plain_semaphore("plain"), client:lock("lock")

@@ -212,7 +212,7 @@ local function run_without(name, job, command)
   return key
 end
 
-describe("a user without one of the commands that a program calls", function()
+describe("a user who may not run one of the commands that a program calls", function()
   it("loses no permit, record or lock permanently, and acquires nothing twice", function()
     local listener, jobs = resp.connect { path = world.server.path }, {}
     listener:call("SUBSCRIBE", "holdfast_grant:" .. LISTENER)

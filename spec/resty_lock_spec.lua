@@ -46,7 +46,7 @@ describe("a lock object of the lua-resty-lock module", function()
     end
   end)
 
-  it("holds at most one key at a time", function()
+  it("can hold at most one key at a time", function()
     local lock = new()
     assert.equal(0, lock:lock("a"))
     assert.same(pack(nil, "locked"), pack(lock:lock("b")))
@@ -221,7 +221,7 @@ if nginx.is_there() then
         .. "main thread: unlock: 1\n", get "/threads")
     end)
 
-    it("lets any thread unlock a lock of another one", function()
+    it("lets any thread unlock a lock that another thread has locked", function()
       assert.equal("0\n1\n", get "/other_thread")
     end)
 

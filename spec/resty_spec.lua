@@ -315,7 +315,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("reads and writes in pieces of varying length, so that LuaJIT interns their strings quickly",
+    it("reads and writes in pieces of varying length, which LuaJIT can intern quickly",
       function()
         start { server = handler("/", [[
           local sizes, tcp = { sent = {}, received = {} }, ngx.socket.tcp
@@ -577,7 +577,7 @@ describe("under ngx_lua", function()
       for _ = 1, 20 do assert.equal("busy", say "/take") end
     end)
 
-    it("shows a lock as not held to a later request in the same coroutine",
+    it("does not show a lock as held to a later request in the same coroutine",
       function()
       start { server = handler("/leak", [[ LEFT = CLIENT:lock("a") SAY(LEFT:acquire(0) == LEFT, tostring(LEFT)) ]])
         .. handler("/show", [[ SAY(tostring(LEFT)) ]]) }
@@ -946,7 +946,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("is disconnected a minute after its last use", function()
+    it("closes its connections a minute after its last use", function()
       start {
         init = [[
           local core, shift = require "holdfast.core", 0
@@ -1194,7 +1194,7 @@ describe("under ngx_lua", function()
   end
 
   describe("with holdfast.finish() in log_by_lua", function()
-    it("releases a request's lock however the request ends", function()
+    it("releases a request's lock, however the request ends", function()
       start { server = FINISH .. locations_of_ends() }
       for i, each in ipairs(ENDS) do
         local response = front:begin("/end" .. i):finish()
@@ -1237,7 +1237,7 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
-    it("ends all waits of a request in every client, and releases all locks of a multi-lock",
+    it("ends all waits of a request, whichever clients they use, and releases all locks of a multi-lock",
       function()
       local holder = require("holdfast").new(server:url())
       local both = assert(holder:multi_lock({ "a", "b" }):acquire(0))
@@ -1724,7 +1724,7 @@ describe("under ngx_lua", function()
       assert.equal(422, post("/by_key?l=2&l=1", "k").status)
     end)
 
-    it("takes the key from a header: 400 if missing, 422 for a different payload, 409 while running",
+    it("takes the key from a header, and answers 400, 409 or 422 if the key is missing, in use or reused",
       function()
       start { server = FINISH .. COUNT .. guarded("/pay", "header = true, expire = 30", RUN) }
       local without = front:get("/pay")
@@ -1780,7 +1780,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("records a finished request once the server accepts writes again", function()
+    it("records a finished request after an outage, as soon as the server accepts writes again", function()
       start { server = FINISH .. COUNT .. guarded("/pay", "expire = 60", RUN) }
       finally(function() server:cli("REPLICAOF", "NO", "ONE") end)
       local first = front:begin("/pay?sleep=0.3", { method = "GET" })
@@ -1878,7 +1878,7 @@ describe("under ngx_lua", function()
       assert.equal("1", say "/runs")
     end)
 
-    it("records a request once although finish is called twice, under a key shared by all users", function()
+    it("records a request once even if finish is called twice, under a key shared by all users", function()
       start { server = [[
         log_by_lua_block { HOLDFAST.finish() HOLDFAST.finish() }
         gzip on;
@@ -2001,7 +2001,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("enters a guard once for a request that nginx redirects internally", function()
+    it("begins only one run for a request that nginx redirects internally", function()
       start { lease = 3, server = FINISH .. [[
         access_by_lua_block {
           HOLDFAST.idempotent_request { client = CLIENT, header = true, principal = false, replay = true,
@@ -2184,7 +2184,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("does not end a later request's guard after its own was lost", function()
+    it("does not end a later request's run after its own run was lost", function()
       start { server = FINISH .. guarded("/pay", 'key = "k", expire = 60', [[
         STARTED = (STARTED or 0) + 1
         local number = STARTED
@@ -2261,7 +2261,7 @@ describe("under ngx_lua", function()
       assert.equal(200, front:get("/pay?key=a").status)
     end)
 
-    it("frees the key after a server error, or with the lease if finish is never called",
+    it("frees the key after a server error, or after the lease if finish is never called",
       function()
       start { lease = 2, server = guarded("/fail", 'key = "f", expire = 60', "ngx.exit(500)",
         FINISH)
@@ -2494,7 +2494,7 @@ describe("under ngx_lua", function()
       ]]
     end
 
-    it("waits in phases where ngx_lua can, and says what to do in others", function()
+    it("can wait in phases where ngx_lua can, and suggests what to do in others", function()
       start {
         http = [[ init_worker_by_lua_block {
           local ran, message = pcall(CLIENT.with_lock, CLIENT, "w", function() end)
@@ -2533,7 +2533,7 @@ describe("under ngx_lua", function()
       assert.truthy(log:match("result of header_filter: false header_filter_by_lua:?%b():%d+: holdfast"))
     end)
 
-    it("says what to do in the master's init phase and when the worker exits", function()
+    it("suggests what to do in the master's init phase and while the worker exits", function()
       start {
         init = [[
           function TRY(name, client)
@@ -2561,7 +2561,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("waits in phases that it does not know by name", function()
+    it("can wait in a phase whose name the library does not know", function()
       start {
         init = [[
           local get_phase = ngx.get_phase
@@ -2676,7 +2676,7 @@ describe("under ngx_lua", function()
       end
     end
 
-    it("quits soon although finished requests have left timers and connections", function() quits_soon(false) end)
+    it("quits soon even if finished requests have left timers and connections", function() quits_soon(false) end)
 
     it("quits soon even while the server hangs", function() quits_soon(true) end)
 
@@ -2767,7 +2767,7 @@ describe("under ngx_lua", function()
       for i = 1, 20 do assert.equal("true|nil", say("/work?k=" .. i)) end
     end)
 
-    it("answers unreachable in time if Redis is down or hangs", function()
+    it("makes calls fail as unreachable within seconds if Redis is down or hangs", function()
       start { server = WORK }
       assert.equal("true|nil", say "/work?k=1")
       server:kill("STOP")

@@ -69,12 +69,12 @@ describe("protocol " .. number, function()
   before_each(function() server = redis.start() end)
   after_each(function() server:stop() end)
 
-  it("has a kept copy, which tools/keep_protocol writes once per number", function()
+  it("has a kept copy of its programs whose checksums match", function()
     local child = process.start { "sh", "-c", ("cd %s && sha1sum --quiet -c SHA1"):format(unpacked) }
     assert.same({ "exit", 0 }, { child:wait(20) }, child:output())
   end)
 
-  it("produces the kept transcript", function()
+  it("still produces the transcript that was kept for it", function()
     local parts = transcript(server, kept_programs)
     local path = os.getenv("HOLDFAST_KEEP")
     if path then
@@ -108,7 +108,7 @@ describe("protocol " .. number, function()
   end
 end)
 
-describe("clients of a kept protocol and today's", function()
+describe("clients of an earlier protocol and of today's", function()
   local server, others, client, lock, old
 
   before_each(function()
@@ -175,7 +175,7 @@ describe("clients of a kept protocol and today's", function()
     end)
   end
 
-  it("pass over each other's dead waiters", function()
+  it("skip each other's dead waiters", function()
     assert(lock:acquire(0))
     line_up { "k1", "t1", "k2" }
     others.workers[1]:stop()
@@ -210,7 +210,7 @@ describe("clients of a kept protocol and today's", function()
     }
   end
 
-  it("keep the order of arrival although only today's places are times", function()
+  it("are queued in order of arrival although only today's queue scores are times", function()
     assert(lock:acquire(0))
     local waiters, places = {}, {}
     for i, directory in ipairs { today, kept_programs(), today, kept_programs(), today } do
@@ -235,7 +235,7 @@ describe("clients of a kept protocol and today's", function()
     for _, each in ipairs(waiters) do each.close() end
   end)
 
-  it("read each other's record that a queue has lasted", function()
+  it("understand each other's record of how long a queue has existed", function()
     for _, directory in ipairs { today, kept_programs() } do
       local one, two = waiter("l", 1), waiter("l", 2)
       assert.equal(1, call("acquire", one.owner, 500, 0, 0, 20000, 0, "")[1])

@@ -64,7 +64,7 @@ after_each(function()
 end)
 
 describe("a client of Sentinels", function()
-  it("finds the master, and uses the login and database meant for it", function()
+  it("finds the master, and uses the master's login and database for it", function()
     start { password = "data", sentinel_password = "watch" }
     local lock = client({ url = set:url(3), sentinel_password = "watch" }):lock("k")
     assert(lock:acquire(0))
@@ -100,7 +100,7 @@ describe("a client of Sentinels", function()
       nowhere:lock("k"):acquire(5))
   end)
 
-  it("needs one Sentinel to find the master, and none to keep renewing", function()
+  it("needs one reachable Sentinel to find the master, and none to keep renewing", function()
     start {}
     set.sentinels[1]:kill("KILL")
     local held = client({}):lock("k", { lease = 3, watchdog = true })
@@ -176,7 +176,7 @@ describe("after a failover", function()
     assert(lock:write():acquire(0)):release()
   end)
 
-  it("a lock unknown to the new master is reported lost, and one with sync was never acquired", function()
+  it("a lock that the new master does not have is reported lost, and with sync was never acquired", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]
     cut_off(replica, old)
@@ -248,7 +248,7 @@ describe("after a failover", function()
     assert(lock:release())
   end)
 
-  it("a manual failover is noticed without Sentinels, and the client's string names the new master", function()
+  it("a client learns of a manual failover without Sentinels, and its tostring names the new master", function()
     start {}
     local one = client({ command_timeout = 20 })
     local lock = one:lock("k", { lease = 60, watchdog = true })
@@ -389,7 +389,7 @@ describe("with the option sync", function()
     assert.are.equal(0, master:cli("EXISTS", "k"))
   end)
 
-  it("a grant counts once the replica has it", function()
+  it("a granted lock counts as held only once the replica has it", function()
     local first = synced({}):lock("k")
     assert(first:acquire(0))
     local waiter = process.lua {

@@ -68,7 +68,7 @@ describe("shards", function()
         { url = all[3], name = "c" } } })
   end)
 
-  it("are not asked for a holder's name that may be on a different server", function()
+  it("are not queried for a holder's name, which may be on a different server", function()
     local holder, waiter = connect { name = "billing" }, connect()
     for _, key in pairs(keys_of_all(holder)) do
       local lock = assert(holder:lock(key):acquire())

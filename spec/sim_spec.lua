@@ -53,7 +53,7 @@ describe("the simulator", function()
     end, "X overlaps with Y")
   end)
 
-  it("skips a mutant whose place is gone, and prints its function", function()
+  it("skips a mutant whose code is not found exactly once, and prints its function", function()
     local patches = require "spec.sim.patches"
     local source = "void f(void) {\n  a();\n}\n\nvoid g(void) {\n  b();\n  b();\n}\n"
     local rows = {

@@ -70,7 +70,7 @@ describe("the statically linked command", function()
     assert.matches('released "k"', output, 1, true)
   end)
 
-  it("trusts only the authorities of --ca", function()
+  it("trusts only the certificate authorities in --ca", function()
     local url = world.server:tls_url():gsub("localhost", "127.0.0.1")
     local how, code, output = run(url, "run", "--ca", "/ca.pem", "k", "--", "/holdfast", "--version")
     assert.same({ "exit", 0 }, { how, code }, output)

@@ -85,7 +85,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("metrics", function()
-    it("are the exact sum over two workers, and survive a reload", function()
+    it("are the exact sums over two workers, and survive a reload", function()
       start { workers = 2 }
       local seen, count = {}, 0
       local function work(times)
@@ -118,7 +118,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("include what a client counted that was closed at once", function()
+    it("include the counts of a client that was closed right after its use", function()
       start {}
       for i = 1, 5 do
         assert.equal("done", front:get("/once").body)
@@ -337,7 +337,7 @@ describe("under ngx_lua", function()
     end)
   end)
 
-  describe("the status page's record", function()
+  describe("the data that the status page stores in the shared dict", function()
     local FILL = [[
       location = /fill { content_by_lua_block {
         local dict, i = ngx.shared.holdfast, 0
@@ -375,7 +375,7 @@ describe("under ngx_lua", function()
       assert.equal(1, said)
     end)
 
-    it("uses its own dict if there is one, whether or not the metrics' is full", function()
+    it("uses its own dict if there is one, whether or not the metrics' dict is full", function()
       start { dict = "lua_shared_dict holdfast 32k; lua_shared_dict holdfast_status 1m;", more = FILL }
       local filled = front:get("/fill").body
       assert.truthy(process.wait_until(has_points, PATIENCE))
@@ -1397,7 +1397,7 @@ describe("under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("says what it left out while that exists", function()
+    it("says what it left out as long as that exists on the server", function()
       start {}
       local listener = assert(resp.connect { path = server.path })
       assert.is_nil(state().left_out)
@@ -1525,7 +1525,7 @@ describe("under ngx_lua", function()
         ]], ""))
       end)
 
-      it("a lease for the worker that reads, renewed by it and released when it ends", function()
+      it("a lease for the worker that reads the server, which renews it and releases it on exit", function()
         assert.same({ { true, false, true, true }, true, { false, true }, { true, false } }, ask [[
           local second = records.new("id")
           local list = { record:leads(), second:leads(), record:leads(), other:leads() }
@@ -1542,7 +1542,7 @@ describe("under ngx_lua", function()
         assert.same({ true, true }, ask("return record:leads(), records.new('id'):leads()", ""))
       end)
 
-      it("questions for the worker that reads, each answered once", function()
+      it("requests to the worker that reads the server, and answers each of them once", function()
         assert.same({ { "a", 503 }, { "b", 200 }, "none", { "a", "b", "none" }, "none" }, ask [[
           local asks, answers, seen = records.new("id"), {}, {}
           local function put(question, number)

@@ -168,7 +168,7 @@ describe("several redis-servers", function()
       servers[3]:cli("GET", "k") })
   end)
 
-  it("are asked over a new connection after the old one was killed", function()
+  it("are queried over a new connection after the old one was killed", function()
     servers = redis.several(1)
     local other = resp.connect { path = servers[1].path }
     assert.equal("PONG", servers[1]:cli("PING"))

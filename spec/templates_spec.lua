@@ -40,7 +40,7 @@ describe("templates", function()
   end
 
   describe("mutex", function()
-    it("is stored as by SET NX PX: a string with the owner and a TTL", function()
+    it("is stored as SET NX PX would store it, as a string with the owner and a TTL", function()
       local mutex = assert(client:mutex("m", { lease = 5 }):acquire())
       assert.equal(mutex:owner(), server:cli("GET", "m"))
       local ttl = server:cli("PTTL", "m")
@@ -69,7 +69,7 @@ describe("templates", function()
       assert.is_true(first:release())
     end)
 
-    it("polls for a foreign holder, and acquires soon after its release", function()
+    it("polls while a client of another library holds it, and acquires soon after the release", function()
       server:cli("SET", "m", "somebody", "NX", "PX", "60000")
       assert.equal("busy", select(3, client:mutex("m"):try_acquire()))
       local waiter = process.lua {
@@ -245,7 +245,7 @@ describe("templates", function()
       assert.is_true(ttl > 29000 and ttl <= 30000)
     end)
 
-    it("prefers a call's options to the template's", function()
+    it("prefers a call's options to those of the object", function()
       local function ttl_in(template, opts)
         return template:execute("t", 1, opts, function() return server:cli("PTTL", "t_1") end)
       end

@@ -195,7 +195,7 @@ describe("a tenant", function()
     assert(lock:release())
   end)
 
-  it("cannot make another tenant write anything by forging grants", function()
+  it("cannot make another tenant's clients write anything by forging grants", function()
     local other = client_of_a():lock "other"
     assert(other:acquire(0))
     local waiter = program_of_a 'say(client:lock("other"):acquire(60) and "acquired")'
@@ -213,7 +213,7 @@ describe("a tenant", function()
     end
   end)
 
-  it("cannot delay another tenant's renewals by flooding it with forged grants", function()
+  it("cannot delay another tenant's renewals by flooding its clients with forged grants", function()
     local other = client_of_a():lock "other"
     assert(other:acquire(0))
     local holder = program_of_a [[

@@ -404,7 +404,7 @@ describe("holdfast.testing", function()
     real:close()
   end)
 
-  it("lets a day pass at once while a held lock is renewed", function()
+  it("can advance the clock by a day at once, while a held lock is renewed", function()
     local lock = assert(testing.client():lock("k"):acquire())
     testing.advance(86400)
     assert.is_true(lock:is_held())
@@ -499,7 +499,7 @@ describe("holdfast.testing", function()
     assert(client:lock("other"):try_acquire())
   end)
 
-  it("simulates a separate server for each in a list", function()
+  it("simulates a separate server for each address in a list", function()
     local client = testing.client { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum" }
     local lock = assert(client:lock("k"):acquire())
     testing.advance(31)
@@ -558,7 +558,7 @@ describe("holdfast.testing", function()
     assert(other:lock("collected"):try_acquire())
   end)
 
-  it("calls a credentials function", function()
+  it("calls the client's credentials function", function()
     local asked = 0
     local client = testing.client { credentials = function()
       asked = asked + 1
@@ -568,7 +568,7 @@ describe("holdfast.testing", function()
     assert.is_true(asked > 0)
   end)
 
-  it("can make a permit be lost", function()
+  it("can simulate the loss of a permit", function()
     local pool = testing.client():semaphore("pool", { permits = 2, max_hold = 60 })
     for _, reason in ipairs { "expired", "unreachable", "deleted", "max_hold" } do
       local permit = assert(pool:acquire())

@@ -202,7 +202,7 @@ describe("a server that hangs", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("keeps no lock of an acquire that got no reply", function()
+  it("ends up with no lock from an acquire that got no reply", function()
     local one = client()
     assert(one:ping())
     world.server:kill("STOP")
@@ -314,14 +314,14 @@ describe("a server that refuses access", function()
     fails("denied", 0, function() return one:lock("k"):acquire(0) end)
   end)
 
-  it("to the key makes calls fail as denied", function()
+  it("because the user may not access the key makes calls fail as denied", function()
     local server = world.another { tcp = true, users = { "other on >pass ~other:* &* +@all" } }
     local one = client { url = ("redis://other:pass@127.0.0.1:%d"):format(server.port) }
     fails("denied", 0, function() return one:lock("k"):acquire(0) end)
     assert.same({}, server:cli("KEYS", "*"))
   end)
 
-  it("to channels makes an acquire fail as denied only if it has to wait", function()
+  it("because the user may not use channels makes an acquire fail only if it has to wait", function()
     local server = world.another { tcp = true, users = { "deaf on >pass ~* resetchannels +@all" } }
     server:cli("HSET", "k", JAVA, 1)
     server:cli("PEXPIRE", "k", 30000)
@@ -369,7 +369,7 @@ describe("a server that refuses access", function()
     assert.is_truthy(world.is_free("k"))
   end)
 
-  it("because it is out of memory makes calls fail with its own message", function()
+  it("because it is out of memory makes calls fail with the server's message", function()
     local server = world.another { tcp = true, maxmemory = "1kb",
       conf = { "maxmemory-policy noeviction" } }
     local one = client { url = server:tcp_url() }
@@ -433,7 +433,7 @@ describe("a server that is busy with a script", function()
     looper:close()
   end)
 
-  it("makes calls fail after a while, with its own message", function()
+  it("makes calls fail after a while, with the server's message", function()
     local lock = client():lock("k")
     local message = fails("unreachable", COMMAND, function() return lock:acquire(0) end)
     assert.matches("BUSY", message)
@@ -664,7 +664,7 @@ describe("a lost reply", function()
     assert.equal(29, proxied:stats().reconnects)
   end)
 
-  it("to a re-entry, cut at every byte, leaves one more entry", function()
+  it("to a re-entry, cut at every byte, leaves one more hold", function()
     for n = 0, 12 do
       local key = ("cut%d:2:again"):format(n)
       local lock = proxied:lock(key)
@@ -675,7 +675,7 @@ describe("a lost reply", function()
     end
   end)
 
-  it("to a partial release, cut at every byte, leaves one entry less", function()
+  it("to a partial release, cut at every byte, leaves one hold less", function()
     for n = 0, 4 do
       local key = ("cut%d:3:part"):format(n)
       local lock = proxied:lock(key)

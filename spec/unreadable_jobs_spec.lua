@@ -69,7 +69,7 @@ local function read(path)
   return text
 end
 
-describe("a crash of holdfast run whose job goes on in a process that #check", function()
+describe("a crash of holdfast run whose job continues in a process that #check", function()
   local world = require("spec.support.world").new { tcp = true }
   local directory, survivor
 

@@ -292,7 +292,7 @@ describe("the watchdog", function()
     assert.is_false(watchdog:is_running())
   end)
 
-  it("is woken to renew the first locks while others are being acquired", function()
+  it("wakes up to renew the first locks of a multi-lock while the others are being acquired", function()
     local client = world.client { lease = 0.8 }
     local function wait_for(counter, count)
       return process.wait_until(function()
@@ -310,7 +310,7 @@ describe("the watchdog", function()
     assert.is_true(wait_for("renewals", before) and lock:release())
   end)
 
-  it("keeps its client alive, whose calls renew locks while it is stopped", function()
+  it("keeps its client alive, and while it is stopped the client's calls renew locks", function()
     local other = world.client()
     assert(other:lock("taken"):acquire())
     local watchdog
@@ -342,7 +342,7 @@ describe("the watchdog", function()
     assert(assert(client:lock("k"):acquire()):release())
   end)
 
-  it("is started again by close if something has to be released", function()
+  it("is started again by close if a lock has to be released", function()
     local client = world.client()
     local lock = client:lock("k")
     assert(lock:acquire())

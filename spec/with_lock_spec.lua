@@ -298,7 +298,7 @@ describe("with_lock in a coroutine", function()
 end)
 
 if coroutine.close then
-  describe("coroutine.close in a template's function", function()
+  describe("coroutine.close in the function of with_lock, one_by_one or idempotent", function()
     local function suspended(run)
       collectgarbage("stop") -- the collector would release what was forgotten
       local thread = coroutine.create(run)
@@ -369,7 +369,7 @@ if coroutine.close then
       assert.equal(0, world.cli("EXISTS", "k"))
     end)
 
-    it("releases the lock of one_by_one and the key of idempotent", function()
+    it("releases the lock of one_by_one, and the key of idempotent", function()
       local client = world.client()
       local template = client:one_by_one()
       local one = suspended(function() template:execute("t", 1, coroutine.yield) end)
@@ -611,7 +611,7 @@ describe("a client closed in with_lock", function()
     assert.same({ n = 1, "done" }, result[4])
   end
 
-  it("makes every template return nil, a message, closed and the results", function()
+  it("makes every call that runs a function return nil, a message, closed and the results", function()
     local all = { {}, { async_release = true }, { abort_on_loss = true }, { keep = 1 } }
     for _, opts in ipairs(all) do
       local client = world.client()
