@@ -209,7 +209,7 @@ describe("the checker rejects", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):enter(0.2, 0.3, "A", 2, 2))
   end)
 
-  it("a claim by its former owner after a release", function()
+  it("a claim by the former owner of a released lock", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):release(0.2, 0.3, "A", "true"):claim(0.4, "A", 1,
       0.9))
   end)
@@ -219,7 +219,7 @@ describe("the checker rejects", function()
       2):claim(1.2, "A", 1, 1.5))
   end)
 
-  it("a reported loss that nothing explains", function()
+  it("a reported loss for which the history has no cause", function()
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9):call(0.2, 0.3, "A", "check",
       "lost"))
     bad("order", tale():acquire(0, 0.1, "A", 1):claim(0.1, "A", 1, 0.9)

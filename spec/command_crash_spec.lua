@@ -174,7 +174,7 @@ describe("a run after a crash of the previous run", function()
   end
 
   -- Without the gate, the job would read an earlier record.
-  it("waits to start its job until its own process record names the job's group", function()
+  it("starts its job only once its own process record contains the job's process group", function()
     local record, group = see_record()
     assert.matches("%d+ %d+ " .. group .. "$", record)
   end)

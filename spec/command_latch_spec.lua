@@ -73,7 +73,7 @@ describe("holdfast latch", function()
     assert.same({ 3, "" }, { run("wait", "job", "-nqE", "3") })
   end)
 
-  it("wait dies of TERM or INT, without output", function()
+  it("wait is ended by TERM or INT, without output", function()
     assert.equal(0, (run("set", "job", "1")))
     for name, number in pairs { TERM = 15, INT = 2 } do
       local child = waits "job"

@@ -637,7 +637,7 @@ describe("holdfast run", function()
       return with_variables({ HOLDFAST_CONFIG = "/dev/null" }, target.read, assert(given, words), words)
     end
 
-    it("takes keys, lease, wait, grace and mode from its options", function()
+    it("takes keys, lease, wait, grace period and mode from its options", function()
       for _, case in ipairs {
         { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, renewed = true,
           mode = false } },
@@ -1201,7 +1201,7 @@ describe("holdfast run", function()
     end)
   end)
 
-  it("started by ten hosts with one crontab runs on one of them, and the others print nothing", function()
+  it("started by ten hosts with one crontab runs on only one of them, and prints nothing on the others", function()
     for _ = 1, 5 do
       local hosts = {}
       for i = 1, 10 do
@@ -1227,7 +1227,7 @@ describe("holdfast run", function()
     end
   end)
 
-  it("started 50 times runs one at a time, in order of arrival", function()
+  it("started 50 times at once runs its jobs one at a time, in order of arrival", function()
     local client = holdfast.new(server:url())
     local lock = assert(client:lock("k"):acquire())
     local script = ("mkdir %s/in || echo overlap >>%s/order; echo $0 >>%s/order; rmdir %s/in"):gsub("%%s", directory)
@@ -1395,7 +1395,7 @@ describe("holdfast run", function()
       assert.equal(79, (run(words)))
     end)
 
-    it("--idempotent waits for a crashed run's record only if the lock excludes all other runs", function()
+    it("--idempotent waits for the record of a crashed run only if its lock excludes all other runs", function()
       local now = require("holdfast.core").now
       for _, words in ipairs { { "-n" }, { "--permits", "2" }, { "-s" }, { "--no-crash-release" } } do
         local all = { "run", "--idempotent", "1h" }
@@ -1777,7 +1777,7 @@ describe("holdfast run over several servers", function()
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
   end)
 
-  it("exits on a busy lock with 1 or the code of -E", function()
+  it("exits with 1 or the code of -E if the lock is busy", function()
     local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(),
       servers[3]:url() }, mode = "quorum" }
     local held = assert(holder:lock("k"):acquire())
@@ -1922,7 +1922,7 @@ describe("holdfast run over several servers", function()
     assert.equal(0, (run { "ls", "--url", url, env = { HOLDFAST_SERVERS = list(servers) } }))
   end)
 
-  it("show, ping and break ask all servers", function()
+  it("show, ping and break query all servers", function()
     local holder = holdfast.new { servers = { servers[1]:url(), servers[2]:url(),
       servers[3]:url() }, mode = "quorum" }
     local lock = assert(holder:lock("k"):acquire())

@@ -339,7 +339,7 @@ describe("after a fork", function()
     end))
   end)
 
-  it("the child has neither its parent's losses nor its watchdog, whatever it calls first", function()
+  it("the child has neither its parent's losses nor its parent's watchdog, whatever it calls first", function()
     local client = world.client()
     local watchdog, lock = client:watchdog(), nil
     local questions = {
@@ -364,7 +364,7 @@ describe("after a fork", function()
     end
   end)
 
-  it("the child holds nothing of its parent, even with the same pid in a new pid namespace", function()
+  it("the child holds none of its parent's locks, even with the same pid in a new pid namespace", function()
     local said = in_child(function()
       if not sys.new_pids() then return "it may not" end
       return in_child(function()
@@ -396,7 +396,7 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
-  it("garbage collection and close in the child leave the parent's locks alone", function()
+  it("garbage collection and close in the child do not release the parent's locks", function()
     local client = world.client { lease = 2 }
     local lock = client:lock("k")
     assert(lock:acquire())
@@ -447,7 +447,7 @@ describe("after a fork", function()
     end))
   end)
 
-  it("a child that exits normally leaves the parent's lock alone", function()
+  it("a child that exits normally does not release the parent's lock", function()
     local child = world.program {
       code = [[
         local sys = require "spec.support.sys"

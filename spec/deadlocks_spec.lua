@@ -113,7 +113,7 @@ describe("the search for cycles", function()
     assert.is_true(many < 12 * few, many .. " steps, " .. few)
   end)
 
-  it("counts free permits and those of strangers as ones that may be released", function()
+  it("treats free permits and permits of holders outside of the search as ones that may be released", function()
     local holders = { "a", "a", "b", false, free = 1 }
     local function size(wants_a, wants_b)
       local waits = {
@@ -218,7 +218,7 @@ describe("deadlocks", function()
       check_cycle(found(client), KEYS)
     end)
 
-    it("are not reported once one of the callers does not wait", function()
+    it("are not reported once one of the callers no longer waits", function()
       plant(server:url(), { "one", "two" })
       local cycle = found(client)
       assert.equal(2, #cycle)
@@ -260,7 +260,7 @@ describe("deadlocks", function()
       assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end)
 
-    it("end the wait that began last, even if the others check before it", function()
+    it("end the wait that began last, even if the other waiters check for deadlocks first", function()
       prepare(server:url(), KEYS, { 5, 5, 7 })
       for i = 1, #KEYS do
         let_go(i)
@@ -318,7 +318,7 @@ describe("deadlocks", function()
     end)
 
     -- The client could not publish that the wait is over.
-    it("are not reported because of a wait that is over while its client's other caller waits", function()
+    it("are not reported because of a wait that has ended while another caller of its client still waits", function()
       prepare(server:url(), { "two", "one" }, { 0.5, 0 })
       parties[2]:stop()
       server:cli("DEL", "one")

@@ -299,7 +299,7 @@ describe("holdfast doctor", function()
       assert_hurts(telling "used_memory_rss:95\r\ntotal_system_memory:100\r\n", "memory", "95 %% of the host's memory")
     end)
 
-    it("asks a server that replies only to INFO once per check #check", function()
+    it("sends one command per check to a server that replies only to INFO #check", function()
       other = fake.server { reply = "", login = true, info = BASE .. "rdb_last_bgsave_status:err\r\n" }
       local settings = process.directory() .. "/hasty.conf"
       local file = assert(io.open(settings, "w"))

@@ -875,7 +875,7 @@ describe("an operation", function()
     one:call(lock, "release")
   end)
 
-  it("keeps its lock, record and arguments alive until it has finished, and no longer", function()
+  it("keeps its lock and arguments alive until it has finished, and no longer", function()
     local kept = setmetatable({}, { __mode = "k" })
     local function complete()
       local guard = one:lock("guard", { kind = "guard" })
@@ -1096,7 +1096,7 @@ describe("an operation", function()
     assert.equal(3, one:call(permits, "info").free)
   end)
 
-  it("on several locks leaves a hold alone that another handle acquired after a loss", function()
+  it("on several locks does not release a hold that another handle acquired after a loss", function()
     local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
     local other = one:lock("b")
     assert.is_true(one:call_all(locks, "acquire_all"))

@@ -220,7 +220,7 @@ describe("a fence", function()
     assert(one:release())
   end)
 
-  it("sends nothing for a lock that is lost or not held", function()
+  it("sends nothing to the server for a lock that is lost or not held", function()
     local client = world.client()
     local prices, lock = client:fence "price:7", client:lock("price", { lease = 0.05 })
     assert.matches('the lock "price" is not held by this owner; nothing was sent',

@@ -93,7 +93,7 @@ describe("the test runner", function()
     assert.equal(2, runs_of("a"))
   end)
 
-  it("does not rerun a file that has seen two owners at once", function()
+  it("does not rerun a file in which a lock had two owners at once", function()
     write("a.sh", [[
 echo run >>"$0.runs"
 echo "not ok - two owners at once, line 7: in a while b is in"

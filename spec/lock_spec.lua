@@ -889,7 +889,7 @@ describe("two handles of one owner, one of which lost its hold,", function()
     assert(one:release())
   end)
 
-  it("leave the newer hold alone when the first is collected", function()
+  it("do not release the newer hold when the handle that lost its hold is collected", function()
     lose_and_acquire {}
     one = nil
     collectgarbage() collectgarbage()

@@ -167,7 +167,7 @@ for _, loop in ipairs(loops) do
       server:stop()
     end)
 
-    it("has the same API with the same error codes", function()
+    it("supports the same API with the same error codes", function()
       run(function()
         local lock = client:lock("a")
         assert.equal(lock, lock:acquire(1))
@@ -645,7 +645,7 @@ for _, loop in ipairs(loops) do
       server:cli("DEL", "a")
     end
 
-    it("starts a single coroutine to deliver events, however late that runs", function()
+    it("starts a single coroutine to deliver events, however late that coroutine runs", function()
       local plain, is_slow, begun, lost = loop.driver, false, 0, false
       if type(plain) == "string" then plain = require("holdfast.loop." .. plain) end
       local one = holdfast.new { url = server:url(), on_event = function(event)
@@ -1932,7 +1932,7 @@ for _, loop in ipairs(loops) do
       end)
 
       -- These waits check once a second that the task works.
-      it("waits of several seconds end on time", function()
+      it("waits of several seconds end at their deadlines", function()
         local holder, codes = holdfast.new { url = server:url(), lease = 60 }, {}
         local a, b = assert(holder:lock("a"):acquire(0)), assert(holder:lock("b"):acquire(0))
         for i = 1, 3 do

@@ -402,7 +402,7 @@ describe("a client", function()
       assert.same({ "acquired", "released" }, list)
     end)
 
-    it("receives all events if it is the client's, those of locks with their own listener too", function()
+    it("receives all events if it is the client's, even those of locks with their own listener", function()
       local seen, list = listen(LOCKS)
       local own = {}
       local lock = seen:lock("own", { on_event = function(event) own[#own + 1] = event.event end })

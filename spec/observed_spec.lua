@@ -35,7 +35,7 @@ describe("the status page computes", function()
     assert.is_nil(held_for(UUID .. ":1", CLOCK - 60, { readers = 1 })) -- the last writer's token
   end)
 
-  it("how long a waiter has waited from its place in the queue", function()
+  it("how long a waiter has waited from its score in the queue", function()
     assert.same({ 60 }, { observed.waits((CLOCK - 60) * 1e6, CLOCK) })
     assert.same({ 64, true }, { observed.waits((CLOCK - 64) * 1e6 / 1024, CLOCK) })
     assert.same({ 0 }, { observed.waits((CLOCK + 1) * 1e6, CLOCK) })
@@ -61,7 +61,7 @@ describe("the overall state on the status page", function()
 end)
 
 describe("the first N of many items", function()
-  it("are those that a full sort would put first", function()
+  it("are the same items that a full sort would put first", function()
     local function before(a, b) return a.number < b.number end
     local list, seed = {}, 7
     for i = 1, 1000 do

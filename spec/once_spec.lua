@@ -143,7 +143,7 @@ describe("client:once", function()
     assert.is_string(fire.host)
   end)
 
-  it("keeps its record for longer than the period, under the full key", function()
+  it("keeps its record for longer than the period, under the key with the client's prefix", function()
     assert.equal("ran", outcome(world.client { prefix = "shop:" }))
     local left = world.cli("PTTL", "holdfast_once:shop:job")
     assert.is_true(left > PERIOD * 1000 and left <= 2 * PERIOD * 1000, left)
@@ -323,7 +323,7 @@ describe("client:once", function()
     end
   end
 
-  it("leaves the fire to others if the lock is lost before the function runs", function()
+  it("leaves the fire to other clients if the lock is lost before the function runs", function()
     local reasons, lost, ran = {}, false, false
     local client = world.client()
     after_command(function(state)
@@ -343,7 +343,7 @@ describe("client:once", function()
     assert.is_true(ran)
   end)
 
-  it("leaves the fire to others if it cannot confirm its claim", function()
+  it("leaves the fire to other clients if it cannot confirm its claim", function()
     local lost = false
     after_command(function(state)
       if state ~= "claimed" or lost then return end
@@ -354,7 +354,7 @@ describe("client:once", function()
     assert.equal("ran", outcome(world.client()))
   end)
 
-  it("gives up recording its end after half a period", function()
+  it("gives up recording the end of its run after half a period", function()
     local child = world.program {
       code = [[
         local client = require("holdfast").new(arg[1])

@@ -206,7 +206,7 @@ describe("a plain semaphore", function()
     proxy:stop()
   end)
 
-  it("undoes an acquire without a reply, but completes a release without one", function()
+  it("undoes an acquire that got no reply, but completes a release that got none", function()
     local client = world.client { command_timeout = 0.2 }
     local plain_semaphore = client:plain_semaphore(KEY)
     assert(plain_semaphore:set(3))

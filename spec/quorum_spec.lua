@@ -335,7 +335,7 @@ describe("a quorum", function()
     assert(other:release())
   end)
 
-  it("trusts another client's record that a server has been up long enough", function()
+  it("trusts a record by another client that a server has been up long enough", function()
     local first = quorum { restart_guard = 2 }:lock("k")
     local function is_marked(server)
       return server:cli("GET", "holdfast_known") == server:cli("INFO", "server"):match("run_id:(%w+)")

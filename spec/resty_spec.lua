@@ -921,7 +921,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("starts at once while others are being closed, and stays connected", function()
+    it("starts at once while other clients are being closed, and stays connected", function()
       start { server = handler("/closed", ([[
         local now = require("holdfast.core").now
         local begun, slow = now(), 0
@@ -1104,7 +1104,7 @@ describe("under ngx_lua", function()
   end)
 
   describe("under contention", function()
-    it("loses no update of 500 requests in two workers, and serves other requests meanwhile", function()
+    it("loses no update of 500 requests in two workers, and keeps serving other requests", function()
       start { workers = 2, server = FINISH .. handler("/add", [[
         local counters = ngx.shared.counters
         SAY(CLIENT:with_lock("hot", { wait = 100 }, function()
@@ -1378,7 +1378,7 @@ describe("under ngx_lua", function()
       end
     end)
 
-    it("releases the lock and the place in the queue of clients that disconnect", function()
+    it("releases the lock of a client that disconnects, or its place in the queue", function()
       start { server = FINISH .. locations_of_ends() }
       local holder = front:begin("/hold")
       assert.truthy(process.wait_until(function() return not is_free("a") end))
@@ -1617,7 +1617,7 @@ describe("under ngx_lua", function()
       assert.same({}, front:errors())
     end)
 
-    it("refuses a header sent twice, and finds one after a hundred others", function()
+    it("refuses a header that was sent twice, and finds it after a hundred other headers", function()
       start { server = guarded("/price") }
       assert.same({ 400, "Fence-Token must be a fencing token, in decimal" },
         put("/price", "8\r\nFence-Token: 9", "l", "a"))
@@ -1793,7 +1793,7 @@ describe("under ngx_lua", function()
       assert.equal("1\n", front:get("/runs").body)
     end)
 
-    it("finds headers after a hundred others, and distinguishes an empty header from a missing one", function()
+    it("finds a header after a hundred other headers, and distinguishes empty from missing headers", function()
       start { server = FINISH .. [[
         large_client_header_buffers 8 32k;
         location /pay {
@@ -2087,7 +2087,7 @@ describe("under ngx_lua", function()
       end, 5))
     end)
 
-    it("does not record the response of a different request with the same table address", function()
+    it("does not record the response of a later request whose Lua table has the same address", function()
       start { server = FINISH .. [[
         body_filter_by_lua_block { HOLDFAST.capture() }
         location /other { content_by_lua_block {
@@ -3079,7 +3079,7 @@ describe("under ngx_lua", function()
       server = FINISH .. COLLECT .. handler("/use", USE) }
   end
 
-  it("reconnects a few times a second while the server refuses, and soon after it is back", function()
+  it("reconnects a few times a second while the server refuses connections, and soon once it is back", function()
     start_to_use()
     local _, before = use(0.1)
     server:kill()

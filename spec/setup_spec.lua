@@ -71,7 +71,7 @@ describe("tools/setup.sh", function()
     assert.equal("", log())
   end)
 
-  it("asks sudo once, and gives up if it refuses", function()
+  it("calls sudo once, and gives up if sudo refuses", function()
     program("sudo", ("echo sudo >>%s/log; exit 1"):format(directory))
     local output, code = run("TEST_UID=1000 tools/setup.sh demo")
     assert.equal(1, code)

@@ -36,7 +36,7 @@ local function without_rate(text)
 end
 
 describe("the simulator", function()
-  it("inserts mutants behind switches, and leaves the rest of the file alone", function()
+  it("inserts mutants behind switches, and does not change the rest of the file", function()
     local patches = require "spec.sim.patches"
     local source = "void go(void);\nvoid f(int a) {\n  if (a &&\n    b) {\n    go(a);\n    stop();\n  }\n"
       .. "  return b;\n}\n\nvoid g(int a) {\n  go(a);\n}\n"

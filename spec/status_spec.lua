@@ -1354,7 +1354,7 @@ describe("under ngx_lua", function()
       server:cli("FLUSHALL")
     end)
 
-    it("does not read the server once per viewer, and ends its plot at the present", function()
+    it("reads the server once for all viewers, and plots up to the present", function()
       start {}
       state()
       assert.truthy(process.wait_until(function()
@@ -1512,7 +1512,7 @@ describe("under ngx_lua", function()
         local list = { record:point(1000), record:point(1005), other:point(1000) or "none", record:point(1010) or "none" }
       ]]
 
-      it("a point per interval with the most waiters seen", function()
+      it("a point per interval, with the highest number of waiters in it", function()
         assert.same({ { 3, 4, "none", "none" }, true }, ask(POINTS .. [[
           return list, math.abs(dict:ttl(name .. 1000) - 605) < 5
         ]]))

@@ -201,7 +201,7 @@ describe("over TLS", function()
     world.server:cli("FLUSHALL") -- removes locks whose processes ended before the release
   end)
 
-  it("a client reads each TLS option once, so that what was checked is used", function()
+  it("a client reads each TLS option only once, so that it uses the value it has checked", function()
     local asked = 0
     local settings = setmetatable({}, { __index = function(_, name)
       if name ~= "ca_file" then return nil end

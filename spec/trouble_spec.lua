@@ -696,7 +696,7 @@ describe("a lost reply", function()
     end
   end)
 
-  it("to a release leaves alone a lock that another owner took before", function()
+  it("to a release does not free a lock that another owner has taken before", function()
     local lock = proxied:lock("drop0:2:gone")
     assert(lock:acquire(20))
     world.cli("DEL", "drop0:2:gone")

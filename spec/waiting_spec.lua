@@ -213,7 +213,7 @@ describe("a waiter", function()
     others.workers[1]:kill("KILL")
   end)
 
-  it("never keeps the lock from others if it gives up at about the time of its grant", function()
+  it("never blocks the lock for others if it gives up at about the time of its grant", function()
     local wait, rounds = 0.02, 60
     others:add("brief", { wait = wait, turns = 10000, grant_lease = GRANT })
     others.workers[1]:wait_output("ready", 20)
@@ -296,7 +296,7 @@ describe("a waiter", function()
     }
   end
 
-  it("finds its own place in the queue in info", function()
+  it("has its position in the queue in lock:info()", function()
     assert(lock:acquire(0))
     local uuid = lock:owner():sub(1, 36)
     assert.is_nil(client:lock(KEY):info().position)

@@ -354,7 +354,7 @@ if coroutine.close then
       assert.is_true(outside:release())
     end)
 
-    it("leaves the owner's earlier hold alone", function()
+    it("does not release the owner's earlier hold", function()
       local client = world.client()
       local own = client:lock("k", { owner = "me" })
       local thread = suspended(function()
