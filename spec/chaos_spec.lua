@@ -456,43 +456,43 @@ describe("the checker of kinds", function()
       0.4 0.6 release rw B
       0.7 0.8 acquire rw C mode=write token=2 result=ok
       0.8 0.9 claim rw C valid=2 mode=write]],
-    ["as many permits as there are"] = [[
+    ["as many permits in use as there are"] = [[
       0 0.1 claim pool A valid=1 permits=2
       0.2 0.3 claim pool B valid=1 permits=1
       0.4 0.5 claim pool A valid=1.5 permits=2
       1.4 1.5 claim pool C valid=2 permits=2]],
-    ["plain permits of one that was killed"] = [[
+    ["plain permits that a killed process has taken"] = [[
       0 0.1 take places A permits=2 result=ok by=w1
       0.2 0.3 take places B permits=1 result=ok by=w2
       0.4 0.5 give places B result=unreachable by=w2
       0.6 open take places C permits=1 by=w3
       0.7 0.7 end x x by=w2
       0.8 0.8 free places X left=0]],
-    ["plain permits that one process in doubt gave back and another undid"] = [[
+    ["plain permits after a release and an acquire that got no reply"] = [[
       0 0.1 take places A permits=2 result=ok by=w1
       0.2 0.3 give places A result=unreachable by=w1
       0.4 0.5 take places B permits=3 result=unreachable by=w2
       0.6 0.6 end x x by=w1
       0.6 0.6 end x x by=w2
       0.8 0.8 free places X left=3]],
-    ["a term after the other"] = [[
+    ["one term after the other"] = [[
       0 0.1 leads boss A token=1
       0.4 0.5 leads boss A token=1
       0.6 0.7 leads boss B token=2]],
-    ["runs of two keys, and a call that was refused while something was wrong"] = [[
+    ["runs of two keys, and a call that was denied during a fault"] = [[
       0 0 ran x A
       0.1 0.1 ran y B
       0.2 0.3 acquire own C result=denied]],
-    ["a wait for a lock that others hold by turns"] = [[
+    ["a wait for a lock that other clients hold in turn"] = [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy
       100.2 101 release own A result=ok
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B result=ok]],
-    ["a call that got no reply in time while another process waited for one"] = [[
+    ["a call that got no reply while another process was waiting for one, too"] = [[
       100.1 100.3 release own A result=ok by=w1
       100.5 100.9 acquire own C result=unreachable by=w2]],
-    ["a call that gave the server only a moment, in which others waited for it too"] = [[
+    ["a call with a very short wait that got no reply while another process was waiting for one"] = [[
       100.1 100.11 release own A result=ok by=w1
       100.5 100.56 acquire own C result=unreachable by=w2 wait=0.05]],
     ["a wait for a free lock while the machine was slow"] = [[
@@ -502,15 +502,15 @@ describe("the checker of kinds", function()
       0 0.1 take places A permits=1 result=unreachable by=w1
       0.6 1.5 end x x by=w1
       1.6 1.6 free places X left=2]],
-    ["a wait for a lock whose release failed, so that its lease had to end"] = [[
+    ["a wait until the lease ends for a lock whose release failed"] = [[
       100 100.1 acquire pair A result=ok token=1 mode=pair
       100.1 102.4 acquire pair B result=ok token=2 mode=pair
       100.6 100.61 release pair A result=lost]],
-    ["a wait for a lock of a pair that was freed while something was wrong"] = [[
+    ["a wait for a pair of locks that were freed during a fault"] = [[
       98 98.1 acquire pair A result=ok token=1 mode=pair
       98.2 100.4 acquire pair B result=ok token=2 mode=pair
       98.3 98.4 release pair A result=ok]],
-    ["a latch that opens at its end, with a call whose outcome is unknown"] = [[
+    ["a latch that opens after a call whose outcome is unknown"] = [[
       0 0.1 down gate A result=ok left=1
       0.2 open down gate B
       0.3 0.4 await gate C result=timeout
@@ -532,7 +532,7 @@ describe("the checker of kinds", function()
     ["more plain permits than there are, long after they were taken"] = { "permits", [[
       0 0.1 take places A permits=2 result=ok by=w1
       60.2 60.3 take places B permits=2 result=ok by=w2]] },
-    ["plain permits that nobody has"] = { "count", [[
+    ["missing plain permits that nobody has taken"] = { "count", [[
       0 0.1 take places A permits=2 result=ok by=w1
       0.2 0.3 give places A result=ok by=w1
       0.4 0.5 take places B permits=1 result=busy by=w2
@@ -558,32 +558,32 @@ describe("the checker of kinds", function()
     ["two runs of one key"] = { "once", [[
       0 0 ran x A
       5 5 ran x B]] },
-    ["a call that is refused although nothing is wrong any more"] = { "whole", [[
+    ["a call that is refused after the fault has ended"] = { "whole", [[
       100.2 100.3 acquire own C result=denied]] },
-    ["a call that got no reply in time while its own process alone was slow"] = { "whole", [[
+    ["a call that got no reply while only its own process was slow"] = { "whole", [[
       100.1 100.12 release own A result=ok by=w1
       100.2 100.4 release own B result=ok by=w2
       100.5 100.9 acquire own C result=unreachable by=w2]] },
     ["a call that failed at once on a machine that was not slow"] = { "whole", [[
       100.1 100.11 release own A result=ok by=w1
       100.5 100.51 acquire own C result=unreachable by=w2 wait=0.05]] },
-    ["two releases that got no reply in time"] = { "whole", [[
+    ["two releases that got no reply before their timeouts"] = { "whole", [[
       100.1 100.9 release own A result=unreachable by=w1
       100.1 100.9 release own C result=unreachable by=w2]] },
     ["a long wait for a free lock beside one slow reply"] = { "whole", [[
       100 100.1 release own A result=ok by=w1
       100 108 acquire own B result=ok token=2 by=w2]] },
-    ["a wait for a lock that nobody has"] = { "whole", [[
+    ["a wait for a lock that nobody holds"] = { "whole", [[
       100 100.1 acquire own A result=ok token=1
       100.1 102 acquire own C result=busy
       100.2 100.25 release own A result=ok
       101.4 101.5 acquire own B result=ok token=2
       101.9 102 release own B result=ok]] },
-    ["an acquire of a lock of a pair that was free for long before"] = { "whole", [[
+    ["an acquire of a pair of locks that had already been free for seconds"] = { "whole", [[
       99 99.1 acquire pair A result=ok token=1 mode=pair
       99.2 103 acquire pair B result=ok token=2 mode=pair
       100.3 100.4 release pair A result=ok]] },
-    ["two owners of the lock of a pair"] = { "alone", [[
+    ["two owners of one lock of a pair"] = { "alone", [[
       0 0.1 claim pair A valid=1 mode=pair
       0 0.1 acquire pair A mode=pair result=busy
       0.2 0.3 claim pair B valid=1 mode=pair]] },
@@ -594,9 +594,9 @@ describe("the checker of kinds", function()
       0 0.1 down gate A result=ok left=1
       0.2 0.3 down gate B result=ok left=0
       0.4 0.5 await gate C result=timeout]] },
-    ["a call that counts twice"] = { "latch", [[
+    ["a count-down that is counted twice"] = { "latch", [[
       0 0.1 down gate A result=ok left=0]] },
-    ["two calls that count to the same number"] = { "latch", [[
+    ["two count-downs that return the same number"] = { "latch", [[
       0 0.1 down gate A result=ok left=1
       0.2 0.3 down gate B result=ok left=1]] },
   }

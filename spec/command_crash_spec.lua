@@ -115,9 +115,9 @@ describe("a run after a crash of the previous run", function()
   end)
 
   for name, job in pairs {
-    ["in the group of the job"] = "sleep 60 & echo survivor $! holds; wait",
-    ["in a session of its own"] = "setsid sleep 60 & echo survivor $! holds; wait",
-    ["under timeout, which makes a group"] = "timeout 60 sleep 60 & echo survivor $! holds; wait",
+    ["in the job's process group"] = "sleep 60 & echo survivor $! holds; wait",
+    ["in a separate session"] = "setsid sleep 60 & echo survivor $! holds; wait",
+    ["under `timeout`, which creates a process group"] = "timeout 60 sleep 60 & echo survivor $! holds; wait",
   } do
     it("does not acquire the lock while the job has a process " .. name, function()
       crash(run(job))

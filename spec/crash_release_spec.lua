@@ -193,7 +193,7 @@ describe("crash_release", function()
     assert.is_nil(lfs.symlinkattributes(path, "mode"))
   end)
 
-  it("is refused in a quorum, and with an owner that looks like a client's own", function()
+  it("is refused in a quorum, and with an owner of the form that clients generate", function()
     assert.has_error(function()
       holdfast.new { servers = { "redis://a", "redis://b", "redis://c" }, mode = "quorum", crash_release = true }
     end, "holdfast.new: crash_release does not work in a quorum, which has no queue")

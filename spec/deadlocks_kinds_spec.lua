@@ -255,7 +255,7 @@ describe("client:deadlocks()", function()
     end
   end)
 
-  it("searches only the first hundred waiters of each queue, by key and owner",
+  it("lists only the first hundred waiters of each queue, sorted by key and owner",
     function()
     world.cli("EVAL", [[
       for i = 1, 150 do

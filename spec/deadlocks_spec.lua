@@ -82,10 +82,10 @@ describe("the search for cycles", function()
     ["a chain into a cycle of two"] = {
       4000, { 2 }, function(i, count) return i < count and i + 1 or count - 1 end,
     },
-    ["many that wait for one of two"] = {
+    ["many waiters for either of two holders"] = {
       4000, { 2 }, function(i) return i == 1 and 2 or 1 end,
     },
-    ["a cycle of waits that are over"] = {
+    ["a cycle of waits that have ended"] = {
       4000, {}, function(i, count) return i % count + 1 end, function() return false end,
     },
   } do

@@ -803,7 +803,7 @@ describe("an operation", function()
     assert.equal(0, server:cli("EXISTS", "k"))
   end)
 
-  it("that is abandoned releases what it has acquired, of several locks too", function()
+  it("that is abandoned releases what it has acquired, even if that is several locks", function()
     for _, ending in ipairs { "abandon", "collect" } do
       local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
       engine.set_now(one.client, one.now)
@@ -1569,7 +1569,7 @@ describe("the settings of a client", function()
 end)
 
 describe("counters and events", function()
-  it("count each hold in its time bucket, very long ones in the last", function()
+  it("count each hold in the bucket of its duration, and very long holds in the last bucket", function()
     local one = new { renewer_link = true }
     local class = core.client.class(one.client, "jobs")
     assert.equal(class, core.client.class(one.client, "jobs"))

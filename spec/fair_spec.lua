@@ -297,7 +297,7 @@ describe("the list of a fair lock", function()
     assert.is_true(process.now() - start < LONG / 2)
   end)
 
-  it("cannot be overtaken by a newcomer that polls", function()
+  it("is not overtaken by a newcomer that polls", function()
     assert(lock:acquire(0))
     line_up({ "w1", "w2" }, { inside = 0.02 })
     assert(lock:release())

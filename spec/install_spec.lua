@@ -181,7 +181,7 @@ describe("make dist", function()
     return pages.read(folder .. "/build/dist/SHA256SUMS")
   end
 
-  it("gives the same bytes in any folder, from git or from an unpacked tarball", function()
+  it("produces the same bytes in any folder, from git or from an unpacked tarball", function()
     local ok, output = shell(([[
       set -e
       git clone -q . %s/clone

@@ -102,7 +102,7 @@ end
 -- ---- connections that die without a word ----
 
 for _, way in ipairs { "both", "down" } do
-  it("a connection that dies silently fails no call that has time left, cut " .. way, function()
+  it(("a connection that dies silently (%s) fails no call that has time left"):format(way), function()
     local children = start(4, [[
       local lock = client:lock(driver)
       assert(lock:acquire(0))

@@ -91,7 +91,7 @@ describe("Sentinels", function()
 
   local function master() return set:master() end
 
-  each_loop("name a master, and its successor takes over what is held and who waits", function(loop)
+  each_loop("lead to a master, whose successor takes over its locks and waiters", function(loop)
     loop.run(function()
       local client = connect(loop, { url = set:url(), sync = { replicas = 1, timeout = 1 },
         command_timeout = 20 })
@@ -114,7 +114,7 @@ describe("Sentinels", function()
     end)
   end)
 
-  each_loop("that hang do not stop the loop", function(loop)
+  each_loop("that hang do not block the loop", function(loop)
     loop.run(function()
       local client = connect(loop, { url = set:url(), command_timeout = 1, connect_timeout = 1 })
       for _, each in ipairs(set.sentinels) do set:hang(each) end
@@ -130,7 +130,7 @@ describe("Sentinels", function()
     set:wait_ready()
   end)
 
-  each_loop("with a certificate of an unknown authority are not believed", function(loop)
+  each_loop("with a certificate from an unknown authority are not used", function(loop)
     loop.run(function()
       local client = holdfast.new { url = set:url(), driver = loop.driver,
         tls = { ca_file = made.other_ca.cert } }
@@ -156,7 +156,7 @@ describe("a cluster", function()
     return node == nodes.nodes[1] and nodes.nodes[2] or nodes.nodes[1]
   end
 
-  each_loop("has locks and queues on every node", function(loop)
+  each_loop("serves locks and queues on every node", function(loop)
     loop.run(function()
       local client = connect(loop, { url = nodes:url { nodes.nodes[1] } })
       local seen = {}
@@ -178,7 +178,7 @@ describe("a cluster", function()
     end)
   end)
 
-  each_loop("moves a slot with a lock that is held and waited for", function(loop)
+  each_loop("can move a slot whose lock is held and has waiters", function(loop)
     loop.run(function()
       local client, other = connect(loop, { url = nodes:url() }),
         connect(loop, { url = nodes:url() })
@@ -196,7 +196,7 @@ describe("a cluster", function()
     end)
   end)
 
-  each_loop("takes several keys, of one slot and of several", function(loop)
+  each_loop("acquires several keys, of one slot or of several", function(loop)
     loop.run(function()
       local client = connect(loop, { url = nodes:url() })
       for _, keys in ipairs { { "{cart}:a", "{cart}:b" }, { "a", "b", "c" } } do
@@ -218,7 +218,7 @@ describe("shards", function()
     for _, server in ipairs(servers) do server:stop() end
   end)
 
-  each_loop("have locks and queues of their own, and one that is down takes only its keys with it",
+  each_loop("have separate locks and queues, and a shard that is down affects only its own keys",
     function(loop)
     loop.run(function()
       local urls = {}

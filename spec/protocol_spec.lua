@@ -284,7 +284,7 @@ describe("a command confirmed by replicas", function()
     { "permits", renewed_permits, "permit", { TAG .. "timeout" },
       { TAG .. "timeout", crowd.queue_of(KEY) }, A .. "*2" },
   } do
-    it("writes something for " .. case[1] .. " whose lease is longer already", function()
+    it("writes something on the server for " .. case[1] .. " whose lease is already longer", function()
       local _, make, name, renewed, extended, owner = (unpack or table.unpack)(case)
       make()
       local calls = {

@@ -190,9 +190,9 @@ local USER = { "app", "on", "resetpass", ">one", "~*", "&*", "+@all" }
 
 -- { what fails, how }
 local TROUBLES = {
-  { "without rights", function() world.cli("ACL", "SETUSER", "app", "-@all") end },
-  { "deleted", function() world.cli("ACL", "DELUSER", "app") end },
-  { "with another password", function()
+  { "the user loses all rights", function() world.cli("ACL", "SETUSER", "app", "-@all") end },
+  { "the user is deleted", function() world.cli("ACL", "DELUSER", "app") end },
+  { "the user's password is changed", function()
     world.cli("ACL", "SETUSER", "app", "resetpass", ">two")
     world.cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
     world.cli("CLIENT", "KILL", "TYPE", "pubsub")

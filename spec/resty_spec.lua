@@ -554,7 +554,7 @@ describe("under ngx_lua", function()
     end)
 
     for _, by in ipairs { "unix", "tcp" } do
-      it("takes no connection from the pool that other code has left there: " .. by, function()
+      it("takes no connection that other code has left in the pool: " .. by, function()
         local place = by == "unix" and ("%q"):format("unix:" .. server.path)
           or ('"127.0.0.1", %d'):format(server.port)
         start { url = by == "tcp" and server:tcp_url(), server = handler("/leave", [[
@@ -677,7 +677,7 @@ describe("under ngx_lua", function()
         server:cli("DEL", "owned")
       end)
 
-      it("releases as many holds of a named owner as its finished request had", function()
+      it("releases as many holds of a named owner as a finished request had", function()
         start_shared(30)
         local holder = hold "of=OWNED"
         assert.equal("true|true", say "/use?of=OWNED")
@@ -2709,7 +2709,7 @@ describe("under ngx_lua", function()
       holder:close()
     end)
 
-    it("loses a killed worker's locks at the end of their leases", function()
+    it("frees the locks of a killed worker when their leases end", function()
       start { lease = 3, server = WORK }
       local slow = front:begin("/slow")
       assert.truthy(process.wait_until(function() return not is_free("slow") end))

@@ -44,11 +44,11 @@ local function program(directory, name) return read(("%s/%s.lua"):format(directo
 
 -- Each function returns the programs for the i-th step.
 local TURNS = {
-  { "by today's programs", function() return today end },
-  { "by the kept programs and today's in turns", function(i)
+  { "with today's programs", function() return today end },
+  { "with the kept and today's programs in turn, the kept ones first", function(i)
     return i % 2 == 1 and kept_programs() or today
   end },
-  { "by today's programs and the kept ones in turns", function(i)
+  { "with today's and the kept programs in turn, today's first", function(i)
     return i % 2 == 0 and kept_programs() or today
   end },
 }
@@ -93,7 +93,7 @@ describe("protocol " .. number, function()
   end
 
   for _, turn in ipairs(TURNS) do
-    it("produces the same transcript " .. turn[1], function()
+    it("produces the kept transcript " .. turn[1], function()
       local expected = without_spare(read(kept .. "/transcript.txt"))
       local parts = transcript(server, turn[2])
       for i, part in ipairs(parts) do

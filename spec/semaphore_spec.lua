@@ -747,7 +747,7 @@ it("semaphores in shards are stored on the server of their key", function()
 end)
 
 for _, loop in ipairs(require "spec.support.loops") do
-  it("a semaphore under " .. loop.name .. " admits as many coroutines as it has permits, in order", function()
+  it("a semaphore under " .. loop.name .. " admits as many coroutines at a time as it has permits, in order", function()
     local here = redis.start()
     local client = holdfast.new { url = here:url(), driver = loop.driver }
     local pool, inside, most, order = client:semaphore("pool", { permits = 3, wait = 20 }), 0, 0, {}

@@ -89,7 +89,7 @@ describe("a client of Sentinels", function()
     assert.is_nil(message:find("wrong", 1, true))
   end)
 
-  it("says whether the master's name is unknown, no Sentinel answers or a host has no address", function()
+  it("says in its error message whether the master's name is unknown, no Sentinel replies or a host has no address", function()
     start { sentinels = 1, quorum = 1 }
     fails("unreachable", "knows this master",
       client({ url = url_of(set.sentinels, "other") }):lock("k"):acquire(5))

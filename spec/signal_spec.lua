@@ -57,7 +57,7 @@ describe("a signal", function()
     world.cli("DEL", "k")
   end)
 
-  it("ends an interruptible wait of each kind of lock and each template", function()
+  it("ends an interruptible wait of each kind of lock and of one_by_one, with_lock and lead", function()
     world.hold_as("somebody:1", "k")
     world.cli("SET", "m", "somebody:1", "PX", 60000)
     world.cli("SET", "t_1", "somebody:1", "PX", 60000)

@@ -1634,7 +1634,7 @@ describe("under ngx_lua", function()
       assert.equal(200, status_of("/status", "anything"))
     end)
 
-    it("answers only GET and HEAD, and says that it must be protected", function()
+    it("answers only GET and HEAD, and warns that access to it must be restricted", function()
       start {}
       assert.equal(405, front:begin("/status", { method = "POST", body = "x" }):finish().status)
       assert.equal(200, front:get("/status", { method = "HEAD" }).status)

@@ -371,7 +371,7 @@ describe("a cluster over TLS", function()
     assert.is_true(one:stats().redirects > 0)
   end)
 
-  it("gets the client's certificate on every connection, and has its own verified", function()
+  it("is shown the client's certificate on every connection, and must have a valid certificate itself", function()
     nodes = cluster.start { masters = 3, replicas = 0, tls = alone { clients = "yes" } }
     local given = { ca_file = made.ca.cert, cert = made.client.cert, key = made.client.key }
     for i = 1, 5 do

@@ -559,11 +559,11 @@ describe("a malformed reply", function()
     ["a huge string"] = "$999999999999\r\n",
     ["a huge string with some bytes"] = "$999999999999\r\nabc",
     ["nested arrays"] = ("*1\r\n"):rep(1000),
-    ["a web server"] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
-    ["bytes"] = "\0\255\254\r\n\r\n",
+    ["a web server's reply"] = "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n",
+    ["binary data"] = "\0\255\254\r\n\r\n",
     ["a negative length"] = "$-5\r\n",
     ["a number out of range"] = ":99999999999999999999999\r\n",
-    ["no number"] = ":x\r\n",
+    ["an integer reply without a number"] = ":x\r\n",
   }
 
   for name, bytes in pairs(GARBAGE) do

@@ -132,7 +132,7 @@ describe("a crash of holdfast run whose job continues in a process that #check",
   end
 
   -- Without this test, the others would prove nothing.
-  test("can be read and has nothing of the job frees the lock", function()
+  test("can be inspected and is not part of the job frees the lock", function()
     crash("sleep", "$(command -v sleep)")
     local code, output = wait_for(SOON)
     assert.equal(0, code, output)

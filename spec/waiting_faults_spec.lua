@@ -355,8 +355,8 @@ describe("an acquire given up before its reply", function()
   before_each(function() prepare() end)
   after_each(clean_up)
 
-  for what, options in pairs { ["of a coroutine"] = {},
-      ["of a shared owner"] = { owner = "job" } } do
+  for what, options in pairs { ["held by a coroutine"] = {},
+      ["held by a shared owner"] = { owner = "job" } } do
     -- The server executes the acquire when its caller has given up.
     local function give_up()
       local token = server:cli("GET", TOKEN)

@@ -108,7 +108,7 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
     assert.same({ 2, 0 }, { pool:drain(), pool:available() })
   end)
 
-  it("gives permits that holdfast releases to waiters on both sides", function()
+  it("wakes waiters on both sides when holdfast releases permits", function()
     local theirs, mine = java(KEY, "acquire"), ours(KEY, 2)
     heard_by(server, 2, CHANNEL)
     assert(pool:release(3))
@@ -117,7 +117,7 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
     assert.equal(0, pool:available())
   end)
 
-  it("gives permits that Redisson releases to waiters on both sides", function()
+  it("wakes waiters on both sides when Redisson releases permits", function()
     local theirs, mine = java(KEY, "acquire", { count = 2 }), ours(KEY)
     heard_by(server, 2, CHANNEL)
     done(java(KEY, "release", { count = 3 }), "true")
@@ -174,7 +174,7 @@ describe("a plain semaphore shared by holdfast and Redisson", function()
 end)
 
 describe("a plain semaphore shared by holdfast and Redisson in a cluster", function()
-  it("gives permits released by either to waiters on both sides", function()
+  it("wakes waiters on both sides when either side releases permits", function()
     local nodes = cluster.start { masters = 3, replicas = 0 }
     local node, sharded = nodes:node_of(KEY), redis.major() >= 7
     port, url, workers = nodes.nodes[1].port, nodes:url(), {}
