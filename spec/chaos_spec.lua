@@ -245,7 +245,7 @@ describe("the checker rejects", function()
       :claim(0.6, "A", 2, 1.3):acquire(0.7, 0.8, "B", 3))
   end)
 
-  it("a fenced store that accepts a lower token, or refuses the holder's", function()
+  it("a fenced store that accepts a lower token or refuses the holder's token", function()
     bad("fence", tale(), { log = { "a 2 B 1", "a 1 A 1" } })
     bad("fence", tale():acquire(0, 0.1, "A", 1):write(0.2, "A", 1, 0):claim(0.3, "A", 1, 0.9))
     good(tale(), { log = { "a 1 A 1", "a 2 B 1", "a 1 A 0", "b 1 A 1" } })

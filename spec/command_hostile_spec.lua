@@ -492,7 +492,7 @@ describe("the commands that only read locks", function()
     end)
   end)
 
-  it("exit with one line of output when every reply is the same wrong one", function()
+  it("exit with one line of output if every reply is the same invalid one", function()
     for _, reply in ipairs { "$-1\r\n", ":7\r\n", "*2\r\n:1\r\n*1\r\n:2\r\n", "*-1\r\n" } do
       local one = fake.server { reply = reply, login = true }
       local all = { { "ls" }, { "show", "k" }, { "deadlocks" }, { "break", "-y", "k" }, { "top" }, { "ping" },

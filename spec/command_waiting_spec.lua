@@ -140,7 +140,7 @@ describe("a wait", function()
       end_by_signal { several, permit, holder }
     end)
 
-    it("is described in the words of its verb and kind of lock", function()
+    it("is reported in words that fit its verb and kind of lock", function()
       hold("k")
       local held = holder
       local children = {

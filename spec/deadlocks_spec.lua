@@ -547,7 +547,7 @@ describe("deadlocks", function()
       assert.matches('the waits form a cycle: "[^"]+", held by %S+, which waits for "', text)
     end
 
-    it("are reported with every caller", function()
+    it("are reported with all of their callers", function()
       plant_all()
       check_cycle(found(client), KEYS)
     end)

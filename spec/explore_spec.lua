@@ -58,7 +58,7 @@ describe("the exploration of small worlds", function()
     assert.is_nil(search.run(made, path.of(texts, made)).found)
   end)
 
-  it("can swap the arrivals of two clients at the server by one delay", function()
+  it("can swap the order in which two clients' commands arrive by one delay", function()
     local made, taken = world.of "lock acquire: p1 holds 10; p2 holds 2", {}
     local function note(_, text) taken[#taken + 1] = text:match "runs acquire for (p%d)" end
     search.run(made, {}, nil, { trace = note })

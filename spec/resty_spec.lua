@@ -3079,7 +3079,7 @@ describe("under ngx_lua", function()
       server = FINISH .. COLLECT .. handler("/use", USE) }
   end
 
-  it("reconnects a few times a second while the server refuses connections, and soon once it is back", function()
+  it("tries to reconnect a few times a second while the server refuses, and soon succeeds once it is back", function()
     start_to_use()
     local _, before = use(0.1)
     server:kill()

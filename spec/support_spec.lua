@@ -307,7 +307,7 @@ describe("spec.support.process", function()
     assert.matches("told you", child:output())
   end)
 
-  it("limits its wait, and returns the signal that ended the program", function()
+  it("waits for a limited time, and returns the signal that ended the program", function()
     local child = process.lua { code = "require('spec.support.sys').sleep(60)" }
     local before = process.now()
     assert.same({ nil, "timeout" }, { child:wait(0.05) })

@@ -108,7 +108,7 @@ describe("the watchdog", function()
     assert(yes:release())
   end)
 
-  it("renews to the lease that extend set", function()
+  it("renews to the lease that extend has set", function()
     local lock = world.client { lease = 30 }:lock("k")
     assert(lock:acquire())
     assert(lock:extend(LEASE))
