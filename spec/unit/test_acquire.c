@@ -45,7 +45,7 @@ TEST(an_explicit_lease_is_not_renewed) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(an_acquire_without_a_wait_is_busy_after_one_attempt) {
+TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -69,7 +69,7 @@ TEST(a_refused_connection_fails_an_acquire_at_once) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_acquire_answered_after_its_lease_is_reported_as_lost) {
+TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -157,7 +157,7 @@ TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
     }
 }
 
-TEST(an_acquire_refused_by_a_replica_again_soon_after_is_not_retried) {
+TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, READONLY, AT(1));
@@ -233,7 +233,7 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
 
 /* ---- mutexes ---- */
 
-TEST(a_mutex_that_its_own_owner_holds_is_busy_without_asking_the_server) {
+TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
@@ -248,7 +248,7 @@ TEST(a_mutex_that_its_own_owner_holds_is_busy_without_asking_the_server) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_mutex_of_a_shared_owner_is_busy_for_its_other_processes) {
+TEST(an_acquire_of_a_mutex_fails_as_busy_if_a_process_of_the_same_shared_owner_holds_it) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
@@ -257,7 +257,7 @@ TEST(a_mutex_of_a_shared_owner_is_busy_for_its_other_processes) {
 }
 
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
-TEST(a_shared_owners_mutex_is_busy_even_if_its_program_was_unknown_to_the_server) {
+TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript_reply) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
@@ -266,7 +266,7 @@ TEST(a_shared_owners_mutex_is_busy_even_if_its_program_was_unknown_to_the_server
     rig_end(&rig, AT(4));
 }
 
-TEST(the_first_waiter_behind_a_foreign_mutex_asks_again_at_random_times) {
+TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_times) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -306,7 +306,7 @@ TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undon
     rig_end(&rig, AT(2));
 }
 
-TEST(a_shared_owners_waiter_that_may_not_join_its_holds_leaves_the_queue) {
+TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_the_queue) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
@@ -330,7 +330,7 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(a_guarded_run_that_was_done_before_returns_its_record) {
+TEST(an_idempotent_run_that_was_completed_before_returns_its_record) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
@@ -343,7 +343,7 @@ TEST(a_guarded_run_that_was_done_before_returns_its_record) {
 
 /* A grant writes an empty print. The owner writes its own, so that a request with another
  * fingerprint gets a mismatch. */
-TEST(a_granted_guarded_run_writes_its_fingerprint) {
+TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -360,7 +360,7 @@ TEST(a_granted_guarded_run_writes_its_fingerprint) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_guarded_runs_fingerprint_may_have_one_letter) {
+TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -375,7 +375,7 @@ TEST(a_guarded_runs_fingerprint_may_have_one_letter) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_guarded_run_on_a_locks_key_fails_with_conflict) {
+TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
@@ -385,7 +385,7 @@ TEST(a_guarded_run_on_a_locks_key_fails_with_conflict) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_guarded_run_of_a_different_request_fails_with_mismatch) {
+TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
     rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
@@ -501,7 +501,7 @@ TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_e
 
 /* ---- leases and links ---- */
 
-TEST(an_acquire_without_a_wait_does_not_mention_a_lost_subscription) {
+TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_error_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig.refusing = true;
@@ -521,7 +521,7 @@ TEST(an_acquire_without_a_wait_does_not_mention_a_lost_subscription) {
 }
 
 /* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
-TEST(the_first_command_to_an_unreached_server_fails_at_once_despite_a_subscription) {
+TEST(the_first_command_fails_at_once_if_its_connection_fails_even_if_a_subscription_is_open) {
     rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     rig.refusing = true;
@@ -551,7 +551,7 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_
     rig_end(&rig, AT(100));
 }
 
-TEST(an_acquire_without_a_wait_needs_no_subscription_connection) {
+TEST(an_acquire_that_does_not_wait_opens_no_subscription_connection) {
     rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -561,7 +561,7 @@ TEST(an_acquire_without_a_wait_needs_no_subscription_connection) {
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */
-TEST(an_acquire_without_a_wait_behind_silent_commands_ends_as_unreachable) {
+TEST(an_acquire_that_does_not_wait_fails_as_unreachable_behind_commands_without_replies) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));

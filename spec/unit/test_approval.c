@@ -29,7 +29,7 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     rig_end(&rig, AT(50000));
 }
 
-TEST(with_needs_approval_an_approval_given_before_it_was_requested_does_not_count) {
+TEST(with_needs_approval_an_approval_given_before_it_was_requested_is_ignored) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(1));
@@ -117,7 +117,7 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(with_needs_approval_a_renewal_also_renews_only_approved_holds) {
+TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approved) {
     rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

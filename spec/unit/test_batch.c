@@ -108,7 +108,7 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     finish(AT(20002));
 }
 
-TEST(a_busy_multi_locks_message_names_the_lock_that_is_held_by_others) {
+TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
     for (size_t i = 0; i < COUNT; i++) {
         char reply[64], key[8];
         start();
@@ -134,7 +134,7 @@ TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
     finish(AT(2));
 }
 
-TEST(a_multi_lock_whose_acquire_is_answered_after_the_lease_is_reported_as_lost) {
+TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_lost) {
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED, AT(29698));
@@ -204,7 +204,7 @@ TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
 }
 
 /* An extend that got no answer may be carried out behind it. */
-TEST(a_multi_lock_trusts_no_lease_longer_than_that_of_an_extend_that_may_still_run) {
+TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_still_run) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -329,7 +329,7 @@ TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
     finish(AT(4000));
 }
 
-TEST(a_multi_lock_abandoned_during_its_release_counts_no_loss) {
+TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -505,7 +505,7 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
 
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
  * place. */
-TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_place_of_an_abandoned_wait) {
+TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[0];
@@ -615,7 +615,7 @@ TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_in_turn_ends_at_its_timeout) 
     finish(AT(8000));
 }
 
-TEST(a_multi_lock_whose_reply_names_a_lock_that_does_not_exist_is_lost) {
+TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_a_loss) {
     static const char *const numbers[] = {"0", "4", "-1", "9223372036854775807",
                                           "-9223372036854775808"};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -653,7 +653,7 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     finish(AT(4));
 }
 
-TEST(a_multi_lock_that_is_re_entered_clears_the_failed_renewals_of_its_locks) {
+TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
     start();
     hold_all(AT(0));
     set_at_risk(hold_at(1), true);
@@ -666,7 +666,7 @@ TEST(a_multi_lock_that_is_re_entered_clears_the_failed_renewals_of_its_locks) {
     finish(AT(3));
 }
 
-TEST(a_re_entry_that_finds_one_lock_lost_names_it_and_keeps_the_others_held) {
+TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_others) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -690,7 +690,7 @@ TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
     finish(AT(2));
 }
 
-TEST(a_multi_locks_release_that_finds_a_lock_taken_reports_that_reason) {
+TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_taken) {
     hf_lost_reason reason = HF_LOST_EXPIRED;
     start();
     hold_all(AT(0));
@@ -746,7 +746,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
 /* ---- what was left before ---- */
 
 /* The clean-up is tried again, now that somebody waits for it. */
-TEST(a_multi_lock_acquire_waits_for_a_clean_up_that_has_failed_before) {
+TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     start();
     hold_all(AT(0));
     hf_hold *hold = hold_at(1);
@@ -776,7 +776,7 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
 }
 
 /* The clock has ended it, so the server may have it still. */
-TEST(a_multi_lock_acquire_first_cleans_up_a_lock_that_was_lost_by_the_clock) {
+TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_clock) {
     start();
     hold_all(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -846,7 +846,7 @@ TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
     finish(AT(2));
 }
 
-TEST(a_busy_multi_lock_waits_for_no_replica) {
+TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
@@ -857,7 +857,7 @@ TEST(a_busy_multi_lock_waits_for_no_replica) {
 
 /* What an earlier call left goes aside when it cannot be left; without memory for that the lock
  * cannot be acquired. */
-TEST(a_multi_lock_acquire_fails_if_memory_to_clean_up_an_earlier_hold_is_missing) {
+TEST(a_multi_lock_acquire_fails_if_there_is_no_memory_to_clean_up_an_earlier_hold) {
     bool failed = true;
     int in_the_way = 0;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -897,7 +897,7 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
     }
 }
 
-TEST(a_multi_lock_acquire_that_failed_for_memory_blocks_no_later_call) {
+TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
         start();
@@ -930,7 +930,7 @@ TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
     finish(AT(2));
 }
 
-TEST(a_multi_lock_whose_release_failed_marks_its_holds_as_uncertain) {
+TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
     start();
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
@@ -944,7 +944,7 @@ TEST(a_multi_lock_whose_release_failed_marks_its_holds_as_uncertain) {
     finish(AT(12));
 }
 
-TEST(a_multi_lock_whose_re_entry_failed_marks_its_holds_as_uncertain) {
+TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -959,7 +959,7 @@ TEST(a_multi_lock_whose_re_entry_failed_marks_its_holds_as_uncertain) {
 
 /* ---- rows of one lock ---- */
 
-TEST(a_multi_locks_re_entry_reports_whichever_of_its_locks_is_lost) {
+TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
     for (size_t gone = 0; gone < COUNT; gone++) {
         char reply[32];
         start();
@@ -989,7 +989,7 @@ TEST(a_multi_locks_release_sends_no_owner_for_a_lock_already_released) {
     finish(AT(5));
 }
 
-TEST(a_multi_locks_re_entry_without_renewal_does_not_start_one) {
+TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
     hf_op_spec spec;
     start();
     for (int i = 0; i < 2; i++) {
@@ -1016,7 +1016,7 @@ TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
     finish(AT(29699));
 }
 
-TEST(a_multi_lock_acquire_without_a_wait_is_busy_while_its_owner_has_a_call_for_one_lock) {
+TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_on_one_lock) {
     start();
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -1050,7 +1050,7 @@ TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
     finish(AT(10003));
 }
 
-TEST(a_release_waiting_for_a_renewal_has_its_holds_and_abandons_one_entry_of_each) {
+TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
     start();
     hold_all(AT(0));
     hold_all(AT(1));
@@ -1064,7 +1064,7 @@ TEST(a_release_waiting_for_a_renewal_has_its_holds_and_abandons_one_entry_of_eac
     finish(AT(10004));
 }
 
-TEST(a_release_of_several_refused_because_of_another_call_has_no_holds) {
+TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_holds) {
     start();
     hold_all(AT(0));
     hf_op_end(begin_one(HF_OP_RELEASE, 2, AT(1)), AT(2));
@@ -1093,7 +1093,7 @@ TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     finish(AT(13));
 }
 
-TEST(a_multi_lock_call_without_memory_fails_as_no_memory) {
+TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1184,11 +1184,11 @@ static void check_kept_is_left(size_t i) {
     finish(AT(4));
 }
 
-TEST(a_multi_lock_acquire_first_returns_a_lock_that_its_client_keeps) {
+TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_keeps) {
     for (size_t i = 0; i < COUNT; i++) check_kept_is_left(i);
 }
 
-TEST(a_multi_locks_re_entry_without_renewal_does_not_stop_an_earlier_renewal) {
+TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {
     start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -1204,7 +1204,7 @@ TEST(a_multi_locks_re_entry_without_renewal_does_not_stop_an_earlier_renewal) {
 }
 
 /* It has no hold any more. */
-TEST(a_check_behind_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
+TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
     start();
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));
@@ -1217,7 +1217,7 @@ TEST(a_check_behind_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandon
     finish(AT(14));
 }
 
-TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_unless_another_owner_has_it) {
+TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_owner_holds_it) {
     static const hf_lost_reason reasons[] = {HF_LOST_EXPIRED, HF_LOST_TAKEN};
     for (size_t i = 0; i < 2; i++) {
         start();
@@ -1243,7 +1243,7 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     finish(AT(13));
 }
 
-TEST(a_released_multi_locks_lock_is_passed_on_in_the_background_past_dead_waiters) {
+TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

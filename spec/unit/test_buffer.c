@@ -48,7 +48,7 @@ TEST(a_buffer_can_be_reused_after_clear_and_free) {
     hf_buffer_free(&buffer);
 }
 
-TEST(a_buffer_reuses_freed_room_at_its_front_before_it_grows) {
+TEST(a_buffer_reuses_the_space_of_consumed_bytes_before_it_grows) {
     hf_buffer buffer = {0};
     char bytes[1024];
     memset(bytes, 'x', sizeof bytes);

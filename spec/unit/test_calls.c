@@ -22,7 +22,7 @@ static hf_op *begin_complete_of_guard(hf_time now) {
     "EVALSHA leave 4 k redisson_lock_token:{k} holdfast_queue:{k} "                                \
     "redisson_lock__channel:{k} " DRIVE_UUID ":" number " 2000 0  "
 
-TEST(a_lock_released_past_many_dead_waiters_is_handed_over_in_the_background) {
+TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_background) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
     for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
         rig_begin(&rig);
@@ -48,7 +48,7 @@ TEST(a_lock_released_past_many_dead_waiters_is_handed_over_in_the_background) {
 
 /* By then another process of this owner may have the lock: only the dead waiters are the renewer's
  * business. */
-TEST(handing_over_a_shared_owners_lock_in_the_background_releases_no_further_hold) {
+TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_another_hold) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
@@ -87,7 +87,7 @@ TEST(a_shared_owners_clean_up_is_sent_once) {
 }
 
 /* The owner may have it through another process by then. */
-TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease) {
+TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_time end = ends_at(hold);
@@ -105,7 +105,7 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease) {
 
 /* ---- without a hold ---- */
 
-TEST(force_frees_the_lock_and_the_callers_own_hold_is_lost) {
+TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_lost) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
@@ -130,7 +130,7 @@ TEST(force_frees_the_lock_and_the_callers_own_hold_is_lost) {
     rig_end(&rig, AT(7));
 }
 
-TEST(a_force_makes_the_client_check_its_other_callers_holds) {
+TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lock) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -163,7 +163,7 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     rig_end(&rig, AT(7));
 }
 
-TEST(info_with_a_malformed_reply_gives_no_owner) {
+TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
     for (size_t i = 0; i < 4; i++) {
@@ -176,7 +176,7 @@ TEST(info_with_a_malformed_reply_gives_no_owner) {
     }
 }
 
-TEST(info_cuts_an_owner_that_is_too_long) {
+TEST(info_truncates_an_owner_that_is_too_long) {
     static char reply[5000];
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
@@ -250,7 +250,7 @@ TEST(a_callers_command_survives_each_failed_allocation) {
     CHECK(good && nth > 8);
 }
 
-TEST(force_is_not_sent_twice) {
+TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -261,7 +261,7 @@ TEST(force_is_not_sent_twice) {
     rig_end(&rig, AT(60));
 }
 
-TEST(a_force_in_flight_when_its_client_is_closed_says_that_it_may_have_taken_effect) {
+TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -390,7 +390,7 @@ TEST(a_command_from_the_caller_may_consist_of_one_word) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_shared_owners_abandoned_release_is_not_finished_if_memory_for_it_is_missing) {
+TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -420,7 +420,7 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     rig_end(&rig, AT(2002));
 }
 
-TEST(a_call_without_a_wait_fails_at_once_if_it_cannot_connect) {
+TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -431,7 +431,7 @@ TEST(a_call_without_a_wait_fails_at_once_if_it_cannot_connect) {
     }
 }
 
-TEST(a_second_check_still_delays_the_renewal) {
+TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -445,7 +445,7 @@ TEST(a_second_check_still_delays_the_renewal) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_force_past_many_dead_waiters_continues_in_the_background) {
+TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     static const struct {
         const char *reply;
         bool passes_on;
@@ -462,7 +462,7 @@ TEST(a_force_past_many_dead_waiters_continues_in_the_background) {
     }
 }
 
-TEST(a_release_that_waits_for_a_silent_command_fails_as_unreachable) {
+TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_in_flight(hold, true);
@@ -475,7 +475,7 @@ TEST(a_release_that_waits_for_a_silent_command_fails_as_unreachable) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_guarded_run_is_not_renewed_while_its_record_is_in_flight) {
+TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -485,7 +485,7 @@ TEST(a_guarded_run_is_not_renewed_while_its_record_is_in_flight) {
 
 /* ---- what they are ---- */
 
-TEST(only_release_and_complete_end_a_hold) {
+TEST(of_all_calls_only_release_and_complete_end_a_hold) {
     for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
         hf_op_kind kind = CALL_KINDS[i];
         bool ends = kind == HF_OP_RELEASE || kind == HF_OP_COMPLETE;
@@ -496,7 +496,7 @@ TEST(only_release_and_complete_end_a_hold) {
     }
 }
 
-TEST(completing_a_guarded_run_whose_key_is_gone_reports_a_loss) {
+TEST(completing_an_idempotent_run_whose_key_is_gone_reports_a_loss) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -544,7 +544,7 @@ TEST(each_reason_of_a_loss_has_its_message) {
 }
 
 /* The server compares it with the owner that it knows. */
-TEST(a_force_names_the_owner_of_the_callers_own_hold) {
+TEST(a_forced_release_sends_the_owner_of_the_callers_own_hold) {
     for (int held = 0; held <= 1; held++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -558,7 +558,7 @@ TEST(a_force_names_the_owner_of_the_callers_own_hold) {
     }
 }
 
-TEST(setting_permits_without_a_reply_says_that_it_may_have_taken_effect) {
+TEST(set_permits_without_a_reply_reports_that_it_may_have_taken_effect) {
     rig_begin(&rig);
     hf_op *op = begin_call(HF_OP_SET);
     output_of(link_of(&rig, CALLS));
@@ -578,7 +578,7 @@ TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
     rig_end(&rig, AT(10003));
 }
 
-TEST(a_call_that_fails_for_memory_does_not_stop_the_renewal_of_its_hold) {
+TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;

@@ -27,7 +27,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
 
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
-TEST(a_hold_that_was_replaced_is_cleaned_up_with_all_its_details_on_the_server) {
+TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
@@ -56,7 +56,7 @@ TEST(a_hold_that_was_replaced_is_cleaned_up_with_all_its_details_on_the_server) 
 
 #define THREE DRIVE_UUID ":1*3"
 
-TEST(a_semaphores_hold_that_was_replaced_is_cleaned_up_with_all_its_permits) {
+TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
     rig_begin(&rig);
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
@@ -70,7 +70,7 @@ TEST(a_semaphores_hold_that_was_replaced_is_cleaned_up_with_all_its_permits) {
 }
 
 /* Only what the clock has ended may be on the server still. */
-TEST(a_lost_hold_is_cleaned_up_only_if_the_server_may_still_have_it) {
+TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
     for (int reason = HF_LOST_NOT + 1; reason < HF_LOST_REASONS; reason++) {
         for (int bits = 0; bits < 8; bits++) {
             bool shared = bits & 1, granted = bits & 2, waited = bits & 4;
@@ -89,7 +89,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_the_server_may_still_have_it) {
 }
 
 /* The queue's mark of a confirmed grant has gone. */
-TEST(a_loss_causes_a_clean_up_in_the_queue_only_for_an_unconfirmed_grant) {
+TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed) {
     for (int bits = 0; bits < 4; bits++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
@@ -102,7 +102,7 @@ TEST(a_loss_causes_a_clean_up_in_the_queue_only_for_an_unconfirmed_grant) {
 }
 
 /* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
-TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_replaced) {
+TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_hold_exists) {
     for (int replaced = 0; replaced <= 1; replaced++) {
         rig_begin(&rig);
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
@@ -137,7 +137,7 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
 }
 
 /* How many of its entries are this client's, and what the other processes keep. */
-TEST(a_shared_owners_clean_up_names_the_holds_of_its_own_process_only) {
+TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     static const struct {
         uint32_t count, others, pending;
         const char *sent;
@@ -163,7 +163,7 @@ TEST(a_shared_owners_clean_up_names_the_holds_of_its_own_process_only) {
 }
 
 /* Behind the command in doubt there is no other link to try. */
-TEST(a_clean_up_bound_to_the_calls_connection_leaves_the_renewers_connection_alone) {
+TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_renewals) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(0));
@@ -244,7 +244,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
 }
 
 /* Entries that handles leave behind one after the other during a re-entry. */
-TEST(holds_abandoned_one_after_the_other_during_a_re_entry_add_up) {
+TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 4);
@@ -292,7 +292,7 @@ TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
 }
 
 /* A pending release begins the time of a hold that had none, from the asking. */
-TEST(a_shared_owners_pending_release_sets_a_lease_only_if_there_was_none) {
+TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
@@ -333,7 +333,7 @@ TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_closed_client_retries_a_clean_up_soon) {
+TEST(a_closed_client_retries_a_failed_clean_up_soon) {
     rig_begin(&rig);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -345,7 +345,7 @@ TEST(a_closed_client_retries_a_clean_up_soon) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_closed_client_retries_a_clean_up_within_200_ms) {
+TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
     static const int pauses[] = {50, 100, 200, 200, 200, 200};
     for (uint32_t failures = 0; failures < 6; failures++) {
         rig_begin(&rig);
@@ -412,7 +412,7 @@ TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_clean_up_names_the_waiters_entry_in_the_queue) {
+TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     set_wait(hold, 7);
@@ -493,7 +493,7 @@ TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
 
 /* ---- abandoned handles ---- */
 
-TEST(abandoning_all_entries_of_a_hold_cleans_it_up) {
+TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_count(hold, 3);
@@ -507,7 +507,7 @@ TEST(abandoning_all_entries_of_a_hold_cleans_it_up) {
     rig_end(&rig, AT(3));
 }
 
-TEST(abandoning_a_hold_that_another_owner_has_taken_sends_nothing) {
+TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold_ref(hold);
@@ -582,7 +582,7 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 }
 
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */
-TEST(callers_and_renewer_each_look_up_servers_only_in_their_own_half) {
+TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
     rig_begin(&rig);
     const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
@@ -618,7 +618,7 @@ TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
 }
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
-TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_its_key_alone) {
+TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_single_key) {
     for (int moves = 0; moves <= 1; moves++) {
         rig_begin(&rig);
         const hf_topology *before = topology_of(&rig.client);
@@ -639,7 +639,7 @@ TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_its_key_alone) {
 
 /* ---- memory ---- */
 
-TEST(a_clean_up_without_memory_is_retried) {
+TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -675,7 +675,7 @@ TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
 }
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
-TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_queue_entry_only) {
+TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
@@ -693,7 +693,7 @@ TEST(a_shared_owners_lost_grant_is_cleaned_up_by_its_queue_entry_only) {
     rig_end(&rig, AT(301));
 }
 
-TEST(a_clean_up_pauses_no_longer_because_renewals_of_its_hold_failed) {
+TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_failures(hold, 3);
@@ -704,7 +704,7 @@ TEST(a_clean_up_pauses_no_longer_because_renewals_of_its_hold_failed) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_hold_set_aside_for_clean_up_is_cleaned_up_at_its_next_attempt) {
+TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -741,7 +741,7 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
     }
 }
 
-TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_was_sent) {
+TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent) {
     rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
@@ -815,7 +815,7 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) 
     }
 }
 
-TEST(a_clean_up_that_failed_for_memory_is_not_retried_at_once) {
+TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));

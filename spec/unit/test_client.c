@@ -83,7 +83,7 @@ TEST(an_idle_subscription_connection_is_pinged) {
     rig_end(&rig, AT(10401));
 }
 
-TEST(idle_connections_are_pinged_when_another_one_to_their_server_fell_silent) {
+TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replies) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
@@ -102,7 +102,7 @@ TEST(idle_connections_are_pinged_when_another_one_to_their_server_fell_silent) {
 }
 
 /* Another thread may sleep on them. */
-TEST(connections_for_calls_are_pinged_after_one_for_renewals_fell_silent) {
+TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(1), AT(9999));
@@ -192,7 +192,7 @@ static hf_op *wait_as(const char *owner, hf_time now) {
     return op;
 }
 
-TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
+TEST(two_waiters_share_one_subscription_to_redissons_channel) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
@@ -211,7 +211,7 @@ TEST(two_waiters_share_one_subscription_to_a_foreign_channel) {
 }
 
 /* Each of them may have missed a release until then. */
-TEST(all_waiters_of_a_channel_ask_when_its_subscription_is_confirmed_or_ends) {
+TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_or_ends) {
     static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         rig_begin(&rig);
@@ -231,7 +231,7 @@ TEST(all_waiters_of_a_channel_ask_when_its_subscription_is_confirmed_or_ends) {
 }
 
 /* Any user who may publish can send it. */
-TEST(a_message_makes_a_waiter_leave_the_lock_to_foreign_clients_for_a_second_at_most) {
+TEST(a_message_makes_a_waiter_leave_the_lock_to_other_libraries_for_at_most_a_second) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
@@ -252,7 +252,7 @@ TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
-TEST(a_client_wakes_to_close_a_subscription_connection_that_nobody_needs) {
+TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "90"), AT(10));
@@ -293,7 +293,7 @@ TEST(a_grant_reaches_the_waiter_that_it_names) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_waiter_asks_again_when_a_message_tells_it_to) {
+TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
@@ -302,7 +302,7 @@ TEST(a_waiter_asks_again_when_a_message_tells_it_to) {
 }
 
 /* The lease of the holder has been made shorter. */
-TEST(a_waiter_asks_again_at_the_time_given_in_a_message) {
+TEST(a_waiter_rechecks_its_lock_at_the_time_given_in_a_message) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
@@ -410,7 +410,7 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
 
 /* The leave of one may pass the lock on to the other, whose wait has ended, too. */
 /* The owner of a lock that the client keeps has a number of its own kind. */
-TEST(a_grant_of_a_lock_to_keep_whose_wait_has_ended_is_handed_to_the_next_waiter) {
+TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
@@ -607,7 +607,7 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
 
 /* ---- losses ---- */
 
-TEST(only_locks_whose_lease_has_ended_are_marked_as_lost) {
+TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
     rig_begin(&rig);
     hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
@@ -666,7 +666,7 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     rig_end(&rig, AT(6));
 }
 
-TEST(closing_a_client_with_hundreds_of_holds_keeps_their_wake_ups_in_order) {
+TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
     rig_begin(&rig);
     for (int i = 0; i < 500; i++) {
         char key[16];
@@ -1019,7 +1019,7 @@ static const char *play(uint64_t seed, bool own_renewer) {
     return broken;
 }
 
-TEST(a_clients_invariants_hold_under_any_order_of_events) {
+TEST(a_clients_invariants_hold_under_random_orders_of_events) {
     for (uint64_t seed = 1; seed <= 3000; seed++) {
         const char *broken = play(seed, seed % 2);
         CHECK_OR(!broken, "seed %d: %s", (int)seed, broken);
@@ -1027,7 +1027,7 @@ TEST(a_clients_invariants_hold_under_any_order_of_events) {
 }
 
 /* The same with allocations that fail now and then. */
-TEST(a_clients_invariants_hold_under_any_order_of_events_with_failing_allocations) {
+TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_allocations) {
     for (uint64_t seed = 1; seed <= 300; seed++) {
         hf_client_config config = rig_config();
         luck = seed * 0x9e3779b97f4a7c15ull | 1;
@@ -1055,7 +1055,7 @@ TEST(a_clients_invariants_hold_under_any_order_of_events_with_failing_allocation
     }
 }
 
-TEST(a_clients_load_counts_its_holds_by_state) {
+TEST(a_clients_statistics_count_its_holds_by_state) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_load load = hf_client_load(&rig.client);
@@ -1113,7 +1113,7 @@ TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     hf_client_free(&rig.client);
 }
 
-TEST(a_subscription_connection_that_does_not_open_is_given_up_when_callers_are_served) {
+TEST(the_callers_task_gives_up_a_subscription_connection_that_does_not_open) {
     rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
@@ -1126,7 +1126,7 @@ TEST(a_subscription_connection_that_does_not_open_is_given_up_when_callers_are_s
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_client_cannot_be_created_without_memory_for_its_servers) {
+TEST(creating_a_client_fails_if_there_is_no_memory_for_its_servers) {
     static const hf_server servers[] = {{.host = "a", .port = 1, .label = "a:1"},
                                         {.host = "b", .port = 2, .label = "b:2"},
                                         {.host = "c", .port = 3, .label = "c:3"}};
@@ -1152,7 +1152,7 @@ TEST(a_client_cannot_be_created_without_memory_for_its_servers) {
     }
 }
 
-TEST(a_call_without_memory_fails_as_no_memory) {
+TEST(a_call_that_runs_out_of_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
         bool failed = true;
@@ -1223,7 +1223,7 @@ TEST(abandoning_fewer_holds_than_other_handles_have_released_changes_nothing) {
     rig_end(&rig, AT(2));
 }
 
-TEST(abandoning_two_of_three_holds_of_which_one_was_already_released_removes_one) {
+TEST(abandoning_two_of_three_holds_removes_only_one_if_another_was_already_released) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 3);
@@ -1235,7 +1235,7 @@ TEST(abandoning_two_of_three_holds_of_which_one_was_already_released_removes_one
     rig_end(&rig, AT(2));
 }
 
-TEST(abandoning_two_holds_of_which_one_was_already_released_frees_the_lock) {
+TEST(abandoning_two_holds_frees_the_lock_even_if_one_of_them_was_already_released) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);

@@ -100,7 +100,7 @@ TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_cluster_node_without_sharded_channels_gets_programs_for_plain_channels) {
+TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_channels) {
     CHECK(cluster_begin());
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -161,7 +161,7 @@ TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_message_names_every_cluster_node_that_refuses_connections) {
+TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
@@ -227,7 +227,7 @@ TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
 
 /* ---- redirects ---- */
 
-TEST(a_moved_redirect_is_followed_at_once_and_remembered) {
+TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -245,7 +245,7 @@ TEST(a_moved_redirect_is_followed_at_once_and_remembered) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_moved_redirect_rereads_the_cluster_map_but_not_too_often) {
+TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often) {
     cluster_known(AT(0));
     for (int i = 0; i < 10; i++) {
         hf_op *op = acquire(0, AT(1000));
@@ -401,7 +401,7 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     rig_end(&rig, AT(2003));
 }
 
-TEST(a_command_fails_as_unreachable_while_the_map_still_names_the_dead_node) {
+TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dead_node) {
     cluster_known(AT(0));
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
@@ -449,7 +449,7 @@ TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
     rig_end(&rig, AT(10402));
 }
 
-TEST(a_renewal_that_waits_for_a_connection_moves_when_the_map_changes) {
+TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(0));
     feeds(0, CALLS, YES, AT(0));
@@ -467,7 +467,7 @@ TEST(a_renewal_that_waits_for_a_connection_moves_when_the_map_changes) {
 
 /* ---- holds and waiters ---- */
 
-TEST(in_a_cluster_each_lock_is_renewed_with_a_command_of_its_own) {
+TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     cluster_known(AT(0));
     hf_names tagged;
     CHECK(hf_names_make(&tagged, hf_slice_of("{k}2")));
@@ -536,7 +536,7 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes) {
     rig_end(&rig, AT(1603));
 }
 
-TEST(a_waiter_moved_to_a_node_whose_subscription_is_open_queues_there_at_once) {
+TEST(a_waiter_that_moves_to_a_node_with_an_open_subscription_queues_there_at_once) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(1500));
@@ -579,7 +579,7 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_grant_is_renewed_by_its_key_alone_while_the_slot_is_migrating) {
+TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     feeds_event(0, "message", GRANT("2", "99"), AT(1100));
@@ -733,7 +733,7 @@ TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_node_that_replaces_a_removed_one_in_memory_inherits_none_of_its_state) {
+TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK_EQ_INT(node_count(&rig.client), 3);
@@ -846,7 +846,7 @@ TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
     rig_end(&rig, AT(1004));
 }
 
-TEST(a_timeout_is_not_reported_with_a_refusal_that_was_already_overcome) {
+TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
     cluster_known(AT(0));
     hf_op *op = acquire(2 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
@@ -878,7 +878,7 @@ TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
     rig_end(&rig, AT(900));
 }
 
-TEST(a_call_that_waits_for_a_connection_moves_when_the_map_changes) {
+TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map_changes) {
     cluster_known(AT(0));
     for (int link = 0; link < HF_LINKS; link++)
         hf_session_closed(at(0, (hf_link)link), "idle", AT(1000));
@@ -912,7 +912,7 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     rig_end(&rig, AT(4002));
 }
 
-TEST(a_release_moves_with_its_slot_to_a_node_at_which_another_call_is_waiting) {
+TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting) {
     static hf_names other;
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
@@ -962,7 +962,7 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     rig_end(&rig, AT(4200));
 }
 
-TEST(a_message_names_the_first_of_many_cluster_nodes_that_refuse) {
+TEST(an_error_message_names_the_first_of_many_cluster_nodes_that_refuse_connections) {
     static hf_server many[20];
     hf_client_config config = rig_config();
     for (int i = 0; i < 20; i++) {
@@ -1087,7 +1087,7 @@ TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     rig_end(&rig, AT(41));
 }
 
-TEST(a_node_that_gives_itself_no_name_in_the_map_is_known_by_its_configured_address) {
+TEST(a_node_whose_own_map_omits_its_host_is_known_by_its_configured_address) {
     hf_op *op = first_acquire(AT(0));
     output_of(at(0, CALLS));
     feeds(0, CALLS, "*2\r\n*3\r\n:0\r\n:8191\r\n*2\r\n$0\r\n\r\n:1\r\n" RANGE(8192, 16383, "b", 2),
@@ -1108,7 +1108,7 @@ TEST(every_connection_of_a_cluster_client_accepts_the_longest_possible_map) {
 }
 
 /* The half that has lost a link asks over a link of its own. */
-TEST(a_lost_connection_makes_the_same_half_of_the_client_request_the_map) {
+TEST(the_cluster_map_is_requested_over_a_connection_for_the_same_purpose_as_the_lost_one) {
     static const hf_link links[] = {CALLS, RENEWER};
     for (size_t i = 0; i < 2; i++) {
         cluster_known(AT(0));
@@ -1134,7 +1134,7 @@ static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
                                   {.host = "b", .port = 2, .label = "b:2"},
                                   {.host = "c", .port = 3, .label = "c:3"}};
 
-TEST(the_cluster_map_is_requested_from_a_connected_node_first) {
+TEST(the_cluster_map_is_first_requested_from_a_node_with_an_open_connection) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = THREE;
@@ -1172,7 +1172,7 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     rig_end(&rig, AT(20272));
 }
 
-TEST(the_cluster_map_is_requested_from_nodes_that_have_not_failed_first) {
+TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
     hf_client_config config = rig_config();
     config.mode = HF_MODE_CLUSTER;
     config.servers = THREE;
@@ -1210,7 +1210,7 @@ TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_
     rig_end(&rig, AT(461));
 }
 
-TEST(a_message_that_cannot_name_all_unreachable_nodes_ends_with_dots) {
+TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellipsis) {
     enum { ROOM = 239, WORDS = 2 * sizeof ": refused" - 2 + 2 };
     static hf_server pair[2];
     for (int size = ROOM - 1; size <= ROOM + 2; size++) {
@@ -1274,7 +1274,7 @@ TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(the_cluster_map_is_requested_again_later_if_memory_was_missing) {
+TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed && nth < 50; nth++) {
@@ -1442,7 +1442,7 @@ TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
     rig_end(&rig, AT(4101));
 }
 
-TEST(the_limit_on_redirects_starts_over_after_a_pause) {
+TEST(a_command_that_paused_after_too_many_redirects_may_follow_as_many_again) {
     static const char *const others[] = {ASK_B, "-ASK 7629 a:1\r\n"};
     cluster_known(AT(0));
     acquire(0, AT(1000));
@@ -1489,7 +1489,7 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
     rig_end(&rig, asked_at);
 }
 
-TEST(losing_the_connection_to_a_node_without_slots_requests_no_new_map) {
+TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_map) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK(!nodes_of(&rig.client)[2]->serves);
@@ -1499,7 +1499,7 @@ TEST(losing_the_connection_to_a_node_without_slots_requests_no_new_map) {
 }
 
 /* Another node would not help: the command stays with this one. */
-TEST(a_busy_reply_from_a_running_script_requests_no_new_map) {
+TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new_map) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
@@ -1511,7 +1511,7 @@ TEST(a_busy_reply_from_a_running_script_requests_no_new_map) {
     rig_end(&rig, AT(1041));
 }
 
-TEST(a_node_that_left_the_cluster_is_not_asked_for_a_map) {
+TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
     cluster_known(AT(0));
     call_at_gone_node(1, AT(1000));
     CHECK(!nodes_of(&rig.client)[2]->serves);
@@ -1611,7 +1611,7 @@ TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     rig_end(&rig, AT(1212));
 }
 
-TEST(a_node_that_cannot_tell_its_id_still_receives_commands) {
+TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
     static const char *const logins[] = {
         "-NOPERM no permissions to run the 'cluster|myid' command\r\n" SHARDED_CHANNELS,
         "-ERR unknown command\r\n" SHARDED_CHANNELS, "$-1\r\n" SHARDED_CHANNELS,
@@ -1626,7 +1626,7 @@ TEST(a_node_that_cannot_tell_its_id_still_receives_commands) {
     }
 }
 
-TEST(a_node_to_which_the_map_gives_no_id_still_receives_commands) {
+TEST(a_node_without_an_id_in_the_cluster_map_still_receives_commands) {
     first_acquire(AT(0));
     output_of(at(0, CALLS));
     rig.login[1] = I_AM("xx");
@@ -1636,7 +1636,7 @@ TEST(a_node_to_which_the_map_gives_no_id_still_receives_commands) {
 }
 
 /* Until it does, it may be another one. */
-TEST(a_node_that_is_too_busy_to_tell_its_id_receives_no_command) {
+TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
     static const char *const logins[] = {
         "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS,
         "-LOADING Redis is loading the dataset in memory\r\n" SHARDED_CHANNELS,
@@ -1669,7 +1669,7 @@ TEST(a_node_that_is_too_busy_to_tell_its_id_receives_no_command) {
     }
 }
 
-TEST(a_node_that_remains_too_busy_to_tell_its_id_is_named_in_the_message) {
+TEST(a_node_that_remains_too_busy_to_return_its_id_is_named_in_the_error_message) {
     two_nodes_known();
     loses(0, AT(1000));
     rig.login[0] = "-BUSY Redis is busy running a script.\r\n" SHARDED_CHANNELS;
@@ -1791,7 +1791,7 @@ TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     rig_end(&rig, AT(33001));
 }
 
-TEST(a_client_switches_to_a_new_cluster_only_if_more_than_half_of_the_addresses_lead_there) {
+TEST(a_client_switches_to_a_new_cluster_only_if_most_configured_addresses_belong_to_it) {
     static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
     two_nodes_known();
     rig.login[0] = I_AM("xx");
@@ -1804,7 +1804,7 @@ TEST(a_client_switches_to_a_new_cluster_only_if_more_than_half_of_the_addresses_
 }
 
 /* Each of them answered as a stranger once, while the other one was down. */
-TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_leads_there_at_the_same_time) {
+TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_belongs_to_it_at_the_same_time) {
     static const char *const maps[2] = {OTHER_CLUSTER, OTHER_CLUSTER};
     two_nodes_known();
     rig.login[0] = rig.login[1] = I_AM("xx");
@@ -1907,7 +1907,7 @@ TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
 
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
 
-TEST(a_new_client_asks_other_nodes_if_the_first_map_contains_no_known_id) {
+TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
     CHECK(cluster_begin());
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
@@ -1979,7 +1979,7 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
 
 #define PLAIN_ASKED BRIEF_ASK_OF_K
 
-TEST(an_upgraded_node_receives_the_programs_for_its_new_version) {
+TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
@@ -2003,7 +2003,7 @@ TEST(an_upgraded_node_receives_the_programs_for_its_new_version) {
 }
 
 /* What was sent to the old version may have been run there. */
-TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_programs_for_that_version) {
+TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that_version) {
     static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN};
     for (int i = 0; i < 2; i++) {
         cluster_known(AT(0));
@@ -2024,7 +2024,7 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_programs_for_tha
     }
 }
 
-TEST(nodes_of_different_versions_receive_the_programs_for_their_own_version) {
+TEST(each_node_receives_the_scripts_for_its_own_version) {
     CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));

@@ -117,7 +117,7 @@ TEST(a_renewal_that_may_still_arrive_does_not_limit_later_leases) {
 }
 
 /* Another process may have set a longer lease than that of the grant. */
-TEST(a_shared_owners_grant_is_confirmed_whatever_the_locks_ttl) {
+TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     set_shared(hold, true);
@@ -129,7 +129,7 @@ TEST(a_shared_owners_grant_is_confirmed_whatever_the_locks_ttl) {
 
 /* ---- memory ---- */
 
-TEST(confirming_a_grant_without_memory_is_retried) {
+TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -153,7 +153,7 @@ TEST(confirming_a_grant_without_memory_is_retried) {
 
 /* ---- the owner's approval ---- */
 
-TEST(confirming_a_grant_waits_for_its_connection) {
+TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "9"), AT(10));
@@ -169,7 +169,7 @@ TEST(confirming_a_grant_waits_for_its_connection) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_confirmation_that_was_answered_does_not_limit_later_leases) {
+TEST(a_confirmation_that_got_its_reply_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));

@@ -91,7 +91,7 @@ TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     rig_end(&rig, AT(1153));
 }
 
-TEST(a_waiter_finds_at_its_first_check_that_the_holders_process_had_died_before) {
+TEST(a_waiters_first_check_detects_a_holders_process_that_died_before_the_wait_began) {
     wait_with(life);
     known_life = HF_LIFE_ENDED;
     CHECK_STR(output_at(&rig, AT(50)), INFO);
@@ -132,7 +132,7 @@ TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
 }
 
 /* Those of the lock that is waited for, as it was when the search began. */
-TEST(a_crash_release_is_reported_for_its_class_and_observer) {
+TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_lock) {
     hf_op *op = wait_with(life);
     spec_in(op)->class = hf_observe_class(&rig.client, "");
     spec_in(op)->class = hf_observe_class(&rig.client, "orders");
@@ -210,7 +210,7 @@ TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
 }
 
 /* Each waiter ahead adds to the pause between two looks, up to a second. */
-TEST(waiters_further_back_check_the_holders_process_less_often) {
+TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
     static const struct {
         int ahead, pause;
     } cases[] = {{-1, 50}, {0, 50}, {3, 200}, {19, 1000}, {30, 1000}, {1000, 1000}};
@@ -270,7 +270,7 @@ TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
     }
 }
 
-TEST(a_waiter_asks_for_the_owner_every_second_while_its_process_is_unknown_to_the_host) {
+TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_its_host) {
     wait_with(life);
     for (int second = 0; second < 5; second++) {
         CHECK_STR(output_at(&rig, AT(50 + 1000 * second)), INFO);
@@ -280,7 +280,7 @@ TEST(a_waiter_asks_for_the_owner_every_second_while_its_process_is_unknown_to_th
     rig_end(&rig, AT(6000));
 }
 
-TEST(a_waiter_notices_a_new_owner_at_its_next_query) {
+TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
     wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -293,7 +293,7 @@ TEST(a_waiter_notices_a_new_owner_at_its_next_query) {
 }
 
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
-TEST(waiters_further_back_query_the_owner_less_often) {
+TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     hf_op *op = wait_with(life);
     known_life = HF_LIFE_GOES_ON;
     output_at(&rig, AT(50));
@@ -313,7 +313,7 @@ TEST(waiters_further_back_query_the_owner_less_often) {
     rig_end(&rig, AT(62053));
 }
 
-TEST(a_waiter_without_memory_to_check_the_holders_process_tries_again_a_second_later) {
+TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in_a_second) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         wait_with(life);
         known_life = HF_LIFE_ENDED;

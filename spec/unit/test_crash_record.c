@@ -262,7 +262,7 @@ static void *store_id(void *id) {
     return NULL;
 }
 
-TEST(an_id_that_another_process_or_thread_took_over_counts_as_alive) {
+TEST(a_process_whose_id_another_process_or_thread_reuses_counts_as_alive) {
     char place[128], text[256];
     volatile pid_t id = 0;
     pthread_t thread;
@@ -436,7 +436,7 @@ TEST(a_job_has_ended_once_the_last_process_of_its_group_has) {
 
 /* ---- a search that takes too long ---- */
 
-TEST(a_search_for_a_jobs_processes_that_takes_too_long_proves_no_death) {
+TEST(a_job_counts_as_alive_if_the_search_for_its_processes_takes_too_long) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     kill_and_collect(pid);
@@ -571,7 +571,7 @@ TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descript
     end_job();
 }
 
-TEST(a_process_without_the_lock_descriptor_still_prevents_the_proof_by_its_environment) {
+TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_descriptor) {
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -594,7 +594,7 @@ TEST(the_owner_is_found_in_an_environment_across_a_read_boundary) {
     other_variables = 0;
 }
 
-TEST(the_owner_is_found_in_an_environment_with_much_after_it) {
+TEST(the_owner_is_found_in_an_environment_with_many_variables_after_it) {
     variables_behind = 16000;
     pid_t apart = left_behind(leave_a_worker);
     variables_behind = 0;
@@ -786,7 +786,7 @@ static bool waits_without_a_description(void) {
     return good;
 }
 
-TEST(an_unreadable_process_prevents_the_proof_that_a_job_of_an_older_version_has_ended) {
+TEST(a_job_of_an_older_version_is_not_taken_for_ended_while_a_process_cannot_be_inspected) {
     CHECK_EQ_INT(alone(waits_without_a_description, NULL), 0);
 }
 
@@ -890,7 +890,7 @@ TEST(an_unreadable_process_of_an_older_parent_is_not_part_of_the_job) {
     CHECK_EQ_INT(alone(proves_beside_daemon, NULL), 0);
 }
 
-TEST(an_unreadable_process_that_may_have_been_adopted_prevents_the_proof) {
+TEST(an_unreadable_process_that_may_have_been_reparented_prevents_the_proof_of_a_jobs_end) {
     beside.leaves = true;
     beside.in_its_own = beside.logs_in = false;
     CHECK_EQ_INT(alone(never_proves_beside_daemon, NULL), 0);
@@ -1080,7 +1080,7 @@ TEST(a_process_whose_main_thread_has_ended_keeps_its_job_alive) {
 }
 
 /* A waiter with few descriptors left cannot look. */
-TEST(a_search_for_a_jobs_processes_without_free_descriptors_proves_no_death) {
+TEST(a_job_counts_as_alive_if_no_descriptor_is_free_to_search_for_its_processes) {
     struct rlimit limit, few;
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
@@ -1174,7 +1174,7 @@ TEST(a_jobs_lock_file_that_cannot_be_named_is_reported_and_leaves_no_descriptor)
 }
 
 /* By its name a sweep finds what a process has left that died in between. */
-TEST(a_jobs_new_crash_record_is_named_after_the_old_one) {
+TEST(a_jobs_crash_record_is_replaced_by_renaming_a_file_with_the_suffix_new) {
     char first[40], name[64];
     CHECK(hf_crash_record(new_uuid()));
     snprintf(first, sizeof first, "%s", uuid);
@@ -1407,7 +1407,7 @@ TEST(only_a_client_that_writes_a_crash_record_creates_the_directory) {
     CHECK_EQ_INT(as_nobody(asks_without_a_directory), 0);
 }
 
-TEST(removing_old_crash_records_without_memory_leaks_no_descriptor) {
+TEST(removing_old_crash_records_leaks_no_descriptor_if_memory_runs_out) {
     int open = check_open_descriptors();
     reads_no_directory = true;
     bool made = hf_crash_record(new_uuid());

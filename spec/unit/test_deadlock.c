@@ -45,7 +45,7 @@ TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_deadlock_search_follows_owners_and_waits_and_ends_the_youngest_waiter) {
+TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     hf_op *op = wait_for_k(HF_SECOND);
     CHECK_STR(output_at(&rig, AT(999)), "");
     CHECK_EQ_U64(hf_op_deadline(op), AT(1000));
@@ -85,7 +85,7 @@ static bool ends_in(const char *const *others, size_t count, const char *own) {
     return ends;
 }
 
-TEST(only_the_youngest_waiter_of_a_deadlock_ends) {
+TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
     static const struct {
         const char *others[3], *own;
         bool ends;
@@ -256,7 +256,7 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
     }
 }
 
-TEST(a_deadlock_search_ends_if_the_server_is_silent) {
+TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("you", 0);
@@ -287,7 +287,7 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     }
 }
 
-TEST(a_deadlock_does_not_end_a_waiter_that_is_just_asking_the_server) {
+TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) {
     hf_op *op = wait_for_k(HF_SECOND);
     output_at(&rig, AT(1000));
     feed_holder("me", 0);
@@ -301,7 +301,7 @@ TEST(a_deadlock_does_not_end_a_waiter_that_is_just_asking_the_server) {
 
 /* ---- texts ---- */
 
-TEST(a_deadlock_message_cuts_a_long_key) {
+TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     hf_op *op = wait_for_k(HF_SECOND);
     char wait[256], key[81] = "", cut[80];
     memset(key, 'x', sizeof key - 1);
@@ -367,7 +367,7 @@ TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
 }
 
 /* Of two names that begin alike the longer one is the greater. */
-TEST(of_two_equally_old_waiters_in_a_deadlock_the_owners_names_decide_which_one_ends) {
+TEST(of_two_equally_old_waiters_in_a_deadlock_the_owners_name_decides_which_one_fails) {
     static const char *const others[] = {"700 " DRIVE_UUID ":0 l j", "700 " DRIVE_UUID ":10 l i"};
     CHECK(!ends_in(others, 2, "700 " OWN " l k"));
 }

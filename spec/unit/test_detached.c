@@ -48,7 +48,7 @@ TEST(an_async_release_is_completed_without_its_caller) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_async_release_is_counted_when_it_is_called) {
+TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
     hold_own();
     const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
     send_release(AT(5));
@@ -59,7 +59,7 @@ TEST(an_async_release_is_counted_when_it_is_called) {
     rig_end(&rig, AT(30));
 }
 
-TEST(only_an_async_release_that_is_done_ends_by_itself) {
+TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
     hold_own();
     send_release(AT(1));
     hf_client_end_detached(&rig.client, AT(1));
@@ -74,7 +74,7 @@ TEST(only_an_async_release_that_is_done_ends_by_itself) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_async_release_copies_the_texts_of_its_caller) {
+TEST(an_async_release_copies_the_strings_of_its_caller) {
     hold_own();
     hf_names *names = malloc(sizeof *names);
     char *caller = strdup("me");
@@ -119,7 +119,7 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
     rig_end(&rig, AT(3));
 }
 
-TEST(an_acquire_that_overtook_a_resent_async_release_waits_and_asks_again) {
+TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
     hold_own();
     send_release(AT(1));
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -169,7 +169,7 @@ TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned)
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_that_waits_for_an_async_release_ends_in_time) {
+TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
     hf_op *op = follow();
     for (int ms = 100; ms < 6000 && !hf_op_is_done(op); ms += 100) {
         hf_session *calls = link_of(&rig, CALLS);
@@ -255,7 +255,7 @@ TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
 }
 
 /* What another caller releases is not waited for: it queues behind that at the server. */
-TEST(an_acquire_of_one_half_does_not_wait_for_another_callers_async_release) {
+TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -395,7 +395,7 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
 }
 
 /* The background has failed to clean it up: another wait for it would never end. */
-TEST(an_acquire_does_not_wait_for_a_failed_clean_up_of_the_other_half) {
+TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_clean_up) {
     for (uint32_t failures = 0; failures <= 1; failures++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -437,13 +437,13 @@ TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_that_follows_an_async_release_has_at_least_the_usual_timeout) {
+TEST(an_acquire_that_follows_an_async_release_has_at_least_the_command_timeout) {
     hf_op *op = follow();
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
     rig_end(&rig, AT(4));
 }
 
-TEST(an_async_release_of_one_of_two_holds_does_not_mark_the_lock_as_released) {
+TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -465,7 +465,7 @@ TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_release_without_memory_is_not_sent_asynchronously) {
+TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
     for (unsigned long nth = 1; nth <= 3; nth++) {
         hold_own();
         hf_op *op = begin_own(HF_OP_RELEASE, AT(1));

@@ -775,7 +775,7 @@ TEST(commands_that_were_unanswered_when_a_connection_ended_are_sent_again) {
 }
 
 /* The collector closes a client that is closed already. */
-TEST(closing_a_client_twice_closes_no_descriptor_of_others) {
+TEST(closing_a_client_twice_closes_no_descriptor_that_it_does_not_own) {
     int ends[8][2];
     now_runs = (scenario){.name = "two closes"};
     inject(SYSERR_NONE, 0);
@@ -957,7 +957,7 @@ TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
 }
 
 /* The loop was busy with something else for half a minute. */
-TEST(a_reply_that_has_arrived_counts_even_if_the_calls_deadline_has_passed) {
+TEST(a_call_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
     for (int reads = 0; reads < 2; reads++) {
         hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
         hf_op_spec ping = {.kind = HF_OP_PING};
@@ -988,7 +988,7 @@ static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
 }
 
 /* It would find out by itself only a second later. */
-TEST(the_watchdog_is_woken_when_a_call_leaves_it_work) {
+TEST(a_call_that_leaves_work_to_the_watchdog_wakes_it) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renews = watchdog_sleeps_at_most(driver, 11 * HF_SECOND);
     hf_op_spec release = acquire_of(held_names);
@@ -1042,7 +1042,7 @@ TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
 }
 
 /* The process was suspended for a while. */
-TEST(an_async_releases_reply_that_has_arrived_counts_even_if_its_deadline_has_passed) {
+TEST(an_async_release_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     hf_op_spec release = acquire_of(held_names);
     release.kind = HF_OP_RELEASE;
@@ -1216,7 +1216,7 @@ static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
     return good;
 }
 
-TEST(a_call_neither_receives_blocked_signals_nor_changes_the_signal_mask) {
+TEST(a_call_receives_no_blocked_signals_and_leaves_the_signal_mask_unchanged) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool plain = keeps_the_mask(driver, false), interruptible = keeps_the_mask(driver, true);
     end_holder(driver);
@@ -1434,7 +1434,7 @@ TEST(an_event_loop_with_many_connections_leaks_no_memory) {
 }
 
 /* Whichever link it is, and whatever a link that does not dial has left there. */
-TEST(a_client_wakes_for_the_earliest_of_several_connection_attempts) {
+TEST(a_client_wakes_up_at_the_earliest_timer_of_several_connection_attempts) {
     static const hf_time times[] = {HF_NEVER, 70, 50, 60, 10, HF_NEVER};
     hf_driver *driver = new_driver_of(2);
     CHECK_EQ_INT(driver->connection_count, 2 * HF_LINKS);
@@ -1451,7 +1451,7 @@ TEST(a_client_wakes_for_the_earliest_of_several_connection_attempts) {
     for (size_t link = 0; link < 2 * HF_LINKS; link++) CHECK_EQ_U64(found[link], expected[link]);
 }
 
-TEST(the_watchdog_notices_unsent_output_of_each_of_its_writable_connections) {
+TEST(the_watchdog_sends_waiting_output_on_every_connection_that_becomes_writable) {
     int ends[2];
     hf_driver *driver = new_driver_of(2);
     for (size_t link = HF_LINK_RENEWER; link < 2 * HF_LINKS; link += HF_LINKS) {
@@ -1505,7 +1505,7 @@ static void read_idle_connections(bool watched) {
 
 /* What must not be sent twice would fail over such a connection. The watchdog does not read them.
  */
-TEST(a_call_first_notices_which_idle_connections_to_any_server_have_ended) {
+TEST(a_call_first_detects_idle_connections_that_their_servers_have_closed) {
     read_idle_connections(false);
     read_idle_connections(true);
 }

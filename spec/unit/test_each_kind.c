@@ -71,7 +71,7 @@ TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
     }
 }
 
-TEST(with_replicas_to_confirm_each_kind_of_lock_waits_for_one) {
+TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confirm) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.sync = (hf_sync){1, 100 * HF_MS};
@@ -105,7 +105,7 @@ TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
 }
 
 /* The queue has a mark for a grant that is not confirmed. */
-TEST(each_kinds_unconfirmed_grant_is_removed_from_the_queue_when_it_ends) {
+TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it_ends) {
     EACH_LEASED(kind) {
         config = rig_config();
         config.needs_approval = true;
@@ -157,7 +157,7 @@ static void check_given_back(const hf_kind *kind, int failures) {
     rig_end(&rig, now);
 }
 
-TEST(each_kinds_clean_up_without_a_reply_is_sent_again) {
+TEST(the_clean_up_of_each_kind_of_lock_is_sent_again_if_it_gets_no_reply) {
     EACH_LEASED(kind) {
         config = rig_config();
         check_given_back(kind, 3);
