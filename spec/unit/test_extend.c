@@ -24,7 +24,7 @@ TEST(an_extend_counts_the_new_lease_from_its_sending) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_also_moves_the_end_of_a_lock_with_a_fixed_lease) {
+TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -41,7 +41,7 @@ TEST(an_extend_also_moves_the_end_of_a_lock_with_a_fixed_lease) {
     rig_end(&rig, AT(61000));
 }
 
-TEST(an_extend_answered_after_its_lease_reports_a_loss) {
+TEST(an_extend_whose_reply_arrives_after_its_lease_reports_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -52,7 +52,7 @@ TEST(an_extend_answered_after_its_lease_reports_a_loss) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_answered_after_the_loss_does_not_revive_the_hold) {
+TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -77,7 +77,7 @@ TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
     rig_end(&rig, AT(2500));
 }
 
-TEST(an_extend_without_a_reply_leaves_the_shorter_of_both_leases) {
+TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
@@ -99,7 +99,7 @@ TEST(an_extend_without_a_reply_leaves_the_shorter_of_both_leases) {
 }
 
 /* A late copy of the first extend may still reach the server behind the second one. */
-TEST(a_second_extend_leaves_the_shortest_lease_if_the_first_may_still_arrive) {
+TEST(after_a_second_extend_the_shortest_lease_applies_while_the_first_may_still_arrive) {
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
@@ -120,7 +120,7 @@ TEST(a_second_extend_leaves_the_shortest_lease_if_the_first_may_still_arrive) {
     }
 }
 
-TEST(an_abandoned_extend_leaves_the_shorter_of_both_leases) {
+TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
@@ -132,7 +132,7 @@ TEST(an_abandoned_extend_leaves_the_shorter_of_both_leases) {
     rig_end(&rig, AT(5000));
 }
 
-TEST(a_refused_extend_leaves_the_lease_as_it_was) {
+TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
@@ -143,7 +143,7 @@ TEST(a_refused_extend_leaves_the_lease_as_it_was) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_check_confirms_that_a_lock_is_held_or_finds_its_loss) {
+TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -163,7 +163,7 @@ TEST(a_check_confirms_that_a_lock_is_held_or_finds_its_loss) {
 }
 
 /* Not only a renewal may be overtaken by it. */
-TEST(no_later_command_counts_for_more_than_an_extend_that_may_still_arrive) {
+TEST(no_later_reply_prolongs_the_lease_beyond_that_of_an_extend_that_may_still_arrive) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -270,7 +270,7 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(an_info_call_with_a_shorter_time_limit_fails_when_that_is_over) {
+TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
     spec.within = 200 * HF_MS;
@@ -396,7 +396,7 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(an_extend_answered_after_max_hold_reports_the_loss_by_max_hold) {
+TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason_max_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_bound(hold, AT(2000));
@@ -410,7 +410,7 @@ TEST(an_extend_answered_after_max_hold_reports_the_loss_by_max_hold) {
     rig_end(&rig, AT(2600));
 }
 
-TEST(a_check_succeeds_without_a_replica_but_then_confirms_no_grant) {
+TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
     for (int replicas = 0; replicas <= 1; replicas++) {
         rig_begin(&rig);
         hf_hold *hold = hold_granted(AT(0));
@@ -426,7 +426,7 @@ TEST(a_check_succeeds_without_a_replica_but_then_confirms_no_grant) {
     }
 }
 
-TEST(a_check_that_extends_no_lease_waits_for_no_replica) {
+TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};

@@ -15,7 +15,7 @@ TEST(every_error_code_has_a_name) {
     CHECK_EQ_INT(HF_NO_MEMORY, sizeof names / sizeof *names - 1);
 }
 
-TEST(a_message_says_what_failed_and_where_and_why_and_what_to_do) {
+TEST(an_error_message_contains_what_failed_where_and_why_and_what_to_do) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "127.0.0.1:6379", "held for %d s", 3);
     CHECK_EQ_INT(failure.code, HF_BUSY);
@@ -25,7 +25,7 @@ TEST(a_message_says_what_failed_and_where_and_why_and_what_to_do) {
     CHECK_STR(failure.text, "cannot acquire \"order:42\" on h:1: ERR 100%n");
 }
 
-TEST(a_message_contains_advice_that_fits_the_error) {
+TEST(an_error_message_contains_advice_that_fits_its_error_code) {
     hf_failure failure;
     hf_failure_set(&failure, HF_BUSY, "acquire", ORDER, "h:1",
                    "this owner already holds it, and the lock is not re-entrant");
@@ -41,14 +41,14 @@ TEST(a_message_contains_advice_that_fits_the_error) {
               "add a resolver to nginx.conf, or use an IP address in the URL");
 }
 
-TEST(advice_is_appended_to_a_sentence_without_its_full_stop) {
+TEST(advice_is_appended_to_an_error_message_in_place_of_its_full_stop) {
     hf_failure failure;
     hf_failure_set(&failure, HF_DENIED, "ping", ORDER, "h:1", "%s",
                    "NOAUTH Authentication required.");
     CHECK(strstr(failure.text, "Authentication required; check the user"));
 }
 
-TEST(a_message_shows_no_log_in_of_a_url) {
+TEST(an_error_message_does_not_show_the_user_and_password_of_a_url) {
     hf_failure failure;
     char long_password[200];
     memset(long_password, 's', sizeof long_password);
@@ -63,13 +63,13 @@ TEST(a_message_shows_no_log_in_of_a_url) {
     CHECK_STR(failure.text, "cannot acquire \"redis://***@h\" on h:1: oops");
 }
 
-TEST(a_message_without_a_key_omits_it) {
+TEST(the_error_message_of_a_call_without_a_key_mentions_no_key) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "ping", (hf_slice){"", 0}, "h:1", "oops");
     CHECK_STR(failure.text, "cannot ping on h:1: oops");
 }
 
-TEST(unprintable_bytes_of_a_key_are_escaped_in_messages) {
+TEST(unprintable_bytes_of_a_key_are_escaped_in_error_messages) {
     hf_failure failure;
     hf_slice key = {"a\0\n\x7f\"\\\x1b[0m\xc3\xa9", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "oops");
@@ -77,7 +77,7 @@ TEST(unprintable_bytes_of_a_key_are_escaped_in_messages) {
               "cannot acquire \"a\\x00\\x0a\\x7f\\x22\\x5c\\x1b[0m\xc3\xa9\" on h:1: oops");
 }
 
-TEST(a_message_cuts_a_long_key) {
+TEST(an_error_message_truncates_a_long_key) {
     char key[1000];
     hf_failure failure;
     memset(key, 'k', sizeof key);
@@ -90,7 +90,7 @@ TEST(a_message_cuts_a_long_key) {
     CHECK(strstr(failure.text, "\\x01...\" on h:1: oops"));
 }
 
-TEST(a_message_that_is_too_long_is_cut_and_terminated) {
+TEST(an_error_message_that_is_too_long_is_truncated_and_terminated) {
     char detail[2000];
     hf_failure failure;
     memset(detail, 'd', sizeof detail);
@@ -108,7 +108,7 @@ TEST(a_message_that_is_too_long_is_cut_and_terminated) {
     }
 }
 
-TEST(a_message_hides_bidirectional_marks_and_invalid_utf8) {
+TEST(an_error_message_replaces_bidirectional_marks_and_invalid_utf8) {
     hf_failure failure;
     hf_slice key = {"\xc2\x9b\xe2\x80\xae\xff\xed\xa0\x80\xe2\x82\xac", 12};
     hf_failure_set(&failure, HF_SERVER, "acquire", key, "h:1", "%s",
@@ -118,7 +118,7 @@ TEST(a_message_hides_bidirectional_marks_and_invalid_utf8) {
               " on h:1: ?\? ?\?\? ?\?\? ?\? \xf0\x9f\x98\x80 ?\?");
 }
 
-TEST(a_message_spells_out_invisible_characters) {
+TEST(an_error_message_spells_out_invisible_characters) {
     hf_failure failure;
     hf_slice key = hf_slice_of("a\xc2\xad\xe2\x80\x8b\xc2\xa0\xef\xbb\xbf\xf3\xa0\x80\x81"
                                "\xe2\x81\xb0");
@@ -127,7 +127,7 @@ TEST(a_message_spells_out_invisible_characters) {
                             "\\xf3\\xa0\\x80\\x81\xe2\x81\xb0\" on h:1: oops");
 }
 
-TEST(a_message_hides_control_characters) {
+TEST(an_error_message_replaces_control_characters) {
     hf_failure failure;
     hf_failure_set(&failure, HF_SERVER, "acquire", ORDER, "h\n:1", "%s",
                    "ERR \33[31m\7\177\303\274");
@@ -135,7 +135,7 @@ TEST(a_message_hides_control_characters) {
 }
 
 /* Redis 7 says where in the script it was, by the script's digest. */
-TEST(the_position_in_a_server_script_is_left_out_of_messages) {
+TEST(error_messages_omit_the_position_in_a_server_script) {
     hf_failure failure;
     hf_failure_set(&failure, HF_CONFLICT, "acquire", ORDER, "h:1", "%s",
                    "WRONGTYPE Operation against a key holding the wrong kind of value "
@@ -155,7 +155,7 @@ TEST(the_position_in_a_server_script_is_left_out_of_messages) {
     CHECK_STR(failure.text, "cannot acquire \"a script: b\" on h:1: oops");
 }
 
-TEST(error_replies_of_the_server_become_the_documented_codes) {
+TEST(error_replies_of_the_server_become_the_documented_error_codes) {
     static const struct {
         const char *error;
         hf_code code;
@@ -238,7 +238,7 @@ TEST(errors_such_as_oom_and_readonly_count_as_temporary_refusals_of_writes) {
                  HF_REFUSAL_OF_WRITES);
 }
 
-TEST(a_missing_right_counts_as_temporary_only_for_a_call_that_was_accepted_before) {
+TEST(a_missing_right_counts_as_temporary_only_for_a_call_that_the_server_accepted_before) {
     static const char *const errors[] = {
         "NOAUTH Authentication required.",
         "WRONGPASS invalid username-password pair or user is disabled.",

@@ -32,7 +32,7 @@ TEST(a_fenced_write_returns_the_replies_of_its_commands) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_refused_fenced_write_is_stale_if_sent_once_and_of_unknown_outcome_if_sent_twice) {
+TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect) {
     static const char *const refusals[] = {STALE, OVERTAKEN};
     for (int i = 0; i < 4; i++) {
         bool twice = i >= 2;
@@ -51,7 +51,7 @@ TEST(a_refused_fenced_write_is_stale_if_sent_once_and_of_unknown_outcome_if_sent
     }
 }
 
-TEST(an_abandoned_fenced_write_says_that_it_may_have_taken_effect) {
+TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     hf_op_abandon(op, AT(1));
@@ -59,7 +59,7 @@ TEST(an_abandoned_fenced_write_says_that_it_may_have_taken_effect) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_fenced_write_whose_first_copy_was_refused_is_not_of_unknown_outcome) {
+TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -71,7 +71,7 @@ TEST(a_fenced_write_whose_first_copy_was_refused_is_not_of_unknown_outcome) {
     rig_end(&rig, AT(502));
 }
 
-TEST(a_fenced_write_without_a_reply_says_that_it_may_have_taken_effect) {
+TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         rig.refusing = !sent;
@@ -84,7 +84,7 @@ TEST(a_fenced_write_without_a_reply_says_that_it_may_have_taken_effect) {
     }
 }
 
-TEST(a_fenced_write_to_a_different_locks_resource_fails_with_conflict) {
+TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) {
     rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));

@@ -39,7 +39,7 @@ TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
     rig_end(&rig, AT(602));
 }
 
-TEST(forged_messages_make_a_waiter_ask_at_most_once_a_millisecond) {
+TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) {
     static const char *const messages[] = {GRANT("1", "88"), "1 grant l 1 7 88 2000 k",
                                            "1 recheck 1", "1 turn 1 0"};
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
@@ -60,7 +60,7 @@ TEST(forged_messages_make_a_waiter_ask_at_most_once_a_millisecond) {
 
 /* Another client may grant for longer; this one has sent its own grant lease, and counts on
  * that. */
-TEST(a_grant_counts_for_at_most_the_waiters_own_grant_lease) {
+TEST(a_waiter_relies_on_a_grant_for_at_most_its_own_grant_lease) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
@@ -75,7 +75,7 @@ TEST(a_grant_counts_for_at_most_the_waiters_own_grant_lease) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_waiter_asks_the_server_before_it_accepts_an_old_grant) {
+TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
@@ -119,7 +119,7 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
 
 /* The first sending of a recheck lost the place and made a new one; the second reply names only
  * the new one. */
-TEST(a_waiter_ignores_a_grant_for_a_place_in_the_queue_that_it_lost) {
+TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
@@ -141,7 +141,7 @@ TEST(a_waiter_ignores_a_grant_for_a_place_in_the_queue_that_it_lost) {
 }
 
 /* After a reply that names no place, or one that no server writes, no grant is accepted. */
-TEST(a_waiter_ignores_a_grant_before_a_reply_has_named_its_place_in_the_queue) {
+TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
     static const char *const replies[] = {
         "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
@@ -158,7 +158,7 @@ TEST(a_waiter_ignores_a_grant_before_a_reply_has_named_its_place_in_the_queue) {
     }
 }
 
-TEST(a_waiter_whose_grant_carries_no_token_asks_for_one) {
+TEST(a_waiter_whose_grant_contains_no_token_requests_one_from_the_server) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(100));
@@ -178,7 +178,7 @@ static hf_op *feed_early_grant(const char *grant, hf_time now) {
     return op;
 }
 
-TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_naming_its_place) {
+TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
@@ -192,7 +192,7 @@ TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_naming_its_place) {
 }
 
 /* The reply was made before the grant or after it; only a recheck can show. */
-TEST(a_waiter_asks_once_if_an_early_grant_names_a_different_place) {
+TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_position) {
     hf_op *op = feed_early_grant("1 grant l 1 4 88 2000 k", AT(3));
     feed_calls(&rig, busy(20000, 0, 0), AT(4));
     rig_tick(&rig, AT(4));
@@ -205,7 +205,7 @@ TEST(a_waiter_asks_once_if_an_early_grant_names_a_different_place) {
 }
 
 /* The server that granted may have failed since, and its successor not know of that. */
-TEST(a_waiter_asks_the_server_about_a_grant_from_before_its_command_was_resent) {
+TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was_resent) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
     rig_sleep(&rig, AT(4), AT(200));
@@ -217,7 +217,7 @@ TEST(a_waiter_asks_the_server_about_a_grant_from_before_its_command_was_resent) 
     rig_end(&rig, AT(203));
 }
 
-TEST(a_waiter_that_is_asking_acquires_by_the_reply_and_not_by_a_grant) {
+TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
@@ -235,7 +235,7 @@ TEST(a_waiter_that_is_asking_acquires_by_the_reply_and_not_by_a_grant) {
 
 /* ---- short and late grants ---- */
 
-TEST(a_waiter_without_fencing_accepts_a_grant_without_a_token) {
+TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 10 * HF_SECOND;
@@ -271,7 +271,7 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
     }
 }
 
-TEST(a_grant_is_confirmed_early_enough_to_open_a_new_connection) {
+TEST(a_grant_is_confirmed_early_enough_for_a_retry_over_a_new_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_time lease = config_in(&rig.client)->grant_lease;
@@ -292,7 +292,7 @@ TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
     rig_end(&rig, AT(200));
 }
 
-TEST(an_acquire_can_ask_for_the_very_first_token) {
+TEST(an_acquire_can_request_a_token_of_1_or_more) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_floor = 1;
@@ -301,7 +301,7 @@ TEST(an_acquire_can_ask_for_the_very_first_token) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_waiter_that_finds_the_lock_free_itself_needs_no_confirmation) {
+TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_confirm) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
@@ -313,7 +313,7 @@ TEST(a_waiter_that_finds_the_lock_free_itself_needs_no_confirmation) {
     rig_end(&rig, AT(7));
 }
 
-TEST(a_guarded_runs_waiter_without_a_fingerprint_accepts_a_grant_at_once) {
+TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -362,7 +362,7 @@ TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_grant_for_a_different_place_does_not_count_as_a_hand_off) {
+TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));

@@ -88,13 +88,13 @@ static hf_op *acquire(hf_slice caller, hf_time now) {
 
 /* ---- locks and holds ---- */
 
-TEST(each_kind_of_lock_is_found_by_its_name) {
+TEST(each_kind_of_lock_can_be_looked_up_by_its_name) {
     CHECK(!hf_kind_named("no such kind"));
     CHECK(!hf_kind_named("lock")->counted);
     CHECK(hf_kind_named("permit")->counted);
 }
 
-TEST(names_made_by_a_client_copy_the_key) {
+TEST(a_locks_names_contain_a_copy_of_the_callers_key) {
     start();
     char key[] = "some key";
     hf_names *made = hf_client_names(client, hf_kind_named("permit"), (hf_slice){key, 8});
@@ -168,7 +168,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_once) {
     finish();
 }
 
-TEST(a_handle_that_no_longer_holds_a_lock_learns_of_no_loss) {
+TEST(a_handle_that_has_released_its_lock_learns_of_no_loss) {
     start();
     hf_losses losses = {0};
     hf_stake stake;
@@ -184,7 +184,7 @@ TEST(a_handle_that_no_longer_holds_a_lock_learns_of_no_loss) {
     finish();
 }
 
-TEST(a_locks_key_is_found_from_the_name_of_its_queue) {
+TEST(a_locks_key_can_be_derived_from_the_name_of_its_queue) {
     static const char *const cases[][2] = {{"holdfast_queue:{k}", "k"},
                                            {"holdfast_queue::a{b}c", "a{b}c"},
                                            {"holdfast_queue:k", ""},
@@ -200,7 +200,7 @@ TEST(a_locks_key_is_found_from_the_name_of_its_queue) {
     }
 }
 
-TEST(a_hold_that_is_being_cleaned_up_counts_as_ended) {
+TEST(a_hold_that_is_being_cleaned_up_is_reported_as_ended) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_hold *hold = hf_client_find(client, hf_kind_named("lock"), names, ME);
@@ -233,7 +233,7 @@ TEST(a_holds_state_shows_an_async_release_until_its_reply) {
 
 /* ---- clients ---- */
 
-TEST(the_load_counts_operations_in_flight_and_holds) {
+TEST(a_clients_statistics_count_operations_in_flight_and_holds) {
     start();
     hf_op *first = acquire(ME, AT(0));
     hf_op *second = begin(HF_OP_ACQUIRE, YOU, AT(0));
@@ -253,7 +253,7 @@ TEST(the_load_counts_operations_in_flight_and_holds) {
     finish();
 }
 
-TEST(a_client_counts_reconnects_of_its_lasting_connections) {
+TEST(a_client_counts_reconnects_of_its_permanent_connections) {
     start();
     hf_op_end(acquire(ME, AT(0)), AT(0));
     hf_session_closed(calls(), "reset", AT(1));
@@ -288,7 +288,7 @@ TEST(a_client_has_one_server_object_for_each_configured_server) {
     }
 }
 
-TEST(each_topology_has_the_traits_listed_here) {
+TEST(each_topology_has_the_properties_that_the_test_lists) {
     static const struct {
         hf_mode mode;
         bool everywhere, early;
@@ -312,7 +312,7 @@ TEST(each_topology_has_the_traits_listed_here) {
     }
 }
 
-TEST(a_client_that_starts_over_after_a_fork_has_a_new_uuid_and_no_holds) {
+TEST(a_forked_childs_client_has_a_new_uuid_and_no_holds) {
     static const hf_class *left[2]; /* not freed, and so not lost either */
     char uuid[HF_UUID_SIZE + 1];
     start();
@@ -333,7 +333,7 @@ TEST(a_client_that_starts_over_after_a_fork_has_a_new_uuid_and_no_holds) {
     finish();
 }
 
-TEST(a_client_that_cannot_make_a_uuid_is_closed) {
+TEST(a_forked_childs_client_that_cannot_generate_a_uuid_is_closed) {
     start();
     CHECK(!hf_client_start_over(client, NULL));
     hf_op *op = begin(HF_OP_PING, ME, AT(0));
@@ -392,7 +392,7 @@ TEST(a_connections_state_can_be_read_from_its_login_to_a_reply) {
 
 /* ---- operations ---- */
 
-TEST(each_operation_kind_has_the_traits_listed_here) {
+TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
     static const char *const kinds[] = {
         /* acquires, releases, needs a hold, lingers */
         [HF_OP_ACQUIRE] = "a",     [HF_OP_RELEASE] = "rh",   [HF_OP_COMPLETE] = "rh",
@@ -414,7 +414,7 @@ TEST(each_operation_kind_has_the_traits_listed_here) {
     }
 }
 
-TEST(a_call_that_has_ended_is_reported_once) {
+TEST(the_end_of_a_call_is_reported_once) {
     start();
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
     CHECK(!hf_client_has_done(client));
@@ -452,7 +452,7 @@ TEST(the_result_of_a_command_remains_valid_after_its_call_has_ended) {
     finish();
 }
 
-TEST(a_call_that_returns_a_number_passes_it_to_its_caller) {
+TEST(a_number_in_the_servers_reply_reaches_the_caller_unchanged) {
     hf_result result;
     start();
     hf_op *op = begin(HF_OP_TTL, ME, AT(0));
@@ -464,7 +464,7 @@ TEST(a_call_that_returns_a_number_passes_it_to_its_caller) {
     finish();
 }
 
-TEST(the_record_of_an_earlier_guarded_run_remains_valid_after_its_call_has_ended) {
+TEST(the_record_of_an_earlier_idempotent_run_remains_valid_after_its_call_has_ended) {
     hf_result result, again;
     start();
     hf_names *guarded = hf_client_names(client, hf_kind_named("guard"), (hf_slice){"k", 1});
@@ -485,7 +485,7 @@ TEST(the_record_of_an_earlier_guarded_run_remains_valid_after_its_call_has_ended
     hf_names_delete(guarded);
 }
 
-TEST(an_acquire_that_is_queued_no_longer_awaits_a_reply) {
+TEST(a_queued_acquire_is_not_reported_as_awaiting_a_reply) {
     hf_op_spec spec;
     start();
     spec = spec_of(HF_OP_ACQUIRE, ME);
@@ -519,7 +519,7 @@ TEST(a_multi_lock_has_one_hold_for_each_lock) {
     hf_names_delete(more);
 }
 
-TEST(events_are_stored_only_if_they_are_wanted) {
+TEST(events_are_stored_only_if_they_were_requested) {
     for (int wanted = 0; wanted < 2; wanted++) {
         start();
         if (wanted) hf_observe_all(client);

@@ -16,14 +16,14 @@ static hf_hold *find(const hf_holds *holds, const char *key, const char *owner) 
     return hf_holds_find(holds, &hf_kind_lock, hf_slice_of(key), hf_slice_of(owner));
 }
 
-TEST(an_empty_table_of_holds_finds_nothing) {
+TEST(a_search_in_an_empty_table_of_holds_finds_nothing) {
     hf_holds holds = {0};
     CHECK(!find(&holds, "key", "owner"));
     CHECK(!hf_holds_first(&holds));
     hf_holds_free(&holds);
 }
 
-TEST(a_new_hold_is_in_the_table_and_causes_no_wake_up) {
+TEST(a_new_hold_is_found_in_the_table_and_has_no_timer) {
     hf_holds holds = {0};
     hf_hold *hold = hf_holds_add(&holds, &hf_kind_mutex, KEY, OWNER, OWNER);
     CHECK(hold);
@@ -80,7 +80,7 @@ TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
     hf_holds_free(&holds);
 }
 
-TEST(holds_that_wake_at_the_same_time_are_served_in_order) {
+TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
     hf_holds holds = {0};
     hf_hold *made[20];
     char key[16];
@@ -97,7 +97,7 @@ TEST(holds_that_wake_at_the_same_time_are_served_in_order) {
     hf_holds_free(&holds);
 }
 
-TEST(a_lost_hold_is_counted_and_causes_no_more_wake_ups) {
+TEST(a_lost_hold_is_counted_and_has_no_timer_any_more) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
@@ -125,7 +125,7 @@ TEST(each_reason_of_a_loss_has_a_name) {
     CHECK_STR(hf_lost_reason_name(HF_LOST_UNREACHABLE), "unreachable");
 }
 
-TEST(a_shared_owners_count_of_other_processes_holds_follows_the_server) {
+TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replies) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);
@@ -143,7 +143,7 @@ TEST(a_shared_owners_count_of_other_processes_holds_follows_the_server) {
     CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
 }
 
-TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_that_is_merely_due) {
+TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer) {
     hf_holds holds = {0};
     CHECK(!hf_holds_first_ended(&holds, 100));
     hf_hold *due = add(&holds, "due", "o"), *ended = add(&holds, "ended", "o"),
@@ -169,7 +169,7 @@ TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_that_is_merely_due) {
     hf_holds_free(&holds);
 }
 
-TEST(a_hold_is_found_by_its_number_or_by_the_wait_of_its_shared_owner) {
+TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_holds holds = {0};
     hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
     CHECK(mine && shared);
@@ -189,7 +189,7 @@ TEST(a_hold_is_found_by_its_number_or_by_the_wait_of_its_shared_owner) {
     hf_holds_free(&holds);
 }
 
-TEST(a_shared_owners_hold_is_found_by_a_wait_older_than_its_number) {
+TEST(a_shared_owners_hold_is_found_by_the_number_of_the_wait_that_it_resulted_from) {
     hf_holds holds = {.last_number = 9};
     hf_hold *hold = add(&holds, "a", "o");
     set_shared(hold, true);
@@ -203,7 +203,7 @@ TEST(a_shared_owners_hold_is_found_by_a_wait_older_than_its_number) {
     hf_holds_free(&holds);
 }
 
-TEST(a_change_of_a_key_makes_its_holds_be_checked_soon_and_never_later) {
+TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_never_later) {
     static const struct {
         const hf_kind *kind;
         const char *key;
@@ -248,7 +248,7 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_holds_free(&holds);
 }
 
-TEST(another_clients_request_finds_a_kept_lock_by_its_current_number) {
+TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "a", "o");
     hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
@@ -365,7 +365,7 @@ TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
     }
 }
 
-TEST(wake_up_times_that_were_set_without_sorting_are_sorted_before_use) {
+TEST(timers_that_were_set_without_sorting_are_sorted_before_use) {
     uint64_t random = 5;
     hf_holds holds = {0};
     char key[16];
@@ -429,7 +429,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
     }
 }
 
-TEST(max_hold_shortens_a_lease_but_never_to_nothing) {
+TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
     static const struct {
         hf_time max_until, now, left, lease, end;
     } cases[] = {
@@ -528,7 +528,7 @@ TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
     hf_holds_free(&holds);
 }
 
-TEST(after_a_shared_owners_release_only_other_processes_holds_remain_counted) {
+TEST(after_a_shared_owners_release_only_its_other_processes_holds_are_counted) {
     hf_hold hold = {0};
     set_count(&hold, 5);
     set_others(&hold, 2);

@@ -69,7 +69,7 @@ static void hold_and_end(void) {
     hf_op_end(op, AT(0));
 }
 
-TEST(a_kept_lock_goes_to_the_clients_next_caller_without_asking_the_server) {
+TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server) {
     hold_and_end();
     release("a", AT(1));
     for (uint64_t token = 101; token <= 103; token++) {
@@ -212,7 +212,7 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     rig_end(&rig, AT(54));
 }
 
-TEST(a_client_returns_an_idle_kept_lock_when_another_client_asks_for_it) {
+TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     hold_and_end();
     release("a", AT(1));
     feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
@@ -227,7 +227,7 @@ TEST(a_client_returns_an_idle_kept_lock_when_another_client_asks_for_it) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_caller_that_waited_before_another_client_asked_for_a_kept_lock_gets_it_first) {
+TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_first) {
     hold_and_end();
     hf_op *b = acquire("b", AT(1));
     feed_message(&rig, "1 wish 01", AT(2));
@@ -246,7 +246,7 @@ TEST(a_caller_that_waited_before_another_client_asked_for_a_kept_lock_gets_it_fi
     rig_end(&rig, AT(7));
 }
 
-TEST(a_client_returns_a_kept_lock_when_its_keep_time_ends_by_a_release_or_by_the_clock) {
+TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_ends) {
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
@@ -260,7 +260,7 @@ TEST(a_client_returns_a_kept_lock_when_its_keep_time_ends_by_a_release_or_by_the
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_client_returns_a_kept_lock_at_the_end_of_its_keep_time_even_before_the_next_renewal) {
+TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
     rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
@@ -390,7 +390,7 @@ TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_failed_acquire_of_a_lock_to_be_kept_lets_the_next_caller_ask_the_server) {
+TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_server) {
     rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
@@ -467,7 +467,7 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     rig_end(&rig, AT(8));
 }
 
-TEST(a_kept_lock_released_by_force_while_its_lease_is_shortened_is_returned) {
+TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
     hold_and_end();
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(668));
@@ -483,7 +483,7 @@ TEST(a_kept_lock_released_by_force_while_its_lease_is_shortened_is_returned) {
     rig_end(&rig, AT(672));
 }
 
-TEST(a_client_leaves_a_kept_mutex_to_polling_clients_briefly_after_its_keep_time) {
+TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
@@ -509,7 +509,7 @@ TEST(a_client_leaves_a_kept_mutex_to_polling_clients_briefly_after_its_keep_time
 
 /* An acquire that a kept lock does not fit goes to the server. */
 /* A lock is announced to those that wait, so it needs no pause for clients that poll. */
-TEST(the_next_caller_asks_the_server_at_once_after_a_lock_was_returned_at_its_keep_time) {
+TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_keep_ended) {
     hold_and_end();
     hf_op *waits = acquire("b", AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
@@ -543,7 +543,7 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
 }
 
 /* The first one, which asks, also counts as waiting. */
-TEST(a_caller_that_is_asking_the_server_for_a_lock_to_be_kept_counts_for_max_waiters) {
+TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
     rig_begin(&rig);
     acquire("a", AT(0));
     hf_op_spec spec = spec_as("b");
@@ -555,7 +555,7 @@ TEST(a_caller_that_is_asking_the_server_for_a_lock_to_be_kept_counts_for_max_wai
 }
 
 /* It has waited in the client already, with as many as it allows. */
-TEST(a_caller_that_has_waited_in_its_client_is_not_turned_away_by_max_waiters_on_the_server) {
+TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the_server) {
     hold_and_end();
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
@@ -665,7 +665,7 @@ TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     rig_end(&rig, AT(403));
 }
 
-TEST(an_acquire_without_the_option_keep_asks_the_server) {
+TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
     static hf_names other;
     static const struct {
         const char *key;
@@ -714,7 +714,7 @@ TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_grant_that_goes_to_the_next_caller_with_its_kept_lock_is_confirmed_in_time) {
+TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_next_caller) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -730,7 +730,7 @@ TEST(a_grant_that_goes_to_the_next_caller_with_its_kept_lock_is_confirmed_in_tim
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_callers_second_wait_for_a_kept_lock_follows_the_clean_up_of_its_first) {
+TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_first_one) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
@@ -748,7 +748,7 @@ TEST(a_callers_second_wait_for_a_kept_lock_follows_the_clean_up_of_its_first) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_asks_the_server) {
+TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request) {
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     release("a", AT(2));
@@ -807,7 +807,7 @@ TEST(a_client_that_keeps_hundreds_of_locks_finds_each_of_them) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_kept_lock_goes_to_no_other_caller_if_memory_for_that_is_missing) {
+TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -827,7 +827,7 @@ TEST(a_kept_lock_goes_to_no_other_caller_if_memory_for_that_is_missing) {
     CHECK(nth > 2);
 }
 
-TEST(a_client_returns_an_idle_kept_lock_if_memory_to_shorten_it_is_missing) {
+TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lease) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -889,7 +889,7 @@ TEST(a_kept_lock_whose_lease_ends_soon_goes_to_no_other_caller) {
     }
 }
 
-TEST(a_client_does_not_keep_a_lock_whose_lease_or_count_is_uncertain) {
+TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) {
     for (int doubt = 0; doubt < 5; doubt++) {
         hold_and_end();
         hf_hold *hold = holds_of(&rig.client)->heap[0];
@@ -905,7 +905,7 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_count_is_uncertain) {
     }
 }
 
-TEST(a_blocking_wait_for_a_lock_held_by_a_caller_of_the_same_client_fails_as_a_deadlock) {
+TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_deadlock) {
     hold_and_end();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
@@ -940,7 +940,7 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
     rig_end(&rig, AT(2401));
 }
 
-TEST(a_client_forgets_a_kept_lock_with_its_last_waiter) {
+TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
@@ -972,7 +972,7 @@ TEST(a_client_forgets_a_kept_lock_with_its_last_waiter) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(the_clean_up_of_a_lost_kept_lock_names_its_place_in_the_queue) {
+TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_queue) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1006,7 +1006,7 @@ TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_kept_lock_that_goes_to_the_next_caller_counts_as_acquired) {
+TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
     hold_and_end();
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
@@ -1019,7 +1019,7 @@ TEST(a_kept_lock_that_goes_to_the_next_caller_counts_as_acquired) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_kept_lock_that_goes_to_the_next_caller_takes_over_that_callers_options) {
+TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_as("b");
@@ -1056,7 +1056,7 @@ TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_calle
 }
 
 /* Until its grant is confirmed the server has it for no longer than that. */
-TEST(an_unconfirmed_kept_lock_goes_to_a_caller_that_wants_a_short_lease) {
+TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_short_lease) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1110,7 +1110,7 @@ TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_caller_that_waits_in_the_client_asks_the_server_when_the_holders_lease_ends) {
+TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {
     for (int asked = 0; asked <= 1; asked++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_as("a");
@@ -1181,7 +1181,7 @@ TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_f
     rig_end(&rig, AT(6));
 }
 
-TEST(a_request_from_another_client_counts_even_before_the_acquires_reply) {
+TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_honoured) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
@@ -1199,7 +1199,7 @@ TEST(a_request_from_another_client_counts_even_before_the_acquires_reply) {
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
-TEST(a_kept_lock_passes_its_unconfirmed_grant_to_the_next_caller) {
+TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
     rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
@@ -1220,7 +1220,7 @@ TEST(a_kept_lock_passes_its_unconfirmed_grant_to_the_next_caller) {
     rig_end(&rig, AT(14));
 }
 
-TEST(two_commands_for_a_kept_lock_return_it_only_once) {
+TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     hold_and_end();
     release("a", AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
@@ -1256,7 +1256,7 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
 }
 
 /* The server does not answer the return, and its lease has ended. */
-TEST(a_client_that_cannot_return_a_kept_lock_keeps_no_later_one_of_that_key) {
+TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     hold_and_end();
     release("a", AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
@@ -1276,7 +1276,7 @@ TEST(a_client_that_cannot_return_a_kept_lock_keeps_no_later_one_of_that_key) {
     rig_end(&rig, AT(12003));
 }
 
-TEST(a_client_returns_a_kept_lock_if_memory_for_the_next_caller_is_missing) {
+TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hold) {
     bool failed = true;
     unsigned long nth = 1;
     int without = 0;

@@ -58,7 +58,7 @@ static hf_op *waiting(hf_time wait, hf_time now) {
     return op;
 }
 
-TEST(each_change_of_a_latch_leaves_a_note_of_its_own_on_the_server) {
+TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
@@ -77,7 +77,7 @@ TEST(each_change_of_a_latch_leaves_a_note_of_its_own_on_the_server) {
 }
 
 /* For that long a proxy may hold the command back, or the client send it again. */
-TEST(the_note_of_a_latchs_change_outlasts_every_retry_of_its_command) {
+TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried) {
     static const struct {
         hf_time timeout;
         const char *note;
@@ -134,7 +134,7 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
     }
 }
 
-TEST(an_interrupted_wait_for_a_latch_that_the_server_denies_fails_as_denied) {
+TEST(an_interrupted_wait_for_a_latch_fails_as_denied_if_the_server_denies_its_request) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -143,7 +143,7 @@ TEST(an_interrupted_wait_for_a_latch_that_the_server_denies_fails_as_denied) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_latchs_change_that_is_resent_counts_as_the_same_call) {
+TEST(a_latchs_change_is_resent_with_the_same_call_number) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
@@ -169,12 +169,12 @@ static void fail_after(bool sent, const char *want) {
     rig_end(&rig, AT(9000));
 }
 
-TEST(a_latchs_change_without_a_reply_fails_and_says_that_it_may_have_taken_effect) {
+TEST(a_latchs_change_without_a_reply_reports_that_it_may_have_taken_effect) {
     fail_after(true, "unreachable");
     fail_after(false, "unreachable");
 }
 
-TEST(a_refused_latch_change_says_that_it_may_have_taken_effect_only_if_sent_twice) {
+TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_twice) {
     for (int copies = 1; copies <= 2; copies++) {
         latch_begin();
         hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
@@ -189,7 +189,7 @@ TEST(a_refused_latch_change_says_that_it_may_have_taken_effect_only_if_sent_twic
     }
 }
 
-TEST(a_latchs_change_says_that_it_may_have_taken_effect_if_its_client_is_closed) {
+TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -221,7 +221,7 @@ static void check_count(const char *reply, const char *want, long long count) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_latchs_count_is_a_whole_number_and_a_missing_key_counts_as_0) {
+TEST(a_latch_is_read_as_a_whole_number_and_as_0_if_its_key_is_missing) {
     check_count(NIL, "ok", 0);
     check_count(COUNT("0"), "ok", 0);
     check_count(COUNT("7"), "ok", 7);
@@ -254,7 +254,7 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_wait_for_a_latch_asks_again_after_its_subscription) {
+TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
@@ -273,7 +273,7 @@ TEST(a_wait_for_a_latch_asks_again_after_its_subscription) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_message_about_a_latch_only_makes_the_waiter_ask_the_server) {
+TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
@@ -287,7 +287,7 @@ TEST(a_message_about_a_latch_only_makes_the_waiter_ask_the_server) {
     rig_end(&rig, AT(14));
 }
 
-TEST(a_wait_for_a_latch_asks_again_after_two_seconds_without_a_message) {
+TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -316,7 +316,7 @@ TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_wait_for_a_latch_asks_again_at_its_end) {
+TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
     latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(499));
@@ -335,7 +335,7 @@ TEST(a_wait_for_a_latch_asks_again_at_its_end) {
     rig_end(&rig, AT(1503));
 }
 
-TEST(a_wait_for_a_latch_whose_reply_is_late_asks_again_at_its_end) {
+TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -394,7 +394,7 @@ TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_latchs_subscription_remains_while_one_of_its_waiters_continues) {
+TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
@@ -453,7 +453,7 @@ TEST(a_call_on_a_latch_reports_a_failed_allocation) {
         CHECK(memerr_until_success(carry_out, &kinds[i], 100) > 4);
 }
 
-TEST(a_latchs_call_fails_as_unreachable_if_it_cannot_connect) {
+TEST(a_call_on_a_latch_fails_as_unreachable_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -489,7 +489,7 @@ TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
     }
 }
 
-TEST(a_latchs_call_without_memory_fails_as_no_memory) {
+TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -510,7 +510,7 @@ TEST(a_latchs_call_without_memory_fails_as_no_memory) {
 
 /* ---- when it rechecks ---- */
 
-TEST(a_wait_for_a_latch_is_counted_once) {
+TEST(a_wait_for_a_latch_is_counted_once_in_the_metrics) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
@@ -519,7 +519,7 @@ TEST(a_wait_for_a_latch_is_counted_once) {
     rig_end(&rig, AT(11));
 }
 
-TEST(the_last_attempt_of_a_wait_for_a_latch_does_not_count_as_a_recheck) {
+TEST(the_last_attempt_of_a_wait_for_a_latch_is_not_counted_as_a_recheck) {
     latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
@@ -529,7 +529,7 @@ TEST(the_last_attempt_of_a_wait_for_a_latch_does_not_count_as_a_recheck) {
 }
 
 /* So that clients which began together do not recheck together. */
-TEST(a_latchs_message_makes_its_waiters_ask_spread_over_a_tenth_of_the_grant_lease) {
+TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
     int first = 2000, last = 0;
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
@@ -601,7 +601,7 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     rig_end(&rig, AT(62002));
 }
 
-TEST(a_waits_later_query_of_a_latch_times_out_after_half_an_hour) {
+TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_half_an_hour) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(1000));
@@ -611,7 +611,7 @@ TEST(a_waits_later_query_of_a_latch_times_out_after_half_an_hour) {
 
 /* ---- ends ---- */
 
-TEST(an_abandoned_wait_for_a_latch_no_longer_counts_as_waiting) {
+TEST(an_abandoned_wait_for_a_latch_is_no_longer_counted_as_waiting) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
@@ -620,7 +620,7 @@ TEST(an_abandoned_wait_for_a_latch_no_longer_counts_as_waiting) {
     rig_end(&rig, AT(11));
 }
 
-TEST(a_wait_for_a_latch_without_memory_to_ask_again_fails) {
+TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(&rig, AT(1000));
@@ -634,7 +634,7 @@ TEST(a_wait_for_a_latch_without_memory_to_ask_again_fails) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_wait_for_a_latch_does_not_count_as_waiting_for_messages_while_it_asks) {
+TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flight) {
     latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));
@@ -657,7 +657,7 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
     }
 }
 
-TEST(a_wait_for_a_latch_asks_again_if_a_reply_arrives_at_its_end) {
+TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_ends) {
     latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));

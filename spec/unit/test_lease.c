@@ -12,13 +12,13 @@ TEST(a_lease_is_rounded_up_to_whole_milliseconds) {
     CHECK_EQ_U64(hf_lease_ms(HF_LEASE_MAX), 1000000000000);
 }
 
-TEST(a_hold_ends_a_clock_drift_before_its_lease_does) {
+TEST(a_hold_ends_earlier_than_its_lease_by_the_allowance_for_clock_drift) {
     CHECK_EQ_U64(hf_lease_end(NOW, 30 * HF_SECOND), NOW + 29698 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 2 * HF_SECOND), NOW + 1978 * HF_MS);
     CHECK_EQ_U64(hf_lease_end(NOW, 100 * HF_MS), NOW + 97 * HF_MS);
 }
 
-TEST(the_drift_is_at_most_a_quarter_of_the_lease) {
+TEST(the_allowance_for_clock_drift_is_at_most_a_quarter_of_the_lease) {
     CHECK_EQ_U64(hf_lease_end(NOW, HF_MS), NOW + 750000);
     CHECK_EQ_U64(hf_lease_end(NOW, 4 * HF_MS), NOW + 3 * HF_MS);
     for (hf_time lease = HF_LEASE_MIN; lease <= HF_LEASE_MAX; lease = lease * 3 / 2 + 1) {

@@ -175,7 +175,7 @@ static hf_time out_before_the_first_renewal(void) {
 }
 
 /* With a shorter lease one connection that cannot be made may take all of the time. */
-TEST(an_outage_that_ends_while_half_of_the_lease_is_left_costs_no_lock) {
+TEST(no_lock_is_lost_in_an_outage_that_ends_while_half_of_the_lease_is_left) {
     static const order_scene scene = {"an_outage", play_outage, NULL, HF_NEVER / 2};
     run_draws(&scene, 5 * HF_SECOND, out_before_the_first_renewal);
 }

@@ -47,7 +47,7 @@ static int pass(int from_ms, int to_ms) {
         CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");                               \
     } while (0)
 
-TEST(the_last_renewal_asks_only_for_the_time_left_until_max_hold) {
+TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     hf_hold *hold = hold_for(65 * HF_SECOND);
     static const struct {
         int at;
@@ -73,7 +73,7 @@ TEST(the_last_renewal_asks_only_for_the_time_left_until_max_hold) {
     rig_end(&rig, AT(66000));
 }
 
-TEST(a_lease_longer_than_max_hold_is_cut_to_it) {
+TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -103,7 +103,7 @@ TEST(a_reentry_does_not_extend_max_hold) {
     rig_end(&rig, AT(40000));
 }
 
-TEST(a_reentry_sets_no_max_hold) {
+TEST(the_max_hold_of_a_reentry_is_ignored) {
     hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
     hf_op_spec spec = bounded(10 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(1000));
@@ -129,7 +129,7 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(an_extend_is_cut_to_max_hold) {
+TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = 60 * HF_SECOND;
@@ -145,7 +145,7 @@ TEST(an_extend_is_cut_to_max_hold) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(max_hold_starts_at_the_grant) {
+TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(40 * HF_SECOND);
     spec.wait = HF_NEVER;
@@ -165,7 +165,7 @@ TEST(max_hold_starts_at_the_grant) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(a_max_hold_shorter_than_the_grant_lease_shortens_the_grant) {
+TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
@@ -189,7 +189,7 @@ TEST(a_max_hold_shorter_than_the_grant_lease_shortens_the_grant) {
 }
 
 /* The connection is made later than the renewal was encoded. */
-TEST(a_renewal_sent_late_does_not_count_beyond_max_hold) {
+TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     hf_hold *hold = hold_for(35 * HF_SECOND);
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(14000));

@@ -55,7 +55,7 @@ TEST(a_plain_semaphore_has_a_second_channel_for_holdfasts_waiters) {
     hf_names_free(&names);
 }
 
-TEST(a_fair_lock_uses_redissons_list_as_its_queue) {
+TEST(a_fair_lock_uses_the_same_list_as_its_queue_as_redisson) {
     hf_names names, own;
     CHECK(hf_names_make_on(&names, hf_slice_of("k"), &hf_kind_fair));
     CHECK_SLICE(names.queue, hf_slice_of("redisson_lock_queue:{k}"));
@@ -146,7 +146,7 @@ TEST(a_locks_internal_names_copy_its_key) {
     hf_names_free(&names);
 }
 
-TEST(internal_names_can_be_made_for_a_key_of_any_length) {
+TEST(a_lock_whose_key_has_any_length_has_internal_names) {
     static char key[65536];
     memset(key, 'k', sizeof key);
     for (size_t size = 1; size <= sizeof key; size = size * 3 + 1) {
@@ -184,7 +184,7 @@ static bool make_both(void *context) {
     return made;
 }
 
-TEST(making_a_locks_internal_names_reports_a_failed_allocation) {
+TEST(building_a_locks_internal_names_reports_a_failed_allocation) {
     CHECK_EQ_INT(memerr_until_success(make_both, NULL, 10), 2);
 }
 

@@ -229,7 +229,7 @@ static int option_of(int fd, int level, int name) {
     return getsockopt(fd, level, name, &value, &size) == 0 ? value : -1;
 }
 
-TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
+TEST(a_connection_sends_small_commands_without_delay_and_uses_keepalive) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
@@ -248,7 +248,7 @@ TEST(small_commands_are_sent_at_once_and_a_dead_peer_is_noticed) {
     stop(&good);
 }
 
-TEST(a_host_name_that_has_moved_is_found_at_its_new_address_by_the_next_connection) {
+TEST(each_new_connection_looks_up_its_host_names_current_address) {
     listener there[] = {listen_here(8), listen_here(8)};
     for (int i = 0; i < 2; i++) {
         const listener *one[] = {&there[i]};
@@ -262,7 +262,7 @@ TEST(a_host_name_that_has_moved_is_found_at_its_new_address_by_the_next_connecti
     for (int i = 0; i < 2; i++) stop(&there[i]);
 }
 
-TEST(several_addresses_share_a_short_timeout_equally) {
+TEST(several_addresses_of_a_host_share_a_short_connect_timeout_equally) {
     listener one = listen_in_silence(), two = listen_in_silence(), good = listen_here(8);
     const listener *all[] = {&one, &two, &good};
     name_is(3, all);
@@ -279,7 +279,7 @@ TEST(several_addresses_share_a_short_timeout_equally) {
     stop(&good);
 }
 
-TEST(the_last_of_several_addresses_gets_the_rest_of_the_connect_timeout) {
+TEST(the_last_of_a_hosts_addresses_gets_the_rest_of_the_connect_timeout) {
     listener silent = listen_in_silence();
     const listener *one[] = {&silent};
     name_is(1, one);
@@ -307,7 +307,7 @@ TEST(a_refused_connection_attempt_moves_to_the_next_address_at_once) {
 }
 
 /* As those of IPv6 on a host that has none. */
-TEST(addresses_that_fail_at_once_do_not_use_up_the_connect_timeout) {
+TEST(addresses_that_fail_at_once_leave_the_rest_of_the_connect_timeout_to_the_others) {
     listener good = listen_here(8);
     for (int fail = 1; fail <= 2; fail++) {
         port_count = fail + 1;
@@ -449,7 +449,7 @@ TEST(an_event_loop_is_woken_to_try_the_next_address) {
 }
 
 /* A standard input that cannot be watched would wake it as well. */
-TEST(an_event_loop_is_woken_by_its_own_sockets_and_not_by_standard_input) {
+TEST(an_event_loop_wakes_up_for_the_clients_sockets_and_not_for_standard_input) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     int ends[2], input = dup(STDIN_FILENO);
@@ -465,7 +465,7 @@ TEST(an_event_loop_is_woken_by_its_own_sockets_and_not_by_standard_input) {
 }
 
 /* The child of a fork has a copy of what the look-up's thread has written to. */
-TEST(an_event_loop_does_not_watch_a_finished_name_lookup) {
+TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
@@ -536,7 +536,7 @@ static int fork_while_dialing(bool looks_up) {
     return status;
 }
 
-TEST(a_forked_child_has_no_descriptor_of_a_connection_attempt) {
+TEST(a_forked_child_has_no_descriptor_of_its_parents_connection_attempt) {
     listener silent = listen_in_silence();
     const listener *one[] = {&silent};
     name_is(1, one);

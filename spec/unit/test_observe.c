@@ -68,7 +68,7 @@ static const char *events(void) {
 
 /* ---- classes ---- */
 
-TEST(each_metrics_class_name_has_one_index) {
+TEST(a_metrics_class_name_always_has_the_same_index) {
     rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
@@ -80,7 +80,7 @@ TEST(each_metrics_class_name_has_one_index) {
     finish(AT(0));
 }
 
-TEST(metrics_of_a_class_beyond_the_limit_count_for_the_clients_own_class) {
+TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
     char name[8];
     start(false);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -92,7 +92,7 @@ TEST(metrics_of_a_class_beyond_the_limit_count_for_the_clients_own_class) {
     finish(AT(0));
 }
 
-TEST(reading_the_metrics_classes_ends_after_the_last_one) {
+TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
     char name[16];
     start(true);
     for (int i = 2; i < HF_CLASSES_MAX; i++) {
@@ -105,7 +105,7 @@ TEST(reading_the_metrics_classes_ends_after_the_last_one) {
     finish(AT(1));
 }
 
-TEST(metrics_of_a_class_that_cannot_be_allocated_count_for_the_clients_own_class) {
+TEST(metrics_of_a_class_that_cannot_be_allocated_are_added_to_the_clients_own_class) {
     start(false);
     memerr_fail(1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
@@ -114,7 +114,7 @@ TEST(metrics_of_a_class_that_cannot_be_allocated_count_for_the_clients_own_class
     finish(AT(0));
 }
 
-TEST(a_metrics_class_name_that_is_too_long_is_cut) {
+TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
     char name[HF_CLASS_NAME + 10] = "";
     start(false);
     memset(name, 'n', sizeof name - 1);
@@ -123,7 +123,7 @@ TEST(a_metrics_class_name_that_is_too_long_is_cut) {
     finish(AT(0));
 }
 
-TEST(a_forked_childs_client_keeps_the_metrics_classes_but_not_their_counts) {
+TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
     static struct rig before;
     hf_client_config config = rig_config();
     rig_begin_with(&before, &config);
@@ -182,7 +182,7 @@ TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
     finish(AT(0));
 }
 
-TEST(a_round_trip_counts_for_the_metrics_class_of_its_lock) {
+TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(3));
@@ -196,7 +196,7 @@ TEST(a_round_trip_counts_for_the_metrics_class_of_its_lock) {
     finish(AT(20));
 }
 
-TEST(an_acquires_round_trip_counts_for_the_metrics_class_of_the_new_lock) {
+TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock) {
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
@@ -212,7 +212,7 @@ TEST(an_acquires_round_trip_counts_for_the_metrics_class_of_the_new_lock) {
     finish(AT(20));
 }
 
-TEST(a_renewals_round_trip_counts_for_the_clients_own_metrics_class) {
+TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
     start(false);
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
@@ -289,7 +289,7 @@ TEST(a_lost_lock_is_counted_by_its_reason) {
     finish(AT(10020));
 }
 
-TEST(renewals_and_locks_at_risk_are_counted) {
+TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     start(false);
     hold_order(0, AT(0));
     rig_tick(&rig, AT(10001));
@@ -340,7 +340,7 @@ TEST(a_lock_at_risk_on_one_server_of_a_quorum_is_counted_without_an_event) {
     }
 }
 
-TEST(an_abandoned_lock_is_observed_as_released) {
+TEST(an_abandoned_lock_causes_an_event_for_its_release) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -350,7 +350,7 @@ TEST(an_abandoned_lock_is_observed_as_released) {
     finish(AT(10));
 }
 
-TEST(a_client_without_metrics_classes_counts_nothing) {
+TEST(a_client_without_metrics_classes_records_no_metrics) {
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(10001));
@@ -452,7 +452,7 @@ TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_
     finish(AT(3));
 }
 
-TEST(events_beyond_the_limit_are_dropped_until_they_are_taken) {
+TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -470,7 +470,7 @@ TEST(events_beyond_the_limit_are_dropped_until_they_are_taken) {
     finish(AT(30001));
 }
 
-TEST(an_event_is_dropped_if_memory_for_it_is_missing) {
+TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
     start(true);
     hold_order(0, AT(0));
     events();
@@ -616,7 +616,7 @@ TEST(each_lock_of_a_multi_lock_has_its_own_events) {
 }
 
 /* However often and late the command was sent that decided. */
-TEST(an_events_time_counts_from_the_call_and_the_event_names_the_caller) {
+TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     start(true);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -653,7 +653,7 @@ TEST(a_failed_multi_lock_causes_one_event) {
     finish_pair(AT(3));
 }
 
-TEST(a_multi_lock_with_one_member_causes_one_event) {
+TEST(a_failed_multi_lock_of_a_single_lock_causes_one_event) {
     static const hf_names *one[1];
     start(true);
     one[0] = &rig.names;
@@ -668,7 +668,7 @@ TEST(a_multi_lock_with_one_member_causes_one_event) {
     finish(AT(3));
 }
 
-TEST(events_that_nobody_took_are_freed_with_the_client) {
+TEST(events_that_were_never_read_are_freed_with_the_client) {
     start(true);
     hold_order(0, AT(0));
     release(AT(1));
@@ -677,7 +677,7 @@ TEST(events_that_nobody_took_are_freed_with_the_client) {
     finish(AT(3));
 }
 
-TEST(a_failed_acquire_is_not_observed_as_a_release) {
+TEST(a_failed_acquire_causes_no_event_for_a_release) {
     start(true);
     hf_op *op = begin_order(0, 3, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(1)); /* it may exist on the server */
@@ -692,7 +692,7 @@ TEST(a_failed_acquire_is_not_observed_as_a_release) {
     finish(AT(3001));
 }
 
-TEST(a_lock_released_at_once_counts_as_held_for_zero_time) {
+TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
     start(false);
     hold_order(0, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
@@ -703,7 +703,7 @@ TEST(a_lock_released_at_once_counts_as_held_for_zero_time) {
     finish(AT(1));
 }
 
-TEST(a_lost_lock_does_not_count_as_released) {
+TEST(a_lost_lock_is_not_counted_as_released) {
     start(true);
     hold_order(0, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_UNREACHABLE);

@@ -20,7 +20,7 @@ static hf_op *begin_once(hf_time now) {
 
 #define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
 
-TEST(a_once_call_returns_what_the_server_replied) {
+TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
     rig_begin(&rig);
     hf_op *op = begin_once(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
@@ -31,7 +31,7 @@ TEST(a_once_call_returns_what_the_server_replied) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_once_call_without_a_reply_says_that_it_may_have_taken_effect) {
+TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken_effect) {
     for (int sent = 0; sent <= 1; sent++) {
         rig_begin(&rig);
         rig.refusing = !sent;
@@ -44,7 +44,7 @@ TEST(a_once_call_without_a_reply_says_that_it_may_have_taken_effect) {
     }
 }
 
-TEST(a_once_call_with_a_malformed_reply_fails_with_a_server_error) {
+TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_error) {
     static const char *const replies[] = {":1\r\n",
                                           "*1\r\n:1\r\n",
                                           "*4\r\n:1\r\n:7\r\n:9\r\n:1\r\n",
@@ -61,7 +61,7 @@ TEST(a_once_call_with_a_malformed_reply_fails_with_a_server_error) {
     }
 }
 
-TEST(a_record_of_once_succeeds_only_if_replicas_confirm_it) {
+TEST(recording_a_scheduled_jobs_run_succeeds_only_if_replicas_confirm_it) {
     for (int confirmed = 0; confirmed <= 1; confirmed++) {
         rig_begin(&rig);
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};

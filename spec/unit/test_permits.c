@@ -61,7 +61,7 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
     return op;
 }
 
-TEST(several_permits_acquired_together_make_one_hold) {
+TEST(several_permits_that_are_acquired_together_form_one_hold) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
@@ -74,7 +74,7 @@ TEST(several_permits_acquired_together_make_one_hold) {
     rig_end(&rig, AT(2));
 }
 
-TEST(an_acquire_of_permits_sends_how_many_it_wants) {
+TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
@@ -88,7 +88,7 @@ TEST(an_acquire_of_permits_sends_how_many_it_wants) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_resent_acquire_of_permits_asks_for_the_same_permits) {
+TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
     pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -102,7 +102,7 @@ TEST(a_resent_acquire_of_permits_asks_for_the_same_permits) {
 }
 
 /* Redisson may give permits back that our waiters wait for. */
-TEST(a_waiter_for_permits_subscribes_to_foreign_releases_only_after_a_while) {
+TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
     pool_begin();
     permits_waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(150) - 1);
@@ -181,7 +181,7 @@ TEST(a_waiter_takes_granted_permits_and_confirms_them) {
     rig_end(&rig, AT(1300));
 }
 
-TEST(a_release_of_permits_before_their_confirmation_names_the_queue_entry) {
+TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the_queue) {
     pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
@@ -218,7 +218,7 @@ TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_release_past_many_dead_waiters_for_permits_continues_in_the_background) {
+TEST(a_permit_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
@@ -256,7 +256,7 @@ TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
     rig_end(&rig, AT(501));
 }
 
-TEST(set_permits_sets_a_semaphores_number) {
+TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
     pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
@@ -290,7 +290,7 @@ TEST(info_returns_the_state_of_a_semaphore) {
     rig_end(&rig, AT(2));
 }
 
-TEST(waiting_for_permits_that_the_same_client_holds_is_no_deadlock) {
+TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock) {
     pool_begin();
     hold_permits(1, AT(0));
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
