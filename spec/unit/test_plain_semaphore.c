@@ -78,7 +78,7 @@ static void feed_release(hf_time now) {
     feed_event(&rig, "message", CHANNEL, "1", now);
 }
 
-TEST(each_call_leaves_a_note_on_the_server_that_the_next_call_deletes) {
+TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
@@ -106,7 +106,7 @@ TEST(each_call_leaves_a_note_on_the_server_that_the_next_call_deletes) {
     rig_end(&rig, AT(8));
 }
 
-TEST(a_resent_call_counts_as_the_same_call_and_does_not_delete_its_own_note) {
+TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -146,7 +146,7 @@ TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
     rig_end(&rig, AT(20000));
 }
 
-TEST(an_acquire_of_permits_that_was_never_sent_leaves_nothing_to_undo) {
+TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
     semaphore_begin();
     rig.refusing = true;
     hf_op *op = take(2, HF_SECOND, AT(0));
@@ -318,7 +318,7 @@ TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_waiter_for_permits_asks_again_after_its_subscription_and_at_each_message) {
+TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -343,7 +343,7 @@ TEST(a_waiter_for_permits_asks_again_after_its_subscription_and_at_each_message)
     rig_end(&rig, AT(10));
 }
 
-TEST(waiters_for_permits_ask_one_after_the_other_while_permits_are_free) {
+TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_are_free) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
@@ -365,7 +365,7 @@ TEST(waiters_for_permits_ask_one_after_the_other_while_permits_are_free) {
     rig_end(&rig, AT(36));
 }
 
-TEST(a_waiter_that_needs_more_permits_does_not_block_others) {
+TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
     semaphore_begin();
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
@@ -388,7 +388,7 @@ static void check_asks_after_turn(hf_time from) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
 }
 
-TEST(a_waiter_for_permits_asks_again_when_the_turn_of_foreign_clients_ends) {
+TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
@@ -402,7 +402,7 @@ TEST(a_waiter_for_permits_asks_again_when_the_turn_of_foreign_clients_ends) {
     rig_end(&rig, AT(300));
 }
 
-TEST(a_foreign_turn_that_begins_while_a_waiter_asks_delays_its_next_attempt) {
+TEST(a_reservation_for_redisson_made_during_a_waiters_request_delays_its_next_attempt) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_release(AT(100));
@@ -413,7 +413,7 @@ TEST(a_foreign_turn_that_begins_while_a_waiter_asks_delays_its_next_attempt) {
     rig_end(&rig, AT(120));
 }
 
-TEST(in_a_foreign_turn_a_waiter_still_asks_if_more_than_one_permit_is_free) {
+TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "02", AT(100));
@@ -421,7 +421,7 @@ TEST(in_a_foreign_turn_a_waiter_still_asks_if_more_than_one_permit_is_free) {
     rig_end(&rig, AT(101));
 }
 
-TEST(the_next_waiter_for_permits_asks_when_one_ends_during_a_foreign_turn) {
+TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_for_redisson) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0));
     also_waiting(1, AT(10));
@@ -434,7 +434,7 @@ TEST(the_next_waiter_for_permits_asks_when_one_ends_during_a_foreign_turn) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_release_by_a_foreign_client_ends_the_foreign_turn) {
+TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
     semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
@@ -461,7 +461,7 @@ TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     rig_end(&rig, AT(50));
 }
 
-TEST(the_next_waiter_for_permits_asks_if_one_is_abandoned_before_its_reply) {
+TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_its_request) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -477,7 +477,7 @@ TEST(the_next_waiter_for_permits_asks_if_one_is_abandoned_before_its_reply) {
 }
 
 /* It may be about permits that the reply does not know of yet. */
-TEST(a_message_received_during_a_waiters_last_attempt_makes_the_next_waiter_ask) {
+TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waiter_retry) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
@@ -491,7 +491,7 @@ TEST(a_message_received_during_a_waiters_last_attempt_makes_the_next_waiter_ask)
     rig_end(&rig, AT(24));
 }
 
-TEST(a_message_received_during_a_waiters_first_attempt_makes_it_ask_again) {
+TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush(&rig);
@@ -506,7 +506,7 @@ TEST(a_message_received_during_a_waiters_first_attempt_makes_it_ask_again) {
     rig_end(&rig, AT(15));
 }
 
-TEST(a_waiter_for_permits_asks_again_after_two_seconds_without_a_message) {
+TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
     semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
@@ -518,7 +518,7 @@ TEST(a_waiter_for_permits_asks_again_after_two_seconds_without_a_message) {
     rig_end(&rig, AT(2011));
 }
 
-TEST(a_wait_for_permits_ends_with_a_last_attempt_or_at_once_by_a_signal) {
+TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {
     semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
@@ -552,7 +552,7 @@ TEST(a_closed_client_undoes_acquires_and_finishes_releases_of_permits) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_closed_client_deletes_its_last_calls_note_from_the_server) {
+TEST(closing_a_client_makes_the_server_forget_its_last_call) {
     semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
@@ -615,7 +615,7 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
     }
 }
 
-TEST(a_call_that_is_sent_again_never_deletes_its_own_note) {
+TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
     static const struct {
         hf_op_kind kind;
         const char *reply;
@@ -654,7 +654,7 @@ TEST(calls_that_take_or_return_permits_are_finished_in_the_background) {
 }
 
 /* The waiters of one semaphore ask one after the other, whatever else waits. */
-TEST(a_waiter_for_a_different_semaphore_delays_no_waiter) {
+TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     hf_names other = {0};
     semaphore_begin();
     if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
@@ -672,7 +672,7 @@ TEST(a_waiter_for_a_different_semaphore_delays_no_waiter) {
     hf_names_free(&other);
 }
 
-TEST(a_call_that_does_not_wait_delays_no_waiter) {
+TEST(a_call_that_does_not_wait_does_not_delay_waiters) {
     semaphore_begin();
     give(1, AT(0));
     feed_calls(&rig, ":1\r\n", AT(1));
@@ -682,7 +682,7 @@ TEST(a_call_that_does_not_wait_delays_no_waiter) {
     rig_end(&rig, AT(11));
 }
 
-TEST(no_waiter_for_permits_asks_after_its_client_was_closed) {
+TEST(no_waiter_for_permits_sends_a_request_after_its_client_was_closed) {
     semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));
@@ -705,7 +705,7 @@ TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background)
     rig_end(&rig, AT(20000));
 }
 
-TEST(a_release_of_permits_is_retried_if_only_its_second_copy_is_refused) {
+TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     semaphore_begin();
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -730,7 +730,7 @@ TEST(an_abandoned_drain_returns_the_permits) {
 
 /* Calls one after the other, whose callers take the results later, all at once: the notes that the
  * next call deletes need room for that many replies. */
-TEST(the_notes_of_many_ended_calls_are_deleted_with_the_next_call) {
+TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     enum { MANY = 60 };
     hf_op *ops[MANY];
     hf_result result;

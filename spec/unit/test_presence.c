@@ -38,7 +38,7 @@ TEST(a_client_publishes_a_one_letter_name) {
     rig_end(&rig, AT(251));
 }
 
-TEST(a_client_publishes_its_name_even_if_the_acquire_took_long) {
+TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -88,7 +88,7 @@ TEST(closing_a_client_does_not_wait_for_a_silent_server_to_delete_its_name) {
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_published_name_expires_with_the_lock_and_is_renewed_before) {
+TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -110,13 +110,13 @@ TEST(a_published_name_expires_with_the_lock_and_is_renewed_before) {
     rig_end(&rig, AT(100251));
 }
 
-TEST(a_published_name_causes_no_wake_up_before_it_must_be_renewed) {
+TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
     publish_name();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
     rig_end(&rig, AT(252));
 }
 
-TEST(an_acquire_that_has_ended_causes_no_wake_up_to_publish_its_wait) {
+TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -267,7 +267,7 @@ TEST(a_tenants_published_names_start_with_its_prefix) {
 }
 
 /* Others look for it in the queue. */
-TEST(a_published_wait_carries_its_name_in_the_queue) {
+TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
     for (int i = 0; i < 2; i++) {
         hf_op_spec spec = wait_of(7);
         spec.shared = i == 0;
@@ -369,7 +369,7 @@ TEST(closing_a_client_deletes_its_published_waits) {
     end_both(AT(301));
 }
 
-TEST(a_wait_is_not_published_if_memory_for_it_is_missing) {
+TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
     bool failed = true;
     int unpublished = 0;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
@@ -404,7 +404,7 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
     CHECK(!failed);
 }
 
-TEST(a_wait_is_published_for_only_some_locks_of_a_caller_that_holds_dozens) {
+TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
     static hf_names many[70];
     char key[16];
     hold_and_wait(7);
@@ -428,7 +428,7 @@ TEST(a_wait_is_published_for_only_some_locks_of_a_caller_that_holds_dozens) {
     for (int i = 0; i < 70; i++) hf_names_free(&many[i]);
 }
 
-TEST(a_closed_client_causes_no_wake_up_to_publish_its_name) {
+TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
@@ -452,7 +452,7 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
 }
 
 /* Another server has failed just now: the name is due before this one is tried again. */
-TEST(publishing_a_name_on_one_server_does_not_delay_an_earlier_one_on_another) {
+TEST(publishing_a_name_on_one_server_does_not_delay_one_that_is_due_earlier_on_another) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
@@ -496,7 +496,7 @@ TEST(closing_a_client_twice_deletes_its_published_name_once) {
     rig_end(&rig, AT(302));
 }
 
-TEST(a_waiter_that_asks_often_publishes_its_wait_only_when_due) {
+TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_due) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(250));
     output_of(link_of(&rig, RENEWER));

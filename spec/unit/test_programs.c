@@ -73,7 +73,7 @@ static void sha1(char hex[41], const char *text, size_t size) {
     snprintf(hex, 41, "%08x%08x%08x%08x%08x", h[0], h[1], h[2], h[3], h[4]);
 }
 
-TEST(the_sha1_of_this_test_matches_the_standard) {
+TEST(the_tests_own_sha1_function_matches_the_standards_examples) {
     char hex[41];
     sha1(hex, "abc", 3);
     CHECK_STR(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
@@ -81,7 +81,7 @@ TEST(the_sha1_of_this_test_matches_the_standard) {
     CHECK_STR(hex, "84983e441c3bd26ebaae4aa1f95129e5e54670f1");
 }
 
-TEST(each_embedded_program_has_the_sha1_of_its_text) {
+TEST(the_sha1_embedded_with_each_server_script_matches_its_text) {
     char hex[41];
     collect();
     CHECK_EQ_INT(count, 47); /* seven for a lock, a mutex, a read/write lock and a semaphore, a
@@ -94,7 +94,7 @@ TEST(each_embedded_program_has_the_sha1_of_its_text) {
     }
 }
 
-TEST(no_two_programs_have_the_same_name_or_text) {
+TEST(no_two_server_scripts_have_the_same_name_or_text) {
     collect();
     for (size_t i = 0; i < count; i++) {
         for (size_t j = 0; j < i; j++) {
@@ -104,7 +104,7 @@ TEST(no_two_programs_have_the_same_name_or_text) {
     }
 }
 
-TEST(each_kind_of_lock_has_its_own_acquire_program) {
+TEST(each_kind_of_lock_has_an_acquire_script_of_its_own) {
     CHECK_STR(hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE)->name, "acquire");
     CHECK_STR(hf_kind_program(&hf_kind_mutex, HF_VERB_ACQUIRE)->name, "mutex_acquire");
     CHECK_STR(hf_kind_program(&hf_kind_guard, HF_VERB_ACQUIRE)->name, "begin");
@@ -121,12 +121,12 @@ TEST(each_kind_of_lock_has_its_own_acquire_program) {
           hf_kind_program(&hf_kind_lock, HF_VERB_RENEW));
 }
 
-TEST(no_program_contains_an_unexpanded_include) {
+TEST(no_embedded_server_script_contains_an_unexpanded_include) {
     collect();
     for (size_t i = 0; i < count; i++) CHECK(!strstr(text_of(all[i]), "--#"));
 }
 
-TEST(each_kind_of_lock_has_the_server_programs_that_the_test_lists) {
+TEST(each_kind_of_lock_has_the_server_scripts_that_the_test_lists) {
     static const struct {
         const hf_kind *kind;
         const char *programs[HF_VERBS];
@@ -217,7 +217,7 @@ static const char *traits_of(const hf_kind *kind) {
     return text;
 }
 
-TEST(each_kind_of_lock_has_the_traits_that_the_test_lists) {
+TEST(each_kind_of_lock_has_the_properties_that_the_test_lists) {
     static const struct {
         const hf_kind *kind;
         const char *name, *letter, *traits, *suffix, *channel;

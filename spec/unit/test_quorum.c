@@ -2,7 +2,7 @@
 
 /* ---- decisions ---- */
 
-TEST(a_quorum_acquire_asks_all_servers_at_once_and_a_majority_decides) {
+TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majority) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
@@ -38,7 +38,7 @@ TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
     finish(AT(2));
 }
 
-TEST(a_quorum_failure_mentions_missing_replies_only_if_there_are_any) {
+TEST(the_error_of_a_busy_quorum_acquire_mentions_no_missing_replies_if_all_servers_replied) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
@@ -48,7 +48,7 @@ TEST(a_quorum_failure_mentions_missing_replies_only_if_there_are_any) {
     finish(AT(2));
 }
 
-TEST(a_quorum_acquire_fails_at_once_if_a_majority_of_servers_is_unreachable_at_first) {
+TEST(a_quorum_acquires_first_attempt_fails_at_once_if_a_majority_is_unreachable) {
     start();
     rig.down[0] = rig.down[1] = rig.down[2] = "refused";
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
@@ -57,7 +57,7 @@ TEST(a_quorum_acquire_fails_at_once_if_a_majority_of_servers_is_unreachable_at_f
     finish(AT(1));
 }
 
-TEST(a_waiting_quorum_acquire_outlasts_servers_that_temporarily_refuse_writes) {
+TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
@@ -95,7 +95,7 @@ static int count_events(hf_event_kind kind, const char *code) {
     return count;
 }
 
-TEST(a_waiting_quorum_acquire_outlasts_temporary_replicas_and_reports_one_event) {
+TEST(a_waiting_quorum_acquire_outlasts_servers_that_are_replicas_with_only_one_event) {
     start();
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -108,7 +108,7 @@ TEST(a_waiting_quorum_acquire_outlasts_temporary_replicas_and_reports_one_event)
     finish(AT(6000));
 }
 
-TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_right) {
+TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_acl_right) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
@@ -146,7 +146,7 @@ TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_major
     }
 }
 
-TEST(a_quorum_call_skips_servers_that_just_refused_while_the_others_suffice) {
+TEST(a_quorum_call_skips_servers_that_just_refused_a_connection_while_the_others_suffice) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     for (int ms = 0; ms < 200; ms += 50) {
@@ -173,7 +173,7 @@ TEST(a_quorum_call_skips_servers_that_just_refused_while_the_others_suffice) {
     finish(AT(162));
 }
 
-TEST(a_silent_server_that_would_decide_an_acquire_is_awaited_until_the_timeout) {
+TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_timeout) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -258,7 +258,7 @@ TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
     finish(now);
 }
 
-TEST(a_quorum_waiter_times_out_on_time) {
+TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(49));
@@ -270,7 +270,7 @@ TEST(a_quorum_waiter_times_out_on_time) {
     finish(AT(52));
 }
 
-TEST(a_quorum_waiter_times_out_on_time_if_all_servers_are_silent) {
+TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) {
     static const struct {
         hf_time wait, took;
     } cases[] = {
@@ -294,7 +294,7 @@ TEST(a_quorum_waiter_times_out_on_time_if_all_servers_are_silent) {
     }
 }
 
-TEST(a_quorum_waiter_times_out_on_time_if_servers_go_silent_during_its_wait) {
+TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
@@ -305,7 +305,7 @@ TEST(a_quorum_waiter_times_out_on_time_if_servers_go_silent_during_its_wait) {
     finish(AT(1250));
 }
 
-TEST(a_quorum_waiter_that_times_out_while_the_servers_are_unreachable_reports_that) {
+TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unreachable) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
@@ -440,7 +440,7 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     finish(AT(12));
 }
 
-TEST(a_guarded_runs_record_needs_a_majority_of_servers_that_hold_the_lock) {
+TEST(an_idempotent_runs_record_needs_a_majority_of_servers_that_hold_the_run) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -475,7 +475,7 @@ TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_serv
 
 /* ---- tokens ---- */
 
-TEST(a_quorum_of_five_takes_its_third_lowest_vote_as_token_and_writes_it_back) {
+TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_lower_ones) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -550,7 +550,7 @@ static hf_op *begin_short_acquire(hf_time now) {
 
 /* Since the votes of the first two have expired, another owner may have had 10 from them and the
  * fourth. */
-TEST(a_quorum_ignores_an_expired_grant_when_it_chooses_its_token) {
+TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
@@ -799,7 +799,7 @@ static const char *with_suffix(const char *text, const char *suffix) {
 }
 
 /* A leave for the member hold that was lost does not free the one that is acquired later. */
-TEST(a_quorum_hold_is_restored_on_a_server_that_lost_it_under_a_new_owner) {
+TEST(a_quorum_hold_is_restored_under_a_new_owner_name_on_a_server_that_lost_it) {
     const bool refuses[COUNT] = {true, false, false, false, false};
     char owner[64];
     start();
@@ -867,7 +867,7 @@ TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     finish(AT(20));
 }
 
-TEST(a_server_on_which_a_lost_hold_must_be_cleaned_up_is_tried_again_as_soon_as_it_is_back) {
+TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
     start();
     hold_by(5, AT(0));
     hf_time end = ends_at(hold_of(&rig));
@@ -1038,7 +1038,7 @@ TEST(a_shared_owner_acquires_on_servers_that_have_not_restarted_recently) {
     finish(AT(2));
 }
 
-TEST(a_quorum_acquire_waits_for_a_restarted_server_only_if_that_one_decides) {
+TEST(a_quorum_acquire_waits_out_a_servers_restart_guard_only_if_that_server_is_decisive) {
     static const struct {
         int yeses;
         const char *outcome;
@@ -1054,7 +1054,7 @@ TEST(a_quorum_acquire_waits_for_a_restarted_server_only_if_that_one_decides) {
     }
 }
 
-TEST(a_silent_server_is_not_reported_with_a_refusal_from_before_it_was_back) {
+TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier_outage) {
     start();
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
@@ -1093,7 +1093,7 @@ TEST(a_quorum_acquire_proposes_a_token_only_with_fencing_on) {
     }
 }
 
-TEST(a_quorum_release_stops_awaiting_late_replies_of_its_own_hold_only) {
+TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     static hf_names other;
     start();
     hold_by(3, AT(0));
@@ -1116,7 +1116,7 @@ TEST(a_quorum_release_stops_awaiting_late_replies_of_its_own_hold_only) {
     hf_names_free(&other);
 }
 
-TEST(a_quorum_hold_missing_on_a_server_is_restored_at_each_renewal) {
+TEST(each_renewal_tries_to_restore_a_quorum_hold_on_a_server_that_lacks_it) {
     const bool none[COUNT] = {false};
     start();
     hold_by(3, AT(0));
@@ -1148,7 +1148,7 @@ TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_de
     finish(AT(20451));
 }
 
-TEST(a_late_grant_is_counted_when_the_renewer_is_served) {
+TEST(the_renewers_task_adds_a_late_grant_to_its_quorum_hold) {
     start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(100));
@@ -1157,7 +1157,7 @@ TEST(a_late_grant_is_counted_when_the_renewer_is_served) {
     finish(AT(101));
 }
 
-TEST(a_late_grant_is_counted_when_the_callers_are_served) {
+TEST(the_callers_task_adds_a_late_grant_to_its_quorum_hold) {
     start();
     hold_by(3, AT(0));
     CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
@@ -1178,7 +1178,7 @@ TEST(a_quorum_re_entry_fails_at_once_if_its_hold_is_lost) {
     finish(AT(3));
 }
 
-TEST(a_quorum_re_entry_granted_by_a_majority_still_reports_a_loss_that_came_first) {
+TEST(a_quorum_re_entry_reports_a_loss_even_if_a_majority_then_grants_the_re_entry) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -1189,7 +1189,7 @@ TEST(a_quorum_re_entry_granted_by_a_majority_still_reports_a_loss_that_came_firs
     finish(AT(3));
 }
 
-TEST(a_quorum_acquire_without_memory_for_its_hold_fails_as_no_memory) {
+TEST(a_quorum_acquire_that_has_no_memory_for_its_hold_fails_as_no_memory) {
     bool reported = false;
     for (unsigned long nth = 1; nth < 20 && !reported; nth++) {
         start();
@@ -1206,7 +1206,7 @@ TEST(a_quorum_acquire_without_memory_for_its_hold_fails_as_no_memory) {
     CHECK(reported);
 }
 
-TEST(a_quorum_may_take_the_token_that_its_first_server_drew) {
+TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -1290,7 +1290,7 @@ TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
     finish(now);
 }
 
-TEST(a_quorum_call_counts_each_servers_reply_at_once) {
+TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
     for (int i = 0; i < COUNT; i++) {
         start();
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -1310,7 +1310,7 @@ TEST(a_quorum_call_counts_each_servers_reply_at_once) {
     }
 }
 
-TEST(a_grant_without_a_server_time_teaches_the_quorum_no_server_clock) {
+TEST(a_grant_without_a_server_time_does_not_change_what_a_quorum_knows_of_that_clock) {
     start();
     hold_by(5, AT(0));
     CHECK(!quorum_of(&rig.client)->clocks_known);
@@ -1345,7 +1345,7 @@ TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {
     finish(AT(2));
 }
 
-TEST(a_late_grant_is_counted_before_the_quorum_hold_is_checked_for_a_loss) {
+TEST(a_late_grant_is_added_to_a_quorum_hold_before_it_is_checked_for_a_loss) {
     start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);

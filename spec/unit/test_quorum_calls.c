@@ -244,7 +244,7 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
 
 /* ---- abandoned ---- */
 
-TEST(abandoning_one_entry_of_a_quorum_hold_keeps_the_others) {
+TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -258,7 +258,7 @@ TEST(abandoning_one_entry_of_a_quorum_hold_keeps_the_others) {
     finish(AT(4));
 }
 
-TEST(abandoning_more_entries_than_a_quorum_hold_has_abandons_all_of_them) {
+TEST(abandoning_more_re_entries_than_a_quorum_hold_has_cleans_up_the_hold) {
     start();
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
@@ -267,7 +267,7 @@ TEST(abandoning_more_entries_than_a_quorum_hold_has_abandons_all_of_them) {
     finish(AT(4));
 }
 
-TEST(an_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) {
+TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -282,7 +282,7 @@ TEST(an_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) 
     finish(AT(6));
 }
 
-TEST(a_quorum_hold_whose_entries_are_all_abandoned_during_a_re_entry_is_cleaned_up) {
+TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -296,7 +296,7 @@ TEST(a_quorum_hold_whose_entries_are_all_abandoned_during_a_re_entry_is_cleaned_
     finish(AT(5));
 }
 
-TEST(a_re_entry_granted_after_the_majority_does_not_count_on_its_server) {
+TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -310,7 +310,7 @@ TEST(a_re_entry_granted_after_the_majority_does_not_count_on_its_server) {
     finish(AT(4));
 }
 
-TEST(an_entry_abandoned_during_a_quorum_re_entry_is_removed_at_its_end) {
+TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -327,7 +327,7 @@ TEST(an_entry_abandoned_during_a_quorum_re_entry_is_removed_at_its_end) {
 }
 
 /* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
-TEST(a_quorum_release_counts_no_loss_of_a_hold_abandoned_during_it) {
+TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
     for (int lost = 0; lost <= 1; lost++) {
         start();
         hold_by(5, AT(0));
@@ -356,7 +356,7 @@ TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     finish(AT(3));
 }
 
-TEST(an_abandoned_partial_quorum_release_still_counts) {
+TEST(an_abandoned_partial_quorum_release_still_removes_its_hold) {
     start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
@@ -404,7 +404,7 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     finish(AT(4));
 }
 
-TEST(a_quorum_release_that_waits_for_a_check_ends_the_hold_if_that_finds_a_loss) {
+TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_finds) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -432,7 +432,7 @@ TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock)
     finish(AT(4));
 }
 
-TEST(a_quorum_acquire_waits_for_its_owners_check_until_its_timeout) {
+TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -456,7 +456,7 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_its_timeout) {
 
 /* ---- about a key ---- */
 
-TEST(a_quorums_ttl_is_the_largest_that_a_majority_has) {
+TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
     static const struct {
         const char *replies[COUNT + 1];
         long long value;
@@ -601,7 +601,7 @@ TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
 }
 
 /* Two of four can keep a majority from the others. */
-TEST(a_quorum_of_four_fails_or_is_lost_by_the_replies_of_two_servers) {
+TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
     static const struct {
         const char *replies[COUNT], *outcome;
     } reads[] =
@@ -632,7 +632,7 @@ TEST(a_quorum_of_four_fails_or_is_lost_by_the_replies_of_two_servers) {
     server_count = COUNT;
 }
 
-TEST(a_quorums_force_frees_the_lock_on_every_server) {
+TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
     static const struct {
         const char *replies[COUNT + 1];
         int value;
@@ -656,7 +656,7 @@ TEST(a_quorums_force_frees_the_lock_on_every_server) {
     }
 }
 
-TEST(a_quorums_force_needs_no_hold_of_the_caller) {
+TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {
     start();
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
@@ -666,7 +666,7 @@ TEST(a_quorums_force_needs_no_hold_of_the_caller) {
     finish(AT(3));
 }
 
-TEST(a_quorum_refuses_plain_commands_and_multi_locks) {
+TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
     start();

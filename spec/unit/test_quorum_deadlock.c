@@ -63,7 +63,7 @@ TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     finish(AT(3));
 }
 
-TEST(a_quorum_deadlock_search_asks_every_server_and_follows_a_majority) {
+TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
     hf_op *op = wait_for_k();
     all_reply(INFO_OF("k", OWN));
     answers(0, 2, owner_is("else"), AT(2));
@@ -103,7 +103,7 @@ TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a
     }
 }
 
-TEST(half_of_the_servers_are_not_a_majority_for_a_quorum_deadlock) {
+TEST(replies_from_half_of_the_servers_do_not_establish_a_quorum_deadlock) {
     server_count = 4;
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
@@ -124,7 +124,7 @@ TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter
 }
 
 /* It has sent the program's text to that server, which sends a command next. */
-TEST(a_quorum_deadlock_search_still_asks_a_server_that_refuses_the_programs_text) {
+TEST(a_quorum_deadlock_searchs_next_step_also_queries_a_server_that_refused_the_script) {
     hf_op *op = wait_for_k();
     rig_hush(&rig);
     answer(0, "-NOSCRIPT no\r\n", AT(2));
@@ -158,7 +158,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     return ends;
 }
 
-TEST(a_quorum_deadlock_ends_the_youngest_wait_by_the_servers_median_time) {
+TEST(of_a_quorum_deadlock_the_waiter_that_is_youngest_by_the_servers_median_time_fails) {
     static const struct {
         int other[COUNT], own[COUNT];
         bool ends;
@@ -178,7 +178,7 @@ TEST(a_quorum_deadlock_ends_the_youngest_wait_by_the_servers_median_time) {
 
 /* ---- servers that do not answer ---- */
 
-TEST(a_server_that_hangs_delays_a_step_of_the_deadlock_search_by_250_ms_at_most) {
+TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_250_ms) {
     for (int hangs = 0; hangs < COUNT; hangs += 3) { /* it and the next one */
         hf_op *op = wait_for_k();
         int first = hangs == 0 ? 2 : 0;
@@ -210,7 +210,7 @@ TEST(replies_from_half_of_the_servers_do_not_shorten_a_deadlock_searchs_step) {
     server_count = COUNT;
 }
 
-TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_cut_off_the_next) {
+TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_shorten_the_next_step) {
     hf_op *op = wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
     rig_hush(&rig);
@@ -222,7 +222,7 @@ TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_cut_off_the_next
     finish(AT(261));
 }
 
-TEST(a_quorum_deadlock_search_ends_after_a_second_of_silence) {
+TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
     hf_op *op = wait_for_k();
     answers(0, 2, owner_is("you"), AT(2));
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1001));

@@ -4,7 +4,7 @@
 
 /* ---- a guard ---- */
 
-TEST(a_guarded_quorum_run_is_a_duplicate_if_one_server_has_its_record) {
+TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
@@ -36,7 +36,7 @@ TEST(a_quorum_acquire_ignores_a_lock_of_a_different_kind_on_a_minority) {
     }
 }
 
-TEST(a_guarded_quorum_run_is_a_mismatch_if_one_server_has_another_fingerprint) {
+TEST(an_idempotent_run_in_a_quorum_is_a_mismatch_if_one_server_has_another_fingerprint) {
     start();
     hf_op *op = begin_guard(AT(0));
     answer(0, "*1\r\n:4\r\n", AT(1));
@@ -49,7 +49,7 @@ TEST(a_guarded_quorum_run_is_a_mismatch_if_one_server_has_another_fingerprint) {
 
 /* ---- acquires ---- */
 
-TEST(a_blocking_quorum_wait_for_an_owner_of_the_same_client_fails_as_a_deadlock) {
+TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_deadlock) {
     for (int blocking = 0; blocking < 2; blocking++) {
         start();
         hold_by(5, AT(0));
@@ -187,7 +187,7 @@ TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
     finish(AT(11001));
 }
 
-TEST(a_quorum_hold_that_is_newly_renewed_is_restored_where_a_server_lacks_it) {
+TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_that_lacks_it) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.renewed = false;
@@ -202,7 +202,7 @@ TEST(a_quorum_hold_that_is_newly_renewed_is_restored_where_a_server_lacks_it) {
     finish(AT(1001));
 }
 
-TEST(a_quorum_hold_that_is_no_longer_renewed_is_renewed_on_no_server) {
+TEST(a_quorum_hold_whose_renewal_is_switched_off_is_renewed_on_no_server) {
     start();
     hold_by(4, AT(0));
     hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
@@ -214,7 +214,7 @@ TEST(a_quorum_hold_that_is_no_longer_renewed_is_renewed_on_no_server) {
     finish(AT(11001));
 }
 
-TEST(a_quorums_servers_count_for_the_metrics_class_of_the_quorum) {
+TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
     start();
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
@@ -254,7 +254,7 @@ TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
     }
 }
 
-TEST(a_closed_quorum_client_waits_only_briefly_for_the_rest_after_a_majority) {
+TEST(a_closed_quorum_client_waits_only_briefly_for_more_replies_than_a_majority) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -269,7 +269,7 @@ TEST(a_closed_quorum_client_waits_only_briefly_for_the_rest_after_a_majority) {
     finish(AT(281));
 }
 
-TEST(a_closed_quorum_client_waits_for_the_rest_ten_times_as_long_as_for_a_majority) {
+TEST(a_closed_quorum_client_awaits_late_replies_ten_times_as_long_as_a_majority_took) {
     start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
@@ -285,7 +285,7 @@ TEST(a_closed_quorum_client_waits_for_the_rest_ten_times_as_long_as_for_a_majori
 
 /* ---- why it is lost ---- */
 
-TEST(a_quorum_loss_names_a_servers_reason_rather_than_unreachable_servers) {
+TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachable) {
     static const struct {
         hf_lost_reason reasons[MAJORITY], reason;
     } cases[] = {
@@ -430,7 +430,7 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
     finish(AT(501));
 }
 
-TEST(a_quorum_client_reads_server_details_only_if_options_or_restart_guard_need_them) {
+TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
     static const struct {
         bool asks;
         hf_time guard;
@@ -468,7 +468,7 @@ TEST(each_server_of_a_quorum_client_has_a_uuid_of_its_own) {
     finish(AT(1));
 }
 
-TEST(a_quorum_without_restart_guard_marks_no_server_as_known) {
+TEST(a_quorum_client_without_restart_guard_writes_no_mark_for_known_servers) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
     start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;

@@ -24,7 +24,7 @@ static int answer_renewals(int from, hf_time now) {
     return renewals;
 }
 
-TEST(a_quorum_holds_loss_is_noticed_even_while_another_hold_lacks_a_server) {
+TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_server) {
     hf_names second = {0};
     start();
     CHECK(hf_names_make(&second, hf_slice_of("k2")));
@@ -147,7 +147,7 @@ TEST(a_quorum_hold_is_soon_restored_on_a_server_that_had_another_owner_at_first)
     finish(AT(2100));
 }
 
-TEST(a_quorum_asks_a_server_with_another_owner_less_and_less_often) {
+TEST(a_hold_is_restored_less_and_less_often_on_a_server_where_another_owner_has_the_lock) {
     start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
@@ -160,7 +160,7 @@ TEST(a_quorum_asks_a_server_with_another_owner_less_and_less_often) {
     finish(AT(12600));
 }
 
-TEST(a_quorum_hold_lost_again_on_a_restored_server_is_soon_asked_for_again) {
+TEST(a_quorum_soon_tries_to_restore_a_hold_that_a_server_has_lost_again) {
     start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
@@ -171,7 +171,7 @@ TEST(a_quorum_hold_lost_again_on_a_restored_server_is_soon_asked_for_again) {
     finish(AT(14100));
 }
 
-TEST(a_quorum_asks_a_server_that_lacks_a_hold_within_an_hour_even_for_a_very_long_lease) {
+TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -267,7 +267,7 @@ TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(a_quorum_hold_not_restored_yet_is_checked_at_least_a_millisecond_later) {
+TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
     start();
     hold_many(names);
@@ -280,7 +280,7 @@ TEST(a_quorum_hold_not_restored_yet_is_checked_at_least_a_millisecond_later) {
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
-TEST(a_quorum_release_that_waited_for_a_lost_hold_does_not_free_a_newer_one) {
+TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_hold) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
@@ -343,7 +343,7 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     finish(AT(6000));
 }
 
-TEST(a_quorum_acquire_that_waits_for_a_release_waits_no_longer_than_it_asked) {
+TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
     start();
     hold_by(COUNT, AT(0));
     hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);

@@ -30,7 +30,7 @@ TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
     finish(AT(2));
 }
 
-TEST(a_quorum_wait_that_never_asked_a_server_names_none_in_its_message) {
+TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
     start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -75,7 +75,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
     }
 }
 
-TEST(a_client_of_a_quorum_can_send_a_command_to_one_chosen_server) {
+TEST(a_client_of_a_quorum_can_send_a_command_to_a_single_chosen_server) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     for (unsigned node = 1; node <= COUNT + 2; node++) {
         unsigned asked = (node - 1) % COUNT;
@@ -95,7 +95,7 @@ TEST(a_client_of_a_quorum_can_send_a_command_to_one_chosen_server) {
     }
 }
 
-TEST(a_guarded_runs_long_record_is_sent_to_every_server_that_holds_the_lock) {
+TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) {
     static char record[301];
     memset(record, 'r', 300);
     start();
@@ -147,7 +147,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
     finish(AT(25001));
 }
 
-TEST(a_quorum_hold_is_lost_at_its_end_even_if_it_was_checked_before) {
+TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before) {
     start();
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
@@ -167,7 +167,7 @@ TEST(a_quorum_hold_is_lost_at_its_end_even_if_it_was_checked_before) {
     finish(end + 2);
 }
 
-TEST(a_quorum_restores_a_lost_hold_on_a_server_under_a_new_variant_of_its_owner) {
+TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
     char copy[64];
     start();
     hold_by(3, AT(0));
@@ -203,7 +203,7 @@ TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
     finish(AT(2001));
 }
 
-TEST(a_quorum_never_uses_the_same_owner_variant_twice_on_a_server) {
+TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
     start();
     hold_by(5, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -216,7 +216,7 @@ TEST(a_quorum_never_uses_the_same_owner_variant_twice_on_a_server) {
     finish(AT(1));
 }
 
-TEST(a_quorums_info_recognizes_an_owner_variant_on_the_first_server) {
+TEST(a_quorums_info_recognizes_an_owner_with_a_suffix_on_the_first_server) {
     start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
@@ -227,7 +227,7 @@ TEST(a_quorums_info_recognizes_an_owner_variant_on_the_first_server) {
     finish(AT(2));
 }
 
-TEST(a_guarded_runs_record_without_a_majority_is_not_resent) {
+TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -249,7 +249,7 @@ TEST(a_guarded_runs_record_without_a_majority_is_not_resent) {
     finish(AT(1000));
 }
 
-TEST(a_guarded_runs_record_on_a_majority_keeps_the_lock_on_the_other_servers) {
+TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_servers) {
     start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
@@ -284,7 +284,7 @@ TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majori
     }
 }
 
-TEST(a_quorum_call_skips_only_servers_that_refused_a_connection_just_now) {
+TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
     static const struct {
         unsigned failed_opens;
         hf_code code;
@@ -314,7 +314,7 @@ TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
     finish(AT(1001));
 }
 
-TEST(a_quorum_failure_repeats_what_a_server_says_about_a_missing_right) {
+TEST(the_error_of_a_failed_quorum_acquire_quotes_a_servers_message_about_a_missing_right) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
@@ -323,7 +323,7 @@ TEST(a_quorum_failure_repeats_what_a_server_says_about_a_missing_right) {
     finish(AT(2));
 }
 
-TEST(a_quorum_call_tries_all_servers_if_all_refused_just_now) {
+TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
     start();
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -371,7 +371,7 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
     }
 }
 
-TEST(a_quorum_failure_mentions_a_single_missing_reply) {
+TEST(the_error_of_a_failed_quorum_acquire_says_that_a_reply_is_missing_even_if_only_one_is) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
@@ -380,7 +380,7 @@ TEST(a_quorum_failure_mentions_a_single_missing_reply) {
     finish(AT(2));
 }
 
-TEST(calls_that_wait_behind_a_quorum_re_entry_time_out_on_time) {
+TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
     start();
     hold_by(5, AT(0));
     hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
@@ -399,7 +399,7 @@ TEST(calls_that_wait_behind_a_quorum_re_entry_time_out_on_time) {
 }
 
 /* It is too late for the vote, but not for what it has taken. */
-TEST(a_grant_that_arrives_after_the_quorums_votes_were_counted_is_undone) {
+TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
@@ -441,7 +441,7 @@ TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
     }
 }
 
-TEST(a_quorums_force_does_not_report_a_hold_as_lost_twice) {
+TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     start();
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
@@ -493,7 +493,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     finish(AT(1000));
 }
 
-TEST(a_re_entered_quorum_hold_is_renewed_if_either_entry_asked_for_it) {
+TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
     for (int i = 0; i < 4; i++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -534,7 +534,7 @@ TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
     finish(AT(3));
 }
 
-TEST(an_abandoned_quorum_acquire_leaves_no_hold) {
+TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
     start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -558,7 +558,7 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
 }
 
 /* The members know it, and the quorum has not checked them since. */
-TEST(a_failed_quorum_re_entry_reports_a_loss_that_was_not_noticed_yet) {
+TEST(a_failed_quorum_re_entry_reports_a_loss_that_no_call_has_reported_yet) {
     start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
@@ -574,7 +574,7 @@ TEST(a_failed_quorum_re_entry_reports_a_loss_that_was_not_noticed_yet) {
     finish(AT(3));
 }
 
-TEST(a_quorum_failure_with_long_server_names_fits_into_its_message) {
+TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_names) {
     start();
     for (int i = 0; i < COUNT; i++) {
         memset(servers[i].label, 'a' + i, sizeof servers[i].label - 1);
@@ -599,7 +599,7 @@ TEST(an_abandoned_quorum_hold_is_counted_as_released) {
     finish(AT(8));
 }
 
-TEST(a_quorum_client_wakes_when_one_of_its_servers_or_calls_is_due) {
+TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connections) {
     for (int first = 0; first < COUNT; first++) {
         start();
         begin_quorum(HF_OP_TTL, 0, AT(0));
@@ -640,7 +640,7 @@ TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
 }
 
 /* A late reply may outlive what its caller has passed. */
-TEST(a_quorums_calls_copy_the_texts_of_their_caller) {
+TEST(the_calls_of_a_quorum_client_copy_the_strings_of_their_caller) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
@@ -672,7 +672,7 @@ TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants)
     finish(AT(4));
 }
 
-TEST(a_quorums_force_ends_the_callers_own_hold_before_the_servers_are_checked) {
+TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the_servers) {
     start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
@@ -739,7 +739,7 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
     finish(now);
 }
 
-TEST(a_skipped_server_that_is_asked_later_also_gets_the_full_command_timeout) {
+TEST(a_skipped_server_that_receives_the_request_later_has_the_full_command_timeout) {
     start();
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));

@@ -52,7 +52,7 @@ TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(only_the_writer_names_its_write_lock_when_it_acquires_the_read_lock) {
+TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the_read_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -65,7 +65,7 @@ TEST(only_the_writer_names_its_write_lock_when_it_acquires_the_read_lock) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_writer_that_lost_its_lock_does_not_name_it_when_it_acquires_the_read_lock) {
+TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquire) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -77,7 +77,7 @@ TEST(a_writer_that_lost_its_lock_does_not_name_it_when_it_acquires_the_read_lock
     rig_end(&rig, AT(2));
 }
 
-TEST(a_reader_that_asks_for_the_write_lock_fails_as_a_deadlock) {
+TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_read, "me", AT(0));
@@ -158,7 +158,7 @@ TEST(a_malformed_message_grants_the_lock_to_no_reader) {
     }
 }
 
-TEST(a_readers_release_names_its_unconfirmed_grant) {
+TEST(a_readers_release_removes_its_unconfirmed_grant) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -172,7 +172,7 @@ TEST(a_readers_release_names_its_unconfirmed_grant) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_writers_release_names_its_unconfirmed_grant) {
+TEST(a_writers_release_removes_its_unconfirmed_grant) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -187,7 +187,7 @@ TEST(a_writers_release_names_its_unconfirmed_grant) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_read_write_release_of_a_confirmed_hold_names_no_grant) {
+TEST(a_read_write_release_of_a_confirmed_hold_mentions_no_grant_to_the_server) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));
@@ -198,7 +198,7 @@ TEST(a_read_write_release_of_a_confirmed_hold_names_no_grant) {
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
-TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_for_the_writer) {
+TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     struct rig rig;
     hf_op *ops[2];
     rw_begin(&rig);
@@ -227,7 +227,7 @@ TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
     rig_end(&rig, AT(10601));
 }
 
-TEST(a_blocking_read_write_wait_for_the_same_clients_lock_fails_as_a_deadlock) {
+TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadlock) {
     static const struct {
         const hf_kind *held, *asked;
         int ahead, foreign;
@@ -258,7 +258,7 @@ TEST(a_blocking_read_write_wait_for_the_same_clients_lock_fails_as_a_deadlock) {
 }
 
 /* The release of the write lock was abandoned while it waited for a renewal. */
-TEST(a_reader_waits_for_the_clean_up_of_its_own_abandoned_write_lock) {
+TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     struct rig rig;
     rw_begin(&rig);
     take(&rig, &hf_kind_write, "me", AT(0));

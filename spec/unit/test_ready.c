@@ -62,7 +62,7 @@ static bool fails_alone(void) {
     }
 }
 
-TEST(running_out_of_descriptors_closes_no_descriptor_of_others) {
+TEST(running_out_of_descriptors_closes_no_descriptor_that_the_ready_set_does_not_own) {
     int status;
     pid_t child = fork();
     if (child == 0) _exit(fails_alone() ? 0 : 1);
@@ -116,7 +116,7 @@ TEST(a_forked_child_that_drops_a_ready_set_closes_its_copies_of_the_descriptors)
     CHECK_EQ_INT(count_open(), open);
 }
 
-TEST(the_ready_descriptor_is_readable_while_a_watched_one_is) {
+TEST(the_ready_descriptor_is_readable_while_a_watched_descriptor_is) {
     int ends[2], open = count_open();
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);
@@ -176,7 +176,7 @@ TEST(either_of_two_watched_events_makes_the_ready_descriptor_readable) {
     hf_ready_free(ready);
 }
 
-TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_a_new_place_in_the_list) {
+TEST(a_new_descriptor_that_reuses_a_closed_ones_number_is_watched_at_a_new_list_index) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -198,7 +198,7 @@ TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_a_new_place_in_the
 }
 
 /* The old one has left the set by itself. */
-TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_the_same_place) {
+TEST(a_new_descriptor_that_reuses_a_closed_ones_number_is_watched_at_the_same_list_index) {
     int first[2], second[2];
     CHECK_EQ_INT(pipe(first), 0);
     hf_ready *ready = hf_ready_new();
@@ -219,7 +219,7 @@ TEST(a_new_descriptor_with_a_closed_ones_number_is_watched_at_the_same_place) {
 
 #ifdef HF_LINUX
 /* As where the user has no watch left: epoll does not take a file. */
-TEST(a_descriptor_that_cannot_be_watched_is_reported_and_the_others_still_work) {
+TEST(a_descriptor_that_cannot_be_watched_is_reported_while_the_others_remain_watched) {
     int ends[2], file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -277,7 +277,7 @@ TEST(a_time_in_the_past_makes_the_ready_descriptor_readable_at_once) {
     hf_ready_free(ready);
 }
 
-TEST(the_ready_descriptor_becomes_readable_in_time_even_with_watched_descriptors) {
+TEST(the_ready_descriptor_becomes_readable_at_its_timer_even_if_it_watches_others) {
     int ends[2];
     char byte;
     CHECK_EQ_INT(pipe(ends), 0);

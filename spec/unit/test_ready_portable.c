@@ -30,7 +30,7 @@ static int mutexes;
 #undef poll
 #include "test_ready.c"
 
-TEST(watching_the_same_list_again_wakes_no_thread) {
+TEST(watching_an_unchanged_list_again_does_not_wake_up_the_watching_thread) {
     int ends[2];
     CHECK_EQ_INT(pipe(ends), 0);
     hf_ready *ready = hf_ready_new();
@@ -45,7 +45,7 @@ TEST(watching_the_same_list_again_wakes_no_thread) {
 }
 
 /* Some systems allocate them. */
-TEST(a_ready_set_leaves_no_mutex) {
+TEST(freeing_a_ready_set_destroys_its_mutex) {
     hf_ready *ready = hf_ready_new();
     CHECK_EQ_INT(mutexes, 1);
     hf_ready_free(ready);

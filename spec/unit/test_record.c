@@ -4,7 +4,7 @@
 
 /* ---- a guard's record ---- */
 
-TEST(a_guarded_run_leaves_its_record_on_the_server) {
+TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -16,7 +16,7 @@ TEST(a_guarded_run_leaves_its_record_on_the_server) {
 }
 
 /* As when the client is closed: the server may not know the program yet. */
-TEST(a_guarded_runs_record_in_flight_is_finished_after_the_client_was_closed) {
+TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -32,7 +32,7 @@ TEST(a_guarded_runs_record_in_flight_is_finished_after_the_client_was_closed) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_guarded_run_keeps_its_hold_if_the_server_refuses_the_record) {
+TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -49,7 +49,7 @@ TEST(a_guarded_run_keeps_its_hold_if_the_server_refuses_the_record) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_guarded_run_whose_record_is_abandoned_during_a_renewal_drops_its_hold) {
+TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
     rig_begin(&rig);
     hold_guard(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -64,7 +64,7 @@ TEST(a_guarded_run_whose_record_is_abandoned_during_a_renewal_drops_its_hold) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_guarded_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
+TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -74,7 +74,7 @@ TEST(a_guarded_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_guarded_runs_record_that_was_sent_twice_and_is_missing_reports_a_loss) {
+TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     const hf_time keeps[] = {5 * HF_SECOND, 0};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -93,7 +93,7 @@ TEST(a_guarded_runs_record_that_was_sent_twice_and_is_missing_reports_a_loss) {
 /* ---- what they are ---- */
 
 /* A record may be written as long as no other run may have begun. */
-TEST(a_guarded_runs_refused_record_is_retried_in_the_background_until_the_lease_ends) {
+TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_lease_ends) {
     rig_begin(&rig);
     hf_time end = ends_at(hold_guard(AT(0)));
     hf_op *op = begin_complete(AT(1));
@@ -114,7 +114,7 @@ TEST(a_guarded_runs_refused_record_is_retried_in_the_background_until_the_lease_
 }
 
 /* Its operation is long gone when the reply comes. */
-TEST(a_guarded_runs_record_that_is_written_after_refusals_causes_no_error) {
+TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) {
     rig_begin(&rig);
     hf_observe_class(&rig.client, "");
     hold_guard(AT(0));
@@ -132,7 +132,7 @@ TEST(a_guarded_runs_record_that_is_written_after_refusals_causes_no_error) {
     rig_end(&rig, AT(ms));
 }
 
-TEST(a_call_that_waits_for_a_guarded_runs_abandoned_record_fails_as_not_held) {
+TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held) {
     rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -147,7 +147,7 @@ TEST(a_call_that_waits_for_a_guarded_runs_abandoned_record_fails_as_not_held) {
 
 /* ---- malformed replies ---- */
 
-TEST(a_guarded_runs_record_with_a_malformed_reply_reports_no_loss) {
+TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
     for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

@@ -109,7 +109,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_re_entry_answered_after_its_lease_does_not_end_the_hold) {
+TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -140,7 +140,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(after_a_failed_re_entry_the_lock_is_still_renewed) {
+TEST(a_lock_is_still_renewed_after_a_failed_re_entry) {
     check_still_kept(NULL, "unreachable", false);
     check_still_kept("-ERR no\r\n", "server", false);
     check_still_kept("-NOPERM no\r\n", "denied", false);
@@ -165,7 +165,7 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
     }
 }
 
-TEST(after_an_abandoned_re_entry_the_lock_is_still_renewed) {
+TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
@@ -214,7 +214,7 @@ TEST(each_hold_has_an_owner_of_its_own) {
 }
 
 /* Its last renewal may have been carried out. */
-TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
+TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
     output_of(link_of(&rig, CALLS));
@@ -235,7 +235,7 @@ TEST(a_hold_lost_by_the_clock_is_cleaned_up_before_the_next_acquire) {
     rig_end(&rig, AT(29701));
 }
 
-TEST(acquiring_a_lost_lock_again_makes_a_new_hold) {
+TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
     rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
@@ -250,7 +250,7 @@ TEST(acquiring_a_lost_lock_again_makes_a_new_hold) {
     rig_end(&rig, AT(2000));
 }
 
-TEST(an_expired_hold_is_lost_and_not_re_entered) {
+TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
     rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
@@ -291,7 +291,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
     rig_end(&rig, AT(4));
 }
 
-TEST(an_acquire_asks_the_server_itself_if_its_owners_other_call_fails) {
+TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fails) {
     rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -471,7 +471,7 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
 /* ---- what a re-entry changes ---- */
 
 /* A command that persists would keep the renewer from the hold for all of the wait. */
-TEST(a_re_entry_does_not_retry_through_refusals) {
+TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         set_shared(hold_lock(&rig, AT(0)), shared);
@@ -485,7 +485,7 @@ TEST(a_re_entry_does_not_retry_through_refusals) {
     }
 }
 
-TEST(a_re_entry_of_an_old_grant_takes_the_larger_of_both_tokens) {
+TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
     static const struct {
         const char *token;
         uint64_t has;
@@ -533,7 +533,7 @@ TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
+TEST(an_acquire_abandoned_while_it_waits_for_a_renewal_does_not_change_the_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -549,7 +549,7 @@ TEST(an_acquire_abandoned_behind_a_renewal_does_not_change_the_hold) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_acquire_behind_a_silent_command_does_not_report_an_older_error) {
+TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
@@ -569,7 +569,7 @@ TEST(an_acquire_behind_a_silent_command_does_not_report_an_older_error) {
     rig_end(&rig, AT(4001));
 }
 
-TEST(a_re_entry_takes_no_place_in_the_queue_even_if_its_client_is_subscribed) {
+TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     static hf_names other;
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
@@ -628,7 +628,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
     }
 }
 
-TEST(a_re_entry_clears_the_failed_renewals_of_a_hold) {
+TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_at_risk(hold, true);

@@ -117,7 +117,7 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
     }
 }
 
-TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
+TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
     for (int i = 0; i < KINDS * WRITES; i++) {
         if (WAITERS[i % KINDS].reads) continue;
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 0, AT(0));
@@ -128,7 +128,7 @@ TEST(a_call_without_a_wait_fails_at_once_when_writes_are_refused) {
     }
 }
 
-TEST(a_refused_re_entry_leaves_the_hold_as_it_was) {
+TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
     rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
@@ -152,7 +152,7 @@ TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
     }
 }
 
-TEST(a_waiters_first_attempt_fails_at_once_if_a_right_is_missing) {
+TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
     for (int i = 0; i < KINDS * USER; i++) {
         hf_op *op = begin_waiter(&WAITERS[i % KINDS], 60 * HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
@@ -162,7 +162,7 @@ TEST(a_waiters_first_attempt_fails_at_once_if_a_right_is_missing) {
     }
 }
 
-TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_right) {
+TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) {
     static const char *const not_yet[] = {"*2\r\n:0\r\n:0\r\n", "$1\r\n1\r\n"};
     for (int i = 0; i < 2 * USER; i++) {
         const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
@@ -450,7 +450,7 @@ static hf_op *complete(hf_time now) {
     return begin_spec(&rig, &spec, now);
 }
 
-TEST(a_guarded_runs_refused_record_is_written_later) {
+TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(1000));
@@ -462,7 +462,7 @@ TEST(a_guarded_runs_refused_record_is_written_later) {
     }
 }
 
-TEST(a_guarded_runs_refused_record_is_written_after_its_call_has_ended) {
+TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended) {
     for (int abandoned = 0; abandoned <= 1; abandoned++) {
         hf_op *op = complete(AT(0));
         refuse(NOREPLICAS, AT(0), AT(abandoned ? 1000 : 3000));
@@ -480,7 +480,7 @@ TEST(a_guarded_runs_refused_record_is_written_after_its_call_has_ended) {
 }
 
 /* Renewals are refused as well. */
-TEST(a_guarded_runs_record_is_not_written_after_its_lease) {
+TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */
     refuse_all(NOREPLICAS, NOREPLICAS, AT(0), AT(29800));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -491,7 +491,7 @@ TEST(a_guarded_runs_record_is_not_written_after_its_lease) {
 }
 
 /* Where only the record is refused, as by a server without memory. */
-TEST(a_guarded_runs_refused_record_is_retried_while_its_lock_is_renewed) {
+TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(3000));
@@ -508,7 +508,7 @@ TEST(a_guarded_runs_refused_record_is_retried_while_its_lock_is_renewed) {
     }
 }
 
-TEST(a_guarded_runs_record_is_written_after_an_outage) {
+TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     hf_op *op = complete(AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -525,7 +525,7 @@ TEST(a_guarded_runs_record_is_written_after_an_outage) {
 }
 
 /* A client that is closed does not free the lock of a run that has no record yet. */
-TEST(a_closed_client_still_writes_a_guarded_runs_refused_record) {
+TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));
@@ -541,7 +541,7 @@ TEST(a_closed_client_still_writes_a_guarded_runs_refused_record) {
 }
 
 /* The lock was broken: nothing is left to be written. */
-TEST(a_guarded_runs_record_is_dropped_if_its_lock_is_gone) {
+TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(3000));
     hf_op_end(op, AT(3000));

@@ -165,7 +165,7 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     rig_end(&rig, AT(60000));
 }
 
-TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_this_found) {
+TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found) {
     rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -283,7 +283,7 @@ TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
 
 /* Two handles had it: one learns of the loss by its release, the other by the hold it still
  * refers to. */
-TEST(a_lost_hold_remains_lost_while_it_is_cleaned_up_in_the_background) {
+TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_background) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_hold_ref(hold);
@@ -324,7 +324,7 @@ TEST(an_abandoned_release_is_finished_in_the_background) {
     rig_end(&rig, AT(3));
 }
 
-TEST(an_abandoned_release_of_one_of_two_holds_still_counts) {
+TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
@@ -353,7 +353,7 @@ TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
-TEST(a_shared_owners_abandoned_release_is_resent_with_its_program_if_necessary) {
+TEST(a_shared_owners_abandoned_release_is_resent_with_its_script_after_a_noscript_reply) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -528,7 +528,7 @@ TEST(an_abandoned_calls_reply_is_ignored) {
     }
 }
 
-TEST(a_shared_owners_abandoned_release_without_memory_ignores_its_reply) {
+TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
     rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -550,7 +550,7 @@ TEST(a_single_owners_abandoned_release_awaits_no_reply) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_check_that_follows_an_abandoned_one_still_delays_the_renewal) {
+TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -575,7 +575,7 @@ TEST(a_hold_is_not_renewed_while_it_is_being_released) {
     }
 }
 
-TEST(a_hold_whose_release_failed_is_marked_as_uncertain) {
+TEST(a_hold_whose_release_failed_is_reported_as_uncertain) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -586,7 +586,7 @@ TEST(a_hold_whose_release_failed_is_marked_as_uncertain) {
 }
 
 /* Its handles learn of the loss by it. */
-TEST(a_hold_lost_during_a_partial_release_is_forgotten_only_with_its_last_release) {
+TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) {
     for (int abandoned = 0; abandoned < 2; abandoned++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(2, AT(0));
@@ -604,7 +604,7 @@ TEST(a_hold_lost_during_a_partial_release_is_forgotten_only_with_its_last_releas
 }
 
 /* Each one counts, by whichever reply it ends. */
-TEST(each_release_is_counted_once) {
+TEST(each_release_is_counted_once_in_the_metrics) {
     rig_begin(&rig);
     hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -649,7 +649,7 @@ TEST(a_partial_release_never_shortens_the_lease_that_a_hold_already_has) {
 }
 
 /* No replica confirms a release, so the lease that it sets does not count. */
-TEST(a_partial_release_extends_no_lease_that_replicas_must_confirm) {
+TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     for (uint16_t replicas = 0; replicas <= 1; replicas++) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(2, AT(0));
@@ -665,7 +665,7 @@ TEST(a_partial_release_extends_no_lease_that_replicas_must_confirm) {
 }
 
 /* A lost hold is cleaned up once, before a call that waits for it goes on. */
-TEST(a_hold_that_two_releases_find_expired_is_cleaned_up_once) {
+TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));

@@ -35,7 +35,7 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(an_explicit_lease_is_renewed_as_long_as_the_caller_asks_for_that) {
+TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
@@ -117,7 +117,7 @@ TEST(keys_on_different_shards_are_renewed_separately) {
     rig_end(&rig, AT(11000));
 }
 
-TEST(a_renewal_also_renews_holds_that_are_due_soon) {
+TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
     rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
         char key[16];
@@ -133,7 +133,7 @@ TEST(a_renewal_also_renews_holds_that_are_due_soon) {
     rig_end(&rig, AT(12000));
 }
 
-TEST(a_renewal_does_not_also_renew_holds_with_a_fixed_lease) {
+TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
     rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
@@ -148,7 +148,7 @@ TEST(a_renewal_does_not_also_renew_holds_with_a_fixed_lease) {
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
-TEST(a_renewal_does_not_also_renew_unconfirmed_grants_fixed_leases_or_kept_locks) {
+TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) {
     for (int i = 0; i < 4; i++) {
         rig_begin(&rig);
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
@@ -266,7 +266,7 @@ TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batche
 }
 
 /* A server that has just sent something else is alive; one that was silent before is not. */
-TEST(a_renewal_without_a_reply_opens_a_new_connection_after_a_fair_time) {
+TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_long_enough) {
     static const struct {
         int lease, due, fails, awaiting, received;
         bool replaced;
@@ -357,7 +357,7 @@ TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
     }
 }
 
-TEST(a_late_renewal_is_counted_only_if_its_hold_was_not_lost) {
+TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
     for (int lost = 0; lost <= 1; lost++) {
         rig_begin(&rig);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
@@ -395,7 +395,7 @@ static void renew_five(hf_hold *holds[5]) {
     rig_sleep(&rig, AT(0), AT(10000));
 }
 
-TEST(one_refused_key_does_not_prevent_the_other_renewals) {
+TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
     static const char *const errors[] = {"-NOPERM no\r\n", "-CROSSSLOT no\r\n", "-ERR no\r\n",
                                          "-WRONGTYPE no\r\n"};
     for (size_t n = 0; n < sizeof errors / sizeof *errors; n++) {
@@ -685,7 +685,7 @@ TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(an_explicit_lease_expires) {
+TEST(a_lock_with_an_explicit_lease_is_lost_when_that_lease_ends) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
     rig_sleep(&rig, AT(0), AT(5000));
@@ -790,7 +790,7 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
 
 /* ---- memory ---- */
 
-TEST(a_renewal_without_memory_is_retried) {
+TEST(a_renewal_that_runs_out_of_memory_is_retried) {
     unsigned long nth = 1;
     bool failed = true;
     for (; failed; nth++) {
@@ -812,7 +812,7 @@ TEST(a_renewal_without_memory_is_retried) {
     CHECK(nth > 4);
 }
 
-TEST(a_lasting_lack_of_memory_causes_no_busy_loop_of_renewals) {
+TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
@@ -844,7 +844,7 @@ TEST(a_lost_hold_is_not_renewed_again) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_hold_with_a_fixed_lease_causes_no_wake_up_before_its_end) {
+TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
@@ -854,7 +854,7 @@ TEST(a_hold_with_a_fixed_lease_causes_no_wake_up_before_its_end) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_renewal_does_not_also_renew_holds_that_have_ended) {
+TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
     for (int over = 0; over <= 1; over++) {
         rig_begin(&rig);
         set_end(add_hold("a", "me", 30 * HF_SECOND, true, AT(0)), AT(10000) + 1);

@@ -847,7 +847,7 @@ TEST(an_extension_that_no_replica_confirms_fails_and_does_not_count) {
     rig_end(&rig, AT(1101));
 }
 
-TEST(a_partial_release_extends_no_lease_that_replicas_must_confirm) {
+TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
