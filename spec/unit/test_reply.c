@@ -123,7 +123,7 @@ TEST(malformed_replies_are_refused) {
 }
 
 /* Types of a newer protocol that was never asked for: not understood, but no crash either. */
-TEST(reply_types_of_a_newer_protocol_cause_no_crash) {
+TEST(replies_with_types_of_a_newer_protocol_cause_no_crash) {
     static const char *const texts[] = {",3.14\r\n",    "#t\r\n",          "_\r\n",
                                         "(123\r\n",     "=5\r\ntxt:a\r\n", "%1\r\n:1\r\n:2\r\n",
                                         "~1\r\n:1\r\n", ">1\r\n:1\r\n",    "*2\r\n,1.5\r\n#f\r\n"};
@@ -187,7 +187,7 @@ TEST(the_limit_on_a_replys_bytes_applies_across_all_elements) {
     CHECK(!reads_strings(4, HF_REPLY_MAX_BYTES / 4 + 1));
 }
 
-TEST(the_limits_on_elements_and_bytes_start_over_with_each_reply) {
+TEST(the_limits_on_elements_and_bytes_apply_to_each_reply_separately) {
     static char text[HF_REPLY_MAX_ELEMENTS * 4 + 16];
     int size = snprintf(text, sizeof text, "*%d\r\n", HF_REPLY_MAX_ELEMENTS);
     for (int i = 0; i < HF_REPLY_MAX_ELEMENTS; i++, size += 4) memcpy(text + size, ":1\r\n", 4);
@@ -237,7 +237,7 @@ TEST(a_reply_line_longer_than_the_limit_is_refused) {
     hf_reader_close(&reader);
 }
 
-TEST(closing_a_parser_in_the_middle_of_a_reply_frees_everything) {
+TEST(closing_a_parser_in_the_middle_of_a_reply_leaks_no_memory) {
     hf_reply *reply = NULL;
     CHECK(hf_reader_open(&reader));
     CHECK(hf_reader_feed(&reader, "*3\r\n$1\r\na\r\n*2\r\n:1\r\n", 19));
@@ -247,7 +247,7 @@ TEST(closing_a_parser_in_the_middle_of_a_reply_frees_everything) {
     hf_reader_close(&reader);
 }
 
-TEST(integers_and_strings_are_read_from_array_elements) {
+TEST(integers_and_strings_can_be_read_from_a_replys_array_elements) {
     hf_reply *reply =
         read_text("*7\r\n:5\r\n$2\r\n-7\r\n$0\r\n\r\n$2\r\n5x\r\n$-1\r\n+st\r\n*0\r\n");
     CHECK(reply);

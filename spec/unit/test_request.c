@@ -17,7 +17,7 @@ TEST(a_plain_command_is_encoded_in_the_redis_protocol) {
     hf_request_clear(&request);
 }
 
-TEST(a_call_of_a_program_is_encoded_with_its_sha1) {
+TEST(a_call_of_a_server_script_is_encoded_with_the_scripts_sha1) {
     static const hf_program program = {.sha1 = "0123456789abcdef0123456789abcdef01234567"};
     hf_request request = {.as_eval = true};
     hf_slice args[] = {{"key", 3}, {"x y", 3}};
@@ -54,7 +54,7 @@ TEST(a_command_with_hundreds_of_arguments_is_encoded) {
     }
 }
 
-TEST(numbers_are_written_in_decimal_digits) {
+TEST(numbers_in_a_request_are_encoded_in_decimal_digits) {
     char text[24];
     static const struct {
         uint64_t value;

@@ -51,7 +51,7 @@ TEST(keys_are_on_the_same_shard_as_in_jedis) {
     CHECK_STR(shards_of((hf_shard[]){{"a", 3}, {NULL, 1}, {"b", 2}}, 3), "022102201200");
 }
 
-TEST(the_points_of_a_shard_ring_are_in_signed_order) {
+TEST(the_points_of_a_shard_ring_are_sorted_as_signed_numbers) {
     hf_ring ring;
     CHECK(hf_ring_make(&ring, (hf_shard[]){{NULL, 1}, {NULL, 3}}, 2));
     CHECK_EQ_INT(ring.count, 640);
@@ -71,7 +71,7 @@ TEST(a_key_belongs_to_the_shard_whose_ring_point_is_at_or_after_its_hash) {
     CHECK_EQ_INT(hf_ring_find(&ring, hf_slice_of("ab")), 0);
 }
 
-TEST(the_last_of_several_shards_with_the_same_name_gets_their_keys) {
+TEST(of_several_shards_with_the_same_name_the_last_one_gets_all_their_keys) {
     CHECK_STR(shards_of((hf_shard[]){{"same", 1}, {"same", 1}}, 2), "111111111111");
     CHECK_STR(shards_of((hf_shard[]){{"same", 2}, {"same", 2}, {"same", 2}}, 3), "222222222222");
 }
@@ -107,7 +107,7 @@ static bool make(void *context) {
     return made;
 }
 
-TEST(making_a_shard_ring_reports_a_failed_allocation) {
+TEST(creating_a_shard_ring_reports_a_failed_allocation) {
     CHECK_EQ_INT(memerr_until_success(make, NULL, 10), 1);
 }
 

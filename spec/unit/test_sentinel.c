@@ -76,7 +76,7 @@ static hf_op *acquire_at_first(hf_time now) {
 
 /* ---- finding the master ---- */
 
-TEST(a_client_asks_the_sentinels_for_the_master_before_it_connects) {
+TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
     start();
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
@@ -95,7 +95,7 @@ TEST(a_client_asks_the_sentinels_for_the_master_before_it_connects) {
     rig_end(&rig, AT(5));
 }
 
-TEST(sentinels_are_asked_when_the_callers_are_served_and_not_when_the_renewer_is) {
+TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
@@ -108,7 +108,7 @@ TEST(sentinels_are_asked_when_the_callers_are_served_and_not_when_the_renewer_is
     rig_end(&rig, AT(1));
 }
 
-TEST(one_sentinels_reply_is_enough_if_the_others_hang) {
+TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
@@ -154,7 +154,7 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
 
 /* ---- failing ---- */
 
-TEST(a_message_names_the_sentinels_that_are_down) {
+TEST(an_error_message_names_the_sentinels_that_are_down) {
     start();
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -167,7 +167,7 @@ TEST(a_message_names_the_sentinels_that_are_down) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_message_says_that_no_sentinel_knows_the_master) {
+TEST(an_error_message_says_that_no_sentinel_knows_the_master) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels("*-1\r\n", AT(1));
@@ -188,7 +188,7 @@ TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_call_fails_if_all_sentinels_are_silent) {
+TEST(a_call_fails_if_no_sentinel_replies) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(999));
@@ -199,7 +199,7 @@ TEST(a_call_fails_if_all_sentinels_are_silent) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_sentinel_is_asked_again_if_an_old_connection_to_it_closes) {
+TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -216,7 +216,7 @@ TEST(a_sentinel_is_asked_again_if_an_old_connection_to_it_closes) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_sentinel_whose_connections_close_is_asked_over_a_new_one_only_once) {
+TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -269,7 +269,7 @@ TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
     }
 }
 
-TEST(a_call_to_a_dead_master_asks_the_sentinels_again_until_its_deadline) {
+TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     start();
     rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
@@ -293,7 +293,7 @@ TEST(a_call_to_a_dead_master_asks_the_sentinels_again_until_its_deadline) {
 
 /* ---- a failover ---- */
 
-TEST(a_lost_connection_makes_the_client_ask_the_sentinels_and_follow_a_new_master) {
+TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinels_name) {
     start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
@@ -361,7 +361,7 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
     }
 }
 
-TEST(sentinels_are_asked_every_second_while_a_lock_is_held) {
+TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     start();
     hf_op *op = acquire_at_first(AT(0));
     hf_op_end(op, AT(0));
@@ -400,7 +400,7 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_anoth
 }
 
 /* The first one still names the old master; the others are farther away. */
-TEST(a_slow_sentinels_reply_still_counts_toward_the_majority) {
+TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
@@ -449,7 +449,7 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_na
     rig_end(&rig, AT(1301));
 }
 
-TEST(a_client_follows_one_sentinel_if_other_connections_to_its_master_cannot_open) {
+TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_be_opened) {
     start();
     hf_op_end(acquire_at_first(AT(0)),
               AT(0)); /* the calls link stays open: its server died silently */
@@ -465,7 +465,7 @@ TEST(a_client_follows_one_sentinel_if_other_connections_to_its_master_cannot_ope
     rig_end(&rig, AT(12000));
 }
 
-TEST(an_acquire_with_a_short_wait_still_gives_replicas_their_time_to_confirm) {
+TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configured) {
     config = rig_config();
     config.sync = (hf_sync){1, 500 * HF_MS};
     rig_begin_with(&rig, &config);
@@ -478,7 +478,7 @@ TEST(an_acquire_with_a_short_wait_still_gives_replicas_their_time_to_confirm) {
     rig_end(&rig, AT(501));
 }
 
-TEST(a_client_with_a_lost_connection_tries_the_other_address_if_sentinels_disagree_equally) {
+TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_split_evenly) {
     for (int first = 1; first <= 2; first++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -495,7 +495,7 @@ TEST(a_client_with_a_lost_connection_tries_the_other_address_if_sentinels_disagr
     }
 }
 
-TEST(a_client_stays_if_a_majority_of_sentinels_names_its_present_master) {
+TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
@@ -527,7 +527,7 @@ static void feed_the_first_again(const char *second) {
     rig_sleep(&rig, AT(1202), AT(1400));
 }
 
-TEST(a_client_does_not_move_back_because_of_a_minority_of_outdated_sentinels) {
+TEST(a_minority_of_outdated_sentinels_does_not_move_a_client_back_to_the_old_master) {
     const char *seconds[] = {NULL, ADDRESS(7002)};
     for (int i = 0; i < 2; i++) {
         feed_the_first_again(seconds[i]);
@@ -536,7 +536,7 @@ TEST(a_client_does_not_move_back_because_of_a_minority_of_outdated_sentinels) {
     }
 }
 
-TEST(a_client_that_moved_without_a_majority_may_try_the_earlier_master_again) {
+TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_again) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
@@ -576,7 +576,7 @@ TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
     }
 }
 
-TEST(a_client_moves_back_at_once_if_a_majority_of_sentinels_says_so) {
+TEST(a_client_moves_back_at_once_to_a_master_that_a_majority_of_sentinels_names) {
     feed_the_first_again(ADDRESS(7001));
     CHECK_AT(7001);
     rig_end(&rig, AT(1401));
@@ -644,7 +644,7 @@ TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down)
     rig_end(&rig, AT(5002));
 }
 
-TEST(a_client_opens_another_connection_to_a_working_master_without_asking_sentinels) {
+TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_are_down) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
@@ -707,7 +707,7 @@ TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
     rig_end(&rig, AT(101));
 }
 
-TEST(a_call_reports_that_its_user_may_not_call_wait) {
+TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
@@ -717,7 +717,7 @@ TEST(a_call_reports_that_its_user_may_not_call_wait) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_program_that_the_server_does_not_know_is_resent_together_with_wait) {
+TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
@@ -731,7 +731,7 @@ TEST(a_program_that_the_server_does_not_know_is_resent_together_with_wait) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_connection_lost_before_the_replicas_confirmation_resends_command_and_wait) {
+TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_confirm) {
     for (int replies = 0; replies < 2; replies++) {
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
@@ -802,7 +802,7 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     rig_end(&rig, AT(6));
 }
 
-TEST(a_renewal_counts_once_a_replica_has_confirmed_it) {
+TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -831,7 +831,7 @@ TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) 
     rig_end(&rig, AT(30001));
 }
 
-TEST(an_extension_that_no_replica_confirms_fails_and_does_not_count) {
+TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
@@ -891,7 +891,7 @@ TEST(finding_the_master_survives_each_failed_allocation) {
     CHECK(failed > 20);
 }
 
-TEST(a_message_that_cannot_name_all_sentinels_names_the_first_ones) {
+TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     static hf_server many[40];
     configure();
     for (int i = 0; i < 40; i++) {
@@ -911,7 +911,7 @@ TEST(a_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     rig_end(&rig, AT(4000));
 }
 
-TEST(a_master_may_have_the_lowest_or_the_highest_port) {
+TEST(a_master_that_the_sentinels_name_may_have_the_lowest_or_the_highest_port) {
     static const struct {
         const char *reply;
         int port;
@@ -969,7 +969,7 @@ TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_client_without_memory_to_ask_one_sentinel_still_decides_by_the_others) {
+TEST(a_client_that_has_no_memory_to_query_one_sentinel_decides_by_the_others) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -988,7 +988,7 @@ TEST(a_client_without_memory_to_ask_one_sentinel_still_decides_by_the_others) {
 }
 
 /* The old connection is gone with the question under way, and the new question fails for memory. */
-TEST(a_client_without_memory_to_ask_a_sentinel_again_still_decides_by_the_others) {
+TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others) {
     bool failed = true, reported = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start_with(1);
@@ -1022,7 +1022,7 @@ TEST(a_call_reports_an_unexpected_reply_from_a_sentinel) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_sentinel_that_is_down_is_tried_once_for_each_question) {
+TEST(a_sentinel_that_is_down_is_tried_once_in_each_round_of_queries) {
     start();
     rig.refusing = true;
     begin_op(HF_OP_PING, 0, AT(0));
@@ -1032,7 +1032,7 @@ TEST(a_sentinel_that_is_down_is_tried_once_for_each_question) {
 }
 
 /* So that clients which lost their master together do not ask together. */
-TEST(sentinels_are_asked_about_once_a_second) {
+TEST(sentinels_are_queried_about_once_a_second) {
     hf_time first = HF_NEVER, last = 0;
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
@@ -1052,7 +1052,7 @@ TEST(sentinels_are_asked_about_once_a_second) {
     rig_end(&rig, now);
 }
 
-TEST(sentinels_are_asked_every_second_while_a_call_is_in_flight) {
+TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
     start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1085,7 +1085,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
     }
 }
 
-TEST(failed_attempts_of_a_connection_that_is_not_needed_move_the_client_nowhere) {
+TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) {
     start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
@@ -1100,7 +1100,7 @@ TEST(failed_attempts_of_a_connection_that_is_not_needed_move_the_client_nowhere)
     rig_end(&rig, AT(1221));
 }
 
-TEST(only_locks_that_are_renewed_anyway_are_renewed_soon_at_a_new_master) {
+TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     enum { RENEWED, NOT_RENEWED, LEFT, IN_FLIGHT, TO_BE_APPROVED, HOLDS };
     static const char *const owners[HOLDS] = {"o1", "o2", "o3", "o4", "o5"};
     hf_hold *holds[HOLDS];
@@ -1138,7 +1138,7 @@ TEST(only_locks_that_are_renewed_anyway_are_renewed_soon_at_a_new_master) {
 /* ---- names ---- */
 
 /* The list of Sentinels has room for 55 bytes, dots included. */
-TEST(a_message_whose_list_of_sentinels_does_not_fit_ends_with_dots) {
+TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis) {
     for (size_t size = 47; size <= 50; size++) {
         char want[100] = "no sentinel at ";
         configure();
@@ -1165,7 +1165,7 @@ TEST(an_acquire_fails_as_no_quorum_if_the_server_refuses_wait) {
     rig_end(&rig, AT(2));
 }
 
-TEST(a_sentinel_whose_connection_was_lost_is_asked_over_a_new_one_at_each_question) {
+TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_was_lost) {
     start_with(1);
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (int i = 1; i <= 3; i++) {
@@ -1194,7 +1194,7 @@ TEST(a_sentinel_never_receives_a_command_for_a_key) {
 }
 
 /* Its question is taken back with the round that it belongs to. */
-TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_asked) {
+TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_queried) {
     for (size_t late = 1; late <= SENTINELS; late++) {
         start();
         hf_op_spec spec = spec_of(&rig, HF_OP_PING);
@@ -1214,7 +1214,7 @@ TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_asked) {
     }
 }
 
-TEST(sentinels_are_asked_every_second_while_an_acquire_waits) {
+TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -1231,7 +1231,7 @@ TEST(sentinels_are_asked_every_second_while_an_acquire_waits) {
     rig_end(&rig, AT(1201));
 }
 
-TEST(a_check_is_sent_without_wait_for_replicas) {
+TEST(a_check_does_not_wait_for_replicas) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -1241,7 +1241,7 @@ TEST(a_check_is_sent_without_wait_for_replicas) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_sentinel_that_was_loading_is_asked_again_and_counts_at_once) {
+TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
     start_with(1);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, ASK_MASTER);

@@ -218,7 +218,7 @@ static void log_in(const char *password) {
     hf_session_log_in_again(&session);
 }
 
-TEST(a_session_with_a_login_function_asks_for_a_new_login_before_each_connection) {
+TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection) {
     struct call one, two;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -308,7 +308,7 @@ TEST(a_connection_whose_login_was_refused_is_not_opened_again_before_a_new_login
     finish();
 }
 
-TEST(calls_that_do_not_wait_fail_at_once_if_the_login_cannot_be_fetched) {
+TEST(calls_that_do_not_wait_fail_at_once_if_the_login_function_fails) {
     struct call one, patient;
     start_asking();
     submit(&one, "A", 3000, AT(0));
@@ -428,7 +428,7 @@ static void check_exposed(const char *answer, bool exposed) {
     hf_session_free(&session);
 }
 
-TEST(a_login_notices_a_server_whose_lua_scripts_can_change_each_others_globals) {
+TEST(a_login_detects_a_server_whose_lua_scripts_can_change_each_others_globals) {
     check_exposed(":1\r\n", true);
     check_exposed(":0\r\n", false);
     check_exposed("$1\r\n1\r\n", false);
@@ -487,7 +487,7 @@ TEST(a_call_times_out_at_its_deadline_if_no_login_gets_a_reply) {
     finish();
 }
 
-TEST(a_connection_attempt_without_an_answer_times_out) {
+TEST(a_connection_attempt_that_the_server_does_not_accept_times_out) {
     struct call one;
     start();
     submit(&one, "A", 60000, AT(0));
@@ -558,7 +558,7 @@ TEST(a_connection_closed_at_login_is_reported_as_a_possible_tls_or_proxy_problem
     CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
 }
 
-TEST(the_tls_handshake_counts_toward_the_connect_timeout) {
+TEST(the_connect_timeout_includes_the_tls_handshake) {
     struct call one, two;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -616,7 +616,7 @@ TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
     finish();
 }
 
-TEST(a_connection_that_had_worked_is_replaced_at_once_when_it_is_lost) {
+TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
     struct call one;
     start();
     session.wanted = true;
@@ -757,7 +757,7 @@ TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
     finish();
 }
 
-TEST(a_request_dropped_before_it_was_sent_is_never_sent) {
+TEST(a_request_that_was_dropped_while_it_was_queued_is_never_sent) {
     struct call one, two, three;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -951,7 +951,7 @@ TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
     finish();
 }
 
-TEST(a_password_that_became_wrong_fails_the_calls_at_once) {
+TEST(calls_fail_at_once_if_a_password_that_had_worked_is_refused_at_a_reconnect) {
     struct call one;
     start();
     strcpy(config.server.password, "secret");
@@ -993,7 +993,7 @@ TEST(half_a_received_reply_is_discarded_with_its_connection) {
 
 /* ---- silence ---- */
 
-TEST(the_connection_to_a_silent_server_is_closed) {
+TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(100));
@@ -1025,7 +1025,7 @@ TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
 
 /* A path that swallows everything must be noticed even when each call's deadline is shorter than
  * the session's timeout. */
-TEST(a_silent_server_is_noticed_even_if_each_request_ends_at_an_earlier_deadline) {
+TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlier_deadline) {
     struct call calls[40];
     start_open();
     submit(&calls[0], "A", 60000, AT(0));
@@ -1043,7 +1043,7 @@ TEST(a_silent_server_is_noticed_even_if_each_request_ends_at_an_earlier_deadline
     finish();
 }
 
-TEST(a_server_that_leaves_a_dropped_request_unanswered_counts_as_silent) {
+TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
     struct call one;
     start_open();
     submit(&one, "A", 60000, AT(0));
@@ -1104,7 +1104,7 @@ TEST(a_recently_used_connection_is_given_up_after_half_of_the_command_timeout_wi
     finish();
 }
 
-TEST(any_received_byte_shows_that_an_idle_connection_still_works) {
+TEST(an_idle_connection_on_which_any_byte_arrives_is_not_given_up) {
     struct call one;
     start_quiet();
     submit(&one, "A", 23000, AT(20000));
@@ -1113,7 +1113,7 @@ TEST(any_received_byte_shows_that_an_idle_connection_still_works) {
     finish();
 }
 
-TEST(a_server_with_a_long_round_trip_gets_longer_before_its_connection_is_given_up) {
+TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -1125,7 +1125,7 @@ TEST(a_server_with_a_long_round_trip_gets_longer_before_its_connection_is_given_
     finish();
 }
 
-TEST(a_connection_is_given_up_later_if_its_server_is_waiting_for_replicas) {
+TEST(a_connection_is_given_up_later_while_its_server_waits_for_replicas) {
     struct call one;
     start_quiet();
     config.confirm_timeout = 400 * HF_MS;
@@ -1180,7 +1180,7 @@ TEST(a_command_that_must_not_be_resent_uses_a_new_connection_if_the_idle_one_is_
     finish();
 }
 
-TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_falls_silent) {
+TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies) {
     struct call one;
     start_quiet();
     hf_session_doubt(&session, AT(400), AT(500));
@@ -1193,7 +1193,7 @@ TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_falls_silent) {
     finish();
 }
 
-TEST(a_connection_that_answers_its_ping_is_used_again) {
+TEST(an_idle_connection_that_replies_to_its_ping_is_used_again) {
     struct call one;
     start_quiet();
     hf_session_doubt(&session, AT(400), AT(500));
@@ -1205,7 +1205,7 @@ TEST(a_connection_that_answers_its_ping_is_used_again) {
     finish();
 }
 
-TEST(a_connection_that_got_a_reply_after_another_one_fell_silent_is_not_pinged) {
+TEST(a_connection_that_got_a_reply_after_another_one_got_none_is_not_pinged) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3000, AT(300));
@@ -1216,7 +1216,7 @@ TEST(a_connection_that_got_a_reply_after_another_one_fell_silent_is_not_pinged) 
     finish();
 }
 
-TEST(a_connection_that_owes_a_reply_is_given_up_without_a_ping_when_another_one_falls_silent) {
+TEST(a_connection_that_awaits_a_reply_is_given_up_when_another_to_its_server_gets_none) {
     struct call one;
     start_quiet();
     submit(&one, "A", 3100, AT(100));
@@ -1228,7 +1228,7 @@ TEST(a_connection_that_owes_a_reply_is_given_up_without_a_ping_when_another_one_
     finish();
 }
 
-TEST(a_connection_attempt_without_an_answer_is_reported) {
+TEST(a_connection_attempt_that_the_server_does_not_accept_is_reported) {
     struct call one;
     start();
     silent_since = HF_NEVER;
@@ -1416,7 +1416,7 @@ TEST(a_permanent_error_fails_the_request_without_a_retry) {
 
 /* ---- programs ---- */
 
-TEST(a_program_that_the_server_does_not_know_is_sent_with_its_text) {
+TEST(a_script_that_the_server_does_not_know_is_sent_with_its_text) {
     static char want[SENT_SIZE];
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_INFO);
     struct call one, two;
@@ -1441,7 +1441,7 @@ TEST(a_program_that_the_server_does_not_know_is_sent_with_its_text) {
     finish();
 }
 
-TEST(a_program_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
+TEST(a_script_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
     struct call one;
     start_open();
     submit_program(&one, "key", 3000, AT(0));
@@ -1451,7 +1451,7 @@ TEST(a_program_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
     finish();
 }
 
-TEST(a_noscript_reply_to_a_command_without_a_script_is_an_error) {
+TEST(a_noscript_reply_to_a_command_without_a_script_fails_the_request) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1460,7 +1460,7 @@ TEST(a_noscript_reply_to_a_command_without_a_script_is_an_error) {
     finish();
 }
 
-TEST(a_program_is_sent_with_its_text_again_after_a_server_restart) {
+TEST(a_script_is_sent_with_its_text_again_after_a_server_restart) {
     struct call one;
     start_open();
     submit_program(&one, "key", 60000, AT(0));
@@ -1507,7 +1507,7 @@ static bool inherit(struct call *heir, struct call *from) {
     return true;
 }
 
-TEST(a_request_that_inherits_a_dropped_ones_reply_receives_it_in_order) {
+TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
     struct call one, two, heir;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1523,7 +1523,7 @@ TEST(a_request_that_inherits_a_dropped_ones_reply_receives_it_in_order) {
     finish();
 }
 
-TEST(a_request_may_inherit_the_late_reply_to_an_expired_one) {
+TEST(a_request_can_take_over_the_late_reply_to_one_that_has_timed_out) {
     struct call one, heir;
     start_open();
     submit(&one, "A", 100, AT(0));
@@ -1536,7 +1536,7 @@ TEST(a_request_may_inherit_the_late_reply_to_an_expired_one) {
     finish();
 }
 
-TEST(a_request_that_inherits_a_noscript_reply_sends_the_programs_text) {
+TEST(a_request_that_takes_over_a_noscript_reply_sends_the_scripts_text) {
     struct call one, heir;
     start_open();
     submit_program(&one, "k", 3000, AT(0));
@@ -1549,7 +1549,7 @@ TEST(a_request_that_inherits_a_noscript_reply_sends_the_programs_text) {
     finish();
 }
 
-TEST(a_request_with_no_reply_outstanding_cannot_be_inherited) {
+TEST(the_reply_to_a_request_that_awaits_none_cannot_be_taken_over) {
     struct call one, heir;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1581,7 +1581,7 @@ static void on_received(void *context, const hf_reply *event, hf_time now) {
     snprintf(received + used, sizeof received - used, "%.*s ", (int)kind.size, kind.data);
 }
 
-TEST(closing_a_subscriber_that_is_no_longer_needed_is_not_a_failure) {
+TEST(closing_a_subscription_connection_that_is_no_longer_needed_is_not_a_failure) {
     start();
     session.subscriber = true;
     for (int i = 0; i < 5; i++) {
@@ -1641,7 +1641,7 @@ TEST(closing_a_client_fails_all_of_its_requests) {
 
 /* ---- memory ---- */
 
-TEST(a_connection_is_closed_if_memory_for_its_replies_is_missing) {
+TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
     start();
     session.wanted = true;
     hf_session_opening(&session, AT(0));
@@ -1732,7 +1732,7 @@ TEST(a_server_restart_is_recognized_by_the_changed_run_id) {
     }
 }
 
-TEST(a_server_is_marked_as_known_only_if_its_run_id_is_known_and_the_connection_is_open) {
+TEST(a_servers_run_id_is_stored_on_it_only_once_and_only_over_an_open_connection) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known abc");
@@ -1795,7 +1795,7 @@ TEST(a_resubmitted_request_does_not_report_its_earlier_failure) {
     hf_session_free(&session);
 }
 
-TEST(a_request_does_not_inherit_a_reply_that_was_already_received) {
+TEST(a_reply_that_was_already_received_cannot_be_taken_over_by_another_request) {
     struct call one;
     hf_request heir = {0};
     start();
@@ -1831,7 +1831,7 @@ TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
     hf_session_free(&session);
 }
 
-TEST(a_login_with_a_one_letter_user_name_succeeds) {
+TEST(a_login_sends_a_one_letter_user_name) {
     start();
     strcpy(config.server.user, "u");
     strcpy(config.server.password, "secret");
@@ -1841,7 +1841,7 @@ TEST(a_login_with_a_one_letter_user_name_succeeds) {
     finish();
 }
 
-TEST(the_time_without_a_reply_to_a_server_mark_counts_from_its_sending) {
+TEST(a_request_that_stores_a_servers_run_id_times_out_measured_from_its_sending) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
     hf_session_vouch(&session, AT(50000));
@@ -1864,7 +1864,7 @@ TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
     finish();
 }
 
-TEST(a_connection_is_closed_if_memory_for_its_login_is_missing) {
+TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         start();
@@ -1884,7 +1884,7 @@ TEST(a_connection_is_closed_if_memory_for_its_login_is_missing) {
     CHECK(!failed);
 }
 
-TEST(no_partial_command_is_sent_if_memory_for_a_programs_text_is_missing) {
+TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
     const hf_program *program = hf_kind_program(&hf_kind_lock, HF_VERB_ACQUIRE);
     bool failed = true;
     for (unsigned long nth = 1; failed && nth < 20; nth++) {
@@ -1907,7 +1907,7 @@ TEST(no_partial_command_is_sent_if_memory_for_a_programs_text_is_missing) {
     CHECK(!failed);
 }
 
-TEST(a_servers_mark_is_ignored_if_the_server_gives_no_run_id) {
+TEST(a_run_id_stored_on_a_server_is_ignored_if_the_server_reports_none) {
     start();
     config.asks_server = config.asks_known = true;
     session.wanted = true;
@@ -1932,7 +1932,7 @@ TEST(a_server_with_a_one_letter_run_id_is_recognized_after_a_reconnect) {
 }
 
 /* A proxy refuses again and again; one hang-up may have any reason. */
-TEST(a_single_connection_closed_at_subscribe_is_not_reported_as_a_proxy_problem) {
+TEST(a_single_connection_closed_after_subscribe_is_not_reported_as_a_proxy_problem) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -1943,7 +1943,7 @@ TEST(a_single_connection_closed_at_subscribe_is_not_reported_as_a_proxy_problem)
     finish();
 }
 
-TEST(an_error_is_judged_by_the_bytes_received_over_its_own_connection_only) {
+TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_one) {
     struct call one;
     start();
     strcpy(config.name, "n");
@@ -1958,7 +1958,7 @@ TEST(an_error_is_judged_by_the_bytes_received_over_its_own_connection_only) {
     finish();
 }
 
-TEST(a_session_moved_to_a_new_address_connects_at_once_without_its_earlier_pause) {
+TEST(a_session_that_moves_to_a_new_address_connects_there_without_a_pause) {
     start();
     session.wanted = true;
     for (int i = 0; i < 8; i++) {
@@ -2030,7 +2030,7 @@ TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
     finish();
 }
 
-TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_the_next_time) {
+TEST(a_script_whose_call_replicas_confirmed_is_called_by_its_sha1_the_next_time) {
     struct call one;
     start_open();
     prepare(&one, hf_kind_program(&hf_kind_lock, HF_VERB_INFO), "k");
@@ -2046,7 +2046,7 @@ TEST(a_program_confirmed_by_replicas_is_called_by_its_sha1_the_next_time) {
     finish();
 }
 
-TEST(a_deferred_request_is_dropped_with_its_connection) {
+TEST(a_deferred_request_is_dropped_if_its_connection_is_lost_before_it_was_sent) {
     struct call one, two, three;
     start_open();
     prepare(&one, NULL, "A");
@@ -2066,7 +2066,7 @@ TEST(a_deferred_request_is_dropped_with_its_connection) {
     finish();
 }
 
-TEST(the_time_without_a_reply_to_a_deferred_request_counts_from_its_sending) {
+TEST(a_deferred_request_without_a_reply_times_out_measured_from_its_sending) {
     struct call one;
     start_open();
     prepare(&one, NULL, "A");
@@ -2107,7 +2107,7 @@ TEST(a_reply_as_long_as_the_limit_is_accepted) {
     finish();
 }
 
-TEST(a_server_mark_is_set_again_if_it_has_vanished) {
+TEST(the_run_id_stored_on_a_server_is_stored_again_if_it_has_vanished) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK_STR(output_of(&session), "SET holdfast_known a");
@@ -2129,7 +2129,7 @@ static void submit_confirmed(struct call *call, uint32_t replicas, int deadline_
     hf_session_submit(&session, &call->request, now);
 }
 
-TEST(a_reply_is_delivered_only_once_its_wait_command_has_been_answered) {
+TEST(a_reply_is_delivered_only_after_the_reply_to_its_wait_command) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 2, 3000, AT(0));
@@ -2173,7 +2173,7 @@ TEST(the_reply_of_a_wait_command_says_how_many_replicas_confirmed) {
     }
 }
 
-TEST(the_replicas_confirmation_of_a_failed_command_does_not_count) {
+TEST(the_replicas_confirmation_of_a_failed_command_is_ignored) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -2227,7 +2227,7 @@ TEST(a_request_refused_by_a_replica_can_be_dropped_before_it_is_resent) {
     finish();
 }
 
-TEST(a_connection_lost_between_a_reply_and_the_replicas_confirmation_resends_both_commands) {
+TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_after_its_reply_alone) {
     struct call one, two;
     start_open();
     submit_confirmed(&one, 1, 3000, AT(0));
@@ -2260,7 +2260,7 @@ TEST(a_request_can_be_dropped_between_its_reply_and_the_replicas_confirmation) {
     }
 }
 
-TEST(a_request_can_be_inherited_between_its_reply_and_the_replicas_confirmation) {
+TEST(a_request_can_take_over_one_whose_reply_came_but_not_the_replicas_confirmation) {
     for (int replies = 0; replies <= 1; replies++) {
         struct call before, one, two, heir;
         start_open();
@@ -2294,7 +2294,7 @@ TEST(a_request_times_out_if_its_wait_command_gets_no_reply) {
     finish();
 }
 
-TEST(connections_closed_at_subscribe_are_reported_as_a_proxy_that_may_not_support_it) {
+TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_proxy_problem) {
     for (int subscriber = 0; subscriber <= 1; subscriber++) {
         start();
         session.subscriber = subscriber;
@@ -2313,7 +2313,7 @@ TEST(connections_closed_at_subscribe_are_reported_as_a_proxy_that_may_not_suppor
     }
 }
 
-TEST(a_restarted_server_does_not_count_as_known_before_its_mark_is_read) {
+TEST(a_restarted_server_does_not_count_as_known_before_its_stored_run_id_is_read) {
     log_in_to("# Server\r\nrun_id:abc\r\n");
     hf_session_vouch(&session, AT(2));
     CHECK(hf_session_is_known(&session, HF_SECOND, AT(2)));
@@ -2336,7 +2336,7 @@ TEST(a_login_sends_a_one_letter_password) {
     finish();
 }
 
-TEST(closing_a_subscriber_that_is_no_longer_needed_during_its_login_is_not_a_failure) {
+TEST(closing_a_subscription_connection_that_is_no_longer_needed_at_login_is_not_a_failure) {
     start();
     strcpy(config.name, "n");
     session.subscriber = session.wanted = true;
@@ -2388,7 +2388,7 @@ TEST(a_request_that_must_not_be_resent_moves_to_another_server_only_if_it_was_ne
     }
 }
 
-TEST(a_server_with_a_one_letter_run_id_is_marked_as_known) {
+TEST(a_run_id_of_one_letter_is_stored_on_its_server) {
     log_in_to("# Server\r\nrun_id:a\r\n");
     hf_session_closed(&session, "gone", AT(1000));
     open_session(&session, AT(2000));

@@ -16,7 +16,7 @@ TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_owners_acquire_is_busy_if_the_server_counts_no_or_too_many_holds) {
+TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_holds) {
     static const char *const counts[] = {"1000000000", "1000000001", "0"};
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         char text[64];
@@ -43,7 +43,7 @@ TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_mea
     rig_end(&rig, AT(3));
 }
 
-TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_keep_changing) {
+TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
@@ -65,7 +65,7 @@ TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_keep_changing
     }
 }
 
-TEST(a_shared_owner_learns_of_other_processes_holds_with_its_own_re_entry) {
+TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -88,7 +88,7 @@ TEST(a_shared_owner_learns_of_other_processes_holds_with_its_own_re_entry) {
 }
 
 /* What was abandoned is released with the rest, as long as the server still counts it. */
-TEST(a_shared_owners_failed_releases_count_at_most_as_its_other_processes_holds) {
+TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other_holds) {
     static const struct {
         const char *count;
         uint32_t pending;
@@ -109,7 +109,7 @@ TEST(a_shared_owners_failed_releases_count_at_most_as_its_other_processes_holds)
     }
 }
 
-TEST(a_shared_owner_that_joins_other_holds_keeps_waiting_through_refusals) {
+TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_refused) {
     rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
@@ -125,7 +125,7 @@ TEST(a_shared_owner_that_joins_other_holds_keeps_waiting_through_refusals) {
 }
 
 /* The count tells the server what the owner had before; the leave is safe to resend. */
-TEST(a_shared_owners_waiter_that_leaves_names_the_holds_it_found) {
+TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found) {
     rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
@@ -141,7 +141,7 @@ TEST(a_shared_owners_waiter_that_leaves_names_the_holds_it_found) {
     rig_end(&rig, AT(9));
 }
 
-TEST(a_shared_owners_abandoned_acquire_releases_what_it_took) {
+TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
@@ -158,7 +158,7 @@ TEST(a_shared_owners_abandoned_acquire_releases_what_it_took) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_what_it_took) {
+TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = wait_as_shared(AT(0));
@@ -189,7 +189,7 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
 }
 
 /* A late command of the first wait must not be about the second. */
-TEST(a_shared_owner_waits_under_a_new_number_at_each_attempt) {
+TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     rig_begin(&rig);
     hf_op_end(wait_as_shared(AT(0)), AT(5));
     rig_tick(&rig, AT(5));
@@ -259,7 +259,7 @@ TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     rig_end(&rig, AT(31001));
 }
 
-TEST(a_shared_owner_releases_the_right_holds_after_an_abandoned_re_entry) {
+TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
@@ -281,7 +281,7 @@ TEST(a_shared_owner_releases_the_right_holds_after_an_abandoned_re_entry) {
     }
 }
 
-TEST(a_shared_owners_late_re_entry_does_not_extend_its_abandoned_hold) {
+TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -346,7 +346,7 @@ TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
 /* ---- replies that no server gives ---- */
 
 /* A shared owner's others may have gone in part, or all of them. */
-TEST(a_shared_owner_computes_its_other_processes_holds_from_the_count_it_sent) {
+TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it_sent) {
     static const struct {
         const char *others, *outcome;
         int is;
@@ -370,7 +370,7 @@ TEST(a_shared_owner_computes_its_other_processes_holds_from_the_count_it_sent) {
 }
 
 /* Each reply names another state of an owner that two processes share. */
-TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_come_and_go) {
+TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     int asked = 0;
@@ -382,7 +382,7 @@ TEST(a_shared_owners_acquire_gives_up_if_the_other_processes_holds_come_and_go) 
 
 /* ---- rare replies ---- */
 
-TEST(a_shared_owner_that_joins_a_single_hold_does_not_resend_that_command) {
+TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
     rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);

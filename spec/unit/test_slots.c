@@ -104,7 +104,7 @@ TEST(a_node_in_a_cluster_map_may_serve_several_ranges_of_slots) {
     hf_slots_free(&slots);
 }
 
-TEST(the_last_of_overlapping_slot_ranges_in_a_cluster_map_counts) {
+TEST(of_overlapping_slot_ranges_in_a_cluster_map_the_last_one_applies) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "10", NODE("1", "a", "1"))
                          RANGE("5", "6", NODE("1", "b", "1"))));
@@ -243,7 +243,7 @@ static hf_reply *read_worst(size_t elements) {
     return reply;
 }
 
-TEST(the_longest_possible_cluster_map_is_read_with_a_raised_limit) {
+TEST(a_reader_with_a_raised_limit_accepts_the_longest_possible_cluster_map) {
     CHECK(!read_worst(HF_REPLY_MAX_ELEMENTS));
     hf_reply *reply = read_worst(HF_SLOTS_MAX_ELEMENTS);
     CHECK(reply);
@@ -286,7 +286,7 @@ TEST(a_cluster_map_gives_the_ids_of_masters_and_replicas) {
 }
 
 /* A dead master whose slots nobody has taken over, and a new one at its address. */
-TEST(an_address_that_a_cluster_map_gives_for_two_nodes_has_no_id) {
+TEST(an_address_that_a_cluster_map_gives_for_two_nodes_is_treated_as_without_an_id) {
     hf_slots_init(&slots);
     CHECK(!read_text("*2\r\n" RANGE("0", "1", MEMBER("a", "1", "m1"))
                          RANGE("2", "3", MEMBER("a", "1", "m2"))));
@@ -333,7 +333,7 @@ TEST(a_cluster_map_that_shares_no_node_id_with_the_last_belongs_to_a_different_c
     }
 }
 
-TEST(a_cluster_map_whose_ids_were_forgotten_may_be_followed_by_any_other) {
+TEST(after_its_node_ids_were_discarded_a_cluster_map_may_be_replaced_by_any_other) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "9", MEMBER("a", "1", "m1"))));
     hf_slots_forget_ids(&slots);
@@ -432,7 +432,7 @@ TEST(parsing_a_redirect_reads_nothing_past_its_end) {
     }
 }
 
-TEST(a_freed_cluster_map_is_empty) {
+TEST(a_cluster_map_is_empty_after_it_was_freed) {
     hf_slots_init(&slots);
     CHECK(!read_text("*1\r\n" RANGE("0", "16383", NODE("1", "a", "1"))));
     hf_slots_free(&slots);

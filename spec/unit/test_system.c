@@ -115,7 +115,7 @@ static void connect_pair(size_t at, int ends[2]) {
     unlink(address.sun_path);
 }
 
-TEST(the_tests_of_error_texts_use_the_posix_form_of_strerror_r) {
+TEST(the_tests_of_system_error_texts_use_the_posix_variant_of_strerror_r) {
     char text[96];
     /* clang-format off */
     CHECK(_Generic(strerror_r(EPIPE, text, sizeof text), int: true, default: false));
@@ -133,7 +133,7 @@ TEST(an_unknown_system_error_is_shown_with_its_number) {
     EACH (at) CHECK(strstr(SYSTEMS[at].error_text(98765, text, sizeof text), "98765"));
 }
 
-TEST(an_error_text_that_does_not_fit_is_terminated) {
+TEST(a_system_error_text_that_does_not_fit_is_truncated_and_terminated) {
     char text[8];
     volatile size_t size = sizeof text; /* so that the compiler does not warn of what is tested */
     memset(text, 'x', sizeof text);
@@ -151,7 +151,7 @@ TEST(the_clock_advances_by_the_time_slept) {
 }
 
 /* Or its caller would spin through the rest of a millisecond. */
-TEST(a_sleep_is_never_shorter_than_asked) {
+TEST(a_sleep_is_never_shorter_than_requested) {
     EACH (at) {
         hf_time before = hf_now();
         for (int i = 0; i < 5; i++) CHECK_EQ_INT(SYSTEMS[at].poll(NULL, 0, 900000, NULL), 0);
@@ -169,7 +169,7 @@ TEST(two_draws_of_random_bytes_differ) {
 }
 
 /* Otherwise the identity of a client would be made of whatever is in memory. */
-TEST(random_bytes_fail_if_the_system_cannot_open_their_source) {
+TEST(drawing_random_bytes_fails_if_their_source_cannot_be_opened) {
     unsigned char bytes[24];
     struct rlimit limit;
     CHECK_EQ_INT(getrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -312,7 +312,7 @@ static void write_file(const char *path, const char *text) {
     fclose(file);
 }
 
-TEST(a_file_that_was_rewritten_or_replaced_is_noticed_as_changed) {
+TEST(a_rewritten_or_replaced_file_has_a_different_stamp) {
     char path[64], other[64];
     snprintf(path, sizeof path, "/tmp/test_system.%ld.a", (long)getpid());
     snprintf(other, sizeof other, "/tmp/test_system.%ld.b", (long)getpid());
@@ -340,7 +340,7 @@ TEST(a_file_that_was_rewritten_or_replaced_is_noticed_as_changed) {
     }
 }
 
-TEST(a_pipe_full_of_wake_ups_is_emptied_with_one_call) {
+TEST(one_call_empties_a_pipe_that_is_full_of_wake_ups) {
     int ends[2];
     char byte;
     CHECK(hf_pipe(ends, false));
@@ -667,7 +667,7 @@ int __wrap_madvise(void *start, size_t size, int advice) {
 static const char *program;
 
 /* The system is asked when the program starts, so the program is started again. */
-TEST(a_fork_is_noticed_even_if_the_system_cannot_wipe_memory_on_fork) {
+TEST(a_forked_process_is_recognized_even_if_the_system_cannot_wipe_memory_on_fork) {
     int status;
     pid_t child = fork();
     if (child == 0) {
@@ -681,7 +681,7 @@ TEST(a_fork_is_noticed_even_if_the_system_cannot_wipe_memory_on_fork) {
     if (has_libraries) CHECK_EQ_INT(status, 0);
 }
 
-TEST(a_process_can_be_made_to_end_with_its_parent_where_supported) {
+TEST(a_process_can_be_made_to_end_with_its_parent_where_the_system_supports_that) {
     CHECK(!posix_end_with_parent(SIGKILL));
     int report[2], status;
     if (pipe(report) != 0) abort();

@@ -67,7 +67,7 @@ TEST(a_tls_handshake_waits_for_the_server_and_fails_if_it_disconnects) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_tls_handshake_on_a_full_socket_waits_until_that_is_writable) {
+TEST(a_tls_handshake_on_a_full_socket_waits_until_the_socket_is_writable) {
     int fd, peer;
     char bytes[4096] = {0};
     hf_tls_settings *settings = trusting();
@@ -100,7 +100,7 @@ TEST(a_connection_to_a_server_without_tls_fails_and_says_so) {
     hf_tls_settings_free(settings);
 }
 
-TEST(a_tls_file_that_cannot_be_read_is_reported_at_each_attempt) {
+TEST(each_connection_attempt_reports_a_tls_file_that_cannot_be_read) {
     int fd, peer;
     hf_tls_settings *settings = hf_tls_settings_new(&(hf_tls_options){.ca_file = "/nowhere/ca"});
     for (int i = 0; i < 2; i++) {
@@ -321,7 +321,7 @@ TEST(the_systems_certificate_authorities_are_trusted_unless_others_are_given) {
     CHECK(!agreed[2]);
 }
 
-TEST(a_tls_file_that_cannot_be_used_is_named_at_each_attempt_until_it_can) {
+TEST(each_connection_attempt_reports_an_invalid_tls_file_until_that_is_valid) {
     char ca[64], cert[64], key[64], other_key[64];
     identity root = new_identity("root", NULL, NULL), own = new_identity("c", &root, "DNS:c");
     identity other = new_identity("o", &root, "DNS:o");
@@ -431,7 +431,7 @@ TEST(rotated_tls_files_apply_to_new_connections_and_not_to_open_ones) {
     CHECK(goes_on);
 }
 
-TEST(the_last_good_tls_files_are_used_in_the_middle_of_their_rotation) {
+TEST(the_previous_tls_files_are_used_while_the_files_are_being_rotated) {
     rotation at = begin_rotation();
     bool agreed[4];
     agreed[0] = agrees(at.settings, "s", at.context[0]);
@@ -773,7 +773,7 @@ TEST(every_openssl_call_holds_the_lock_that_a_process_exit_waits_for) {
 }
 
 /* With TLS 1.3 the client has agreed before the server checks its certificate. */
-TEST(a_server_that_requires_a_certificate_says_so_after_the_handshake) {
+TEST(a_servers_demand_for_a_certificate_is_reported_even_after_the_handshake) {
     char bytes[8];
     identity own = new_identity("s", NULL, "DNS:s");
     SSL_CTX *context = server_with(&own, &own);
@@ -910,7 +910,7 @@ static bool connect_without(int nth) {
     return failed;
 }
 
-TEST(tls_settings_without_memory_fail_and_work_once_there_is_memory_again) {
+TEST(tls_settings_that_could_not_be_loaded_for_lack_of_memory_are_loaded_later) {
     connect_once();
     for (int nth = 1; connect_without(nth); nth++) continue;
 }

@@ -2,7 +2,7 @@
 
 #include "check.h"
 
-TEST(adding_to_a_time_without_end_leaves_it_without_end) {
+TEST(adding_to_an_infinite_time_leaves_it_infinite) {
     CHECK_EQ_U64(hf_time_add(1, 2), 3);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 0), HF_NEVER);
     CHECK_EQ_U64(hf_time_add(HF_NEVER, 5), HF_NEVER);
@@ -12,14 +12,14 @@ TEST(adding_to_a_time_without_end_leaves_it_without_end) {
     CHECK_EQ_U64(hf_time_add(HF_NEVER - 5, 4), HF_NEVER - 1);
 }
 
-TEST(milliseconds_that_overflow_become_a_time_without_end) {
+TEST(milliseconds_that_overflow_become_an_infinite_time) {
     CHECK_EQ_U64(hf_time_of_ms(0), 0);
     CHECK_EQ_U64(hf_time_of_ms(3), 3 * HF_MS);
     CHECK_EQ_U64(hf_time_of_ms(18446744073710ull), HF_NEVER / HF_MS * HF_MS);
     CHECK_EQ_U64(hf_time_of_ms(UINT64_MAX), HF_NEVER / HF_MS * HF_MS);
 }
 
-TEST(the_earlier_and_the_later_of_two_times_are_chosen) {
+TEST(minimum_and_maximum_return_the_earlier_and_the_later_of_two_times) {
     CHECK_EQ_U64(hf_time_min(1, 2), 1);
     CHECK_EQ_U64(hf_time_min(HF_NEVER, 2), 2);
     CHECK_EQ_U64(hf_time_max(1, 2), 2);

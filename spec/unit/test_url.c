@@ -141,7 +141,7 @@ static const char *parse_long(const char *prefix, int count, const char *suffix)
     return hf_url_parse(&server, url, (size_t)size);
 }
 
-TEST(hosts_and_logins_in_a_url_have_maximum_lengths) {
+TEST(a_url_with_a_host_or_login_over_its_maximum_length_is_refused) {
     CHECK(!parse_long("redis://", HF_URL_HOST - 1, ":65535/1"));
     CHECK_EQ_INT(strlen(server.label), HF_URL_HOST - 1 + 6);
     CHECK(!parse_long("redis://[:", HF_URL_HOST - 2, "]:65535"));
@@ -196,7 +196,7 @@ static const char *hosts(void) {
     return text;
 }
 
-TEST(a_url_of_a_single_server_is_told_from_one_of_several_hosts) {
+TEST(a_url_of_a_single_server_is_distinguished_from_one_of_several_hosts) {
     CHECK(!read_url("redis://me:secret@h:1/2"));
     CHECK_EQ_INT(url.kind, HF_URL_SERVER);
     CHECK_STR(hosts(), "h:1");
@@ -321,7 +321,7 @@ static const char *read_many(int count) {
     return hf_url_read(&url, text, (size_t)size);
 }
 
-TEST(a_url_has_at_most_64_hosts) {
+TEST(a_url_with_more_than_64_hosts_is_refused) {
     CHECK(!read_many(HF_URL_MAX_HOSTS));
     CHECK_EQ_INT(url.count, HF_URL_MAX_HOSTS);
     CHECK_STR(read_many(HF_URL_MAX_HOSTS + 1), "more than 64 hosts");
@@ -373,7 +373,7 @@ TEST(logins_of_urls_are_hidden_in_any_text) {
     }
 }
 
-TEST(a_text_with_hidden_logins_that_is_too_long_is_cut) {
+TEST(a_text_with_hidden_logins_that_is_too_long_is_truncated) {
     static const char text[] = "redis://u:s3cret@h redis";
     for (size_t size = 0; size < 20; size++) {
         char *out = malloc(size > 0 ? size : 1);

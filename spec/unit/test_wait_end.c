@@ -4,7 +4,7 @@
 
 /* ---- the events link ---- */
 
-TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_leaving_gets_no_reply) {
+TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(1399));
@@ -15,7 +15,7 @@ TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_leaving_gets_no_reply) 
 }
 
 /* The last reply, which comes behind the wait, uses up a part of the second. */
-TEST(a_late_last_reply_shortens_the_time_for_leaving_the_queue) {
+TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     feed_message(&rig, "1 recheck l 1 0 k", AT(499));
@@ -27,7 +27,7 @@ TEST(a_late_last_reply_shortens_the_time_for_leaving_the_queue) {
     rig_end(&rig, AT(1400));
 }
 
-TEST(a_wait_noticed_only_long_after_its_end_is_busy) {
+TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_tick(&rig, AT(80000)); /* the process was stopped */
@@ -66,7 +66,7 @@ TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_wait_that_ends_before_its_subscription_is_confirmed_is_busy) {
+TEST(a_wait_that_ends_before_its_subscription_is_confirmed_fails_as_busy) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -77,7 +77,7 @@ TEST(a_wait_that_ends_before_its_subscription_is_confirmed_is_busy) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_wait_that_ends_while_the_server_does_not_reply_is_unreachable) {
+TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -125,7 +125,7 @@ TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
 }
 
 /* Servers close idle connections; that says nothing about whether they can be reached. */
-TEST(a_wait_is_busy_even_if_an_idle_connection_was_closed_before_its_end) {
+TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
@@ -192,7 +192,7 @@ TEST(a_waiter_interrupted_before_its_subscription_is_confirmed_ends_at_once) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_waiter_interrupted_while_asking_still_acquires_if_the_reply_grants_it) {
+TEST(a_waiter_interrupted_during_its_request_still_acquires_if_the_reply_grants_the_lock) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -208,7 +208,7 @@ TEST(a_waiter_interrupted_while_asking_still_acquires_if_the_reply_grants_it) {
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
-TEST(a_waiter_interrupted_while_it_asks_an_unreachable_server_ends_early) {
+TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
@@ -249,7 +249,7 @@ TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
 
 /* ---- abandoned ---- */
 
-TEST(an_acquire_abandoned_while_asking_is_undone) {
+TEST(an_acquire_abandoned_during_its_request_is_undone) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
@@ -282,7 +282,7 @@ TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_abandoned_while_leaving_still_leaves_the_queue) {
+TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
@@ -308,7 +308,7 @@ TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
 
 /* ---- the code and the text at the end ---- */
 
-TEST(an_acquire_that_ends_by_any_reply_no_longer_counts_as_a_waiter) {
+TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waiter) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -357,7 +357,7 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
 
 /* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
  */
-TEST(a_refusal_to_leave_the_queue_does_not_hide_why_the_wait_ended) {
+TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -366,7 +366,7 @@ TEST(a_refusal_to_leave_the_queue_does_not_hide_why_the_wait_ended) {
     rig_end(&rig, AT(1002));
 }
 
-TEST(a_waiter_that_asks_at_the_end_of_its_wait_gives_the_server_time_to_reply) {
+TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(990));
@@ -377,7 +377,7 @@ TEST(a_waiter_that_asks_at_the_end_of_its_wait_gives_the_server_time_to_reply) {
 }
 
 /* Ctrl-C must not wait for a server that is loading. */
-TEST(a_waiter_that_leaves_the_queue_does_not_retry_through_refusals) {
+TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
@@ -391,7 +391,7 @@ TEST(a_waiter_that_leaves_the_queue_does_not_retry_through_refusals) {
 }
 
 /* The cycle is found while the waiter asks, so it learns of it with the reply. */
-TEST(a_deadlock_found_while_a_waiter_asks_ends_its_wait) {
+TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
@@ -405,7 +405,7 @@ TEST(a_deadlock_found_while_a_waiter_asks_ends_its_wait) {
 }
 
 /* The reply that is under way has its time, however long the wait has lasted. */
-TEST(an_acquire_interrupted_while_asking_still_gives_the_server_time_to_reply) {
+TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
@@ -428,7 +428,7 @@ TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
 }
 
 /* Each reply that ends an acquire ends all of it. */
-TEST(an_acquire_that_ends_by_any_refusal_no_longer_counts_as_a_waiter) {
+TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_waiter) {
     static const struct {
         const char *reply, *outcome;
     } cases[] = {
@@ -457,7 +457,7 @@ TEST(an_acquire_that_ends_by_any_refusal_no_longer_counts_as_a_waiter) {
     }
 }
 
-TEST(a_wait_that_ends_while_connections_are_refused_is_unreachable) {
+TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
@@ -471,7 +471,7 @@ TEST(a_wait_that_ends_while_connections_are_refused_is_unreachable) {
     rig_end(&rig, AT(1001));
 }
 
-TEST(a_wait_that_ends_while_connections_are_lost_is_not_reported_as_refused) {
+TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
@@ -486,7 +486,7 @@ TEST(a_wait_that_ends_while_connections_are_lost_is_not_reported_as_refused) {
     rig_end(&rig, AT(1003));
 }
 
-TEST(a_waiter_whose_lock_arrived_after_its_lease_has_no_place_in_the_queue_to_clean_up) {
+TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry) {
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -513,7 +513,7 @@ TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_client_without_waiters_needs_no_subscription_connection) {
+TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
@@ -531,7 +531,7 @@ TEST(a_client_without_waiters_needs_no_subscription_connection) {
 }
 
 /* The server knows why, and a signal does not change that. */
-TEST(an_acquire_interrupted_while_asking_reports_the_servers_refusal) {
+TEST(an_acquire_interrupted_during_its_request_reports_the_servers_refusal) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
@@ -540,7 +540,7 @@ TEST(an_acquire_interrupted_while_asking_reports_the_servers_refusal) {
     rig_end(&rig, AT(3));
 }
 
-TEST(leaving_a_queue_with_many_dead_waiters_continues_in_the_background) {
+TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));

@@ -23,7 +23,7 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_waiter_whose_subscription_opens_while_it_asks_then_asks_for_a_place_in_the_queue) {
+TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -85,7 +85,7 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     rig_end(&rig, AT(60));
 }
 
-TEST(a_busy_message_speaks_of_one_waiter_in_the_singular) {
+TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
     rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
@@ -110,7 +110,7 @@ TEST(a_waiter_within_max_waiters_remains_queued) {
     rig_end(&rig, AT(102));
 }
 
-TEST(a_tenant_never_subscribes_to_a_pattern) {
+TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
     begin_as_tenant();
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
@@ -137,7 +137,7 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
     }
 }
 
-TEST(a_waiter_asks_again_every_two_seconds) {
+TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
@@ -155,7 +155,7 @@ TEST(a_waiter_asks_again_every_two_seconds) {
     rig_end(&rig, AT(30000));
 }
 
-TEST(a_waiter_asks_again_when_the_holders_lease_ends) {
+TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(10));
@@ -172,7 +172,7 @@ TEST(a_waiter_asks_again_when_the_holders_lease_ends) {
     rig_end(&rig, AT(500));
 }
 
-TEST(a_waiter_behind_many_others_asks_less_often) {
+TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
     static const struct {
         int ahead, least_ms, most_ms;
     } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
@@ -192,7 +192,7 @@ TEST(a_waiter_behind_many_others_asks_less_often) {
 }
 
 /* In nanoseconds such a TTL does not fit. */
-TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_ask_constantly) {
+TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
     static const char *const ttls[] = {"18446744073709", "18446744073710", "9223372036854775807"};
     for (size_t i = 0; i < sizeof ttls / sizeof *ttls; i++) {
         char answer[96];
@@ -216,7 +216,7 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_ask_constantly) {
 }
 
 /* A foreign key, of the same kind: it is one hold, not a new one each time. */
-TEST(a_waiter_behind_a_foreign_holder_with_a_huge_ttl_asks_less_and_less_often) {
+TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_less_often) {
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
     rig_begin(&rig);
@@ -237,7 +237,7 @@ TEST(a_waiter_behind_a_foreign_holder_with_a_huge_ttl_asks_less_and_less_often) 
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_behind_a_holder_without_a_ttl_asks_again_regularly) {
+TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
@@ -247,7 +247,7 @@ TEST(a_waiter_behind_a_holder_without_a_ttl_asks_again_regularly) {
     rig_end(&rig, AT(1));
 }
 
-TEST(a_waiter_asks_again_when_the_turn_of_foreign_clients_ends) {
+TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
@@ -262,7 +262,7 @@ TEST(a_waiter_asks_again_when_the_turn_of_foreign_clients_ends) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_waiter_asks_again_at_the_end_of_a_foreign_turn_that_began_while_it_was_asking) {
+TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -275,7 +275,7 @@ TEST(a_waiter_asks_again_at_the_end_of_a_foreign_turn_that_began_while_it_was_as
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_asks_often_during_a_turn_of_polling_clients) {
+TEST(a_waiter_rechecks_often_while_the_lock_is_reserved_for_polling_clients) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
@@ -295,7 +295,7 @@ TEST(a_waiter_asks_often_during_a_turn_of_polling_clients) {
     rig_end(&rig, AT(200));
 }
 
-TEST(a_later_waiter_asks_again_when_the_first_one_is_overdue) {
+TEST(a_later_waiter_rechecks_its_lock_when_the_first_one_is_overdue) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
@@ -305,7 +305,7 @@ TEST(a_later_waiter_asks_again_when_the_first_one_is_overdue) {
     rig_end(&rig, AT(200));
 }
 
-TEST(the_first_waiter_behind_a_foreign_holder_subscribes_to_foreign_releases) {
+TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -333,7 +333,7 @@ TEST(the_first_waiter_behind_a_foreign_holder_subscribes_to_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_does_not_ask_again_because_a_foreign_subscription_has_ended) {
+TEST(a_waiter_does_not_recheck_its_lock_because_its_subscription_to_redisson_has_ended) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
@@ -343,7 +343,7 @@ TEST(a_waiter_does_not_ask_again_because_a_foreign_subscription_has_ended) {
     rig_end(&rig, AT(200));
 }
 
-TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_foreign_releases_after_150_ms) {
+TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
@@ -357,7 +357,7 @@ TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_foreign_releases_af
     rig_end(&rig, AT(200));
 }
 
-TEST(a_waiter_behind_others_does_not_subscribe_to_foreign_releases) {
+TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
     rig_begin(&rig);
     begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -368,7 +368,7 @@ TEST(a_waiter_behind_others_does_not_subscribe_to_foreign_releases) {
     rig_end(&rig, AT(20));
 }
 
-TEST(a_waiter_asks_at_most_once_a_millisecond_however_many_messages_arrive) {
+TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages_arrive) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 0", AT(3));
@@ -391,7 +391,7 @@ TEST(a_waiter_asks_at_most_once_a_millisecond_however_many_messages_arrive) {
 
 /* ---- the events link ---- */
 
-TEST(a_waiter_asks_again_when_its_subscription_is_back) {
+TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 1000", AT(5));
@@ -409,7 +409,7 @@ TEST(a_waiter_asks_again_when_its_subscription_is_back) {
     rig_end(&rig, AT(30));
 }
 
-TEST(a_waiter_that_lost_its_subscription_keeps_asking) {
+TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
@@ -451,7 +451,7 @@ TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
     rig_end(&rig, AT(10000));
 }
 
-TEST(a_waiter_whose_subscription_is_refused_fails_with_that_reason) {
+TEST(a_waiter_whose_subscription_is_refused_fails_with_the_servers_reason) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -529,7 +529,7 @@ TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
 
 /* ---- what wakes a waiter ---- */
 
-TEST(an_acquire_without_memory_to_join_the_queue_fails_as_no_memory) {
+TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
     int failures = 0;
     for (unsigned long nth = 1; nth < 20; nth++) {
         rig_begin(&rig);
@@ -547,7 +547,7 @@ TEST(an_acquire_without_memory_to_join_the_queue_fails_as_no_memory) {
     CHECK(failures > 0);
 }
 
-TEST(a_waiter_asks_again_at_once_when_the_holders_lease_is_expiring) {
+TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring) {
     static const struct {
         int ttl_ms, ahead, at_ms;
     } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
@@ -573,7 +573,7 @@ TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) 
 }
 
 /* The holder cannot go on, but its lock ends by itself in time. */
-TEST(a_blocking_wait_behind_the_same_clients_lock_is_a_deadlock_only_if_that_is_renewed) {
+TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_is_renewed) {
     for (int renewed = 0; renewed <= 1; renewed++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -598,7 +598,7 @@ static const char *deaf(int ttl_ms) {
 
 /* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
  */
-TEST(a_waiter_asks_often_at_first_if_the_holder_could_not_be_notified) {
+TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, deaf(20000), AT(1));
@@ -619,7 +619,7 @@ TEST(a_waiter_asks_often_at_first_if_the_holder_could_not_be_notified) {
 }
 
 /* Two replies about it differ by their time on the way. */
-TEST(a_waiter_takes_a_holder_whose_end_differs_by_a_few_milliseconds_for_the_same_one) {
+TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same_one) {
     static const int later[] = {4, 6};
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
@@ -638,7 +638,7 @@ TEST(a_waiter_takes_a_holder_whose_end_differs_by_a_few_milliseconds_for_the_sam
 }
 
 /* The polling clients had their turn; the next foreign holder announces its release. */
-TEST(a_turn_of_polling_clients_is_over_once_a_holdfast_client_holds_the_lock) {
+TEST(a_reservation_for_polling_clients_ends_once_a_holdfast_client_holds_the_lock) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
@@ -649,7 +649,7 @@ TEST(a_turn_of_polling_clients_is_over_once_a_holdfast_client_holds_the_lock) {
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
-TEST(a_later_waiter_behind_a_foreign_holder_asks_every_two_seconds) {
+TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
     for (int ahead = 0; ahead <= 1; ahead++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
@@ -663,7 +663,7 @@ TEST(a_later_waiter_behind_a_foreign_holder_asks_every_two_seconds) {
 }
 
 /* Pauses grow with the wait, but not beyond the end of the holder's time. */
-TEST(a_waiter_asks_at_once_when_a_foreign_holders_lease_is_over) {
+TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
@@ -681,7 +681,7 @@ TEST(a_waiter_asks_at_once_when_a_foreign_holders_lease_is_over) {
 }
 
 /* Else a server that vanished would be noticed by nobody while all wait for messages. */
-TEST(a_waiting_client_wakes_to_check_its_silent_subscription) {
+TEST(a_waiting_client_wakes_up_to_check_a_subscription_connection_without_messages) {
     rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
@@ -689,7 +689,7 @@ TEST(a_waiting_client_wakes_to_check_its_silent_subscription) {
 }
 
 /* A message that names a later time must not put the next recheck off. */
-TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_the_next_one) {
+TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_one_that_is_due_earlier) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
@@ -699,7 +699,7 @@ TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_the_next_one) {
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
-TEST(a_waiter_that_unsubscribes_no_longer_counts_as_subscribed_to_foreign_releases) {
+TEST(a_waiter_that_unsubscribes_from_redissons_releases_can_subscribe_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_tick(&rig, AT(150));
@@ -710,7 +710,7 @@ TEST(a_waiter_that_unsubscribes_no_longer_counts_as_subscribed_to_foreign_releas
     rig_end(&rig, AT(153));
 }
 
-TEST(a_wait_is_counted_once_even_if_its_client_subscribes_again) {
+TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_again) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
@@ -723,7 +723,7 @@ TEST(a_wait_is_counted_once_even_if_its_client_subscribes_again) {
     rig_end(&rig, AT(2502));
 }
 
-TEST(a_waiter_that_is_not_first_never_subscribes_to_foreign_releases) {
+TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 1, 0), AT(1));
@@ -737,7 +737,7 @@ TEST(a_waiter_that_is_not_first_never_subscribes_to_foreign_releases) {
 }
 
 /* Its holders change faster than it would recheck by then. */
-TEST(a_waiter_behind_changing_foreign_holders_asks_often) {
+TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
@@ -761,7 +761,7 @@ TEST(a_waiter_behind_changing_foreign_holders_asks_often) {
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_behind_a_foreign_mutex_without_a_ttl_asks_often_at_first) {
+TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -780,7 +780,7 @@ TEST(a_waiter_behind_a_foreign_mutex_without_a_ttl_asks_often_at_first) {
     rig_end(&rig, now);
 }
 
-TEST(a_waiter_that_receives_a_message_while_it_asks_then_asks_again) {
+TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
     static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
                                            NULL}; /* NULL: it is subscribed again */
     for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
@@ -800,7 +800,7 @@ TEST(a_waiter_that_receives_a_message_while_it_asks_then_asks_again) {
     }
 }
 
-TEST(a_waiter_behind_a_foreign_mutex_pauses_for_at_most_a_quarter_of_its_wait_so_far) {
+TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wait_so_far) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
@@ -837,7 +837,7 @@ TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_subscription_that_failed_for_memory_is_retried_over_a_new_connection) {
+TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
@@ -856,7 +856,7 @@ TEST(a_subscription_that_failed_for_memory_is_retried_over_a_new_connection) {
 }
 
 /* An earlier link was refused the log-in; this one has only no memory to subscribe. */
-TEST(a_waiter_without_memory_to_subscribe_does_not_fail_as_denied) {
+TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
     bool failed = true, refused = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
         hf_client_config config = rig_config();
@@ -887,7 +887,7 @@ TEST(a_waiter_without_memory_to_subscribe_does_not_fail_as_denied) {
     CHECK(!failed);
 }
 
-TEST(a_waiter_subscribes_to_foreign_releases_after_150_ms) {
+TEST(a_waiter_subscribes_to_redissons_releases_after_150_ms) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
@@ -899,7 +899,7 @@ TEST(a_waiter_subscribes_to_foreign_releases_after_150_ms) {
     rig_end(&rig, AT(151));
 }
 
-TEST(a_waiter_counts_as_waiting_for_messages_while_it_waits_or_subscribes) {
+TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_requests) {
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);
@@ -915,7 +915,7 @@ TEST(a_waiter_counts_as_waiting_for_messages_while_it_waits_or_subscribes) {
     rig_end(&rig, AT(5));
 }
 
-TEST(a_mutexs_waiter_waits_for_the_end_of_a_foreign_turn_without_a_subscription) {
+TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
     rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));

@@ -45,7 +45,7 @@ static void check_known(const char *known, const char *reply, const char *want) 
     rig_end(&rig, AT(2));
 }
 
-TEST(on_change_learns_of_a_holder_that_differs_from_the_known_one) {
+TEST(on_change_is_called_if_the_holder_or_token_differs_from_the_known_one) {
     check_known("", HELD("o:1", "42"), "ok");
     check_known("42 o:1", HELD("o:2", "42"), "ok");
     check_known("42 o:1", HELD("o:1", "43"), "ok");
@@ -70,7 +70,7 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
     rig_end(&rig, AT(12));
 }
 
-TEST(a_watch_for_on_change_subscribes_to_its_channel_by_name) {
+TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
     rig_begin(&rig);
     begin_watch("42 o:1", HF_NEVER, AT(0));
     feed_calls(&rig, HELD("o:1", "42"), AT(1));
@@ -105,7 +105,7 @@ static void check_no_event(void) {
         CHECK(event->kind == HF_EVENT_OPENED || event->kind == HF_EVENT_CLOSED);
 }
 
-TEST(a_watch_for_on_change_does_not_count_as_a_wait_and_causes_no_event) {
+TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     rig_begin(&rig);
     hf_observe_all(&rig.client);
     hf_op *op = watching(100 * HF_MS, AT(0));
@@ -121,7 +121,7 @@ TEST(a_watch_for_on_change_does_not_count_as_a_wait_and_causes_no_event) {
     rig_end(&rig, AT(103));
 }
 
-TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_cut_off_event) {
+TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
     rig_begin(&rig);
     hf_observe_all(&rig.client);
     watching(HF_NEVER, AT(0));

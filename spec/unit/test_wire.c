@@ -144,7 +144,7 @@ TEST(replies_to_an_acquire_of_several_locks_are_parsed) {
     hf_reply_free(reply);
 }
 
-TEST(status_replies_of_the_other_programs_are_parsed) {
+TEST(status_replies_of_the_other_server_scripts_are_parsed) {
     static const struct {
         long long status;
         hf_verdict verdict;
@@ -170,7 +170,7 @@ TEST(status_replies_of_the_other_programs_are_parsed) {
     }
 }
 
-TEST(impossible_numbers_in_replies_are_capped_at_their_limits) {
+TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
     static const char MOST[] = ":9223372036854775807\r\n", LEAST[] = ":-9223372036854775808\r\n";
     char bytes[256];
     hf_lock_info info;
@@ -222,7 +222,7 @@ TEST(replies_to_info_are_parsed) {
     hf_reply_free(reply);
 }
 
-TEST(an_owner_in_an_info_reply_that_is_too_long_is_cut) {
+TEST(an_owner_in_an_info_reply_that_is_too_long_is_truncated) {
     char bytes[HF_OWNER_MAX + 64];
     hf_lock_info info;
     for (int size = HF_OWNER_MAX - 1; size <= HF_OWNER_MAX + 1; size++) {
@@ -358,7 +358,7 @@ TEST(messages_of_the_grant_channel_are_parsed_and_malformed_ones_refused) {
         CHECK_STR(in_words(cases[i].text), cases[i].words);
 }
 
-TEST(a_message_with_an_endless_lease_is_parsed) {
+TEST(a_grant_message_with_an_infinite_lease_is_parsed) {
     hf_message message =
         hf_wire_read_message(hf_slice_of("1 grant l 3 5 77 18446744073709551615 k"));
     CHECK_EQ_INT(message.what, HF_MESSAGE_GRANT);
