@@ -420,7 +420,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     granted(c, listener)
   end)
 
-  case(prefix .. "release with the short arguments grants without a token to a waiter that wants none", function(c)
+  case(prefix .. "release with the short arguments grants the lock without a token to a waiter with fencing off", function(c)
     local listener = grants_of(c, B)
     taken(c)
     queued(c, T0, member(B, 7, kind, nil, 0))
@@ -429,7 +429,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
     c.same(0, c.cmd("EXISTS", COUNTER))
   end)
 
-  case(prefix .. "release with the short arguments passes over dead waiters", function(c)
+  case(prefix .. "release with the short arguments skips dead waiters", function(c)
     local listener = grants_of(c, B)
     taken(c)
     for number = 1, 20 do queued(c, T0 - 100 + number, member(C, number, kind)) end
@@ -439,7 +439,7 @@ for _, prefix in ipairs { "", "sharded_", "mutex_" } do
   end)
 end
 
-case("a release of a guard grants it to the next waiter for a guard", function(c)
+case("a release of an idempotent run's key grants it to the next run that waits for it", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, T0, member(B, 7, "g", nil, 0))
@@ -479,7 +479,7 @@ end)
 
 local KEEPS = member(A, "01") -- a client that will keep the lock
 
-case("a client that keeps locks learns with an acquire whether others wait", function(c)
+case("the reply to an acquire tells a client that keeps locks whether others wait", function(c)
   local own = grants_of(c, A)
   grants_of(c, B)
   queued(c, T0, KEEPS)
@@ -492,7 +492,7 @@ case("a client that keeps locks learns with an acquire whether others wait", fun
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("a client that keeps locks learns with a grant whether others wait", function(c)
+case("a grant tells a client that keeps locks whether others wait", function(c)
   local own = grants_of(c, A)
   held(c, OTHER)
   queued(c, T0, KEEPS)
@@ -530,7 +530,7 @@ case("only the first waiter asks a client to release its kept lock, and learns i
   c.same(0, acquire(c, { member = member(A, 1) })[4], "the second one need not care")
 end)
 
-case("the next waiter is told to request a kept lock when the first waiter leaves", function(c)
+case("when the first waiter leaves, the next one is notified to request the kept lock", function(c)
   local listener = grants_of(c, B)
   held(c, A .. ":01")
   queued(c, T0, member(C, 1))
@@ -539,7 +539,7 @@ case("the next waiter is told to request a kept lock when the first waiter leave
   c.same({ "1 recheck 7" }, listener.received())
 end)
 
-case("a newcomer that grants a free lock to a client that would keep it asks that client to release it", function(c)
+case("a new waiter's acquire that grants the free lock to a client that keeps locks also asks that client to release it", function(c)
   for _, name in ipairs { "", "mutex_" } do
     local own = grants_of(c, A)
     local kept = name == "" and KEEPS or member(A, "01", "m")
@@ -558,7 +558,7 @@ case("a client that keeps the lock after its release draws a range of tokens", f
   c.same(text(T0 + 250000), c.cmd("GET", COUNTER))
 end)
 
-case("the first token is 1 if the server's clock is at 0", function(c)
+case("the first token is 1 if the server's clock reads 0", function(c)
   c.clock(0)
   c.same({ 1, 1, 0, 0 }, acquire(c, { floor = 1 }))
 end)
@@ -613,7 +613,7 @@ case("an acquire for a shared owner leaves its client's other waiters in the que
   c.same("1 grant l 7 ", first.received()[1]:sub(1, 12))
 end)
 
-case("a hold that was granted to a shared owner is not counted again when its waiter asks", function(c)
+case("a recheck by a shared owner's waiter that was granted a hold does not add another one", function(c)
   local me = member(A, 7, "l", SHARED)
   held(c, SHARED, 3)
   queued(c, 0, me)
@@ -625,7 +625,7 @@ case("a hold that was granted to a shared owner is not counted again when its wa
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a shared owner's waiter without a grant does not take the other processes' holds for its own", function(c)
+case("a recheck by a shared owner's waiter without a grant does not return the other processes' holds as its own", function(c)
   local me = member(A, 7, "l", SHARED)
   held(c, SHARED, 3)
   queued(c, 5, me)
@@ -664,7 +664,7 @@ case("a mutex acquire neither takes nor re-enters a read/write lock of the same 
   c.same({ 1, 0, 0 }, acquire(c, { owner = "mode", from = 1 }), "an owner may be called so")
 end)
 
-case("a waiter behind Redisson records that in the queue, and removes the counter's TTL", function(c)
+case("a waiter behind a Redisson holder records that in the queue, and removes the token counter's TTL", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
   c.same({ 0, LEASE, 0, 1, "" }, acquire(c, { floor = 1 }))
@@ -676,7 +676,7 @@ case("a waiter behind Redisson records that in the queue, and removes the counte
   c.same({ "1f 0 0 0 0", "-" .. text(T0_MS), member(A, 1), text(T0) }, queue(c))
 end)
 
-case("an acquire behind Redisson leaves a counter without a TTL and a key of another type alone", function(c)
+case("an acquire behind a Redisson holder does not change a token counter without a TTL or of another type", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8")
   acquire(c)
@@ -690,7 +690,7 @@ case("an acquire behind Redisson leaves a counter without a TTL and a key of ano
   c.same(1000, c.cmd("PTTL", COUNTER))
 end)
 
-case("an acquire behind Redisson keeps the counter even in the last millisecond of its TTL", function(c)
+case("an acquire behind a Redisson holder keeps the token counter even in the last millisecond of its TTL", function(c)
   held(c, JAVA)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
   c.pass(1000)
@@ -700,7 +700,7 @@ end)
 
 -- before: turns, unused, heard, ms from now; after: the new record's ms from now; nil: unchanged
 local function noted(name, before, after)
-  case("a waiter behind a foreign holder " .. name, function(c)
+  case("a waiter behind another library's holder " .. name, function(c)
     held(c, JAVA)
     record(c, before[1], before[2], before[3], 9, T0_MS + before[4])
     acquire(c, { member = member(A, 1) })
@@ -710,14 +710,14 @@ local function noted(name, before, after)
         "-" .. text(T0_MS + before[4]) }, score)
   end)
 end
-noted("does not rewrite a record with the same contents", { 0, 0, 0, 0 })
-noted("does not rewrite an earlier record with the same contents", { 0, 0, 0, -100 })
-noted("rewrites a record with a future time", { 0, 0, 0, 1 }, 0)
-noted("rewrites a record whose turn was taken", { 0, 0, 1, 20 }, -30)
-noted("rewrites a record whose turn was over when it was noticed", { 0, 0, 1, -10 }, -60)
-noted("rewrites a record as of now if the clock was set back", { 0, 0, 1, 51 }, 0)
-noted("rewrites a record after turns of our clients", { 1, 0, 0, 0 }, 0)
-noted("rewrites a record after a turn that nobody took", { 0, 1, 0, 0 }, 0)
+noted("does not rewrite a queue record with the same contents", { 0, 0, 0, 0 })
+noted("does not rewrite an earlier queue record with the same contents", { 0, 0, 0, -100 })
+noted("rewrites a queue record with a future time", { 0, 0, 0, 1 }, 0)
+noted("rewrites the record of a reservation that was used", { 0, 0, 1, 20 }, -30)
+noted("rewrites the record of a reservation that had ended when its use was seen", { 0, 0, 1, -10 }, -60)
+noted("rewrites a queue record with the present time if the clock was set back", { 0, 0, 1, 51 }, 0)
+noted("rewrites a queue record after holds of holdfast clients", { 1, 0, 0, 0 }, 0)
+noted("rewrites the record of a reservation that nobody used", { 0, 1, 0, 0 }, 0)
 
 -- before: turns, unused, heard, ms from now; after: turns, run, ms from now
 local function run_of_ours(name, before, after, owner)
@@ -730,15 +730,15 @@ local function run_of_ours(name, before, after, owner)
       "-" .. text(T0_MS + after[3]), member(B, 7), text(T0 + 1) }, queue(c))
   end)
 end
-run_of_ours("records how long foreign clients held it", { 0, 0, 0, -30 }, { 1, 30, 0 })
-run_of_ours("records at most two seconds of foreign holds", { 0, 0, 0, -2001 }, { 1, 2000, 0 })
-run_of_ours("counts a foreign run from when the lock was left to foreign clients", { 0, 0, 1, -10 }, { 1, 60, 0 })
-run_of_ours("records no foreign run if the clock was set back", { 0, 0, 0, 300 }, { 1, 0, 0 })
-run_of_ours("records no foreign run if our clients held the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
-run_of_ours("records no foreign run if no foreign client came", { 0, 1, 0, -30 }, { 0, 9, -30 })
-run_of_ours("by a shared owner records no foreign run", { 0, 0, 0, -30 }, { 0, 9, -30 }, SHARED)
+run_of_ours("records for how long other libraries' clients held it", { 0, 0, 0, -30 }, { 1, 30, 0 })
+run_of_ours("records at most two seconds of other libraries' holds", { 0, 0, 0, -2001 }, { 1, 2000, 0 })
+run_of_ours("measures other libraries' holds from when the lock was reserved for them", { 0, 0, 1, -10 }, { 1, 60, 0 })
+run_of_ours("records no holds of other libraries if the clock was set back", { 0, 0, 0, 300 }, { 1, 0, 0 })
+run_of_ours("records no holds of other libraries if a holdfast client held the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
+run_of_ours("records no holds of other libraries if none of their clients acquired the lock", { 0, 1, 0, -30 }, { 0, 9, -30 })
+run_of_ours("by a shared owner records no holds of other libraries", { 0, 0, 0, -30 }, { 0, 9, -30 }, SHARED)
 
-case("a waiter is queued last, and its rechecks preserve its place and the queue's TTL", function(c)
+case("a waiter joins the end of the queue, and its rechecks keep its position and renew the queue's TTL", function(c)
   held(c, OTHER)
   local one, two, three = member(A, 1), member(A, 2), member(C, 3)
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = one }))
@@ -754,7 +754,7 @@ end)
 
 -- us: the server's time; T0 is the last place
 local function placed(name, us, expected)
-  case("a new waiter's place in the queue is " .. name, function(c)
+  case("a new waiter's score in the queue is " .. name, function(c)
     for _, program in ipairs { "acquire", "mutex_acquire" } do
       for _, owner in ipairs { OTHER, JAVA } do -- in the fast path, and with a foreign holder
         c.cmd("DEL", LOCK, QUEUE)
@@ -777,7 +777,7 @@ placed("the server's clock after the year 2112", 4600000000e6, 4600000000e6)
 placed("the server's clock after the year 2184", 6800000001e6, (4500000000 + 6800000001 % 2250000000) * 1e6)
 
 for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
-  case("an acquire removes a queue entry with an invalid place: " .. score, function(c)
+  case("an acquire removes a queue entry with an invalid score: " .. score, function(c)
     held(c, OTHER)
     c.cmd("ZADD", QUEUE, score, "nobody")
     local one, two = member(A, 1), member(A, 2)
@@ -790,7 +790,7 @@ for _, score in ipairs { "inf", "1e300", "9007199254740992" } do
   end)
 end
 
-case("a newcomer counts unconfirmed grants and records of foreign clients as ahead of it", function(c)
+case("the number of waiters ahead includes unconfirmed grants, and not the record of other libraries", function(c)
   held(c, OTHER)
   record(c, 3, 0, 0, 0, T0_MS - 9)
   queued(c, 0, member(B, 1))
@@ -816,13 +816,13 @@ local function first_behind_java(c, score, ttl_ms)
   end
 end
 
-case("a waiter behind a foreign holder moves up if the first waiter is dead", function(c)
+case("a waiter behind another library's holder moves up if the first waiter is dead", function(c)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 0, 1, text(T0) }, look(B, 2))
   c.same(-(T0 - 1) / 2 ^ 60, tonumber(c.cmd("ZSCORE", QUEUE, member(A, 1))))
 end)
 
-case("a first waiter that rechecks late lets the next one move up, and is first again once it rechecks", function(c)
+case("the next waiter counts as first while the first one's recheck is overdue", function(c)
   local listener = grants_of(c, A)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   grants_of(c, B)
@@ -848,7 +848,7 @@ for ahead, watches in pairs { [99] = true, [100] = false } do
   end)
 end
 
-case("a newcomer asks the first waiter that has not been passed over to recheck", function(c)
+case("a new waiter's acquire notifies the first waiter that has not been passed over to recheck", function(c)
   local listener = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(C, 3))
@@ -864,7 +864,7 @@ case("a waiter moves past an overdue one of its own client, but not past one of 
   c.same({ 0, LEASE, 1, 1, text(T0) }, { unpack(look(B, 2), 1, 5) })
 end)
 
-case("moving past an overdue waiter leaves its client's other waiters in place, and renews the queue's TTL", function(c)
+case("moving past an overdue waiter keeps its client's other waiters in the queue, and renews the queue's TTL", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, 1000)
   queued(c, T0 + 5, member(A, 9))
@@ -877,7 +877,7 @@ case("moving past an overdue waiter leaves its client's other waiters in place, 
   c.same(QUEUE_MS, c.cmd("PTTL", QUEUE))
 end)
 
-case("an acquire behind a first waiter of a newer format is refused, and does not notify that waiter", function(c)
+case("an acquire behind a first waiter of a newer queue format is refused, and does not notify that waiter", function(c)
   local first = grants_of(c, C)
   record(c, 0, 0, 0, 0, T0_MS - 1000)
   c.cmd("ZADD", QUEUE, T0 - 1, "2l" .. C .. ":1:0")
@@ -907,7 +907,7 @@ case("a waiter that was passed over is removed when a later one gets the lock", 
   c.same({ member(B, 2), "0" }, { unpack(queue(c), 3) })
 end)
 
-case("a lock that a foreign client released is not granted to an overdue first waiter before it rechecks", function(c)
+case("a lock that another library released is not granted to an overdue first waiter before that one rechecks", function(c)
   local listener = grants_of(c, A)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -918,7 +918,7 @@ case("a lock that a foreign client released is not granted to an overdue first w
   c.same(1, look(A, 1)[1])
 end)
 
-case("an acquire grants a lock that a foreign client released to the first live waiter", function(c)
+case("an acquire grants a lock that another library released to the first live waiter", function(c)
   grants_of(c, B)
   first_behind_java(c, T0 - 1, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -953,7 +953,7 @@ case("the second waiter asks for a kept lock if the first one is overdue", funct
   c.same({ "1 wish 01" }, own.received())
 end)
 
-case("a newcomer that finds a foreign holder records that foreign clients have had their turn", function(c)
+case("a new waiter behind another library's holder records that this library used its reservation", function(c)
   held(c, JAVA)
   record(c, 3, 0, 0, 0, T0_MS + 50)
   queued(c, T0, member(B, 2))
@@ -985,7 +985,7 @@ case("an acquire of a lock without a TTL is refused although others wait", funct
   c.same({ member(A, 1), text(T0) }, queue(c))
 end)
 
-case("a waiter's place is the server's clock if the queue is empty or holds only places in front", function(c)
+case("a new waiter's score is the server's time if the queue is empty or has only waiters that were put back at its head", function(c)
   held(c, OTHER)
   record(c, 0, 0, 0, 0, T0_MS - 9)
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, { member = member(A, 1) }))
@@ -1005,7 +1005,7 @@ case("a waiter's place is the server's clock if the queue is empty or holds only
   c.same(-1, c.cmd("PTTL", QUEUE), "behind a grant it is no new queue")
 end)
 
-case("a waiter that missed its grant goes to the front of the queue if another owner holds the lock", function(c)
+case("a waiter that missed its grant is put back at the head of the queue if another owner holds the lock", function(c)
   held(c, OTHER)
   queued(c, 0, member(A, 1))
   queued(c, T0, member(C, 1))
@@ -1027,7 +1027,7 @@ case("a grant missed by a dead client removes all of that client's waiters", fun
   c.same({}, queue(c))
 end)
 
-case("a missed grant is repeated at once if its client acquires for another owner, and so is alive", function(c)
+case("a missed grant is repeated at once if an acquire for another owner shows that its client is alive", function(c)
   local listener = grants_of(c, A)
   queued(c, 0, member(A, 1))
   queued(c, T0, member(A, 2))
@@ -1038,7 +1038,7 @@ case("a missed grant is repeated at once if its client acquires for another owne
   c.same(GRANT, c.cmd("PTTL", LOCK))
 end)
 
-case("a missed grant removes all waiters of a client that is subscribed but does not ask again",
+case("a missed grant removes all waiters of a client that is subscribed but sends no recheck",
   function(c)
   for _, recorded in ipairs { false, true } do
     c.cmd("DEL", LOCK, QUEUE, COUNTER)
@@ -1061,7 +1061,7 @@ case("a missed grant leaves other clients' waiters in the queue", function(c)
   c.same({ grant_text("l", 7, "5", text(T0)) }, listener.received())
 end)
 
-case("a grant missed by a dead client removes its waiters even during a turn of foreign clients", function(c)
+case("a grant missed by a dead client removes its waiters even while the lock is reserved for other libraries", function(c)
   record(c, 0, 1, 0, 0, T0_MS + 50)
   queued(c, 0, member(C, 1))
   c.same({ 0, 50, 0, 1, "" }, acquire(c))
@@ -1086,7 +1086,7 @@ case("a lock that is released before its grant is confirmed is not granted to th
   c.same(0, c.cmd("EXISTS", LOCK, QUEUE))
 end)
 
-case("an acquire grants the free lock to a waiter with the lowest possible place", function(c)
+case("an acquire grants the free lock to a waiter with the lowest possible score", function(c)
   local listener = grants_of(c, B)
   queued(c, 1, member(B, 7))
   c.same({ 0, GRANT, 0, 0, "" }, acquire(c))
@@ -1120,7 +1120,7 @@ case("a grant carries no token if the counter's key has another type", function(
   c.same({ grant_text("l", 7, "5", "0") }, listener.received())
 end)
 
-case("a first waiter that asks takes the free lock itself", function(c)
+case("a first waiter that rechecks takes the free lock itself", function(c)
   queued(c, 5, member(A, 1))
   queued(c, 6, member(B, 7))
   grants_of(c, B)
@@ -1128,7 +1128,7 @@ case("a first waiter that asks takes the free lock itself", function(c)
   c.same({ member(B, 7), "6" }, queue(c))
 end)
 
-case("an acquire behind a waiter of a newer format is refused, and leaves that waiter in the queue", function(c)
+case("an acquire behind a waiter of a newer queue format is refused, and leaves that waiter in the queue", function(c)
   queued(c, 5, "2x" .. C .. ":1")
   c.same({ -4 }, acquire(c))
   c.same({ "2x" .. C .. ":1", "5" }, queue(c))
@@ -1170,16 +1170,16 @@ local function left_free(name, ms, heard, listens, reply)
     c.same(reply, acquire(c))
   end)
 end
-left_free("is left to polling clients for a while", 100, 0, false, { 0, 100, 0, 1, "" })
-left_free("is left to polling clients until the last millisecond of their turn", 1, 0, false, { 0, 1, 0, 1, "" })
-left_free("is left to polling clients for no longer than a turn", 250, 0, false, { 0, 250, 0, 1, "" })
-left_free("is not left to polling clients if the clock was set back", 251, 0, false, { 1, T0, 0 })
-left_free("is not left to polling clients at the end of their turn", 0, 0, false, { 1, T0, 0 })
-left_free("is not left to polling clients after their turn", -1, 0, false, { 1, T0, 0 })
-left_free("is left to subscribed clients for a while", 50, 1, true, { 0, 50, 0, 1, "" })
-left_free("is not left to clients that have unsubscribed", 50, 1, false, { 1, T0, 0 })
+left_free("is reserved for polling clients for a while", 100, 0, false, { 0, 100, 0, 1, "" })
+left_free("is reserved for polling clients until the last millisecond of their reservation", 1, 0, false, { 0, 1, 0, 1, "" })
+left_free("is reserved for polling clients for at most 250 ms", 250, 0, false, { 0, 250, 0, 1, "" })
+left_free("is not reserved for polling clients if the clock was set back", 251, 0, false, { 1, T0, 0 })
+left_free("is not reserved for polling clients at the end of their reservation", 0, 0, false, { 1, T0, 0 })
+left_free("is not reserved for polling clients after their reservation", -1, 0, false, { 1, T0, 0 })
+left_free("is reserved for subscribed clients for a while", 50, 1, true, { 0, 50, 0, 1, "" })
+left_free("is not reserved for clients that have unsubscribed", 50, 1, false, { 1, T0, 0 })
 
-case("a record of polling clients is deleted with their turn if nobody waits", function(c)
+case("the record of polling clients is deleted when their reservation ends if nobody waits", function(c)
   record(c, 0, 1, 0, 0, T0_MS - 1)
   c.same({ 1, T0, 0 }, acquire(c))
   c.same(0, c.cmd("EXISTS", QUEUE))
@@ -1211,7 +1211,7 @@ case("an acquire of a mutex that is sent twice never shortens its TTL", function
   c.same(2 * LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("a mutex without a TTL counts as held by a foreign client", function(c)
+case("a mutex without a TTL counts as held by another library", function(c)
   mutex_held(c, "them", false)
   c.same({ 0, -1, 0, 1, "" }, acquire(c, { program = "mutex_acquire" }))
   c.same({}, queue(c))
@@ -1225,7 +1225,7 @@ case("a shared owner's mutex counts as one hold", function(c)
   c.same({ 2, 1 }, acquire(c, { program = "mutex_acquire", owner = SHARED, shared = true }))
 end)
 
-case("a free mutex is not left to subscribed foreign clients", function(c)
+case("a free mutex is not reserved for subscribed clients of other libraries", function(c)
   record(c, 0, 1, 1, 0, T0_MS + 50)
   c.listen(CHANNEL)
   c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
@@ -1246,25 +1246,25 @@ local function poller(name, before, after, granted, owner)
     c.same(granted and B .. ":7", c.cmd("GET", LOCK))
   end)
 end
-poller("the first hand-over starts a record of turns", nil, { "1f 0 1 0 0", 0 }, true)
-poller("the free lock is left to polling clients after a second", { 0, 1, 0, 1000 },
+poller("the first hand-over creates a record in the queue", nil, { "1f 0 1 0 0", 0 }, true)
+poller("the mutex is reserved for polling clients after a second", { 0, 1, 0, 1000 },
   { "1f 0 2 0 0", 250 }, false)
-poller("the free lock is not left to polling clients before a second", { 0, 1, 0, 999 }, { "1f 0 1 0 0", -999 }, true)
-poller("the free lock is left to polling clients after four seconds if they did not come", { 0, 3, 0, 4000 }, { "1f 0 4 0 0", 250 }, false)
-poller("the free lock is not left to polling clients before four seconds", { 0, 3, 0, 3999 }, { "1f 0 3 0 0", -3999 }, true)
-poller("the free lock is left to polling clients after sixty-four seconds at the latest", { 0, 9, 0, 64000 }, { "1f 0 10 0 0", 250 }, false)
-poller("the free lock is not left to polling clients before sixty-four seconds", { 0, 9, 0, 63999 }, { "1f 0 9 0 0", -63999 }, true)
-poller("the free lock is not left to polling clients after their hold was ended by force", { 0, 0, 0, 30 }, { "1f 1 0 0 0", -30 }, true)
-poller("turns of holdfast clients are counted", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
-poller("polling clients get a turn after six of holdfast's that lasted as long as theirs", { 6, 0, 10, 10 }, { "1f 0 1 0 0", 250 }, false)
-poller("polling clients get no turn after only five of holdfast's", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
-poller("polling clients get no turn before holdfast's have lasted as long as theirs", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
-poller("polling clients get a turn at once if the clock was set back", { 6, 0, 10, -3600000 }, { "1f 0 1 0 0", 250 }, false)
-poller("polling clients get a turn if the clock was set back although none came before", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
-poller("polling clients get no turn during another one", { 0, 1, 0, -250 }, { "1f 0 1 0 0", 250 }, true)
-poller("a shared owner's hold does not count as a foreign turn", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
+poller("the mutex is not reserved for polling clients before a second", { 0, 1, 0, 999 }, { "1f 0 1 0 0", -999 }, true)
+poller("the mutex is reserved for polling clients after four seconds if they did not use the last reservation", { 0, 3, 0, 4000 }, { "1f 0 4 0 0", 250 }, false)
+poller("the mutex is not reserved again before four seconds if they did not use the last reservation", { 0, 3, 0, 3999 }, { "1f 0 3 0 0", -3999 }, true)
+poller("the mutex is reserved for polling clients after sixty-four seconds at the latest", { 0, 9, 0, 64000 }, { "1f 0 10 0 0", 250 }, false)
+poller("the mutex is not reserved before sixty-four seconds if polling clients ignored nine reservations", { 0, 9, 0, 63999 }, { "1f 0 9 0 0", -63999 }, true)
+poller("the mutex is not reserved for polling clients after their hold was released by force", { 0, 0, 0, 30 }, { "1f 1 0 0 0", -30 }, true)
+poller("the holds of holdfast clients are counted in the queue's record", { 4, 0, 10, 20 }, { "1f 5 0 0 10", -20 }, true)
+poller("it is reserved for polling clients after six holds by holdfast that lasted as long as theirs", { 6, 0, 10, 10 }, { "1f 0 1 0 0", 250 }, false)
+poller("it is not reserved for polling clients after only five holds by holdfast", { 5, 0, 10, 20 }, { "1f 6 0 0 10", -20 }, true)
+poller("it is not reserved for polling clients before holdfast's holds have lasted as long as theirs", { 6, 0, 10, 9 }, { "1f 7 0 0 10", -9 }, true)
+poller("it is reserved for polling clients at once if the clock was set back", { 6, 0, 10, -3600000 }, { "1f 0 1 0 0", 250 }, false)
+poller("it is reserved for polling clients if the clock was set back although they ignored the last reservation", { 0, 1, 0, -251 }, { "1f 0 2 0 0", 250 }, false)
+poller("it is not reserved for polling clients during another reservation", { 0, 1, 0, -250 }, { "1f 0 1 0 0", 250 }, true)
+poller("a shared owner's hold is not counted as one of another library", { 0, 0, 0, 30 }, { "1f 0 1 0 0", 0 }, true,
   SHARED)
-poller("a shared owner's later holds do not count as foreign turns", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
+poller("a shared owner's later holds are not counted as those of another library", { 1, 0, 5, 30 }, { "1f 2 0 0 5", -30 }, true, SHARED)
 
 case("an acquire for a shared owner grants the free lock to the first waiter instead", function(c)
   local listener = grants_of(c, B)
@@ -1288,14 +1288,14 @@ local function old(name, seconds, granted, place)
   end)
 end
 old("eight seconds, the next waiter gets the lock", 8, true)
-old("longer, the lock is left to polling clients", 8.000001, false)
-old("longer, a waiter in front gets the lock", nil, true, 1e14)
+old("longer, the lock is reserved for polling clients", 8.000001, false)
+old("longer, a waiter that was put back at the head gets the lock", nil, true, 1e14)
 
 local LASTING = "1f 0 4 0 0"
 
 -- T0 begins a new period of eight seconds of the server's clock. us: the last place
 local function lasts(name, us, writes, more)
-  case("a queue that has not been empty for long " .. name, function(c)
+  case("a long-lived queue " .. name, function(c)
     more = more or {}
     if more.mutex then mutex_held(c, OTHER) else held(c, more.holder or OTHER) end
     if more.print then c.cmd("HSET", LOCK, "print", more.print) end
@@ -1311,16 +1311,16 @@ local function lasts(name, us, writes, more)
     c.same(nil, c.cmd("ZSCORE", QUEUE, LASTING) or nil, "it is asked for again")
   end)
 end
-lasts("is recorded by the first waiter that comes in the next eight seconds", T0 - 1, true)
-lasts("is recorded by the first waiter after an hour", T0 - 3600e6, true)
-lasts("is not recorded twice within eight seconds", T0, false)
-lasts("is not recorded behind a waiter in front", 1e14, false)
-lasts("is not recorded if it has a record", T0 - 1, false, { record = true })
-lasts("is not recorded behind a foreign holder", T0 - 1, false, { holder = JAVA })
+lasts("is recorded by the first waiter of each new period of eight seconds", T0 - 1, true)
+lasts("is recorded by the first waiter that arrives after an hour", T0 - 3600e6, true)
+lasts("is not recorded twice in the same period of eight seconds", T0, false)
+lasts("is not recorded behind a waiter that was put back at the head", 1e14, false)
+lasts("is not recorded if the queue already has a record", T0 - 1, false, { record = true })
+lasts("is not recorded behind another library's holder", T0 - 1, false, { holder = JAVA })
 lasts("of a mutex is not recorded", T0 - 1, false, { mutex = true, kind = "m", program = "mutex_acquire" })
-lasts("of a guard is not recorded", T0 - 1, false, { print = "P", kind = "g", program = "begin" })
+lasts("of an idempotent run is not recorded", T0 - 1, false, { print = "P", kind = "g", program = "begin" })
 
-case("a release leaves the lock to polling clients once the queue has not been empty for 8 s", function(c)
+case("a release reserves the lock for polling clients once the queue has not been empty for 8 s", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, T0 - 1, member(A, 1))
@@ -1337,7 +1337,7 @@ case("a release leaves the lock to polling clients once the queue has not been e
   c.same({ "1f 0 5 0 0", text(-(T0_MS + 8250)), member(B, 8), text(T0 + 7999e3) }, queue(c))
 end)
 
-case("a grant to a waiter at the front carries its place with all digits", function(c)
+case("a grant to a waiter that was put back at the head contains its score with all digits", function(c)
   local place = "1660156250000.5"
   for _, program in ipairs { "release", "mutex_release" } do
     local kind = program == "release" and "l" or "m"
@@ -1350,7 +1350,7 @@ case("a grant to a waiter at the front carries its place with all digits", funct
   end
 end)
 
-case("a grant to a waiter whose tokens never expire leaves the counter without a TTL", function(c)
+case("a grant to a waiter whose tokens never expire removes the token counter's TTL", function(c)
   for _, program in ipairs { "release", "mutex_release" } do
     local kind = program == "release" and "l" or "m"
     grants_of(c, B)
@@ -1364,7 +1364,7 @@ end)
 
 -- seconds: since the free lock was left to clients that poll, ten more by the place of its waiter
 local function unseen(name, seconds, granted)
-  case("a lock that polling clients did not take is left to them again " .. name, function(c)
+  case("a lock that polling clients did not take is reserved for them again " .. name, function(c)
     local listener = grants_of(c, B)
     held(c)
     record(c, 0, 5, 0, 0, T0_MS - seconds * 1000)
@@ -1377,7 +1377,7 @@ end
 unseen("after sixteen seconds", 16, false)
 unseen("only after sixteen seconds", 15.999, true)
 
-case("a release removes its own unconfirmed grant from a queue that holds a record of foreign clients", function(c)
+case("a release removes its own unconfirmed grant from a queue with a record of other libraries", function(c)
   local listener = grants_of(c, B)
   held(c)
   record(c, 0, 5, 0, 0, T0_MS)
@@ -1388,7 +1388,7 @@ case("a release removes its own unconfirmed grant from a queue that holds a reco
   c.same({ "1f 0 5 0 0", "-" .. text(T0_MS), member(B, 7), "0" }, queue(c))
 end)
 
-case("a released guard is never left to foreign clients", function(c)
+case("a released idempotent run's key is never reserved for other libraries", function(c)
   local listener = grants_of(c, B)
   c.cmd("HSET", LOCK, OWNER, 1)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -1413,7 +1413,7 @@ local function window_after(name, before, after)
       or text(T0) }, queue(c))
   end)
 end
-case("a release leaves the lock to a subscribed Redisson client before holdfast's first waiter", function(c)
+case("a release reserves the lock for a subscribed Redisson client before holdfast's first waiter", function(c)
   local ours, theirs = grants_of(c, B), c.listen(CHANNEL)
   held(c)
   queued(c, T0, member(B, 7))
@@ -1424,7 +1424,7 @@ case("a release leaves the lock to a subscribed Redisson client before holdfast'
 end)
 
 -- The number of an owner that keeps the lock begins with 0; such an owner draws a range of tokens.
-case("a grant lasts for the grant lease, and carries a range of tokens for a client that keeps locks", function(c)
+case("a grant lasts for the grant lease, and contains a range of tokens for a client that keeps locks", function(c)
   for _, number in ipairs { "7", "07" } do
     local listener = grants_of(c, B)
     held(c)
@@ -1438,15 +1438,15 @@ case("a grant lasts for the grant lease, and carries a range of tokens for a cli
   end
 end)
 
-window_after("holdfast clients get the lock if that makes their turns as long as Redisson's run", { 1, 0, 20, 10 }, "1f 2 0 0 20")
-window_after("Redisson gets the lock if another holdfast turn would exceed its run", { 1, 0, 20, 11 })
-window_after("holdfast clients get a fifth turn if that makes theirs as long as Redisson's run", { 4, 0, 20, 16 }, "1f 5 0 0 20")
-window_after("Redisson gets the lock if a fifth holdfast turn would exceed its run", { 4, 0, 20, 17 })
-window_after("Redisson gets the lock if it has not held it before", { 1, 0, 0, 1 })
-window_after("Redisson gets the lock if the end of its run is unknown", { 0, 0, 20, 0 })
-window_after("Redisson gets the lock if none of its clients came before", { 1, 1, 20, 0 })
-window_after("Redisson gets the lock if the clock was set back", { 1, 0, 20, -1 })
-window_after("Redisson gets the lock if the clock was set back by an hour", { 1, 0, 20, -3600000 })
+window_after("a holdfast client gets it if holdfast's holds then last as long as Redisson's", { 1, 0, 20, 10 }, "1f 2 0 0 20")
+window_after("it is reserved for Redisson if another hold by holdfast would exceed Redisson's time", { 1, 0, 20, 11 })
+window_after("holdfast gets a fifth hold if its holds then last as long as Redisson's", { 4, 0, 20, 16 }, "1f 5 0 0 20")
+window_after("it is reserved for Redisson if a fifth hold by holdfast would exceed Redisson's time", { 4, 0, 20, 17 })
+window_after("it is reserved for Redisson if Redisson has not held it before", { 1, 0, 0, 1 })
+window_after("it is reserved for Redisson if the end of Redisson's last hold is unknown", { 0, 0, 20, 0 })
+window_after("it is reserved for Redisson even if Redisson ignored the last reservation", { 1, 1, 20, 0 })
+window_after("it is reserved for Redisson if the clock was set back", { 1, 0, 20, -1 })
+window_after("it is reserved for Redisson if the clock was set back by an hour", { 1, 0, 20, -3600000 })
 
 case("a release deletes the record of polling clients if only dead waiters are queued", function(c)
   mutex_held(c)
@@ -1558,7 +1558,7 @@ case("a release that expects one hold does not free a lock with two", function(c
   c.same(1, release(c, OWNER, 0, "once", LEASE, "mutex_release"))
 end)
 
-case("a release is published to Redisson subscribers even if no holdfast client waits", function(c)
+case("a release is published to Redisson's subscribers even if no holdfast client waits", function(c)
   held(c)
   local java = c.listen(CHANNEL)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
@@ -1571,7 +1571,7 @@ end)
 
 -- A waiter of ours whose host was cut off may still be subscribed to its patterns; monitoring tools
 -- may have others.
-case("a release gives Redisson no turn if only pattern subscriptions match its channel", function(c)
+case("a release does not reserve the lock for Redisson if only pattern subscriptions match its channel", function(c)
   for _, pattern in ipairs { "redisson_lock__channel:*", "*" } do
     local watcher = c.watch(pattern)
     c.cmd("SET", COUNTER, text(T0), "PX", TTL)
@@ -1598,7 +1598,7 @@ case("a release frees the lock even if the queue's key has another type", functi
   c.same({ 0, "text" }, { c.cmd("EXISTS", LOCK), c.cmd("GET", QUEUE) })
 end)
 
-case("a release leaves the lock to Redisson's waiters between two of holdfast's", function(c)
+case("after a hold of holdfast's, a release reserves the lock for Redisson's waiters before the next one", function(c)
   local listener, java = grants_of(c, B), c.listen(CHANNEL)
   held(c)
   c.cmd("SET", COUNTER, "8", "PX", 1000)
@@ -1612,7 +1612,7 @@ case("a release leaves the lock to Redisson's waiters between two of holdfast's"
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("giving Redisson a turn preserves what was recorded about polling clients", function(c)
+case("a reservation for Redisson preserves what the queue records about polling clients", function(c)
   c.listen(CHANNEL)
   held(c)
   record(c, 4, 3, 0, 9, T0_MS - 5)
@@ -1632,7 +1632,7 @@ case("a release before the grant is confirmed removes that grant from the queue"
   c.same({ member(B, 7), "0" }, queue(c))
 end)
 
-case("a release frees the lock without removing a waiter of a newer format", function(c)
+case("a release frees the lock without removing a waiter of a newer queue format", function(c)
   local java = c.listen(CHANNEL)
   java.close()
   held(c)
@@ -1651,7 +1651,7 @@ case("a release reports that it left dead waiters, and the next command removes 
   c.same(0, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a release that gives Redisson a turn does not report the dead waiters it left", function(c)
+case("a release that reserves the lock for Redisson does not report the dead waiters it left", function(c)
   c.listen(CHANNEL)
   held(c)
   dead(c, 1003)
@@ -1670,7 +1670,7 @@ case("a waiter that gives up leaves the queue, and deletes it if empty", functio
   c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a waiter that gives up deletes a queue that holds only a record of foreign clients", function(c)
+case("a waiter that gives up deletes a queue that then has only a record of other libraries", function(c)
   held(c, OTHER)
   record(c, 0, 0, 0, 0, T0_MS)
   queued(c, T0, member(A, 1))
@@ -1696,7 +1696,7 @@ case("a waiter that gives up with an unconfirmed grant passes the lock to the ne
   c.same({ B .. ":7", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("undoing an acquire passes the lock to the next waiter even if foreign clients are recorded", function(c)
+case("undoing an acquire passes the lock to the next waiter even if the queue has a record of other libraries", function(c)
   local listener = grants_of(c, B)
   held(c)
   record(c, 1, 0, 0, 10, T0_MS - 5)
@@ -1735,7 +1735,7 @@ case("a shared owner's waiter that gives up releases only the hold it was grante
   c.same(0, leave(c, "", 0, 1, SHARED))
 end)
 
-case("cleaning up after a waiter by its number releases what a shared owner was granted", function(c)
+case("cleaning up after a shared owner's waiter by its number releases the hold it was granted", function(c)
   held(c, SHARED, 3)
   queued(c, 0, member(A, 12, "l", SHARED))
   c.same(0, leave(c, member(A, 1, "l", nil, 0), 0, "", A .. ":1"))
@@ -1756,7 +1756,7 @@ case("cleaning up after a shared owner's waiter without a grant releases no hold
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a waiter that leaves grants the free lock to the next one, and ends the foreign clients' run", function(c)
+case("a waiter that leaves grants the free lock to the next one, and records the end of other libraries' holds", function(c)
   grants_of(c, B)
   record(c, 0, 0, 0, 0, T0_MS - 300)
   queued(c, 5, member(A, 1))
@@ -1772,7 +1772,7 @@ case("undoing a shared owner's acquire that took no hold releases nothing", func
   c.same({ SHARED, "3" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("the new first waiter behind a foreign holder is asked to recheck when the first one leaves", function(c)
+case("when the first waiter behind another library's holder leaves, the next one is notified to recheck", function(c)
   local listener = grants_of(c, B)
   held(c, JAVA)
   queued(c, 5, member(A, 1))
@@ -1820,7 +1820,7 @@ case("a free lock is granted to the next waiter when the first one leaves", func
   c.same({ grant_text("l", 7, "6", text(T0)) }, listener.received())
 end)
 
-case("the next waiter is notified of a turn of foreign clients when the first one leaves", function(c)
+case("when the first waiter leaves, the next one is notified of the reservation for other libraries", function(c)
   local listener = grants_of(c, B)
   record(c, 0, 1, 0, 0, T0_MS + 30)
   queued(c, 5, member(A, 1))
@@ -1830,7 +1830,7 @@ case("the next waiter is notified of a turn of foreign clients when the first on
   c.same(0, c.cmd("EXISTS", LOCK))
 end)
 
-case("cleaning up notifies the next waiter even in the last millisecond of a turn of foreign clients", function(c)
+case("cleaning up notifies the next waiter even in the last millisecond of a reservation for other libraries", function(c)
   local listener = grants_of(c, B)
   record(c, 0, 1, 0, 0, T0_MS + 1)
   queued(c, 6, member(B, 7))
@@ -1838,7 +1838,7 @@ case("cleaning up notifies the next waiter even in the last millisecond of a tur
   c.same({ "1 turn 7 1" }, listener.received())
 end)
 
-case("a missed grant is repeated if another waiter of its client leaves, and so shows that it is alive", function(c)
+case("a missed grant is repeated if another waiter of its client leaves, which shows that the client is alive", function(c)
   local listener = grants_of(c, A)
   queued(c, 0, member(A, 2))
   queued(c, 5, member(A, 1))
@@ -1859,7 +1859,7 @@ local function extend(c, lease, least, name, owner, program)
     CHANNEL)
 end
 
-case("an extension sets only its own owner's lease", function(c)
+case("an extension succeeds only for the owner of the lock", function(c)
   c.same(-1, extend(c, 100))
   held(c, OTHER, 1, 1000)
   c.same(-2, extend(c, 100))
@@ -1961,7 +1961,7 @@ local function complete(c, keep, print, result, owner)
   return c.run("complete", FOUR, owner or OWNER, GRANT, keep, print, result)
 end
 
-case("a guarded run stores its fingerprint, and refuses a request with a different one", function(c)
+case("an idempotent run stores its fingerprint, and refuses a request with a different one", function(c)
   c.same({ 1, 0, 0 }, begin(c, { print = "P" }))
   c.same("P", c.cmd("HGET", LOCK, "print"))
   c.same({ 4 }, begin(c, { print = "Q", owner = OTHER }))
@@ -1970,7 +1970,7 @@ case("a guarded run stores its fingerprint, and refuses a request with a differe
   c.same({ 1, 0, 0 }, begin(c, { print = "P" }), "sent twice")
 end)
 
-case("a guarded run without a fingerprint stores an empty one", function(c)
+case("an idempotent run without a fingerprint stores an empty one", function(c)
   begin(c)
   c.same({ OWNER, "1", "print", "" }, c.cmd("HGETALL", LOCK))
   c.same({ 0, LEASE, 0, 0, "" }, begin(c, { print = "P", owner = OTHER }))
@@ -1982,7 +1982,7 @@ end)
 
 -- Keys that are not a run. `begin` leaves each as it was.
 local function not_a_run(name, kind, make)
-  case("a guarded run is refused on the key of " .. name, function(c)
+  case("an idempotent run is refused on the key of " .. name, function(c)
     make(c)
     local before = c.cmd("HGETALL", LOCK)
     c.same({ -6, kind }, begin(c, { print = "P" }))
@@ -1992,23 +1992,23 @@ local function not_a_run(name, kind, make)
   end)
 end
 not_a_run("a lock", "lock", function(c) held(c, OTHER) end)
-not_a_run("its own lock", "lock", function(c) held(c, OWNER) end)
+not_a_run("a lock of the same owner", "lock", function(c) held(c, OWNER) end)
 not_a_run("a lock of Redisson", "lock", function(c) held(c, JAVA) end)
-not_a_run("a shared owner", "lock", function(c) held(c, SHARED) end)
-not_a_run("a shared owner that is called done", "lock", function(c) held(c, "done") end)
+not_a_run("a lock of a shared owner", "lock", function(c) held(c, SHARED) end)
+not_a_run("a lock of a shared owner that is called done", "lock", function(c) held(c, "done") end)
 not_a_run("a read/write lock", "read_write", function(c)
   held(c)
   c.cmd("HSET", LOCK, "mode", "read")
 end)
 
-case("a guarded run does not begin if a waiter for a lock is granted the key", function(c)
+case("an idempotent run does not begin if its acquire grants the key to a waiter for a lock", function(c)
   local listener = grants_of(c, B)
   queued(c, 5, member(B, 7))
   c.same({ -6, "lock" }, begin(c))
   c.same({ grant_text("l", 7, "5", text(T0)) }, listener.received())
 end)
 
-case("a guarded run begins at once, and leaves no turn to foreign clients", function(c)
+case("an idempotent run begins at once, without a reservation for other libraries", function(c)
   for _, heard in ipairs { 0, 1 } do
     grants_of(c, B)
     c.listen(CHANNEL)
@@ -2019,7 +2019,7 @@ case("a guarded run begins at once, and leaves no turn to foreign clients", func
   end
 end)
 
-case("an acquire of a lock is refused on a guarded run's key during the run and after it", function(c)
+case("an acquire of a lock is refused on an idempotent run's key during the run and after it", function(c)
   local function is_guards()
     local before = c.cmd("HGETALL", LOCK)
     c.same({ -6, "guard" }, acquire(c))
@@ -2042,7 +2042,7 @@ case("an acquire of a lock is refused on a guarded run's key during the run and 
   is_guards()
 end)
 
-case("a guarded run that completes stores its result, and notifies and removes all waiters", function(c)
+case("an idempotent run that completes stores its result, and notifies and removes all waiters", function(c)
   local listener = grants_of(c, B)
   begin(c, { print = "P" })
   queued(c, 5, member(B, 7, "g"))
@@ -2064,7 +2064,7 @@ case("a guarded run that completes stores its result, and notifies and removes a
   c.same("result", c.cmd("HGET", LOCK, "done"))
 end)
 
-case("a guarded run that completes notifies a thousand waiters, and later commands notify the rest", function(c)
+case("an idempotent run that completes notifies a thousand waiters, and later commands notify the rest", function(c)
   local listener = grants_of(c, B)
   begin(c)
   local function waiting(count)
@@ -2089,7 +2089,7 @@ case("a guarded run that completes notifies a thousand waiters, and later comman
   c.same({ member(B, 1, "g"), "1" }, queue(c))
 end)
 
-case("a guarded run that completes leaves waiters for locks or of a newer format in the queue", function(c)
+case("an idempotent run that completes leaves waiters for locks or of a newer queue format in the queue", function(c)
   local listener = grants_of(c, B)
   begin(c)
   c.cmd("ZADD", QUEUE, 4, "2l" .. C)
@@ -2101,7 +2101,7 @@ case("a guarded run that completes leaves waiters for locks or of a newer format
   c.same(0, leave(c, "", 0, "", OTHER))
 end)
 
-case("a guarded run cannot be completed by another owner", function(c)
+case("an idempotent run cannot be completed by another owner", function(c)
   c.same(-1, complete(c, 5000, "", "x"))
   held(c, OTHER)
   c.same(-2, complete(c, 5000, "", "x"))
@@ -2109,14 +2109,14 @@ case("a guarded run cannot be completed by another owner", function(c)
   c.same({ OTHER, "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a guarded run completes even if the queue's key has another type", function(c)
+case("an idempotent run completes even if the queue's key has another type", function(c)
   held(c)
   c.cmd("SET", QUEUE, "text")
   c.same(1, complete(c, 5000, "", "x"))
   c.same("text", c.cmd("GET", QUEUE))
 end)
 
-case("a guarded run that stores no result grants the key to the next waiter", function(c)
+case("an idempotent run that stores no result grants its key to the next waiter", function(c)
   local listener = grants_of(c, B)
   held(c)
   queued(c, 5, member(B, 7, "g", nil, 0))
@@ -2150,13 +2150,13 @@ local function fields(...)
     c.cmd("PEXPIRE", LOCK, LEASE)
   end
 end
-forced("finds nothing", function() end, 0)
+forced("returns 0 if the key does not exist", function() end, 0)
 forced("frees a lock", fields(OTHER, 1), 1)
 forced("frees Redisson's lock", fields(JAVA, 1), 1)
 forced("frees the lock of a Java thread with a negative number", fields((JAVA:gsub(":7", ":-7")), 1), 1)
-forced("frees a running guard", fields(OTHER, 1, "print", "P"), 1)
-forced("frees a finished guard's record", fields("done", "x", "print", "P", "by", OTHER), 1)
-forced("frees a lock of its own owner", fields(OWNER, 2), 1)
+forced("ends an idempotent run", fields(OTHER, 1, "print", "P"), 1)
+forced("deletes the record of a finished idempotent run", fields("done", "x", "print", "P", "by", OTHER), 1)
+forced("frees a lock of the caller's own owner", fields(OWNER, 2), 1)
 forced("frees the lock of an owner called print", function(c)
   fields("print", 1)(c)
   c.cmd("SET", COUNTER, 1)
@@ -2169,11 +2169,11 @@ forced("frees a shared owner's lock that has a queue", function(c)
   fields(SHARED, 1)(c)
   queued(c, 5, member(C, 1))
 end, 1)
-forced("refuses a hash with a single field that is no client's owner", fields(SHARED, 1), NO_LOCK)
-forced("refuses a hash whose hold count is no number", fields(OTHER, "x"), NO_LOCK)
+forced("refuses a hash whose only field is not a client's owner name", fields(SHARED, 1), NO_LOCK)
+forced("refuses a hash whose hold count is not a number", fields(OTHER, "x"), NO_LOCK)
 forced("refuses a hash with two owners", fields(OTHER, 1, OWNER, 1), NO_LOCK)
 forced("refuses a hash without a TTL", function(c) held(c, OTHER, 1, false) end, NO_LOCK)
-forced("refuses an incomplete guard record", fields("done", "x", "print", "P"), NO_LOCK)
+forced("refuses an incomplete record of an idempotent run", fields("done", "x", "print", "P"), NO_LOCK)
 forced("frees a lock in its last millisecond", function(c)
   fields(OTHER, 1)(c)
   c.pass(LEASE)
@@ -2181,12 +2181,12 @@ end, 1)
 forced("refuses a string", function(c)
   c.cmd("SET", LOCK, "x")
 end, "WRONGTYPE the key holds a string")
-forced("reports that it left dead waiters", function(c)
+forced("reports that it left dead waiters in the queue", function(c)
   held(c, OTHER)
   dead(c, 1002)
 end, 3)
 
-case("force_release grants the lock to the next waiter, and frees any string as a mutex", function(c)
+case("force_release of a lock grants it to the next waiter, and force_release of a mutex deletes any string", function(c)
   local listener = grants_of(c, B)
   held(c, OTHER)
   queued(c, 5, member(B, 7))
@@ -2201,7 +2201,7 @@ end)
 
 -- ---- wait ----
 
-case("a waiter that reports its wait again preserves the time at which it began", function(c)
+case("a waiter that publishes its wait again preserves the time at which the wait began", function(c)
   local keys = { "holdfast_wait:" .. OWNER }
   local began = ("%.0f"):format(T0_MS - 300)
   c.same(1, c.run("wait", keys, A .. ":2 l k", 300, 5000))
@@ -2216,7 +2216,7 @@ end)
 
 -- ---- info, raise ----
 
-case("info returns owner, holds, TTL, token and queue of one moment", function(c)
+case("info returns owner, holds, TTL, token and queue length in one consistent reply", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
   held(c, OTHER, 3, 1000)
@@ -2249,7 +2249,7 @@ case("info returns how long the first waiter has waited", function(c)
   c.same(0, waited(), "its place is ahead of the clock")
 end)
 
-case("info returns one waiter's place while its client is subscribed", function(c)
+case("info returns a given waiter's position in the queue while its client is subscribed", function(c)
   local function ahead(asked, program)
     return c.run(program or "info", { LOCK, COUNTER, QUEUE }, asked)[6]
   end
@@ -2268,7 +2268,7 @@ case("info returns one waiter's place while its client is subscribed", function(
   a.close()
 end)
 
-case("info returns the owner of a guarded run, and none after it is done", function(c)
+case("info returns the owner of an idempotent run, and none after the run has completed", function(c)
   local keys = { LOCK, COUNTER, QUEUE }
   fields(OTHER, 1, "print", "P")(c)
   c.same({ OTHER, 1, LEASE, "0", 0, -1, -1, 0, T0, -1 }, c.run("info", keys, A))
@@ -2379,7 +2379,7 @@ case("an acquire of several locks never overtakes a waiter for one of them", fun
   c.same({ 1, T0 + 8, T0 }, acquire_all(c))
 end)
 
-case("an acquire of several locks that grants one to a waiter ends the foreign clients' run", function(c)
+case("an acquire of several locks that grants one to a waiter records the end of other libraries' holds", function(c)
   grants_of(c, B)
   record(c, 0, 0, 0, 0, T0_MS - 300)
   queued(c, 5, member(B, 7))
@@ -2531,7 +2531,7 @@ case("in a cluster a release is published on every channel that has subscribers"
   c.same({ { { "0" }, { "0" } }, "1f 0 0 1 0" }, { round(true, false) })
 end)
 
-case("in a cluster a free lock is left to foreign subscribers of either channel", function(c)
+case("in a cluster a free lock is reserved for Redisson's subscribers of either channel", function(c)
   local function round(...)
     c.cmd("DEL", LOCK, QUEUE)
     record(c, 0, 1, 1, 0, T0_MS + 50)
@@ -2565,7 +2565,7 @@ case("a release frees the lock without a notification if the user may not publis
   c.same({}, c.cmd("KEYS", "*"), "clients that cannot be notified do not count")
 end)
 
-case("a release gives Redisson no turn if the user may not publish", function(c)
+case("a release does not reserve the lock for Redisson if the user may not publish", function(c)
   c.listen(CHANNEL)
   c.refuse("publish")
   held(c)
@@ -2573,7 +2573,7 @@ case("a release gives Redisson no turn if the user may not publish", function(c)
   c.same({}, c.cmd("KEYS", "*"))
 end)
 
-case("in a cluster a release gives Redisson no turn if the user may not publish", function(c)
+case("in a cluster a release does not reserve the lock for Redisson if the user may not publish", function(c)
   c.refuse("pubsub|numsub", "pubsub|shardnumsub", "publish", "spublish")
   for round = 1, 2 do
     c.cmd("DEL", LOCK, QUEUE)
@@ -2604,7 +2604,7 @@ case("a release grants the lock to the next waiter if the user may not count sha
   c.same("grant", listener.received()[1]:match("^1 (%a+)"))
 end)
 
-case("a waiter sends no request to release to a holder that keeps no locks", function(c)
+case("a waiter does not ask a holder that keeps no locks to release its lock", function(c)
   local listener = grants_of(c, B)
   held(c, OTHER)
   c.same(0, acquire(c, { member = member(A, 1) })[1])

@@ -63,7 +63,7 @@ local function listen_as(c, owner) return c.listen("holdfast_grant:" .. owner:su
 
 -- ---- acquire ----
 
-case("acquires a free lock once even if the command is sent twice", function(c)
+case("an acquire of a free lock takes one hold even if the command is sent twice", function(c)
   for _ = 1, 2 do
     local reply = acquire(c, OWNER)
     c.same({ 1, 0 }, { reply[1], reply[3] })
@@ -72,7 +72,7 @@ case("acquires a free lock once even if the command is sent twice", function(c)
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
-case("refuses with a conflict an acquire of a key that holds a guard or a read/write lock", function(c)
+case("an acquire fails with a conflict on the key of an idempotent run or of a read/write lock", function(c)
   local function is_refused(kind, ...)
     c.cmd("HSET", LOCK, ...)
     c.same({ -3 }, acquire(c, OWNER), "without a TTL it is not a lock")
@@ -142,7 +142,7 @@ case("a waiter behind Redisson clients adds their timeouts to its own even if th
   c.same(LEASE + 900000 + OURS_MS, timeout(c, OWNER))
 end)
 
-case("a waiter whose timeout becomes earlier makes those of Redisson clients behind it earlier, too", function(c)
+case("a waiter whose timeout is moved earlier also moves those of Redisson clients behind it earlier", function(c)
   holds(c, JAVA)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 }, { "x" }, { OTHER, 6000 },
     { "y", JAVA_MS } })
@@ -159,7 +159,7 @@ case("a recheck replaces infinite timeouts with ordinary ones", function(c)
   c.same({ OURS_MS, OURS_MS }, { timeout(c, OWNER), timeout(c, JAVA2) })
 end)
 
-case("a waiter that acquires or leaves makes the timeouts of Redisson clients behind it earlier", function(c)
+case("a waiter that acquires or leaves moves the timeouts of Redisson clients behind it earlier", function(c)
   listed(c, { { OWNER, JAVA_MS }, { JAVA, JAVA_MS + 7000 } })
   c.same(1, waits(c, OWNER)[1])
   c.same({ JAVA }, list(c))
@@ -190,7 +190,7 @@ local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end
 
-case("a waiter whose recheck extends its timeout moves no timeouts behind it", function(c)
+case("a waiter whose recheck extends its timeout does not change the timeouts behind it", function(c)
   holds(c, OTHER)
   listed(c, { { OWNER, 4000 }, { JAVA, JAVA_MS + 7000 } })
   c.same(0, waits(c, OWNER)[3])
@@ -261,7 +261,7 @@ case("in a long queue a recheck replaces a waiter's expired timeout with an ordi
   c.same({ 100, OURS_MS }, { waits(c, OWNER)[3], timeout(c, OWNER) })
 end)
 
-case("a waiter that leaves behind the first hundred moves no timeouts", function(c)
+case("a waiter that leaves from behind the first hundred does not change any timeouts", function(c)
   holds(c, JAVA)
   listed_crowd(c, 103)
   c.same(0, leave(c, C .. ":102", 0, "waits"))
@@ -271,7 +271,7 @@ case("a waiter that leaves behind the first hundred moves no timeouts", function
   c.same({ C .. ":99", C .. ":101" }, c.cmd("LRANGE", LIST, 98, 99))
 end)
 
-case("a waiter that leaves from the first hundred makes the timeouts of Redisson clients behind it earlier", function(c)
+case("a waiter that leaves from the first hundred moves the timeouts of Redisson clients behind it earlier", function(c)
   holds(c, JAVA)
   listed_crowd(c, 99)
   listed(c, { { OWNER, JAVA_MS }, { JAVA2, JAVA_MS + 7000 } })
@@ -287,7 +287,7 @@ case("a waiter that has a timeout but is missing from the queue is queued again"
   c.same({ OTHER, OWNER }, list(c))
 end)
 
-case("one command moves at most a thousand timeouts, so it never blocks the server for long", function(c)
+case("one command changes at most a thousand timeouts, so it never blocks the server for long", function(c)
   listed(c, { { OWNER, JAVA_MS } })
   for i = 1, 1001 do listed(c, { { "java" .. i, JAVA_MS } }) end
   c.same(1, waits(c, OWNER)[1])
@@ -519,7 +519,7 @@ case("info returns the owner, its holds and TTL, the last token and the number o
   c.same({ JAVA, 2, LEASE, "5", 2, -1, -1, 0, T0, -1 }, info(B))
 end)
 
-case("info returns a waiter's place in the queue only while its client is subscribed", function(c)
+case("info returns a waiter's position in the queue only while its client is subscribed", function(c)
   local function ahead(asked)
     return c.run("fair_info", { LOCK, COUNTER, LIST }, asked)[6]
   end

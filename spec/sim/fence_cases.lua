@@ -94,7 +94,7 @@ case("the first command that fails ends a fenced call, and later ones do not run
   c.same("text", c.cmd("GET", DATA))
 end)
 
-case("a fenced write only ever extends the stored token's TTL, up to no TTL at all", function(c)
+case("a fenced write never shortens the stored token's TTL, and removes it for a token without a TTL", function(c)
   call(c, 16, A, 1, { set "a" })
   call(c, 16, A, 2, { set "a" }, 10)
   c.same(TTL, c.cmd("PTTL", FENCE))

@@ -41,7 +41,7 @@ case("the last count_down opens the latch and announces that once", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a count_down by more than remains opens the latch", function(c)
+case("a count_down by more than the remaining count opens the latch", function(c)
   local listener = c.listen(CHANNEL)
   c.cmd("SET", KEY, "3")
   c.same(0, down(c, 1, 9))
@@ -49,7 +49,7 @@ case("a count_down by more than remains opens the latch", function(c)
   c.same(0, c.cmd("EXISTS", KEY))
 end)
 
-case("a call that is resent counts only once, as long as the server remembers it", function(c)
+case("a call that is resent takes effect only once, as long as the server remembers it", function(c)
   local listener = c.listen(CHANNEL)
   for _ = 1, 2 do c.same(1, set(c, 1, 3)) end
   for _ = 1, 2 do c.same(2, down(c, 2)) end

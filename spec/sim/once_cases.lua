@@ -28,13 +28,13 @@ local function run(c, by, at, token, ended, retry)
   return (call(c, by, ended or "done", at, more))
 end
 
-case("asking whether a job is due writes nothing, and returns the server's time", function(c)
+case("a query whether a job is due writes nothing, and returns the server's time", function(c)
   local may, kept, reply = call(c, A, "")
   c.same({ 1, "", T0, T0 }, { may, kept, reply[2], reply[3] })
   c.same(false, c.cmd("GET", RECORD) or false)
 end)
 
-case("a run of a job prevents other runs due less than half a period before or after it", function(c)
+case("a run of a job prevents other runs that are due less than half a period earlier or later", function(c)
   for at, may in pairs { [29999] = 0, [30000] = 1, [-29999] = 0 } do
     c.cmd("DEL", RECORD)
     run(c, A, 0, "8")
@@ -140,7 +140,7 @@ case("claiming a run keeps the previous run's token in the record", function(c)
   recorded(c, 60000, "claimed", "16", B)
 end)
 
-case("a record of a run far in the future prevents no run that is due now", function(c)
+case("a record of a run far in the future does not prevent a run that is due now", function(c)
   run(c, A, 600000, "99")
   c.same(1, run(c, B, 0, "8"))
   recorded(c, 0, "done", "8", B)

@@ -72,7 +72,7 @@ case("the first acquire sets a semaphore's number of permits, and later ones do 
   stands(c, 0, 3)
 end)
 
-case("a semaphore whose number was lost counts the permits still held when it is set again", function(c)
+case("setting a semaphore's lost number of permits again takes the permits still held into account", function(c)
   taken(c, B .. ":9")
   c.same(1, acquire(c, A .. ":1", { permits = 3 })[1])
   stands(c, 1, 2)
@@ -85,7 +85,7 @@ case("an acquire that is sent twice takes its permits once, and never shortens t
   c.same(("%.0f"):format(NOW + LEASE + 1), c.cmd("ZSCORE", LEASES, wire.ids_of(A .. ":1*2")[2]))
 end)
 
-case("an acquire that finds too few expired permits learns when the next lease ends", function(c)
+case("the reply to an acquire that finds too few expired permits says when the next lease ends", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, B .. ":1", 100)
   taken(c, B .. ":2", 700)
@@ -142,7 +142,7 @@ case("an acquire draws no token with fencing off", function(c)
   c.same({ 1, 0 }, acquire(c, A .. ":1", { permits = 1, ttl = 0 }))
 end)
 
-case("an acquire of a semaphore whose number was never set gets no permit", function(c)
+case("an acquire of a semaphore whose number of permits was never set gets none", function(c)
   c.same({ 0, -1, 0, 0, "" }, acquire(c, A .. ":1"))
   c.same({ "", 0, -2, "0", 0, -1, -1, 0, T0, -1 }, info(c))
 end)
@@ -155,7 +155,7 @@ case("a request for more permits than exist is refused, even if it is already qu
   stands(c, 2, 1, 1)
 end)
 
-case("when a first waiter that needs too many leaves, the next one is notified to subscribe to Redisson's channel", function(c)
+case("when a first waiter for too many permits leaves, the next one is notified to subscribe to Redisson's channel", function(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
   local next_one = grants_of(c, C)
@@ -171,7 +171,7 @@ case("a client can wait for a semaphore with 0 permits", function(c)
   c.same(0, acquire(c, B .. ":1*4", { member = member(B, 1, 4) })[1])
 end)
 
-case("an acquire that finds no permit learns when the first lease ends", function(c)
+case("the reply to an acquire that finds no permit says when the first lease ends", function(c)
   acquire(c, A .. ":1", { permits = 2, lease = 700 })
   acquire(c, A .. ":2", { lease = 900 })
   c.same({ 0, 700, 0, 0, "" }, acquire(c, B .. ":1"))
@@ -179,7 +179,7 @@ case("an acquire that finds no permit learns when the first lease ends", functio
   c.same(700, info(c)[3])
 end)
 
-case("an acquire learns no time if the only lease never ends", function(c)
+case("the reply to an acquire contains no time if the only lease never ends", function(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, NEVER, JAVA)
   c.same({ 0, -1, 0, 0, "" }, acquire(c, B .. ":1"))
@@ -189,7 +189,7 @@ case("an acquire learns no time if the only lease never ends", function(c)
   c.same({ 0, -1, 1, 0 }, { second[1], second[2], second[3], second[4] })
 end)
 
-case("the first waiter, unlike later ones, learns that Redisson holds permits", function(c)
+case("only the first waiter's reply says that Redisson holds permits", function(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
   local first = acquire(c, B .. ":1", { member = member(B, 1) })
@@ -198,14 +198,14 @@ case("the first waiter, unlike later ones, learns that Redisson holds permits", 
   c.same({ 0, 5000, 1, 0 }, { second[1], second[2], second[3], second[4] })
 end)
 
-case("any acquire takes back permits whose lease has ended", function(c)
+case("any acquire frees permits whose lease has ended", function(c)
   acquire(c, A .. ":1*2", { permits = 2, lease = 100 })
   c.pass(101)
   c.same(1, acquire(c, B .. ":1*2")[1])
   stands(c, 0, 2)
 end)
 
-case("an acquire takes back at least as many expired permits as it asks for", function(c)
+case("an acquire frees at least as many expired permits as it needs", function(c)
   for _, now in ipairs {
     { free = 0, ended = 1200, got = 1, left = 0, taken = 1200 },
     { free = -350, ended = 1200, got = 1, left = 0, taken = 850 },
@@ -219,7 +219,7 @@ case("an acquire takes back at least as many expired permits as it asks for", fu
   end
 end)
 
-case("an acquire of one permit takes back up to a hundred expired ones", function(c)
+case("an acquire of one permit frees up to a hundred expired ones", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1*150", 0)
   c.same(1, acquire(c, B .. ":1")[1])
@@ -236,7 +236,7 @@ case("a newcomer does not overtake a waiter that needs more permits", function(c
   c.same(1, acquire(c, C .. ":1", { member = member(C, 1) })[3])
 end)
 
-case("an acquire removes a queue entry with an invalid place", function(c)
+case("an acquire removes a queue entry with an invalid score", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   c.cmd("ZADD", QUEUE, "inf", "nobody")
   c.same({ 0, LEASE, 0, 0, ("%.0f"):format(T0) }, acquire(c, B .. ":1", { member = member(B, 1) }))
@@ -245,7 +245,7 @@ case("an acquire removes a queue entry with an invalid place", function(c)
   c.same({ member(B, 1), member(C, 1, 2) }, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("the first waiter takes the free permits when it asks", function(c)
+case("the first waiter takes the free permits when it rechecks", function(c)
   acquire(c, A .. ":1", { permits = 3 })
   grants_of(c, B)
   queued(c, T0, member(B, 1, 2))
@@ -294,7 +294,7 @@ case("a client that does not confirm a grant within the grant lease loses its wa
   stands(c, 0, 1, 1)
 end)
 
-case("several clients whose grants expired together all lose their waiters, except the one that asks", function(c)
+case("if the grants of several clients expire together, their waiters leave the queue, except those of the client that rechecks", function(c)
   c.cmd("SET", KEY, -1)
   for _, client in ipairs { A, B, C } do
     grants_of(c, client)
@@ -311,7 +311,7 @@ case("several clients whose grants expired together all lose their waiters, exce
   stands(c, 1, 4)
 end)
 
-case("a client with an expired grant loses its waiters even if others already took back its permits", function(c)
+case("a client with an expired grant loses its waiters even if others have already freed its permits", function(c)
   c.cmd("SET", KEY, 0)
   grants_of(c, B)
   taken(c, A .. ":1", 5000)
@@ -326,7 +326,7 @@ case("a client with an expired grant loses its waiters even if others already to
   stands(c, 0, 2, 0)
 end)
 
-case("a waiter that asks after its grant expired gets its place back", function(c)
+case("a waiter that rechecks after its grant expired gets its queue position back", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   grants_of(c, B)
   grants_of(c, C)
@@ -337,7 +337,7 @@ case("a waiter that asks after its grant expired gets its place back", function(
   c.same(2, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a waiter that asks after its grant expired gets its place back even if other leases expired, too", function(c)
+case("a waiter that rechecks after its grant expired gets its queue position back even if other leases expired, too", function(c)
   acquire(c, A .. ":1", { permits = 3 })
   taken(c, C .. ":1", 100)
   taken(c, B .. ":1", 100)
@@ -352,7 +352,7 @@ case("a waiter that asks after its grant expired gets its place back even if oth
   c.same(true, tonumber(c.cmd("ZSCORE", QUEUE, member(B, 1))) > 0)
 end)
 
-case("setting the number of permits takes back expired ones", function(c)
+case("setting the number of permits frees expired ones", function(c)
   acquire(c, A .. ":1", { permits = 1, lease = 100 })
   queued(c, 0, member(B, 1))
   queued(c, T0, member(B, 2))
@@ -395,13 +395,13 @@ case("a release removes at most a thousand dead waiters, and the next command re
   c.same(1, acquire(c, A .. ":2")[1])
 end)
 
-case("an acquire behind more than a thousand dead waiters must ask again", function(c)
+case("an acquire behind more than a thousand dead waiters gets no permit, and must be sent again", function(c)
   c.cmd("SET", KEY, 1)
   for i = 1, 1003 do queued(c, T0 + i, member(B, i)) end
   c.same({ 0, 1, 0, 0, "" }, acquire(c, A .. ":1"))
 end)
 
-case("an acquire behind a waiter of a newer format is refused, and leaves that waiter in the queue", function(c)
+case("an acquire behind a waiter of a newer queue format is refused, and leaves that waiter in the queue", function(c)
   c.cmd("SET", KEY, 1)
   queued(c, T0, "2p" .. B .. ":1:7")
   c.same({ -4 }, acquire(c, A .. ":1"))
@@ -409,7 +409,7 @@ case("an acquire behind a waiter of a newer format is refused, and leaves that w
   c.same(1, c.cmd("ZCARD", QUEUE))
 end)
 
-case("a release of permits that others already took back frees nothing", function(c)
+case("a release of permits that others have already freed has no effect", function(c)
   c.same(-1, release(c, A .. ":1"))
   acquire(c, A .. ":1*2", { permits = 2, lease = 100 })
   c.pass(101)
@@ -418,7 +418,7 @@ case("a release of permits that others already took back frees nothing", functio
   stands(c, 1, 1)
 end)
 
-case("a release after the lease frees the permits once, unless others already took them back", function(c)
+case("a release after the lease frees the permits once, unless others have already freed them", function(c)
   acquire(c, A .. ":1*2", { permits = 2, lease = 100 })
   c.pass(101)
   c.same(1, release(c, A .. ":1*2"))
@@ -427,7 +427,7 @@ case("a release after the lease frees the permits once, unless others already to
   stands(c, 2, 0)
 end)
 
-case("a release after the lease grants the permits to a waiter, unless others already took them back", function(c)
+case("a release after the lease grants the permits to a waiter, unless others have already freed them", function(c)
   acquire(c, A .. ":1", { permits = 1, lease = 100 })
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 1))
@@ -462,7 +462,7 @@ end)
 
 for about, place in pairs {
   ["the first waiter"] = ("%.0f"):format(T0),
-  ["a waiter that was put before the others"] = ("%.17g"):format(T0 / 1024 + 0.5),
+  ["a waiter that was put back at the head"] = ("%.17g"):format(T0 / 1024 + 0.5),
 } do
   case("a release stores an unconfirmed grant in the queue for " .. about, function(c)
     c.cmd("SET", KEY, 0)
@@ -475,7 +475,7 @@ for about, place in pairs {
   end)
 end
 
-case("a release leaves the permit free if the first waiter has a newer format", function(c)
+case("a release leaves the permit free if the first waiter has a newer queue format", function(c)
   acquire(c, A .. ":1", { permits = 1 })
   queued(c, T0, "2p" .. B .. ":1:7")
   c.same(1, release(c, A .. ":1"))
@@ -526,7 +526,7 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
   case("a release grants its permit to the next waiter for the grant lease, with a token " .. how, hands_over(TTL))
   case("a release grants its permit without a token to a waiter without fencing, the last token " .. how, hands_over(0))
 
-  case("a release leaves the permit to a waiting Redisson client first, the last token " .. how, function(c)
+  case("a release reserves the permit for a waiting Redisson client, the last token " .. how, function(c)
     local listener = grants_of(c, B)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
@@ -539,7 +539,7 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
   end)
 end
 
-case("a released permit is free if the first waiter has a permit that ended but still counts as taken",
+case("a released permit remains free if the first waiter's expired grant has not been freed yet",
   function(c)
     local listener = grants_of(c, B)
     c.cmd("SET", KEY, 0)
@@ -588,7 +588,7 @@ case("a release before the grant is confirmed removes that grant from the queue"
   stands(c, 1, 0, 0)
 end)
 
-case("a release before the grant is confirmed removes that grant even if the permit goes to the next waiter", function(c)
+case("a release before the grant is confirmed removes it even if the permit goes to the next waiter", function(c)
   c.cmd("SET", KEY, 0)
   taken(c, B .. ":1")
   queued(c, 0, member(B, 1))
@@ -625,7 +625,7 @@ case("a release frees all its permits even if the queue's key has another type",
   c.same("v", c.cmd("GET", QUEUE))
 end)
 
-case("cleaning up and setting the number lose no permit if the queue's key has another type", function(c)
+case("cleaning up and setting the number of permits lose none if the queue's key has another type", function(c)
   c.cmd("SET", QUEUE, "v")
   acquire(c, A .. ":1", { permits = 3 })
   c.cmd("SET", KEY, 1)
@@ -681,7 +681,7 @@ case("a release tells Redisson how many permits are free", function(c)
   c.same(10, c.cmd("PTTL", QUEUE))
 end)
 
-case("a release leaves one permit to Redisson every other time", function(c)
+case("every other release reserves one permit for Redisson", function(c)
   acquire(c, A .. ":1*2", { permits = 3 })
   acquire(c, A .. ":2")
   local theirs, ours = java(c), grants_of(c, B)
@@ -697,7 +697,7 @@ case("a release leaves one permit to Redisson every other time", function(c)
   stands(c, 2, 1, 1)
 end)
 
-case("a permit is no longer left to Redisson once its turn has ended or it has unsubscribed", function(c)
+case("a permit is no longer reserved for Redisson once its reservation has ended or Redisson has unsubscribed", function(c)
   acquire(c, A .. ":1", { permits = 1 })
   local theirs, ours = java(c), grants_of(c, B)
   queued(c, T0, member(B, 1))
@@ -713,7 +713,7 @@ case("a permit is no longer left to Redisson once its turn has ended or it has u
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("permits that become free are set aside for a waiter that needs several, so that Redisson cannot take them", function(c)
+case("permits that become free are set aside for a waiter that needs several, and Redisson cannot take them", function(c)
   acquire(c, A .. ":1*2", { permits = 3 })
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
@@ -733,7 +733,7 @@ case("permits that become free are set aside for a waiter that needs several, so
 end)
 
 for what, ms in pairs { ["no end"] = NEVER - NOW, ["an end among the last"] = LEASE - 2 } do
-  case("waiters learn of Redisson's permit with " .. what .. " behind many holdfast permits", function(c)
+  case("the first waiter's reply says that Redisson holds a permit with " .. what .. " behind many holdfast permits", function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
     taken(c, A .. ":2*8")
@@ -798,7 +798,7 @@ case("a first waiter that leaves notifies the next one to subscribe to Redisson'
   c.same({ "1 recheck 1" }, listener.received())
 end)
 
-case("the first acquire, which sets the number, notifies Redisson of the free permits", function(c)
+case("the first acquire, which sets the number of permits, notifies Redisson of the free ones", function(c)
   local listener = java(c)
   taken(c, B .. ":9")
   c.same(0, acquire(c, A .. ":1", { permits = 1 })[1])
@@ -876,11 +876,11 @@ case("a release that grants its permit notifies the next waiter to subscribe to 
 end)
 
 for what, change in pairs {
-  ["a release that hands over"] = function(c)
+  ["a release that grants its permit"] = function(c)
     queued(c, T0, member(A, 2))
     c.same(1, release(c, A .. ":1"))
   end,
-  ["a wait that ends"] = function(c)
+  ["a waiter that gives up"] = function(c)
     queued(c, T0, member(A, 2))
     c.same(0, leave(c, A .. ":2", member(A, 2)))
   end,
@@ -913,7 +913,7 @@ case("an acquire is decided at once if its owner already holds the permits or as
   stands(c, 0, 1, 1)
 end)
 
-case("an acquire behind a waiter of a newer format is refused even if Redisson holds permits", function(c)
+case("an acquire behind a waiter of a newer queue format is refused even if Redisson holds permits", function(c)
   c.cmd("SET", KEY, 1)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
   grants_of(c, B)
@@ -969,7 +969,7 @@ case("cleaning up removes at most a thousand dead waiters, and reports that more
   c.same(0, leave(c, A .. ":1"))
 end)
 
-case("a release of a lost permit still grants a waiter the one that Redisson's turn left free", function(c)
+case("a release of a lost permit still grants a waiter the one whose reservation for Redisson has ended", function(c)
   local listener = grants_of(c, B)
   java(c)
   c.cmd("SET", KEY, 1)
@@ -981,7 +981,7 @@ case("a release of a lost permit still grants a waiter the one that Redisson's t
   stands(c, 0, 1, 2)
 end)
 
-case("the last waiter that leaves deletes the record of Redisson's turns with the queue", function(c)
+case("the last waiter that leaves deletes the queue together with its record of Redisson", function(c)
   c.cmd("SET", KEY, 0)
   queued(c, -NOW - 10, "1f 0 0 1 0")
   queued(c, T0, member(B, 1))
@@ -989,7 +989,7 @@ case("the last waiter that leaves deletes the record of Redisson's turns with th
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("raising the number grants permits to waiters, and lowering it takes none from holders", function(c)
+case("raising the number of permits grants some to waiters, and lowering it takes none from holders", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   local listener = grants_of(c, B)
   queued(c, T0, member(B, 1, 2))
@@ -1003,13 +1003,13 @@ case("raising the number grants permits to waiters, and lowering it takes none f
   stands(c, -3, 4)
 end)
 
-case("setting the number of permits announces how many are free", function(c)
+case("setting the number of permits publishes how many are free", function(c)
   local listener = java(c)
   c.same(1, set(c, 2))
   c.same({ "2" }, listener.received())
 end)
 
-case("setting the same number leaves an expired permit to Redisson first", function(c)
+case("setting the number of permits to the same value reserves an expired permit for Redisson", function(c)
   java(c)
   local listener = grants_of(c, B)
   c.cmd("SET", KEY, 0)
@@ -1057,7 +1057,7 @@ case("an extension sets the permits' lease, and confirms their grant", function(
   c.same(-1, extend(c, B .. ":1", 0))
 end)
 
-case("an extension that shortens the lease notifies the first waiter, and Redisson of each permit", function(c)
+case("an extension that shortens the lease notifies the first waiter, and Redisson once for each permit", function(c)
   acquire(c, A .. ":1*2", { permits = 2 })
   local listener, redisson = grants_of(c, B), c.listen(CHANNEL)
   queued(c, T0, member(B, 1))
@@ -1080,7 +1080,7 @@ case("renewals never shorten a lease, and never revive one", function(c)
   c.same({ -1 }, c.run("permit_renew", { LEASES }, B .. ":1", 5000))
 end)
 
-case("info returns a waiter's place in the queue only while its client is subscribed", function(c)
+case("info returns a waiter's position in the queue only while its client is subscribed", function(c)
   queued(c, T0, member(B, 1))
   queued(c, T0 + 1, member(C, 2))
   c.same({ -1, 1 }, { info(c, C .. ":2")[6], info(c, C)[6] })
@@ -1102,13 +1102,13 @@ end)
 
 local RECORD = "1f 0 0 1 0"
 
-case("an acquire takes a permit left to Redisson once Redisson has unsubscribed", function(c)
+case("an acquire takes a permit reserved for Redisson once Redisson has unsubscribed", function(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 5), RECORD)
   c.same(1, acquire(c, A .. ":1")[1])
 end)
 
-case("an acquire takes a permit left to Redisson at the exact millisecond at which its turn ends", function(c)
+case("an acquire takes a permit reserved for Redisson at the exact millisecond at which the reservation ends", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 1), RECORD)
@@ -1118,14 +1118,14 @@ case("an acquire takes a permit left to Redisson at the exact millisecond at whi
   c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
 end)
 
-case("an acquire ignores a turn of Redisson that lies too far ahead because the clock was set back", function(c)
+case("an acquire ignores a reservation for Redisson that ends too far in the future because the clock was set back", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
   queued(c, -(NOW + 11), RECORD)
   c.same(1, acquire(c, A .. ":1", { member = member(A, 1) })[1])
 end)
 
-case("a waiter behind one that needs more permits learns when the next lease ends", function(c)
+case("the reply to a waiter behind one that needs more permits says when the next lease ends", function(c)
   c.cmd("SET", KEY, 1)
   taken(c, C .. ":9", 700)
   grants_of(c, B)
@@ -1144,8 +1144,8 @@ case("an acquire removes and notifies a first waiter that needs more permits tha
 end)
 
 for name, redisson in pairs {
-  ["has permits"] = function(c) c.cmd("ZADD", LEASES, NOW + LEASE, JAVA) end,
-  ["listens"] = function(c) java(c) taken(c, C .. ":9") end,
+  ["holds permits"] = function(c) c.cmd("ZADD", LEASES, NOW + LEASE, JAVA) end,
+  ["is subscribed,"] = function(c) java(c) taken(c, C .. ":9") end,
 } do
   case("while Redisson " .. name .. " a free permit is set aside for the grant lease for a waiter that needs more", function(c)
     redisson(c)
@@ -1195,7 +1195,7 @@ case("a release sets permits aside for a first waiter that needs more, without n
   c.same({}, first.received())
 end)
 
-case("permits set aside expire with the grant lease, and Redisson is notified when their waiter asks again", function(c)
+case("permits set aside expire with the grant lease, and Redisson is notified when their waiter rechecks", function(c)
   local listener = java(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, NOW + 100, wire.ids_of(A .. ":1*2")[1])
@@ -1208,7 +1208,7 @@ case("permits set aside expire with the grant lease, and Redisson is notified wh
   c.same({ "1" }, listener.received())
 end)
 
-case("raising the number leaves the new permit to Redisson first", function(c)
+case("raising the number of permits reserves the new one for Redisson", function(c)
   java(c)
   local listener = grants_of(c, B)
   c.cmd("SET", KEY, 0)
@@ -1219,7 +1219,7 @@ case("raising the number leaves the new permit to Redisson first", function(c)
   stands(c, 1, 1, 2)
 end)
 
-case("an acquire takes back an expired grant even if no permit is free afterwards", function(c)
+case("an acquire frees an expired grant even if no permit is free afterwards", function(c)
   c.cmd("SET", KEY, -1)
   grants_of(c, B)
   taken(c, B .. ":1", 100)
@@ -1240,7 +1240,7 @@ case("cleaning up does not remove its own client's waiter whose grant expired", 
   stands(c, 0, 1, 1)
 end)
 
-case("in Redisson's turn a waiter subscribes to Redisson's channel only if Redisson holds a permit",
+case("during a reservation for Redisson, a waiter subscribes to Redisson's channel only if Redisson holds a permit",
   function(c)
   java(c)
   c.cmd("SET", KEY, 0)
@@ -1250,7 +1250,7 @@ case("in Redisson's turn a waiter subscribes to Redisson's channel only if Redis
   c.same({ 0, LEASE, 0, 0 }, { reply[1], reply[2], reply[3], reply[4] })
 end)
 
-case("a grant to a waiter at the front carries its place with all digits", function(c)
+case("a grant to a waiter that was put back at the head contains its score with all digits", function(c)
   local listener = grants_of(c, B)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", QUEUE, "1660156250000.5", member(B, 1))
@@ -1278,20 +1278,20 @@ case("a permit goes to a waiter in the exact millisecond at which its lease ends
   c.same(("%.0f"):format(NOW + 100 + GRANT), c.cmd("ZSCORE", LEASES, wire.ids_of(B .. ":1")[1]))
 end)
 
-case("a client can wait for a semaphore whose number is not set", function(c)
+case("a client can wait for a semaphore whose number of permits is not set", function(c)
   taken(c, C .. ":9")
   local reply = acquire(c, A .. ":1", { member = member(A, 1) })
   c.same({ 0, LEASE, 0 }, { reply[1], reply[2], reply[3] })
 end)
 
-case("lowering the number of permits gives Redisson no turn", function(c)
+case("lowering the number of permits reserves none for Redisson", function(c)
   java(c)
   c.cmd("SET", KEY, 2)
   c.same(1, set(c, 1))
   stands(c, 1, 0, 0)
 end)
 
-case("a grant to a waiter whose tokens never expire leaves the counter without a TTL", function(c)
+case("a grant to a waiter whose tokens never expire removes the token counter's TTL", function(c)
   acquire(c, A .. ":1", { permits = 1, ttl = 0 })
   grants_of(c, B)
   queued(c, T0, "1p" .. B .. ":1:9007199254740991")
@@ -1299,7 +1299,7 @@ case("a grant to a waiter whose tokens never expire leaves the counter without a
   c.same({ ("%d"):format(T0), -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
 end)
 
-case("a release of two permits grants one, and notifies the next waiter that the other is left to Redisson", function(c)
+case("a release of two permits grants one, and notifies the next waiter that the other is reserved for Redisson", function(c)
   java(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1*2")
@@ -1313,7 +1313,7 @@ case("a release of two permits grants one, and notifies the next waiter that the
   stands(c, 1, 1, 3)
 end)
 
-case("raising the number grants one permit, and notifies the next waiter that another is left to Redisson", function(c)
+case("raising the number of permits grants one, and notifies the next waiter that another is reserved for Redisson", function(c)
   java(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1")
@@ -1325,7 +1325,7 @@ case("raising the number grants one permit, and notifies the next waiter that an
   c.same({ "1 turn 1 10" }, second.received())
 end)
 
-case("a release in favour of Redisson removes dead waiters, and notifies the first live one", function(c)
+case("a release that reserves the permit for Redisson removes dead waiters, and notifies the first live one", function(c)
   java(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1")
@@ -1337,7 +1337,7 @@ case("a release in favour of Redisson removes dead waiters, and notifies the fir
   stands(c, 1, 0, 2)
 end)
 
-case("a first waiter that leaves during Redisson's turn notifies the next one", function(c)
+case("a first waiter that leaves while a permit is reserved for Redisson notifies the next one", function(c)
   java(c)
   c.cmd("SET", KEY, 1)
   local listener = grants_of(c, C)
@@ -1348,7 +1348,7 @@ case("a first waiter that leaves during Redisson's turn notifies the next one", 
   c.same({ "1 turn 1 4" }, listener.received())
 end)
 
-case("a release in favour of Redisson removes at most a thousand dead waiters, and the next command the rest", function(c)
+case("a release that reserves the permit for Redisson removes at most a thousand dead waiters, and the next command the rest", function(c)
   java(c)
   c.cmd("SET", KEY, 0)
   taken(c, A .. ":1")

@@ -51,7 +51,7 @@ case("an acquire that finds too few permits stores nothing on the server", funct
   c.same({ 1, 0 }, acquire(c, 1, 1))
 end)
 
-case("each call that is resent counts only once, as long as the server remembers it", function(c)
+case("each call that is resent takes effect only once, as long as the server remembers it", function(c)
   local listener = c.listen(CHANNEL)
   for _ = 1, 2 do c.same(1, set(c, 1, 5)) end
   for _ = 1, 2 do c.same(0, set(c, 2, 7)) end
@@ -71,7 +71,7 @@ case("each call that is resent counts only once, as long as the server remembers
   c.same(0, #c.cmd("KEYS", "*"))
 end)
 
-case("a release announces the free permits, unless none is free", function(c)
+case("a release publishes the number of free permits, unless none is free", function(c)
   local listener = c.listen(CHANNEL)
   c.same(1, set(c, 1, 0))
   c.same({}, listener.received())

@@ -117,7 +117,7 @@ case("an acquire removes an unconfirmed grant if its hold has ended or it is inv
   c.same({ member("w", B, 5), text(T0) }, queue(c), "it reads by that name, but does not write")
 end)
 
-case("a writer does not acquire the lock of a live reader hidden behind a thousand expired ones", function(c)
+case("a writer does not acquire the lock while a live reader follows a thousand expired ones", function(c)
   for n = 1, 1100 do c.cmd("HSET", LOCK, "mode", "read", B .. ":" .. n, 1) end
   reads(c, READER)
   c.same(0, acquire(c, WRITER)[1])
@@ -293,7 +293,7 @@ case("readers and writers are queued in the order in which they came", function(
   c.same(places, c.cmd("ZRANGE", QUEUE, 0, -1))
 end)
 
-case("an acquire removes a queue entry with an invalid place", function(c)
+case("an acquire removes a queue entry with an invalid score", function(c)
   writes(c, B .. ":5:write")
   queued(c, "inf", "nobody")
   c.same({ 0, LEASE, 0, 0, text(T0) }, acquire(c, READER, { member = member("r", A, 1) }))
@@ -419,7 +419,7 @@ case("a writer finds a live reader behind hundreds of expired ones, and removes 
   c.same({ "mode", "read", B .. ":1", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("an acquire behind a waiter of a newer format is refused, and leaves that waiter in the queue", function(c)
+case("an acquire behind a waiter of a newer queue format is refused, and leaves that waiter in the queue", function(c)
   queued(c, T0, "2w" .. B .. ":1:x")
   c.same({ -4 }, acquire(c, READER))
   c.same({ -4 }, acquire(c, WRITER, { member = member("w", A, 2) }))
@@ -632,7 +632,7 @@ case("a writer that gives up grants a reader behind it the lock, unless a writer
   c.same({ "mode", "write", B .. ":3:write", "1" }, c.cmd("HGETALL", LOCK))
 end)
 
-case("a writer that gives up removes expired readers, and leaves the free lock to Redisson first", function(c)
+case("a writer that gives up removes expired readers, and reserves the free lock for Redisson", function(c)
   local me, next_one, java = member("w", A, 2), listen_as(c, B), c.listen(CHANNEL)
   reads(c, C .. ":1", 100)
   c.cmd("PEXPIRE", LOCK, LEASE)
@@ -668,7 +668,7 @@ end)
 
 -- ---- Redisson ----
 
-case("a writer's release leaves the lock to Redisson's waiters briefly, and tells the first waiter how long", function(c)
+case("a writer's release reserves the lock for Redisson's waiters, and notifies the first waiter for how long", function(c)
   local java, first = c.listen(CHANNEL), listen_as(c, B)
   writes(c, WRITER)
   queued(c, T0, member("r", B, 3))
@@ -695,7 +695,7 @@ case("a writer's release leaves the lock to Redisson's waiters briefly, and tell
   c.same({}, queue(c))
 end)
 
-case("holdfast's queue outlives the turn that a release gives Redisson", function(c)
+case("holdfast's queue outlives a reservation for Redisson", function(c)
   local java = c.listen(CHANNEL)
   listen_as(c, B)
   writes(c, WRITER)
@@ -712,7 +712,7 @@ case("holdfast's queue outlives the turn that a release gives Redisson", functio
   c.same({ "1" }, java.received(), "Redisson's readers may come in")
 end)
 
-case("Redisson's turn ends when a Redisson client holds the lock, or none is subscribed", function(c)
+case("a reservation for Redisson ends when a Redisson client holds the lock, or none is subscribed", function(c)
   queued(c, -(T0_MS + 50), RECORD)
   writes(c, JAVA .. ":write")
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, READER))
@@ -722,7 +722,7 @@ case("Redisson's turn ends when a Redisson client holds the lock, or none is sub
   c.same({ 1, T0, 0 }, acquire(c, READER))
 end)
 
-case("no reader joins during a turn of Redisson's writers, but readers may for as long afterwards", function(c)
+case("no reader joins while the lock is reserved for Redisson's writers, but readers may for as long afterwards", function(c)
   c.listen(CHANNEL)
   reads(c, READER)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, B .. ":1"))
@@ -742,7 +742,7 @@ case("no reader joins during a turn of Redisson's writers, but readers may for a
   c.same(1, acquire(c, B .. ":4")[1], "Redisson's readers join, and so do ours")
 end)
 
-case("the record of turns of Redisson's writers is deleted once no Redisson client is subscribed", function(c)
+case("the record of reservations for Redisson's writers is deleted once no Redisson client is subscribed", function(c)
   local java = c.listen(CHANNEL)
   reads(c, READER)
   acquire(c, B .. ":1", { member = member("r", B, 1) })
@@ -754,7 +754,7 @@ case("the record of turns of Redisson's writers is deleted once no Redisson clie
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("a writer that releases but keeps reading gives Redisson's writers a turn", function(c)
+case("a writer that releases but keeps reading reserves the lock for Redisson's writers", function(c)
   c.listen(CHANNEL)
   local first = listen_as(c, B)
   reads(c, READER)
@@ -764,7 +764,7 @@ case("a writer that releases but keeps reading gives Redisson's writers a turn",
   c.same({ "1 turn 3 250" }, first.received())
 end)
 
-case("a waiting holdfast writer keeps new Redisson readers out, with pauses", function(c)
+case("a waiting holdfast writer keeps new Redisson readers out, except during pauses", function(c)
   local me, java = member("w", A, 2), c.listen(CHANNEL)
   listen_as(c, A)
   reads(c, JAVA)
@@ -789,7 +789,7 @@ case("a waiting holdfast writer keeps new Redisson readers out, with pauses", fu
   c.same("read", mode(c), "the server's clock went back")
 end)
 
-case("a writer keeps new Redisson readers out for an eighth of its wait, at most 30 s", function(c)
+case("a writer keeps new Redisson readers out for an eighth of its wait so far, at most 30 s", function(c)
   local me = member("w", A, 2)
   listen_as(c, A)
   reads(c, JAVA)
@@ -811,7 +811,7 @@ case("a writer that missed its grant keeps Redisson's readers out by its wait si
   c.same("drain:" .. text(T0_MS + 1000), mode(c))
 end)
 
-case("a pause for Redisson's readers is ignored if it is over or lies too far ahead", function(c)
+case("a pause for Redisson's readers is ignored if it is over or ends too far in the future", function(c)
   local me = member("w", A, 2)
   for _, ms in ipairs { 51, 100000, -1 } do
     c.cmd("FLUSHALL")
@@ -875,7 +875,7 @@ case("Redisson's readers may join again when a holdfast reader joins and the wai
   c.same({ "1" }, java.received())
 end)
 
-case("Redisson's readers may join again when a reader asks in a turn of Redisson's writers and the waiting writer is dead", function(c)
+case("Redisson's readers may join again when a reader's acquire finds a reservation for Redisson's writers and a dead waiting writer", function(c)
   reads(c, C .. ":9")
   local java = drained_by_dead(c)
   c.same({ 0, 250, 0, 1, "" }, acquire(c, C .. ":1"))
@@ -963,7 +963,7 @@ case("info returns the writer, or else one reader, and the number of readers", f
   c.same({ WRITER, 1, LEASE, "8", 2, 1, 2, 0, T0, 0 }, info())
 end)
 
-case("info returns a waiter's place in the queue only while its client is subscribed", function(c)
+case("info returns a waiter's position in the queue only while its client is subscribed", function(c)
   local function ahead(asked) return c.run("rw_info", { LOCK, COUNTER, QUEUE }, asked)[6] end
   queued(c, T0, member("w", B, 4), T0 + 1, member("r", A, 4))
   c.same({ -1, 1 }, { ahead(A .. ":4"), ahead(A) })
@@ -1014,7 +1014,7 @@ case("a client that may neither query subscribers nor publish still acquires and
   c.same(1, release(c, READER, 0, nil, "sharded_rw_release"))
 end)
 
-case("a waiting reader joins the readers that hold the lock when it asks", function(c)
+case("a waiting reader joins the readers that hold the lock when it rechecks", function(c)
   local me = member("r", A, 1)
   reads(c, B .. ":9")
   queued(c, T0, me)
@@ -1078,7 +1078,7 @@ case("a waiter's queue outlives the longest time between two rechecks", function
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
-case("a reader waits for Redisson's turn until its last millisecond", function(c)
+case("a reader waits until the last millisecond of a reservation for Redisson", function(c)
   c.listen(CHANNEL)
   queued(c, text(-(T0_MS + 1)), RECORD)
   local reply = acquire(c, READER, { member = member("r", A, 1) })
@@ -1101,7 +1101,7 @@ case("cleaning up repeats its own client's missed grant instead of removing that
   c.same("1", c.cmd("HGET", LOCK, A .. ":3:write"))
 end)
 
-case("force_release by a client that may not query subscribers still announces the free lock", function(c)
+case("force_release by a client that may not query subscribers still publishes the release", function(c)
   local java = c.listen(CHANNEL)
   reads(c, C .. ":9")
   c.refuse("pubsub|numsub")
@@ -1129,7 +1129,7 @@ case("Redisson's readers may join until the last millisecond of a pause", functi
   c.same({ 0, 50, "read" }, { reply[1], reply[2], mode(c) })
 end)
 
-case("a waiter that missed its grant gets a place at the front of the queue", function(c)
+case("a waiter that missed its grant gets a score at the head of the queue", function(c)
   local me = member("r", A, 1)
   writes(c, C .. ":9:write")
   queued(c, 0, me, T0, member("r", B, 1))
@@ -1142,7 +1142,7 @@ case("a waiter that missed its grant gets a place at the front of the queue", fu
   c.same(T0 / 1024, tonumber(c.cmd("ZSCORE", QUEUE, member("w", A, 2))))
 end)
 
-case("cleaning up in the last millisecond of Redisson's turn notifies the next waiter", function(c)
+case("cleaning up in the last millisecond of a reservation for Redisson notifies the next waiter", function(c)
   local listener = listen_as(c, B)
   c.listen(CHANNEL)
   queued(c, text(-(T0_MS + 1)), RECORD, T0, member("r", B, 1))
@@ -1217,7 +1217,7 @@ case("a reader's release among 150 expired ones frees the lock unless a live rea
   end
 end)
 
-case("a writer that was passed over behind a Redisson writer still acquires first", function(c)
+case("a writer that others moved past behind a Redisson writer still acquires before them", function(c)
   writes(c, JAVA)
   queued(c, T0, member("w", A, 2), T0 + 1, member("w", B, 2))
   listen_as(c, B)
@@ -1257,7 +1257,7 @@ case("repeating a missed grant to the only waiter renews the queue's TTL", funct
   c.same(120000, c.cmd("PTTL", QUEUE))
 end)
 
-case("a release in favour of Redisson removes dead waiters, and notifies the first live one", function(c)
+case("a release that reserves the lock for Redisson removes dead waiters, and notifies the first live one", function(c)
   c.listen(CHANNEL)
   local listener = listen_as(c, C)
   writes(c, WRITER)

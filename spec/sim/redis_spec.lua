@@ -37,7 +37,7 @@ describe("the small Redis", function()
     ]], "0"))
   end)
 
-  it("gives the same replies however a request is split", function()
+  it("returns the same replies however a request is split", function()
     local bytes = resp.command { "SET", "k", "a\r\nb" } .. resp.command { "GET", "k" }
       .. resp.command { "NOPE" }
     local whole = client:feed(bytes)
@@ -137,7 +137,7 @@ describe("the small Redis", function()
     end, "not in the small Redis")
   end)
 
-  it("gives scripts no difference between integers and floats", function()
+  it("makes no distinction between integers and floats in scripts", function()
     assert.same({ "1e+15", "9.007199254741e+15", "(5", "3x", "5", "7", "0.1", "1 2.5",
       "1700000000000000" },
       call("EVAL", [[
@@ -153,7 +153,7 @@ describe("the small Redis", function()
     end
   end)
 
-  it("does not treat strings as code", function()
+  it("treats the text of a string in a script as data and not as code", function()
     assert.same({ "a..b", "#c -- 1", "1 .. 2]]", "'\\" }, call("EVAL",
       "return { 'a..b', \"#c -- 1\", [==[1 .. 2]]]==], '\\'\\\\' } -- #x .. 1", "0"))
   end)
@@ -161,7 +161,7 @@ end)
 
 describe("globs", function()
   local function check(pattern, text, expected)
-    it(pattern .. (expected and " takes " or " refuses ") .. text, function()
+    it(pattern .. (expected and " matches " or " does not match ") .. text, function()
       assert.equal(expected, glob(pattern, text))
     end)
   end
@@ -177,7 +177,7 @@ describe("globs", function()
 end)
 
 describe("sha1", function()
-  it("matches the digests of the standard", function()
+  it("computes the digests that the standard lists", function()
     assert.equal("da39a3ee5e6b4b0d3255bfef95601890afd80709", sha1(""))
     assert.equal("a9993e364706816aba3e25717850c26c9cd0d89d", sha1("abc"))
     assert.equal("84983e441c3bd26ebaae4aa1f95129e5e54670f1",
@@ -186,7 +186,7 @@ describe("sha1", function()
 end)
 
 describe("the random numbers", function()
-  it("are the same in every Lua", function()
+  it("are the same in every Lua version", function()
     local prng, list = Prng.new(1), {}
     for i = 1, 1000 do list[i] = ("%.0f"):format(prng:next()) end
     assert.equal("913763278", list[1])
