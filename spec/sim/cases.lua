@@ -118,7 +118,7 @@ local SET_TTL, KEPT_TTL, PART = TTL + TTL / 32, TTL + TTL / 64, T0 - T0 % (TTL /
 -- on a server whose SET has no GET, which looks at the TTL each time.
 local WAYS = {
   [""] = function() return {} end,
-  ["a brief "] = function() return { brief = true } end,
+  ["a short-argument "] = function() return { brief = true } end,
   ["a waiting "] = function(_, kind) return { member = member(A, 1, kind) } end,
   ["an old server's "] = function(c, kind)
     c.refuse_set_get()
@@ -155,81 +155,81 @@ local function token_behind(name, counter, ttl, expected_ttl)
   end, T0 + 8, expected_ttl)
 end
 
-token_after("is the clock's", function() end, T0)
-token_after("is a multiple of eight", function(c) c.clock(T0 + 1) end, T0 + 8)
-token_after("follows the last one", function(c)
+token_after("is the server's time if there is no counter", function() end, T0)
+token_after("is the server's time rounded up to a multiple of eight", function(c) c.clock(T0 + 1) end, T0 + 8)
+token_after("is higher than the last one", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", 1000)
 end, T0 + 8)
 -- The counter remains until the clock reaches it.
-token_after("follows a counter that is far ahead",
+token_after("is higher than a counter that is far ahead of the clock",
   function(c) c.cmd("SET", COUNTER, "9007199254740976", "PX", 1000) end, 9007199254740984,
   math.floor((9007199254740984 - T0) / 1000))
-token_after("keeps room to rise when the clock is in the year 2262", function(c)
+token_after("leaves room for higher ones when the clock is in the year 2262", function(c)
   c.clock(9223372036000000)
 end, 4723372036000000)
-token_after("follows a token drawn in the year 2262", function(c)
+token_after("is higher than one drawn in the year 2262", function(c)
   c.clock(9223372036000000)
   c.cmd("SET", COUNTER, "4723372036000000", "PX", SET_TTL)
 end, 4723372036000008)
-token_after("follows the last one when the clock is in the year 2112",
+token_after("is higher than the last one when the clock is in the year 2112",
   function(c)
     c.clock(4499999999000000)
     c.cmd("SET", COUNTER, "4499999999000000", "PX", SET_TTL)
     c.clock(4500000000000000)
   end, 4500000000000000, SET_TTL - 1000)
-token_after("does not follow a number that is not whole", function(c)
+token_after("is the server's time if the counter is not a whole number", function(c)
   c.cmd("SET", COUNTER, "1800000000000000.5", "PX", 1000)
 end, T0)
-token_after("does not follow a counter at its highest value",
+token_after("is the server's time if the counter is at its highest value",
   function(c) c.cmd("SET", COUNTER, "9007199254740983", "PX", 1000) end, T0)
-token_after("does not follow a negative counter", function(c)
+token_after("is the server's time if the counter is negative", function(c)
   c.cmd("SET", COUNTER, "-8", "PX", 1000)
 end, T0)
-token_after("follows zero", function(c)
+token_after("is 8 if the counter and the server's time are 0", function(c)
   c.clock(0)
   c.cmd("SET", COUNTER, "0", "PX", 1000)
 end, 8)
-token_after("keeps a TTL that is long enough", function(c)
+token_after("keeps the counter's TTL if that is long enough", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL)
 end, T0 + 8, KEPT_TTL)
-token_after("keeps a TTL that was just set", function(c)
+token_after("keeps the counter's TTL if that was just set", function(c)
   c.cmd("SET", COUNTER, text(T0 - 80), "PX", SET_TTL)
 end, T0, SET_TTL)
-token_after("makes a TTL longer that is too short", function(c)
+token_after("lengthens the counter's TTL if that is too short", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL - 1)
 end, T0 + 8)
-token_after("makes a TTL shorter that is too long", function(c)
+token_after("shortens the counter's TTL if that is too long", function(c)
   c.cmd("SET", COUNTER, text(T0), "PX", SET_TTL + 1)
 end, T0 + 8)
-token_after("does not follow a counter at its highest value, whatever its TTL", function(c)
+token_after("is the server's time if the counter is at its highest value, whatever its TTL", function(c)
   c.cmd("SET", COUNTER, "9007199254740983", "PX", TTL)
 end, T0)
-token_after("leaves a counter without a TTL as it is", function(c)
+token_after("leaves the counter without a TTL if it had none", function(c)
   c.cmd("SET", COUNTER, text(T0))
 end, T0 + 8, -1)
 token_after("removes the TTL of a counter that Java has drawn from",
   function(c) c.cmd("SET", COUNTER, text(T0 + 3), "PX", 1000) end, T0 + 8, -1)
 
-token_behind("catches up with the clock", text(T0 - 8), TTL, TTL)
-token_behind("catches up with the clock after any time", "0", TTL)
-token_behind("keeps the longest TTL", text(T0 - 80), SET_TTL, SET_TTL)
-token_behind("does not read the TTL in the part of the last token", text(PART), 1000, 1000)
-token_behind("renews a TTL that is too short in the next part", text(PART - 8), KEPT_TTL - 1)
-token_behind("keeps a TTL that is long enough in the next part", text(PART - 8), KEPT_TTL, KEPT_TTL)
-token_behind("shortens a TTL that is too long in the next part", text(PART - 8), SET_TTL + 1)
-token_after("is the clock's in the last moment of a second", function(c)
+token_behind("is the server's time if the counter is behind", text(T0 - 8), TTL, TTL)
+token_behind("is the server's time however far the counter is behind", "0", TTL)
+token_behind("keeps the counter's longest possible TTL", text(T0 - 80), SET_TTL, SET_TTL)
+token_behind("does not check the counter's TTL in the same time slot as the last token", text(PART), 1000, 1000)
+token_behind("lengthens the counter's TTL in the next time slot if that is too short", text(PART - 8), KEPT_TTL - 1)
+token_behind("keeps the counter's TTL in the next time slot if that is long enough", text(PART - 8), KEPT_TTL, KEPT_TTL)
+token_behind("shortens the counter's TTL in the next time slot if that is too long", text(PART - 8), SET_TTL + 1)
+token_after("is the server's time rounded up to the next second at the end of a second", function(c)
   c.clock(T0 + 999999)
   c.cmd("SET", COUNTER, text(T0), "PX", KEPT_TTL)
 end, T0 + 1000000, KEPT_TTL)
-token_after("is the clock's in the multiple of eight before the last moment of a second", function(c)
+token_after("is the server's time at the last multiple of eight of a second", function(c)
   c.clock(T0 + 999992)
   c.cmd("SET", COUNTER, text(T0), "PX", 1000)
 end, T0 + 999992, 1000)
-token_behind("gives no TTL to a counter without one", text(T0 - 80), nil, -1)
+token_behind("gives no TTL to a counter behind the clock without one", text(T0 - 80), nil, -1)
 token_behind("removes the TTL of a counter behind the clock that Java has drawn from", text(T0 - 77), TTL, -1)
 token_behind("replaces a counter that is not a number", "none", TTL)
-token_behind("does not continue from a negative number", "-9200000000000000000", TTL)
-token_after("is the clock's after it was set back", function(c)
+token_behind("is the server's time if the counter is a large negative number", "-9200000000000000000", TTL)
+token_after("is higher than the last one after the clock was set back", function(c)
   c.cmd("SET", COUNTER, text(T0 + 800), "PX", KEPT_TTL)
 end, T0 + 808, KEPT_TTL)
 
@@ -335,10 +335,10 @@ head_gives_up("a counter with arbitrary bytes", with_counter("\0\255\r\n", "PX",
 head_gives_up("a counter with the value nan", with_counter("nan", "PX", TTL))
 head_gives_up("a negative counter", with_counter("-8", "PX", TTL))
 head_gives_up("a counter at its highest value", with_counter("9007199254740983", "PX", TTL))
-head_gives_up("a counter of an earlier part", with_counter(text(PART - 8), "PX", KEPT_TTL))
+head_gives_up("a counter of an earlier time slot", with_counter(text(PART - 8), "PX", KEPT_TTL))
 head_gives_up("a counter whose TTL is too short", with_counter(text(PART - 8), "PX", KEPT_TTL - 1))
 head_gives_up("a counter whose TTL is too long", with_counter(text(PART - 8), "PX", SET_TTL + 1))
-head_gives_up("a counter of an earlier part without a TTL", with_counter(text(PART - 8)))
+head_gives_up("a counter of an earlier time slot without a TTL", with_counter(text(PART - 8)))
 head_gives_up("a counter that is a list", function(c) c.cmd("RPUSH", COUNTER, "x") end)
 head_gives_up("a clock at the end of a second", function(c)
   c.clock(T0 + 999999)
@@ -848,14 +848,14 @@ for ahead, watches in pairs { [99] = true, [100] = false } do
   end)
 end
 
-case("a new waiter's acquire notifies the first waiter that has not been passed over to recheck", function(c)
+case("a new waiter's acquire notifies the first waiter that nobody has moved past to recheck", function(c)
   local listener = grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(C, 3))
   c.same({ "1 recheck 2" }, listener.received())
 end)
 
-case("a waiter moves past an overdue one of its own client, but not past one of a newer format", function(c)
+case("a waiter moves past an overdue one of its own client, but not past one of a newer queue format", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, T0 - 1, 1000)
   c.same({ 0, LEASE, 1, 1, text(T0 + 1), OVERDUE }, look(A, 3))
@@ -885,7 +885,7 @@ case("an acquire behind a first waiter of a newer queue format is refused, and d
   c.same({}, first.received())
 end)
 
-case("a waiter that was passed over still takes the free lock before later ones", function(c)
+case("a waiter that later ones moved past still takes the free lock before them", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, PASSED, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -893,7 +893,7 @@ case("a waiter that was passed over still takes the free lock before later ones"
   c.same({ member(B, 2) }, { queue(c)[3] })
 end)
 
-case("a waiter that was passed over is removed when a later one gets the lock", function(c)
+case("a waiter that later ones moved past is removed when one of them gets the lock", function(c)
   grants_of(c, B)
   local look = first_behind_java(c, PASSED, QUEUE_MS)
   c.cmd("DEL", LOCK)
@@ -934,7 +934,7 @@ case("an overdue first waiter gets one more chance to recheck before the next on
   c.same(1, look(B, 2)[1])
 end)
 
-case("a waiter moves past invalid queue entries, and removes those passed over once they exceed a hundred", function(c)
+case("a waiter moves past invalid queue entries, and removes them once they exceed a hundred", function(c)
   local look = first_behind_java(c, T0 - 1, QUEUE_MS)
   for i = 1, 101 do c.cmd("ZADD", QUEUE, PASSED, "rubbish" .. i) end
   c.cmd("ZADD", QUEUE, T0 - 2, "rubbish")
@@ -942,7 +942,7 @@ case("a waiter moves past invalid queue entries, and removes those passed over o
   c.same({ member(A, 1), "rubbish", member(B, 2) }, { queue(c)[3], queue(c)[5], queue(c)[7] })
 end)
 
-case("the second waiter asks for a kept lock if the first one is overdue", function(c)
+case("the second waiter requests a kept lock if the first one's recheck is overdue", function(c)
   local own = grants_of(c, C)
   grants_of(c, A)
   held(c, C .. ":01")
@@ -1185,7 +1185,7 @@ case("the record of polling clients is deleted when their reservation ends if no
   c.same(0, c.cmd("EXISTS", QUEUE))
 end)
 
-case("an acquire removes a negative queue entry that is not a valid record", function(c)
+case("an acquire removes a queue entry with a negative score that is not a valid record", function(c)
   queued(c, -T0_MS - 100, "1f 1 2 3")
   c.same({ 1, T0, 0 }, acquire(c))
   c.same({}, queue(c))
@@ -1193,7 +1193,7 @@ end)
 
 -- ---- mutexes ----
 
-case("a mutex is a string with a TTL", function(c)
+case("a mutex is stored as a string with a TTL", function(c)
   c.same({ 1, T0, 0 }, acquire(c, { program = "mutex_acquire" }))
   c.same({ OWNER, LEASE }, { c.cmd("GET", LOCK), c.cmd("PTTL", LOCK) })
   c.same({ 0, LEASE, 0, 0, "" }, acquire(c, { program = "mutex_acquire", owner = OTHER }))
@@ -1456,7 +1456,7 @@ case("a release deletes the record of polling clients if only dead waiters are q
   c.same({}, queue(c), "no waiter lives, and no record is kept")
 end)
 
-case("a release records polling clients only if one has been seen", function(c)
+case("a release updates the record of polling clients only if there is one", function(c)
   grants_of(c, B)
   held(c)
   queued(c, T0, member(B, 7))
@@ -1584,7 +1584,7 @@ case("a release does not reserve the lock for Redisson if only pattern subscript
   end
 end)
 
-case("a release without waiters or subscribers leaves no key behind", function(c)
+case("a release without waiters or subscribers deletes all keys of the lock", function(c)
   held(c)
   c.same(1, release(c))
   c.same({}, c.cmd("KEYS", "*"))

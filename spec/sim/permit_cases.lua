@@ -504,7 +504,7 @@ end)
 
 -- A release of one permit hands it over in the inlined fast path if it may; what it leaves and
 -- sends is the same otherwise.
-for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 800 } do
+for how, counter in pairs { ["if there is no last token"] = false, ["if the last token is above the server's time"] = T0 + 800 } do
   local function hands_over(ttl)
     return function(c)
       local listener = grants_of(c, B)
@@ -523,10 +523,10 @@ for how, counter in pairs { ["the clock's"] = false, ["above the clock"] = T0 + 
     end
   end
 
-  case("a release grants its permit to the next waiter for the grant lease, with a token " .. how, hands_over(TTL))
-  case("a release grants its permit without a token to a waiter without fencing, the last token " .. how, hands_over(0))
+  case("a release grants its permit to the next waiter with a token for the grant lease " .. how, hands_over(TTL))
+  case("a release grants its permit without a token to a waiter with fencing off " .. how, hands_over(0))
 
-  case("a release reserves the permit for a waiting Redisson client, the last token " .. how, function(c)
+  case("a release reserves the permit for a waiting Redisson client " .. how, function(c)
     local listener = grants_of(c, B)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
@@ -732,7 +732,7 @@ case("permits that become free are set aside for a waiter that needs several, an
   })
 end)
 
-for what, ms in pairs { ["no end"] = NEVER - NOW, ["an end among the last"] = LEASE - 2 } do
+for what, ms in pairs { ["a lease that never ends"] = NEVER - NOW, ["one of the longest leases"] = LEASE - 2 } do
   case("the first waiter's reply says that Redisson holds a permit with " .. what .. " behind many holdfast permits", function(c)
     c.cmd("SET", KEY, 0)
     taken(c, A .. ":1")
@@ -824,7 +824,7 @@ case("only the first waiter learns that Redisson holds permits, even if a later 
   c.same({ 0, 4000, 0, 0 }, asked(A), "ours have them")
 end)
 
-case("a waiter that was passed over while Redisson held the permit still gets it first", function(c)
+case("a waiter that later ones moved past while Redisson held the permit still gets it first", function(c)
   c.cmd("SET", KEY, 0)
   c.cmd("ZADD", LEASES, ("%.0f"):format(NOW + 5000), JAVA)
   queued(c, NOW * 1000, member(A, 1))

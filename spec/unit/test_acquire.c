@@ -88,7 +88,7 @@ TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
     rig_end(&rig, AT(1000));
 }
 
-TEST(the_lease_of_a_resent_acquire_counts_from_the_last_sending) {
+TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
     rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);

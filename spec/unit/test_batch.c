@@ -265,7 +265,7 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
     }
 }
 
-TEST(a_multi_lock_re_entry_that_finds_one_lock_taken_reports_a_loss) {
+TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_loss) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
@@ -602,7 +602,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
 
 /* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
  * call. */
-TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_in_turn_ends_at_its_timeout) {
+TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_its_timeout) {
     start();
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(1500));
@@ -629,7 +629,7 @@ TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_
     }
 }
 
-TEST(a_multi_lock_survives_each_failed_allocation) {
+TEST(calls_on_a_multi_lock_survive_each_failed_allocation) {
     check_survives(HF_OP_ACQUIRE_ALL, ALL_ACQUIRED, false);
     check_survives(HF_OP_RELEASE_ALL, "*3\r\n:1\r\n:1\r\n:1\r\n", true);
 }
@@ -974,7 +974,7 @@ TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
     }
 }
 
-TEST(a_multi_locks_release_sends_no_owner_for_a_lock_already_released) {
+TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_released) {
     start();
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
@@ -1112,7 +1112,7 @@ TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
     }
 }
 
-TEST(holds_abandoned_during_a_multi_locks_failed_release_are_cleaned_up) {
+TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_failed) {
     start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

@@ -71,7 +71,7 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
 }
 
 /* The second time it would release another process's hold. */
-TEST(a_shared_owners_clean_up_is_sent_once) {
+TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
@@ -216,7 +216,7 @@ static hf_op *begin_command(hf_time now) {
     return op;
 }
 
-TEST(a_callers_command_returns_its_reply) {
+TEST(a_plain_command_returns_the_servers_reply) {
     rig_begin(&rig);
     hf_op *op = begin_command(AT(0));
     CHECK_SENT(&rig, CALLS, "INFO server");
@@ -231,7 +231,7 @@ TEST(a_callers_command_returns_its_reply) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_callers_command_survives_each_failed_allocation) {
+TEST(a_plain_command_survives_each_failed_allocation) {
     bool good = false;
     unsigned long nth = 1;
     for (; nth < 100 && !good; nth++) {
@@ -274,7 +274,7 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
     }
 }
 
-TEST(an_abandoned_call_that_needs_no_hold_leaves_nothing_behind) {
+TEST(an_abandoned_call_that_needs_no_hold_leaves_no_state_in_the_client) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
     rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
@@ -286,7 +286,7 @@ TEST(an_abandoned_call_that_needs_no_hold_leaves_nothing_behind) {
     rig_end(&rig, AT(4));
 }
 
-TEST(a_call_after_its_client_was_closed_fails) {
+TEST(a_call_on_a_closed_client_fails) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
     rig_begin(&rig);
@@ -379,7 +379,7 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
     check_survives(HF_OP_COMPLETE, ":1\r\n", 1);
 }
 
-TEST(a_command_from_the_caller_may_consist_of_one_word) {
+TEST(a_plain_command_may_consist_of_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
     rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
@@ -524,7 +524,7 @@ TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
     }
 }
 
-TEST(each_reason_of_a_loss_has_its_message) {
+TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
     static const char *const words[] = {
         [HF_LOST_EXPIRED] = "its lease had already ended",
         [HF_LOST_TAKEN] = "another owner holds it",

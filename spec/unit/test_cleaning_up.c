@@ -374,7 +374,7 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     rig_end(&rig, AT(501));
 }
 
-TEST(a_clean_up_on_an_unreachable_server_is_given_up) {
+TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     rig_begin(&rig);
     rig.refusing = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));

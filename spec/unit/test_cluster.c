@@ -1326,7 +1326,7 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     rig_end(&rig, AT(3002));
 }
 
-TEST(a_command_from_the_caller_is_sent_to_the_node_of_its_first_key) {
+TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
     static const hf_slice near[] = {{"GET", 3}, {"k", 1}}, far[] = {{"GET", 3}, {"39296", 5}};
     static const struct {
         const hf_slice *args;

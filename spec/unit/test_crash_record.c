@@ -421,7 +421,7 @@ static void stay_without_descriptor(int lock) {
     stay();
 }
 
-TEST(a_job_has_ended_once_the_last_process_of_its_group_has) {
+TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -1384,7 +1384,7 @@ static int know_nothing_in(const char *directory) {
     return is_refused(OTHER) && !hf_crash_record_job(OTHER, getpgrp(), 0) ? 0 : 1;
 }
 
-TEST(without_proc_no_process_is_proved_dead) {
+TEST(without_the_proc_file_system_no_process_counts_as_dead) {
     char directory[] = "/tmp/test_crash_record.XXXXXX";
     int status;
     if (!mkdtemp(directory)) abort();

@@ -6,7 +6,7 @@
 
 /* ---- extend, check ---- */
 
-TEST(an_extend_counts_the_new_lease_from_its_sending) {
+TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));

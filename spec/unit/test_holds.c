@@ -263,7 +263,7 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     CHECK(!lent.hold);
 }
 
-TEST(each_hold_has_its_own_number) {
+TEST(each_hold_in_the_table_has_a_number_of_its_own) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
     CHECK(number_of(other) == number_of(one) + 1);
@@ -365,7 +365,7 @@ TEST(the_table_of_holds_agrees_with_a_simple_model_under_random_operations) {
     }
 }
 
-TEST(timers_that_were_set_without_sorting_are_sorted_before_use) {
+TEST(timers_of_holds_that_were_set_without_sorting_are_sorted_before_use) {
     uint64_t random = 5;
     hf_holds holds = {0};
     char key[16];

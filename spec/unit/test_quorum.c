@@ -571,7 +571,7 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     finish(AT(982));
 }
 
-TEST(a_quorum_acquire_fails_if_its_grants_expired_before_there_were_enough) {
+TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majority_granted) {
     start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));

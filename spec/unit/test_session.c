@@ -101,7 +101,7 @@ TEST(no_connection_is_opened_without_a_call) {
     finish();
 }
 
-TEST(a_connection_without_a_login_is_ready_at_once) {
+TEST(a_connection_that_needs_no_login_is_ready_for_commands_at_once) {
     struct call one;
     start();
     submit(&one, "A", 3000, AT(0));
@@ -863,7 +863,7 @@ TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
     finish();
 }
 
-TEST(a_reply_to_no_command_ends_the_connection) {
+TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
     start();
     session.wanted = true;
     open_session(&session, AT(0));
@@ -967,7 +967,7 @@ TEST(calls_fail_at_once_if_a_password_that_had_worked_is_refused_at_a_reconnect)
     finish();
 }
 
-TEST(half_a_sent_command_is_sent_again_in_full_on_the_next_connection) {
+TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
     struct call one;
     start_open();
     submit(&one, "ABCDEF", 3000, AT(0));
@@ -979,7 +979,7 @@ TEST(half_a_sent_command_is_sent_again_in_full_on_the_next_connection) {
     finish();
 }
 
-TEST(half_a_received_reply_is_discarded_with_its_connection) {
+TEST(a_partly_received_reply_is_discarded_with_its_connection) {
     struct call one;
     start_open();
     submit(&one, "A", 3000, AT(0));
@@ -1348,7 +1348,7 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
     finish();
 }
 
-TEST(a_request_succeeds_when_retried_after_a_temporary_error) {
+TEST(a_request_that_failed_with_a_temporary_error_succeeds_when_it_is_retried) {
     struct call one, two;
     start_open();
     submit(&one, "A", 3000, AT(0));

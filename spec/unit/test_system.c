@@ -159,7 +159,7 @@ TEST(a_sleep_is_never_shorter_than_requested) {
     }
 }
 
-TEST(two_draws_of_random_bytes_differ) {
+TEST(two_successive_draws_of_random_bytes_differ) {
     EACH (at) {
         unsigned char one[24] = {0}, other[24] = {0};
         CHECK(SYSTEMS[at].random(one, sizeof one));
@@ -263,7 +263,7 @@ static int open_without_standard_streams(size_t at, int first) {
     return has_flags(ends[0], false) && has_flags(ends[1], false) ? 0 : 3;
 }
 
-TEST(no_descriptor_is_opened_as_a_standard_stream) {
+TEST(no_descriptor_is_opened_with_the_number_of_a_standard_stream) {
     CHECK_EQ_INT(pipe(ends_of_nothing), 0);
     EACH (at) {
         for (int first = 0; first < 3; first++) {
