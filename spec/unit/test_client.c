@@ -280,7 +280,7 @@ TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     rig_end(&rig, AT(1100));
 }
 
-TEST(a_grant_reaches_the_waiter_that_it_names) {
+TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));

@@ -45,7 +45,7 @@ TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
-TEST(a_confirmation_that_may_still_arrive_limits_later_leases) {
+TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
     static const struct {
         int lease_ms;
         bool checked, sent_twice;
@@ -104,7 +104,7 @@ TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
 }
 
 /* A late renewal sets the lease that the hold has anyway. */
-TEST(a_renewal_that_may_still_arrive_does_not_limit_later_leases) {
+TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
     rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hf_session_opening(link_of(&rig, RENEWER), AT(0));

@@ -99,7 +99,7 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
 }
 
 /* A late copy of the first extend may still reach the server behind the second one. */
-TEST(after_a_second_extend_the_shortest_lease_applies_while_the_first_may_still_arrive) {
+TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may_arrive_late) {
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
@@ -163,7 +163,7 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
 }
 
 /* Not only a renewal may be overtaken by it. */
-TEST(no_later_reply_prolongs_the_lease_beyond_that_of_an_extend_that_may_still_arrive) {
+TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_still_receive) {
     static const struct {
         hf_op_kind kind;
         const char *reply;

@@ -790,7 +790,7 @@ static void keep_key(const char *key, hf_time now) {
     hf_names_free(&names);
 }
 
-TEST(a_client_that_keeps_hundreds_of_locks_finds_each_of_them) {
+TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) {
     char key[16];
     rig_begin(&rig);
     for (int round = 0; round < 2; round++) {

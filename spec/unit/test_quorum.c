@@ -718,7 +718,7 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
     finish(AT(60001));
 }
 
-TEST(a_re_entry_granted_by_a_restarted_server_is_released_there_once) {
+TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
