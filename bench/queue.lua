@@ -7,7 +7,7 @@ local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
 
 local GRANT, LEASE, TTL = 60000, 60000, 604800000 -- ms; a queue may stand still while another runs
-local MOST_CHANNELS = 1000 -- for one SUBSCRIBE
+local MAX_CHANNELS = 1000 -- for one SUBSCRIBE
 
 local Queue = {}
 Queue.__index = Queue
@@ -16,9 +16,9 @@ local queues = 0
 local queue = {}
 
 local function subscribe(events, channels)
-  for from = 1, #channels, MOST_CHANNELS do
+  for from = 1, #channels, MAX_CHANNELS do
     local words = { "SUBSCRIBE" }
-    local to = math.min(from + MOST_CHANNELS - 1, #channels)
+    local to = math.min(from + MAX_CHANNELS - 1, #channels)
     for i = from, to do words[#words + 1] = channels[i] end
     events:send(words)
     for _ = 2, #words do events:receive() end

@@ -221,7 +221,7 @@ describe("a wait", function()
   describe("on a terminal", function()
     if not terminal.is_there() then return pending("there is no tmux") end
 
-    local MOST_HELD = 120 -- seconds; the lock was held for less before the wait
+    local MAX_HELD = 120 -- seconds; the lock was held for less before the wait
     local shell
 
     before_each(function() shell = terminal.open(command.shell_prelude(server), 80, 12) end)
@@ -233,7 +233,7 @@ describe("a wait", function()
       local host, pid, name = text:match('"host":"([^"]+)","pid":(%d+),"name":"([^"]+)"')
       local state = ("held by %s pid %d %s for "):format(host, pid, name)
       local function is_right(line, waited)
-        for held = waited, waited + MOST_HELD do
+        for held = waited, waited + MAX_HELD do
           local at = state .. texts.duration(held)
           if waiting.line('waiting for "backup:db"', at, place, waited, columns) == line then return true end
         end

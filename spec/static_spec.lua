@@ -7,7 +7,7 @@ local options = { tcp = true }
 local world = require("spec.support.world").new(options)
 
 local PATIENCE = 20
-local MOST_BYTES = 8 * 1024 * 1024
+local MAX_BYTES = 8 * 1024 * 1024
 local PROGRAM = os.getenv "HOLDFAST_STATIC" or process.build .. "/static/holdfast"
 
 local function is_there(path)
@@ -55,7 +55,7 @@ describe("the statically linked command", function()
     local file = assert(io.open(PROGRAM, "rb"))
     local size = file:seek "end"
     file:close()
-    assert.is_true(size <= MOST_BYTES, size)
+    assert.is_true(size <= MAX_BYTES, size)
   end)
 
   it("loads no Lua modules or settings from outside", function()

@@ -4,8 +4,8 @@
 -- names its scope and stands in the history once. Many changed lines need a body that says why. A
 -- merge says what it brings. Outside a repository there is nothing to look at.
 
-local MOST_LETTERS = 72
-local MOST_LINES = 200 -- changed without a body
+local MAX_LETTERS = 72
+local MAX_LINES = 200 -- changed without a body
 local times = {} -- subject → how many commits have it
 
 local tools = dofile "tools/files.lua"
@@ -23,8 +23,8 @@ end
 
 -- → what is wrong with a commit, or nil
 local function fault_of(id, is_merge, subject)
-  if utf8.len(subject) > MOST_LETTERS then
-    return ("its subject has more than %d characters"):format(MOST_LETTERS)
+  if utf8.len(subject) > MAX_LETTERS then
+    return ("its subject has more than %d characters"):format(MAX_LETTERS)
   elseif subject:find "^Merge " then
     return "a merge is named after what it brings"
   elseif not subject:find "^[%w][%w_%-., /]*: %S" then
@@ -32,8 +32,8 @@ local function fault_of(id, is_merge, subject)
   elseif times[subject] > 1 then
     return "another commit has the same subject"
   elseif not is_merge and #lines_of("git log -1 --format=%b " .. id) == 0
-    and lines_changed(id) > MOST_LINES then
-    return ("it changes more than %d lines and has no body that says why"):format(MOST_LINES)
+    and lines_changed(id) > MAX_LINES then
+    return ("it changes more than %d lines and has no body that says why"):format(MAX_LINES)
   end
 end
 

@@ -176,7 +176,8 @@ local function strip(name, lines)
   local out = {}
   for _, line in ipairs(lines) do
     if line:find("%[=*%[") then fail("%s: no long brackets in a program: %s", name, line) end
-    local text = line:match("^%s*(.-)%s*$")
+    local text = (" " .. line):gsub("%s%-%- .*", "", 1):match("^%s*(.-)%s*$")
+    if select(2, text:gsub("['\"]", "")) % 2 == 1 then fail("%s: a string has a comment: %s", name, line) end
     if text ~= "" and not text:find("^%-%-") then out[#out + 1] = text end
   end
   return out

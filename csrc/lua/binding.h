@@ -10,7 +10,7 @@
 #include "posix/driver.h"
 
 /* The greatest number of a coroutine, 2^53: Lua's numbers are exact up to there. */
-#define HF_MOST_CALLERS 9007199254740992.0
+#define HF_MAX_CALLERS 9007199254740992.0
 
 /* The types of our userdata. The address identifies the type, and the text is its name. */
 extern const char hf_client_type[], hf_lock_type[], hf_permit_type[], hf_op_type[],

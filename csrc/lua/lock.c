@@ -336,7 +336,7 @@ static int l_gc(lua_State *L) {
 
 /* Returns the caller's number, or the one at stack index 2. */
 static lua_Number number_of(lua_State *L, const hf_lua_lock *lock) {
-    if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MOST_CALLERS);
+    if (lua_isnumber(L, 2)) return hf_check_within(L, 2, HF_MAX_CALLERS);
     return lock->owner || lock->handle > 0 ? 0 : hf_coroutine_number(L);
 }
 
@@ -369,7 +369,7 @@ static int l_abandon(lua_State *L) {
         lock->balance = 0;
         return 0;
     }
-    lua_Number number = hf_check_within(L, 2, HF_MOST_CALLERS);
+    lua_Number number = hf_check_within(L, 2, HF_MAX_CALLERS);
     uint32_t count = (uint32_t)hf_check_within(L, 3, UINT32_MAX);
     caller_text text;
     hf_lock_enter(lock);
@@ -384,7 +384,7 @@ static int l_abandon(lua_State *L) {
  * is renewed if it needs approval */
 static int l_approve(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
-    lua_Number number = hf_check_within(L, 2, HF_MOST_CALLERS);
+    lua_Number number = hf_check_within(L, 2, HF_MAX_CALLERS);
     caller_text text;
     if (!lock->driver) return 0;
     hf_lock_enter(lock);

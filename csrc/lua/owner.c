@@ -58,7 +58,7 @@ lua_Number hf_coroutine_number(lua_State *L) {
 /* renumber([number]) -> number: makes the calling coroutine another owner, a new one or the one
  * with this number. ngx_lua runs several requests, one after the other, in the same coroutine. */
 int hf_lock_renumber(lua_State *L) {
-    lua_Number number = lua_isnoneornil(L, 1) ? 0 : hf_check_within(L, 1, HF_MOST_CALLERS);
+    lua_Number number = lua_isnoneornil(L, 1) ? 0 : hf_check_within(L, 1, HF_MAX_CALLERS);
     lua_pushthread(L);
     push_coroutines(L);
     if (number == 0) number = number_coroutine(L);

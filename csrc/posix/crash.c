@@ -22,7 +22,7 @@
 #define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
-#define MOST_DIGITS 9 /* a process id is at most 2^22 on Linux */
+#define MAX_DIGITS 9 /* a process id is at most 2^22 on Linux */
 #define NAME_SIZE (HF_UUID_SIZE + 8)
 #define JOB_LOCK ".job" /* follows the uuid in the name of the file that a job keeps locked */
 #define UNFINISHED ".new"
@@ -79,7 +79,7 @@ typedef struct owner {
 /* Reads a process id and moves `text` past it. Returns 0 if there is none. */
 static pid_t read_id(const char **text) {
     size_t size = strspn(*text, "0123456789");
-    if (size == 0 || size > MOST_DIGITS) return 0;
+    if (size == 0 || size > MAX_DIGITS) return 0;
     pid_t id = (pid_t)strtol(*text, NULL, 10);
     *text += size;
     return id;

@@ -18,9 +18,9 @@
 
 #define PATH_SIZE 64
 #define NUMBER_SIZE 24
-#define MOST_ANCESTORS 32
+#define MAX_ANCESTORS 32
 #define DESCRIPTION_SIZE 1024
-#define MOST_LISTS 50 /* where processes start all the time, a quiet moment is rare */
+#define MAX_LISTS 50  /* where processes start all the time, a quiet moment is rare */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
 #define SEARCH_FOR (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
 #define PLAUSIBLE 10 /* the most seconds between the start of a process and its description */
@@ -35,7 +35,7 @@ typedef struct description {
     uint64_t held_for; /* until when the lock must remain held */
     uint64_t login;    /* the audit session, which a login sets for all that it starts */
     pid_t session;     /* the holder's session, or 0 if unknown */
-    pid_t ancestors[MOST_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
+    pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
 } description;
 
 /* ---- reading /proc ---- */
@@ -143,18 +143,18 @@ static void read_ancestors(pid_t *list) {
     process found;
     size_t count = 0;
     for (pid_t pid = getpid(); pid != 0; pid = found.parent) {
-        bool fits = count <= MOST_ANCESTORS && read_numbered(pid, &found);
+        bool fits = count <= MAX_ANCESTORS && read_numbered(pid, &found);
         if (!fits) count = 0;
         if (!fits) break;
-        if (count < MOST_ANCESTORS) list[count] = found.parent;
+        if (count < MAX_ANCESTORS) list[count] = found.parent;
         count++;
     }
-    list[count < MOST_ANCESTORS ? count : 0] = 0;
+    list[count < MAX_ANCESTORS ? count : 0] = 0;
 }
 
 bool hf_job_describe(int file, pid_t first, hf_time hold) {
     char text[DESCRIPTION_SIZE];
-    pid_t ancestors[MOST_ANCESTORS + 1];
+    pid_t ancestors[MAX_ANCESTORS + 1];
     uint64_t now = ticks_now(), rate = (uint64_t)sysconf(_SC_CLK_TCK);
     uint64_t held_for = hold > 0 ? now + 1 + (uint64_t)hold / (HF_SECOND / rate) : 0;
     read_ancestors(ancestors);
@@ -183,7 +183,7 @@ static description read_description(int file) {
     job.held_for = strtoull(at, &at, 10);
     job.login = strtoull(at, &at, 10);
     job.session = (pid_t)strtol(at, &at, 10);
-    for (size_t i = 0; i < MOST_ANCESTORS && *at == ' '; i++)
+    for (size_t i = 0; i < MAX_ANCESTORS && *at == ' '; i++)
         job.ancestors[i] = (pid_t)strtol(at, &at, 10);
     if (job.clock != own_clock()) job.started = 0;
     return job;
@@ -361,7 +361,7 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
     for (int i = 0; quiet < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
         bool fresh = true;
         list *before = &lists[i % 2], *all = &lists[(i + 1) % 2];
-        bool listed = i < MOST_LISTS && hf_now() < end && read_list(processes, all);
+        bool listed = i < MAX_LISTS && hf_now() < end && read_list(processes, all);
         finding = listed ? look_into_new(job, uuid, before, all, end, &fresh) : HF_JOB_UNSURE;
         quiet = fresh ? 0 : quiet + 1;
     }

@@ -105,7 +105,7 @@ static void close_socket(hf_dial *dial) {
 
 /* ---- sockets ---- */
 
-#define SHARE_MOST (250 * HF_MS) /* for an address that is not the last */
+#define SHARE_MAX (250 * HF_MS) /* for an address that is not the last */
 
 static int open_socket(int family) {
     int fd = hf_socket(family);
@@ -163,7 +163,7 @@ static hf_time end_of_share(const hf_dial *dial, hf_time now) {
     for (const struct addrinfo *address = dial->next; address; address = address->ai_next)
         sharers++;
     if (sharers == 1 || now >= dial->until) return HF_NEVER;
-    return now + hf_time_min((dial->until - now) / sharers, SHARE_MOST);
+    return now + hf_time_min((dial->until - now) / sharers, SHARE_MAX);
 }
 
 static hf_dial_state try_addresses(hf_dial *dial, hf_time now, char *reason, size_t size) {

@@ -114,7 +114,7 @@ static const char *const hf_segment_table[] = {
     "if refused then return refused end\n"
     "end\n"
     "local reply = { 1 }\n"
-    "for i = 1, #KEYS / 4 do -- what can fail comes before the first hold\n"
+    "for i = 1, #KEYS / 4 do\n"
     "reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0\n"
     "end\n"
     "for i = 1, #KEYS / 4 do\n"
@@ -157,7 +157,7 @@ static const char *const hf_segment_table[] = {
     [ACQUIRING_2] = "local function busy(ttl_ms, foreign, holder)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
     "local place, stood, last = enqueue()\n"
-    "if last and last > FRONT_MOST then note_lasting_queue(last, place) end\n"
+    "if last and last > FRONT_MAX then note_lasting_queue(last, place) end\n"
     "local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil\n"
     "local kept = holder and not foreign and keeps(holder)\n"
     "if foreign or kept then\n"
@@ -190,7 +190,7 @@ static const char *const hf_segment_table[] = {
     "if granted() then return take(0) end\n",
     [ACQUIRING_3] = "take_up_place()\n"
     "settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))\n"
-    "local left = PRINT and 0 or foreign_ms(POLL_MS) -- nobody else runs what a guard guards\n"
+    "local left = PRINT and 0 or foreign_ms(POLL_MS)\n"
     "if left > 0 then return busy(left, true) end\n"
     "local function after_foreign()\n"
     "local was = record_in(first_members())\n"
@@ -227,11 +227,11 @@ static const char *const hf_segment_table[] = {
     "return { 3, known[2] }\n"
     "end\n",
     [BEHIND_1] = "local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])\n"
-    "if last and last > FRONT_MOST and last < PLACE_END then\n"
+    "if last and last > FRONT_MAX and last < PLACE_END then\n"
     "local place = string.format('%s%06d', time[1], time[2])\n"
     "local us = place + 0\n"
     "if us <= last then\n"
-    "local low = (last + 1) % 1e7 -- as digits of clock.lua\n"
+    "local low = (last + 1) % 1e7\n"
     "place = string.format('%d%07d', (last + 1 - low) / 1e7, low)\n"
     "end\n"
     "local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108\n"
@@ -240,8 +240,8 @@ static const char *const hf_segment_table[] = {
     "return { 0, ttl_ms, redis.call('ZCARD', QUEUE) - 1, 0, place }\n"
     "end\n"
     "end\n",
-    [CLOCK_2] = "local FRONT_MOST = 1e14 -- above all places in front, below all others\n"
-    "local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places\n"
+    [CLOCK_2] = "local FRONT_MAX = 1e14\n"
+    "local PLACE_END = 9007199254740991\n"
     "local LOCK_PROBE_US = 8000000\n",
     [CLOCK_3] = "local function server_us()\n"
     "local now = redis.call('TIME')\n",
@@ -280,11 +280,11 @@ static const char *const hf_segment_table[] = {
     "call('SET', COUNTER, found, 'KEEPTTL')\n"
     "end\n"
     "end\n",
-    [DUE_1] = "local POLL_MS = 250 -- a turn of theirs\n"
-    "local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs\n"
-    "local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long\n"
+    [DUE_1] = "local POLL_MS = 250\n"
+    "local POLLERS_EVERY = 6\n"
+    "local PROBE_MS = 1000\n"
     "local PROBE_DOUBLINGS = 6\n"
-    "local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old\n"
+    "local LOCK_UNUSED = 5\n"
     "local function is_due(was, now)\n"
     "local since = now - was.till\n"
     "if since < -POLL_MS then return true end\n"
@@ -308,10 +308,10 @@ static const char *const hf_segment_table[] = {
     [FAIR_ACQUIRE_1] = "local PRINT = nil\n",
     [FAIR_ACQUIRE_2] = "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
     "local CROWD = 100\n"
-    "local MOST_RECHECK_MS = 30000\n"
-    "local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead\n"
+    "local MAX_RECHECK_MS = 30000\n"
+    "local RECHECKS = 3\n"
     "local SLACK_MS = 1000\n"
-    "local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default\n"
+    "local JAVA_WAIT_MS = 300000\n"
     "local function take(now)\n"
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
@@ -344,8 +344,8 @@ static const char *const hf_segment_table[] = {
     "local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)\n"
     "or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)\n"
     "if comes then redis.call('RPUSH', QUEUE, OWNER) end\n"
-    "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_RECHECK_MS)\n"
-    "local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))\n"
+    "local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MAX_RECHECK_MS)\n"
+    "local new = base + math.max(MIN_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))\n"
     "set_timeout(OWNER, new)\n"
     "if at and old and new < old then lower_behind(at + 1, old, new) end\n"
     "return ahead\n"
@@ -430,18 +430,18 @@ static const char *const hf_segment_table[] = {
     [FAIR_QUEUE_1] = "local TIMEOUTS = KEYS[5]\n"
     "local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'\n"
     "local DEAF_MS = 3000\n"
-    "local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours\n"
-    "local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock\n"
-    "local MOST_TIMEOUT_MS = 1e15\n"
-    "local MOST_DEAD = 1000 -- waiters that one script removes\n"
-    "local NEAR = 100 -- waiters at the head among which one is searched\n"
-    "local MOST_LOWERED = 1000 -- timeouts that one script lowers\n",
+    "local MIN_TIMEOUT_MS = 5000\n"
+    "local MIN_TURN_MS = 500\n"
+    "local MAX_TIMEOUT_MS = 1e15\n"
+    "local MAX_DEAD = 1000\n"
+    "local NEAR = 100\n"
+    "local MAX_LOWERED = 1000\n",
     [FAIR_QUEUE_2] = "local function set_timeout(owner, ms)\n"
     "redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)\n"
     "end\n"
     "local function timeout_of(owner)\n"
     "local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))\n"
-    "return ms and math.min(ms, MOST_TIMEOUT_MS)\n"
+    "return ms and math.min(ms, MAX_TIMEOUT_MS)\n"
     "end\n"
     "local function is_ours(owner)\n"
     "return owner:find(OURS) ~= nil\n"
@@ -454,7 +454,7 @@ static const char *const hf_segment_table[] = {
     "return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0\n"
     "end\n"
     "local function first_waiter(me, now)\n"
-    "for _ = 1, MOST_DEAD do\n"
+    "for _ = 1, MAX_DEAD do\n"
     "local owner = redis.call('LINDEX', QUEUE, 0)\n"
     "if not owner then\n"
     "redis.call('DEL', TIMEOUTS)\n"
@@ -468,7 +468,7 @@ static const char *const hf_segment_table[] = {
     "return nil, nil, true\n"
     "end\n"
     "local function lower_behind(place, old, new)\n"
-    "for at = place, place + MOST_LOWERED - 1 do\n"
+    "for at = place, place + MAX_LOWERED - 1 do\n"
     "local owner = redis.call('LINDEX', QUEUE, at)\n"
     "if not owner or is_ours(owner) then return end\n"
     "local till = timeout_of(owner)\n"
@@ -478,7 +478,7 @@ static const char *const hf_segment_table[] = {
     "local function wake(owner, till, now)\n"
     "if is_ours(owner) then\n"
     "redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))\n"
-    "local soon = now + math.max(GRANT_MS / 2, LEAST_TURN_MS)\n"
+    "local soon = now + math.max(GRANT_MS / 2, MIN_TURN_MS)\n"
     "if till <= soon then return end\n"
     "set_timeout(owner, soon)\n"
     "lower_behind(1, till, soon)\n"
@@ -508,7 +508,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "redis.call('ZREM', TIMEOUTS, owner)\n"
     "local base = before and timeout_of(before) or now\n"
-    "local new = math.max(base, now) + LEAST_TIMEOUT_MS\n"
+    "local new = math.max(base, now) + MIN_TIMEOUT_MS\n"
     "if at and old and new < old then lower_behind(at, old, new) end\n"
     "end\n",
     [FAIR_RELEASE_1] = "if not holds_of(LOCK, OWNER) then\n"
@@ -525,7 +525,7 @@ static const char *const hf_segment_table[] = {
     "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
     "local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
     "local highest = tonumber(was[1]) or 0\n"
-    "if highest >= 9007199254740992 then highest = 0 end -- 2^53 is above every token\n"
+    "if highest >= 9007199254740992 then highest = 0 end\n"
     "if was[2] and was[2] ~= LOCK then return { -1, was[2] } end\n"
     "if tonumber(TOKEN) < highest then return { 0, was[1] } end\n"
     "local last, kept = (was[3] or '0 '):match('^(%d+) (.*)$')\n"
@@ -540,7 +540,7 @@ static const char *const hf_segment_table[] = {
     "local function encoded(value)\n"
     "if type(value) == 'number' then return string.format('D%.0f;', value) end\n"
     "if type(value) == 'string' then return 'S' .. #value .. ':' .. value end\n"
-    "if type(value) ~= 'table' then return 'F' end -- nothing\n"
+    "if type(value) ~= 'table' then return 'F' end\n"
     "if value.ok then return encoded(value.ok) end\n"
     "if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end\n"
     "local out = {}\n"
@@ -620,7 +620,7 @@ static const char *const hf_segment_table[] = {
     [HASH_12] = "local LAST_OF_FEW = '1'\n"
     "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_14] = "do\n"
-    "local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends\n"
+    "local i = first_few[2] == '0' and 3 or 1\n"
     "local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')\n",
     [HASH_15] = "local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)\n"
     "if owner == '' then owner = client .. ':' .. number end\n"
@@ -656,7 +656,7 @@ static const char *const hf_segment_table[] = {
     "write_hold(lock, owner, '1', print)\n",
     [HASH_20] = "local function next_waiter(few)\n"
     "local i, now_us = few[2] == '0' and 3 or 1, server_us()\n"
-    "if (few[2] or ''):byte() == 45 then -- below 0: a record\n",
+    "if (few[2] or ''):byte() == 45 then\n",
     [HASH_21] = "return next_behind_record(redis.call('ZRANGE', QUEUE, '0', '2', 'WITHSCORES'), now_us)\n"
     "end\n"
     "local old = now_us - (tonumber(few[i + 1]) or now_us) > LOCK_PROBE_US\n"
@@ -785,8 +785,8 @@ static const char *const hf_segment_table[] = {
     "if owner == '' then owner = client .. ':' .. number end\n"
     "return kind, client, number, ttl_ms, owner\n"
     "end\n",
-    [MEMBERS_1] = "local BATCH = 100 -- of waiters that one script reads\n"
-    "local MOST_BATCHES = 10 -- of those that it removes or lets in\n",
+    [MEMBERS_1] = "local BATCH = 100\n"
+    "local MAX_BATCHES = 10\n",
     [MEMBERS_2] = "local function notify(member, word, ...)\n"
     "local _, _, number = parse(member or '')\n"
     "if number then send(member, word, number, ...) end\n"
@@ -809,7 +809,7 @@ static const char *const hf_segment_table[] = {
     "return not alive[channel_of(member)]\n"
     "end\n"
     "local function first_alive(over, size)\n"
-    "for batch = 0, MOST_BATCHES do\n"
+    "for batch = 0, MAX_BATCHES do\n"
     "local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,\n"
     "batch == 0 and size or BATCH)\n"
     "if #members == 0 then return nil end\n"
@@ -837,7 +837,7 @@ static const char *const hf_segment_table[] = {
     [NOTE_3] = "local noted = redis.call('GET', NOTE)\n",
     [NOTIFYING_1] = "local function notify_done()\n"
     "local gone = {}\n"
-    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do\n"
+    "for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MAX_BATCHES * BATCH - 1))) do\n"
     "local kind, _, number = parse(member)\n"
     "if kind == 'g' then send(member, 'recheck', number) end\n"
     "if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end\n"
@@ -888,11 +888,11 @@ static const char *const hf_segment_table[] = {
     "if type(text) == 'string' then redis.call('SET', COUNTER, text) end\n"
     "end\n",
     [PASSING_OVER_1] = "local PASSED_OVER = 2 ^ 60\n"
-    "local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again\n"
-    "local MOST_PASSED = 10 -- clients that one script passes over\n"
-    "local MOST_OF_ONE = 1000 -- waiters of one client\n"
-    "local MOST_KEPT = 100 -- passed over, before they are forgotten\n"
-    "local CROWD = 100 -- waiters ahead of one that asks less often\n"
+    "local RECHECK_WITHIN = 0.5\n"
+    "local MAX_PASSED = 10\n"
+    "local MAX_OF_ONE = 1000\n"
+    "local MAX_KEPT = 100\n"
+    "local CROWD = 100\n"
     "local function recheck(member)\n"
     "redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),\n"
     "'1 recheck ' .. (member:match('^%d+', 40) or ''))\n"
@@ -904,11 +904,11 @@ static const char *const hf_segment_table[] = {
     "return redis.pcall('PUBSUB', 'NUMSUB', 'holdfast_grant:' .. member:sub(3, 38))[2] == 0\n"
     "end\n"
     "local function pass_over(head, alone)\n"
-    "if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MOST_KEPT then\n"
+    "if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then\n"
     "redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')\n"
     "end\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0',\n"
-    "MOST_OF_ONE)\n"
+    "MAX_OF_ONE)\n"
     "for i = 1, #members, 2 do\n"
     "local member = members[i]\n"
     "if member == head or not alone and member:sub(3, 38) == head:sub(3, 38) then\n"
@@ -925,12 +925,12 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function check_ahead(place, ahead, is_silent, within)\n"
     "local mine, passed = WAITER:sub(3, 38), false\n"
-    "for _ = 1, ahead > 0 and MOST_PASSED or 0 do\n"
+    "for _ = 1, ahead > 0 and MAX_PASSED or 0 do\n"
     "local first = first_in_line()\n"
     "if first == WAITER then break end\n"
     "local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)\n"
     "local own = first:sub(3, 38) == mine\n"
-    "local stays = first:find('^[2-9]%l%x') -- of a newer format\n"
+    "local stays = first:find('^[2-9]%l%x')\n"
     "or left_ms > 0 and (own or not is_dead(first))\n"
     "if stays or is_silent and not is_silent() then\n"
     "if left_ms <= 0 then redis.call('PEXPIRE', QUEUE, QUEUE_MS) end\n"
@@ -957,7 +957,7 @@ static const char *const hf_segment_table[] = {
     "return true\n"
     "end\n",
     [PERMIT_ACQUIRE_1] = "local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])\n"
-    "local ENDLESS = 922337203685477 -- Redisson's end of a lease without one\n"
+    "local ENDLESS = 922337203685477\n"
     "if not FREE and PERMITS then\n",
     [PERMIT_ACQUIRE_10] = "local all = #IDS > 1 and all_permits() or 0\n"
     "if all > 0 and #IDS > all then return { -5, all } end\n"
@@ -980,7 +980,7 @@ static const char *const hf_segment_table[] = {
     "local free = FREE or 0\n"
     "if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then\n"
     "local reply = take()\n"
-    "serve(nil, kept) -- what is left of what came back\n"
+    "serve(nil, kept)\n"
     "if first_left then notify_next() end\n"
     "return reply\n"
     "end\n"
@@ -1005,7 +1005,7 @@ static const char *const hf_segment_table[] = {
     [PERMIT_ACQUIRE_5] = "end\n"
     "if drawn then\n"
     "local ms = NOW + LEASE\n"
-    "local low = ms % 1e7 -- as digits of clock.lua\n"
+    "local low = ms % 1e7\n"
     "call('INCRBY', LOCK, '-1')\n"
     "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
     [PERMIT_ACQUIRE_6] = "local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))\n"
@@ -1138,7 +1138,7 @@ static const char *const hf_segment_table[] = {
     "if FREE and FREE > 0 then announce(RELEASES, FREE) end\n"
     "return more and 3 or 1\n"
     "end\n",
-    [PERMIT_QUEUE_1] = "local TURN_MS = 10 -- in which one permit is left to clients that know no queue\n"
+    [PERMIT_QUEUE_1] = "local TURN_MS = 10\n"
     "local KINDS = 'p'\n",
     [PERMIT_QUEUE_2] = "local function reserved()\n"
     "local left_ms = foreign_ms(TURN_MS, NOW)\n"
@@ -1212,7 +1212,7 @@ static const char *const hf_segment_table[] = {
     "local function goes_on() return not stopped and (free > 0 or kept > 0) end\n"
     "if not goes_on() then return before, false end\n"
     "local size = math.max(1, math.min(free, BATCH))\n"
-    "for _ = 0, MOST_BATCHES do\n"
+    "for _ = 0, MAX_BATCHES do\n"
     "if not goes_on() then break end\n"
     "stopped, free = serve_batch(me, free, size)\n"
     "size = BATCH\n"
@@ -1244,7 +1244,7 @@ static const char *const hf_segment_table[] = {
     [PERMIT_RELEASE_5] = "end\n"
     "if drawn then\n",
     [PERMIT_RELEASE_6] = "local ms = NOW + GRANT_MS\n"
-    "local low = ms % 1e7 -- as digits of clock.lua\n"
+    "local low = ms % 1e7\n"
     "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
     [PERMIT_RELEASE_7] = "if added == 1 then\n"
     "call('ZADD', QUEUE, '0', member)\n"
@@ -1316,7 +1316,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [PLACING_1] = "local QUEUE_MS = 120000\n"
     "local function place_of(score)\n"
-    "return score > FRONT_MOST and digits(score) or string.format('%.17g', score)\n"
+    "return score > FRONT_MAX and digits(score) or string.format('%.17g', score)\n"
     "end\n"
     "local function front_place()\n"
     "return server_us() / 1024\n"
@@ -1335,7 +1335,7 @@ static const char *const hf_segment_table[] = {
     "else\n",
     [POOL_2] = "FREE = whole_number(LOCK, FREE)\n"
     "end\n",
-    [POOL_CHANGES_1] = "local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back\n"
+    [POOL_CHANGES_1] = "local MIN_BACK, MAX_BACK = 100, 2000\n"
     "local function which(ids, taken)\n"
     "local some = {}\n"
     "for _, id in ipairs(ids) do\n"
@@ -1372,7 +1372,7 @@ static const char *const hf_segment_table[] = {
     "return free_all(which(ids, true))\n"
     "end\n"
     "local function reclaim(wanted)\n"
-    "local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)\n"
+    "local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)\n"
     "return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))\n"
     "end\n"
     "local function is_foreign()\n",
@@ -1388,8 +1388,8 @@ static const char *const hf_segment_table[] = {
     "local function all_permits()\n"
     "return (FREE or 0) + redis.call('ZCARD', LEASES)\n"
     "end\n",
-    [QUEUE_1] = "local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come\n"
-    "local FEW = '2' -- the last of a record, a grant and a waiter\n",
+    [QUEUE_1] = "local POLL_RECHECK_MS = 20\n"
+    "local FEW = '2'\n",
     [QUEUE_2] = "local function first()\n"
     "local members = first_members()\n"
     "local i = record_in(members) and 3 or 1\n"
@@ -1403,7 +1403,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function first_waiter(me, members)\n"
     "local foreign\n"
-    "for batch = -1, MOST_BATCHES do\n"
+    "for batch = -1, MAX_BATCHES do\n"
     "local last = batch < 1 and FEW or BATCH - 1\n"
     "members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')\n"
     "local from = record_in(members) and 3 or 1\n"
@@ -1447,7 +1447,7 @@ static const char *const hf_segment_table[] = {
     "leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)\n"
     "end\n"
     "local function is_old(member, place)\n"
-    "return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US\n"
+    "return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US\n"
     "end\n"
     "local function left_to_pollers(was, member, place)\n"
     "if not was and KIND == 'hash' then\n"
@@ -1516,23 +1516,23 @@ static const char *const hf_segment_table[] = {
     [RAISE_2] = "local COUNTER, token, ttl_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])\n"
     "local last = token_in(redis.call('GET', COUNTER))\n"
     "if last and last >= token then return 1 end\n"
-    "if ttl_ms >= TOKEN_MOST or redis.call('PTTL', COUNTER) == -1 then\n"
+    "if ttl_ms >= TOKEN_MAX or redis.call('PTTL', COUNTER) == -1 then\n"
     "redis.call('SET', COUNTER, ARGV[1])\n"
     "else\n"
     "local ahead_ms = math.floor((token - server_us()) / 1000)\n"
     "redis.call('SET', COUNTER, ARGV[1], 'PX', digits(math.max(ttl_ms, ahead_ms)))\n"
     "end\n"
     "return 1\n",
-    [RANGES_1] = "local RANGE_LEAST = 64\n"
+    [RANGES_1] = "local RANGE_MIN = 64\n"
     "local AHEAD_US = 250000\n"
     "local function keeps(owner)\n"
     "return owner:byte(38) == 48 and owner:byte(37) == 58 and owner:byte(15) == 56\n"
     "end\n"
     "local function range_end(token, now)\n"
-    "local last = math.max(token + RANGE_LEAST, now + AHEAD_US)\n"
-    "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MOST - TOKEN_GRAIN)\n"
+    "local last = math.max(token + RANGE_MIN, now + AHEAD_US)\n"
+    "return math.min(last + -last % TOKEN_GRAIN, TOKEN_MAX - TOKEN_GRAIN)\n"
     "end\n",
-    [RECORD_1] = "local LISTEN_MS = 50 -- for those that listen to a release\n",
+    [RECORD_1] = "local LISTEN_MS = 50\n",
     [RECORD_2] = "local function now_ms()\n"
     "return math.floor(server_us() / 1000)\n"
     "end\n",
@@ -1618,14 +1618,14 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "return results\n",
-    [RUNS_1] = "local RUN_MS = 2000 -- the most that ours get in return\n"
+    [RUNS_1] = "local RUN_MS = 2000\n"
     "local function note_ours()\n"
     "local was, now = record_in(first_members()), now_ms()\n"
     "if not was or was.turns > 0 or was.unused > 0 then return end\n"
     "write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)\n"
     "end\n",
-    [RW_1] = "local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these\n"
-    "local MANY = 100 -- readers: a release that leaves more does not look for the longest lease\n"
+    [RW_1] = "local ENTRIES = 100\n"
+    "local MANY = 100\n"
     "local function is_write(owner)\n"
     "return owner:sub(-6) == ':write'\n"
     "end\n"
@@ -1737,7 +1737,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_ACQUIRE_5] = "local function drain(place)\n"
     "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
-    "if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end\n"
+    "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "if till then\n"
     "write_turn(DRAIN_PAUSE_MS)\n"
     "end_drain()\n"
@@ -1746,7 +1746,7 @@ static const char *const hf_segment_table[] = {
     "local was = record_in(first_members())\n"
     "if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end\n"
     "forget_record()\n"
-    "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MOST_DRAIN_MS))\n"
+    "local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))\n"
     "redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))\n"
     "return ms\n"
     "end\n"
@@ -1759,7 +1759,7 @@ static const char *const hf_segment_table[] = {
     "if WAITER == '' then return end\n"
     "local place, _ = stand(), nil\n"
     "_, overdue_ms = check_ahead(place, redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), has_foreign)\n"
-    "found = settle_drain(found, WAITER) -- a writer may have been passed over\n"
+    "found = settle_drain(found, WAITER)\n"
     "end\n"
     "local function busy(ttl_ms, foreign)\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end\n"
@@ -1781,7 +1781,7 @@ static const char *const hf_segment_table[] = {
     "local lock_ms = found and redis.call('PTTL', LOCK) or 0\n"
     "if lock_ms == -1 then return { -3 } end\n"
     "if found == 'write' then\n"
-    "if has_foreign() then forget_record() end -- it has come\n"
+    "if has_foreign() then forget_record() end\n"
     "check_first()\n"
     "return busy(lock_ms, false)\n"
     "end\n"
@@ -1803,10 +1803,10 @@ static const char *const hf_segment_table[] = {
     "if newer then return { -4 } end\n"
     "found = redis.call('HGET', LOCK, 'mode')\n"
     "return busy(more and 1 or redis.call('PTTL', LOCK), false)\n",
-    [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
+    [RW_EXTEND_1] = "local LOCK, OWNER, LEASE, MAX = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])\n"
     "local function set(key)\n"
     "local ttl_ms = redis.call('PTTL', key)\n"
-    "local stays = MOST and ttl_ms > MOST and ttl_ms >= LEASE\n"
+    "local stays = MAX and ttl_ms > MAX and ttl_ms >= LEASE\n"
     "set_lease(key, stays and ttl_ms or LEASE)\n"
     "end\n"
     "local count = tonumber(redis.call('HGET', LOCK, OWNER))\n"
@@ -1818,7 +1818,7 @@ static const char *const hf_segment_table[] = {
     "for n = 1, math.min(count, ENTRIES) do set(hold_key(LOCK, OWNER, n)) end\n"
     "end\n"
     "local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2\n"
-    "local stays = ttl_ms >= LEASE and (not alone or MOST and ttl_ms > MOST)\n"
+    "local stays = ttl_ms >= LEASE and (not alone or MAX and ttl_ms > MAX)\n"
     "redis.call('PEXPIRE', LOCK, stays and ttl_ms or LEASE)\n"
     "if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end\n"
     "if not stays and ttl_ms > LEASE then\n",
@@ -1892,12 +1892,12 @@ static const char *const hf_segment_table[] = {
     "local result = let_go(count, TO)\n"
     "return result == 2 and 1 or result\n",
     [RW_QUEUE_1] = "local KINDS = 'rw'\n"
-    "local TURN_MS = 50 -- of a free lock, for Redisson's waiters\n"
-    "local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come\n"
+    "local TURN_MS = 50\n"
+    "local RECHECK_MS = 5\n"
     "local YIELD_MS = 250\n"
-    "local DRAIN_MS, MOST_DRAIN_MS = 50, 30000\n"
-    "local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again\n"
-    "local FEW = 8 -- readers of which a release looks at each, if somebody waits\n",
+    "local DRAIN_MS, MAX_DRAIN_MS = 50, 30000\n"
+    "local DRAIN_PAUSE_MS = 50\n"
+    "local FEW = 8\n",
     [RW_QUEUE_2] = "local function first_living(me)\n"
     "return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)\n"
     "end\n"
@@ -1911,11 +1911,11 @@ static const char *const hf_segment_table[] = {
     "longest = math.max(longest, ms)\n"
     "end\n"
     "end\n"
-    "return live, math.max(longest, 1) -- a TTL of 0 would delete the lock\n"
+    "return live, math.max(longest, 1)\n"
     "end\n"
     "local function has_readers(size)\n"
     "local cursor = '0'\n"
-    "for _ = 1, MOST_BATCHES do\n"
+    "for _ = 1, MAX_BATCHES do\n"
     "local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', size or BATCH)\n"
     "local fields = page[2]\n"
     "for i = 1, #fields, 2 do\n"
@@ -2024,8 +2024,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local function serve(mode, me, writes)\n"
     "local state = { mode = mode, me = me, kept = 0, mine = false }\n"
-    "for batch = 1, MOST_BATCHES do\n"
-    "local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer\n"
+    "for batch = 1, MAX_BATCHES do\n"
+    "local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w'\n"
     "local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',\n"
     "state.kept, one and 1 or BATCH)\n"
     "if #members == 0 then\n"
@@ -2039,7 +2039,7 @@ static const char *const hf_segment_table[] = {
     "return state.mine, false, true\n"
     "end\n"
     "local function pass_on(text)\n"
-    "local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more\n"
+    "local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0)\n"
     "if type(forgotten) ~= 'number' then\n"
     "announce(RELEASES, text)\n"
     "return 1\n"
@@ -2117,7 +2117,7 @@ static const char *const hf_segment_table[] = {
     "if reads then call('DEL', own) end\n"
     "if announce(RELEASES, reads and '0' or '1') == 0 then return 1 end\n"
     "holds = 0\n"
-    "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then -- MANY of rw.lua\n"
+    "elseif left <= 100 and call('HGET', LOCK, 'mode') == 'read' then\n"
     "local own_ms, lock_ms = call('PTTL', own), call('PTTL', LOCK)\n"
     "local longest, fields = own_ms < lock_ms and own_ms or 0, nil\n"
     "if longest == 0 then fields = call('HGETALL', LOCK) end\n"
@@ -2224,7 +2224,7 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "local function give(count, reply)\n"
-    "local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none\n"
+    "local was = whole_number(PERMITS, redis.call('GET', PERMITS))\n"
     "local left = redis.call('INCRBY', PERMITS, count)\n"
     "reply = reply or left\n"
     "if was then\n"
@@ -2311,21 +2311,21 @@ static const char *const hf_segment_table[] = {
     [STRING_6] = "call('SET', LOCK, OWNER, 'PX', LEASE)\n",
     [STRING_8] = "local holder = redis.call('GET', LOCK)\n",
     [TIMES_1] = "local function since_us(place)\n"
-    "return place < FRONT_MOST and place * 1024 or place\n"
+    "return place < FRONT_MAX and place * 1024 or place\n"
     "end\n",
     [TIMES_2] = "local function times()\n"
     "local now = server_us()\n"
-    "for _, least in ipairs({ FRONT_MOST, '(0' }) do\n"
+    "for _, least in ipairs({ FRONT_MAX, '(0' }) do\n"
     "local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)\n"
     "if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end\n"
     "end\n"
     "return now, -1\n"
     "end\n",
-    [TOKEN_2] = "local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers\n"
-    "local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known\n"
+    [TOKEN_2] = "local TOKEN_MAX = 9007199254740991\n"
+    "local TOKEN_GRAIN = 8\n"
     "local function token_in(text)\n"
     "local last = tonumber(text)\n"
-    "local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MOST - TOKEN_GRAIN\n"
+    "local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN\n"
     "return follows and last or nil\n"
     "end\n",
     [TOKEN_3] = "local TTL_SPARE = 1 / 64\n"
@@ -2338,7 +2338,7 @@ static const char *const hf_segment_table[] = {
     "or redis.pcall('SET', COUNTER, digits(ends or token), 'KEEPTTL', 'GET')\n"
     "local last = tonumber(stored)\n",
     [TOKEN_4] = "local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)\n",
-    [TOKEN_5] = "if lasts and least < TOKEN_MOST then return token, ends or nil end\n"
+    [TOKEN_5] = "if lasts and least < TOKEN_MAX then return token, ends or nil end\n"
     "if type(stored) == 'table' then last = tonumber(redis.call('GET', COUNTER)) end\n"
     "local usable = token_in(last)\n"
     "if last and not usable then last = 0 end\n"
@@ -2347,13 +2347,13 @@ static const char *const hf_segment_table[] = {
     "ends = end_of_range and end_of_range(token, now)\n"
     "local drawn = last and not floor and last % TOKEN_GRAIN ~= 0\n"
     "local ttl_left = last and redis.pcall('PTTL', COUNTER)\n"
-    "if type(ttl_left) == 'table' then -- refused: the counter is as it was, and the program fails\n"
+    "if type(ttl_left) == 'table' then\n"
     "if type(stored) == 'string' then redis.call('SET', COUNTER, stored, 'KEEPTTL') end\n"
     "redis.call('PTTL', COUNTER)\n"
     "end\n"
     "local spare = least * TTL_SPARE\n"
     "local most = math.floor(math.max(least + 2 * spare, ((ends or token) - now) / 1000))\n"
-    "if drawn or ttl_left == -1 or least >= TOKEN_MOST then\n"
+    "if drawn or ttl_left == -1 or least >= TOKEN_MAX then\n"
     "redis.call('SET', COUNTER, digits(ends or token))\n"
     "else\n"
     "local kept = usable and ttl_left >= most - spare and ttl_left <= most\n"
@@ -2377,71 +2377,71 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "985ef7f6939242447a5c01d9a9210be036b6e29c", (const unsigned char[]){ACQUIRE_1,
+    {"acquire", "0c787a21901de93c8a44303b960ad2e7b0280c29", (const unsigned char[]){ACQUIRE_1,
     DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10,
     ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6,
     PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1,
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1,
-    QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 23626,
+    QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22508,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
-    {"acquire_all", "3b60eab14fcfa62a9a67501494472f1c027f073d", (const unsigned char[]){KEYS_1,
+    {"acquire_all", "83a58b2cfce6db9a4f8f4a8c7d0c9ac1ddbaf94e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14863,
+    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1, HF_NO_SEGMENT}, 14076,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE_ALL], NULL},
-    {"begin", "1838270b41a7a4399bc2beeccf500af7f86f5b97", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"begin", "8f74fe14404a8a191c19d45d1c823f8cd7a213fa", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, PLAIN_2, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 21612, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
-    {"complete", "8b2fac92734ed57996e57b544dec196cb04b0c98", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 20599, &hf_program_table[HF_PROGRAM_SHARDED_BEGIN], NULL},
+    {"complete", "8abce0c593b27c96f9decd9a88491a81310671d0", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 13639,
+    DUE_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1, COMPLETE_2, HF_NO_SEGMENT}, 12932,
     &hf_program_table[HF_PROGRAM_SHARDED_COMPLETE], NULL},
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "02f541fa1c521e32edbc15a2850d3d8054782429", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "f8a9ec696794e7a322028d4750e3642fe1cff266", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_1, FRESH_1, FRESH_3, PLAIN_2, FAIR_QUEUE_1, RECORD_2,
-    FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 10447,
+    FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 9855,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1342,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
-    {"fair_force", "e3a891f15df345e8646eac16164d7202ae89f819", (const unsigned char[]){KEYS_1,
+    {"fair_force", "789bc1a057a1d190454cb602ed804036caf53843", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3, FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3,
-    HF_NO_SEGMENT}, 6248, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
-    {"fair_info", "4012d08dbf418e97dd908f8d5bffb5a92ba1baa1", (const unsigned char[]){HASH_2,
+    HF_NO_SEGMENT}, 5963, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_FORCE], NULL},
+    {"fair_info", "07234910fc8dcc679beeafb9d6dedfe6ef5bf190", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, HASH_6, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, AHEAD_1, FAIR_INFO_2,
-    HF_NO_SEGMENT}, 2422, NULL, NULL},
-    {"fair_leave", "0ee2d72a37797383f48d03925e023c4c04b38762", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2344, NULL, NULL},
+    {"fair_leave", "acc20604f872840a081a6ba477b8c6a5995e6e0e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5729,
+    RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5444,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "6118bc185e8c0dcb15900f4b4a1c4f5197f46219", (const unsigned char[]){KEYS_1,
+    {"fair_release", "d5f41243a6ddc258841fc2a06c7c16ea15810ecf", (const unsigned char[]){KEYS_1,
     HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PLAIN_2,
-    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_2, HF_NO_SEGMENT}, 5638,
+    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_2, HF_NO_SEGMENT}, 5353,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
-    {"fence", "95ca13ffb9d362780d0a05f5e3cc5d9098350d63", (const unsigned char[]){FENCE_1,
-    HF_NO_SEGMENT}, 1845, NULL, NULL},
-    {"force", "772823b6f9daf7c4ce1e2a29a6e2f12ed71c83a6", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
+    HF_NO_SEGMENT}, 1805, NULL, NULL},
+    {"force", "88dac6e6be0be332470871d6b8219d649ad984f3", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 14145,
+    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 13439,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
-    {"info", "20f265b5c65a7ee1a23fd87670cbf189da5f58bd", (const unsigned char[]){HASH_2, HASH_3,
+    {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2841, NULL, NULL},
+    HF_NO_SEGMENT}, 2761, NULL, NULL},
     {"latch_delete", "3e7545936e46266219fe9f90770d7c04681ca58d", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_DELETE_1,
     HF_NO_SEGMENT}, 1188, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_DELETE], NULL},
@@ -2451,49 +2451,49 @@ static const hf_program hf_program_table[] = {
     {"latch_set", "68848b91a83ead52c9f6b23bb23664cc047cae76", (const unsigned char[]){PLAIN_2,
     LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3, LATCH_4, LATCH_SET_1,
     HF_NO_SEGMENT}, 1220, &hf_program_table[HF_PROGRAM_SHARDED_LATCH_SET], NULL},
-    {"leave", "bb42b31fc925363e455e091ec91e5e2b8e0f932d", (const unsigned char[]){KEYS_1, CLOCK_2,
+    {"leave", "6972ab987bbf9205f8c67be7431a22909d60adc5", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 15708,
+    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14965,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "b7b4b625262544fd86570ed046d45fe44f883ce3",
+    {"mutex_acquire", "910cbfac276bca9759105e416a8676ca6de19beb",
     (const unsigned char[]){ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, STRING_6,
     ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
     FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1,
     QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22562, NULL, NULL},
+    DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 21444, NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
-    {"mutex_force", "50202d73489f43d4a70b6fc4ed201b120fc9df26", (const unsigned char[]){KEYS_1,
+    {"mutex_force", "f2c7b8c279327145aa07d86810920a3325d59c92", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 13254, NULL, NULL},
-    {"mutex_info", "d1eaba2a69f66815e88b0410b8a3318767362309", (const unsigned char[]){STRING_2,
+    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 12548, NULL, NULL},
+    {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
-    HF_NO_SEGMENT}, 2100, NULL, NULL},
-    {"mutex_leave", "6a1bf48960aa5ff6f02b6703cc969dd06272b543", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 2020, NULL, NULL},
+    {"mutex_leave", "88d175dc779f7fa5e83f5ccdfb2b32cb8815e3b4", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14817,
+    DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14074,
     NULL, NULL},
-    {"mutex_release", "5480233589b27b81401af6813eb4bde35f2670e8",
+    {"mutex_release", "7d13208c33bf49f6993940afdca15dd8da3033b3",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 16708, NULL, NULL},
+    RELEASE_10, HF_NO_SEGMENT}, 15744, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "8aa23f81ff23ebfd51437bb70884f2ced613adb5", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "4bf32c4b0ed6c68fdc88d8e7ee8f32450c31dbd1", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2502,23 +2502,23 @@ static const hf_program hf_program_table[] = {
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
-    HF_NO_SEGMENT}, 21994, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
-    {"permit_extend", "4d14e2455c41684f26e2dbb78c59e9124a3cc4fa", (const unsigned char[]){CLOCK_2,
+    HF_NO_SEGMENT}, 21055, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2863,
+    PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_EXTEND], NULL},
-    {"permit_info", "4f643d1ad8706f4b1458bd42fb8e1fd379fa74ef", (const unsigned char[]){CLOCK_2,
+    {"permit_info", "73af46adaf7b295f0643f6cced3fd11e66f1492c", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, PERMIT_INFO_2, AHEAD_1, AHEAD_2, WHOLE_NUMBER_1,
-    PERMIT_INFO_3, HF_NO_SEGMENT}, 2266, NULL, NULL},
-    {"permit_leave", "6e12592078e679456afc5d2463bec83e65ee7c3f", (const unsigned char[]){KEYS_1,
+    PERMIT_INFO_3, HF_NO_SEGMENT}, 2186, NULL, NULL},
+    {"permit_leave", "4474af1a535d424e6b9ee8f815bb517765d9c980", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1,
-    FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 15499,
+    FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 14996,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "6aebbb28cfc282c3bdd197c3aef5cef0c533062e", (const unsigned char[]){KEYS_1,
+    {"permit_release", "d4311df25c8d701f9e6bd60e34cbb7f268ee85cc", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
     DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
@@ -2526,21 +2526,21 @@ static const hf_program hf_program_table[] = {
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17147,
+    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 16618,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
-    {"permit_renew", "6200e854966ffab96d809d4c71d611db944e0942", (const unsigned char[]){CLOCK_2,
+    {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
-    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2154, NULL, NULL},
-    {"permit_set", "9574758d9e80cf5c2ef4fe2b5dc23e6c0a754515", (const unsigned char[]){KEYS_1,
+    PERMITS_3, PERMIT_RENEW_1, HF_NO_SEGMENT}, 2076, NULL, NULL},
+    {"permit_set", "42a94f119509df9b8ff0f18c93dff6d4abf2d558", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1, WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PLAIN_2, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1,
-    HF_NO_SEGMENT}, 14401, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
-    {"raise", "e39bfea11beb17fc8ef25cbbf5fa8c054c49a5de", (const unsigned char[]){CLOCK_2, CLOCK_3,
-    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1327, NULL, NULL},
-    {"release", "f6f053181da45bf4b253068a0be92757ab4ac5df", (const unsigned char[]){RELEASE_1,
+    HF_NO_SEGMENT}, 13898, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
+    {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
+    {"release", "5676362073579b49b67d1a9cb67609ec0c965d6b", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2548,48 +2548,48 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 20115, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
-    {"release_all", "adde537dd2835fbc2fa8e54082410d38ade01418", (const unsigned char[]){KEYS_1,
+    RELEASE_10, HF_NO_SEGMENT}, 19010, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    {"release_all", "102f94a437382a6cdab0dfab087fbb0160b9651d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13863,
+    GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT}, 13157,
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "a4792db5fc221587d75542e57a99c8fcd8b64b8b", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "411d5c17357ba0f9fe8e5d9c9bce8c7a7ba08235", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, HASH_3, RW_ACQUIRE_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_3, RW_TOKEN_1, RW_ACQUIRE_4, OWNERS_1, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
     QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_5,
-    HF_NO_SEGMENT}, 25145, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
-    {"rw_extend", "0ce34e7586ca61ecf7ec2309b9377faa18675739", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3912,
+    HF_NO_SEGMENT}, 24051, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    {"rw_extend", "db852c0f63b4e7a09efa3373d82b312c975be769", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "ef52917168d5828e9a92de7c04dac2f0db983ef9", (const unsigned char[]){KEYS_1,
+    {"rw_force", "44c9f352479c5d7ff4f46f9b8ce51ac014ca1732", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17300, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
+    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16492, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
     NULL},
-    {"rw_info", "297af77922b1b232fd5dbe1451a206833faa2a1a", (const unsigned char[]){RW_1, AHEAD_1,
-    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4390,
+    {"rw_info", "d4f07755783c81f659b5ca1c221d887d92e93f10", (const unsigned char[]){RW_1, AHEAD_1,
+    AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4168,
     NULL, NULL},
-    {"rw_leave", "1584ff741045b51e3a484f1eb71770682441f166", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "8f29b2fe7fb552ee230c88da15c9aa15bf89108e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 18617,
+    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17809,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "6ead33703be8373ab36db88193c15e17f0f9103b", (const unsigned char[]){KEYS_1,
+    {"rw_release", "fbda9c832ad86dd02255fadd6d1373a2fc9559de", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17767,
+    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 16941,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
-    {"rw_renew", "853bdc3945cd46f8238a40e6b4faad2e04fe3a9f", (const unsigned char[]){RW_1,
-    RW_RENEW_1, HF_NO_SEGMENT}, 2908, NULL, NULL},
+    {"rw_renew", "d23cf9b0ddf88805ba4d55d67933813bbe837086", (const unsigned char[]){RW_1,
+    RW_RENEW_1, HF_NO_SEGMENT}, 2766, NULL, NULL},
     {"semaphore_acquire", "f20a7596a9dfec235cb094bfbd313eadcaeee2e6",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, SEMAPHORE_TURN_1,
     SEMAPHORE_ACQUIRE_1, HF_NO_SEGMENT}, 1163, NULL, NULL},
@@ -2599,75 +2599,75 @@ static const hf_program hf_program_table[] = {
     {"semaphore_drain", "8c3574394dd19d88980bc25a7b396b89c4a362e0",
     (const unsigned char[]){SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
     SEMAPHORE_DRAIN_1, HF_NO_SEGMENT}, 890, NULL, NULL},
-    {"semaphore_leave", "d06dfe8fdd23d5435987a617ba05aea116c68e72",
+    {"semaphore_leave", "d97d73aed8a8db1f79074363f5917c9ddec3e95f",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, HF_NO_SEGMENT}, 1960,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, HF_NO_SEGMENT}, 1932,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE], NULL},
-    {"semaphore_release", "ecbbff02447fe50b09ed2dc49d442670f40d38b4",
+    {"semaphore_release", "6993d7a3eb2046b12f42cfcdc29cd2bbd6599511",
     (const unsigned char[]){PLAIN_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1, HF_NO_SEGMENT}, 1863,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1, HF_NO_SEGMENT}, 1835,
     &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE], NULL},
-    {"semaphore_set", "ddb47f1ca9b6af559e80263eab3c2964f90cd94c", (const unsigned char[]){PLAIN_2,
+    {"semaphore_set", "729b8f5bfb3026792bc0f254beeb3756adfad0c4", (const unsigned char[]){PLAIN_2,
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1,
-    SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1935, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
+    SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1907, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
     NULL},
-    {"sharded_acquire", "2c88a32c4515e0d0c1c9a768d6c2dc4c34fc740e",
+    {"sharded_acquire", "c61b7e41d59499f23e667680aa34b0814b52c398",
     (const unsigned char[]){ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, HASH_8, HASH_3,
     ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 24032,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22914,
     NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
-    {"sharded_acquire_all", "fa36074d939afd8b0f9c78e1fc49c6a03d0cd8b9",
+    {"sharded_acquire_all", "23ebcf96318dd513a67b7be68dbd13dcea5b9b9d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRE_ALL_1,
-    HF_NO_SEGMENT}, 15269, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
-    {"sharded_begin", "d5e49544773a4a9041c49820a4c87b9c359277b7", (const unsigned char[]){KEYS_1,
+    HF_NO_SEGMENT}, 14482, NULL, &hf_program_table[HF_PROGRAM_ACQUIRE_ALL]},
+    {"sharded_begin", "ba33827098ab543e986ab9834b2af5a71b286358", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, BEGIN_1, FRESH_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, BEGIN_2, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3,
-    HF_NO_SEGMENT}, 22018, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
-    {"sharded_complete", "d470aca9afb71d57c2e36f230ce0896b4d516341",
+    HF_NO_SEGMENT}, 21005, NULL, &hf_program_table[HF_PROGRAM_BEGIN]},
+    {"sharded_complete", "edc6dc1ef53915f8d2cd3335052ca5c148272a58",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
     GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, NOTIFYING_1, COMPLETE_1, IS_QUEUE_1,
-    COMPLETE_2, HF_NO_SEGMENT}, 14045, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
+    COMPLETE_2, HF_NO_SEGMENT}, 13338, NULL, &hf_program_table[HF_PROGRAM_COMPLETE]},
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "b8e598cd9618fa9c7f36088f68ed4e1665e6d538",
+    {"sharded_fair_acquire", "6a2a605999bfdfbe69b117f98b6801d6b152aadd",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_1, FRESH_1, FRESH_3, SHARDED_2,
-    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 10853, NULL,
+    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 10261, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
-    {"sharded_fair_force", "67780a20fd292c6fa7cf568a815b393e81af8a65",
+    {"sharded_fair_force", "6cdb8db5eac64c20baec0999d68cd25b9e85189e",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, OWNERS_3,
-    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6654, NULL,
+    FAIR_FORCE_2, FORCE_2, FAIR_FORCE_3, HF_NO_SEGMENT}, 6369, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_FORCE]},
-    {"sharded_fair_leave", "38e70b32971afe7ffdc3cbd3f7a7be41ca254bd2",
+    {"sharded_fair_leave", "657790d09956f0e1d71c13492c70e0728f7f8281",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
-    HF_NO_SEGMENT}, 6135, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "9edb3370167415808d3b74ed31690f4666ef04b4",
+    HF_NO_SEGMENT}, 5850, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
+    {"sharded_fair_release", "a640bf0da3e3831a5b900717cf06d440f220fa57",
     (const unsigned char[]){KEYS_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1,
-    FAIR_RELEASE_2, HF_NO_SEGMENT}, 6044, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
-    {"sharded_force", "aa4f43ae45bdb6b06291aa265acfdab93aa6c97b", (const unsigned char[]){KEYS_1,
+    FAIR_RELEASE_2, HF_NO_SEGMENT}, 5759, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
+    {"sharded_force", "934c283404748a758f89dfe757b9246c22c94de2", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 14551,
+    GRANTING_2, HASH_4, DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 13845,
     NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
@@ -2679,13 +2679,13 @@ static const hf_program hf_program_table[] = {
     {"sharded_latch_set", "596c6be692803fb5f65fbf5782ec9f7746cab5fd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
     LATCH_4, LATCH_SET_1, HF_NO_SEGMENT}, 1626, NULL, &hf_program_table[HF_PROGRAM_LATCH_SET]},
-    {"sharded_leave", "a88f3b6a9fa0ab216069ce3a07ef7200401e725b", (const unsigned char[]){KEYS_1,
+    {"sharded_leave", "79b4d3d0894e36832fc64755560b0dab6eab8139", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
-    HF_NO_SEGMENT}, 16114, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "34ab336e26110fa1afc8b276450c2e2dea7d9870",
+    HF_NO_SEGMENT}, 15371, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
+    {"sharded_permit_acquire", "b057d97f6a22f61809a3b9ddf757a5f08175570b",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2694,20 +2694,20 @@ static const hf_program hf_program_table[] = {
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 22806, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
-    {"sharded_permit_extend", "f5be6d26a4b0c6ba415c2d591b99ec5289532461",
+    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21867, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
-    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3269, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
-    {"sharded_permit_leave", "9422807b7d42ba63ec31b0c39dd6fd8b558fec57",
+    PERMIT_EXTEND_2, HF_NO_SEGMENT}, 3191, NULL, &hf_program_table[HF_PROGRAM_PERMIT_EXTEND]},
+    {"sharded_permit_leave", "a8cf390feb287f6ce57e30062dda0cc2f921f338",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
     FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT},
-    15905, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "78b559e770a221fccd02bbd6bd5c546d13bf0003",
+    15402, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
+    {"sharded_permit_release", "b02381d1a58042174c086cafda9d4bff52090099",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
     POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
@@ -2716,16 +2716,16 @@ static const hf_program hf_program_table[] = {
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17716, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
-    {"sharded_permit_set", "691ce677e8a43c585230080aa7f84fc0b7c8d732",
+    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17187, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
+    {"sharded_permit_set", "d2e2dc6a56304f90e02103967119c802f6dad206",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
     WHOLE_NUMBER_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, SHARDED_2, OWNERS_1,
     PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 14807, NULL,
+    FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 14304, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "809806639b48676cf2a95793ade55c63a71104ff",
+    {"sharded_release", "90283009a2f5bf579a8e2c899daad7d1637e6380",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2733,53 +2733,53 @@ static const hf_program hf_program_table[] = {
     RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_1, RECORD_2, RECORD_3, DUE_1,
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 20848,
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19743,
     NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
-    {"sharded_release_all", "92e7a12d053a064c89ad03149041f37d2ef6916d",
+    {"sharded_release_all", "31d7d437778921b13dd08016e47e089633590d83",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
-    14269, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "eac71df7373b863c620afabe6cc6da364dda6f76",
+    13563, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
+    {"sharded_rw_acquire", "67ad0432c18c1cf1e63cc5515c2715d3a2d6ec1c",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, HASH_3, RW_ACQUIRE_2, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_3, RW_TOKEN_1,
     RW_ACQUIRE_4, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_5, HF_NO_SEGMENT}, 25551, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
-    {"sharded_rw_extend", "279f6a5e962482a6d2a6da72345c80429075e6a6", (const unsigned char[]){RW_1,
-    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4318, NULL,
+    RW_ACQUIRE_5, HF_NO_SEGMENT}, 24457, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_extend", "866208cf1a9c1e3f7915da804d096605401a0df4", (const unsigned char[]){RW_1,
+    RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4171, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "0777151376ab9fb3561e17b2c5f5de4d5ce0433d",
+    {"sharded_rw_force", "302d19377cfa112be1c7eae8b7ed0d9f776e7070",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 17706, NULL,
+    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16898, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "4d31b835bdf5db9759db1072d5be565146fc1d30",
+    {"sharded_rw_leave", "e7c8eec8a579084d84dbee876636ba48050f3252",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
     FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 19023, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "637f13af9c213403cf14b8e198c361a4032993b3",
+    HF_NO_SEGMENT}, 18215, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "581c336bdda2df35fce1feeaeefd05faff9a4917",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 18173, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17347, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
-    {"sharded_semaphore_leave", "0acd257e8b0c69571ed15a1dd96ac92556fe8992",
+    {"sharded_semaphore_leave", "622279431026e1e7b45abc473f706f026da5a413",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, HF_NO_SEGMENT}, 2366, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, HF_NO_SEGMENT}, 2338, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_LEAVE]},
-    {"sharded_semaphore_release", "06abfca8badb460430eaa2fcbf9f35ba8f7ecbdc",
+    {"sharded_semaphore_release", "d608bd742c23cfad9e7753d4150b415ff702e912",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1, HF_NO_SEGMENT}, 2269, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_RELEASE_1, HF_NO_SEGMENT}, 2241, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_RELEASE]},
-    {"sharded_semaphore_set", "d81e84e4347fe759465a726ea1287680f01e679e",
+    {"sharded_semaphore_set", "fc781be91e22f8f5b02baf481bc11dfd3b38843d",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,
-    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 2341, NULL,
+    SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1, SEMAPHORE_SET_1, HF_NO_SEGMENT}, 2313, NULL,
     &hf_program_table[HF_PROGRAM_SEMAPHORE_SET]},
     {"wait", "40caa8853a32f40d2fd9ce37db5e711798f51610", (const unsigned char[]){WAIT_1,
     HF_NO_SEGMENT}, 289, NULL, NULL},

@@ -13,7 +13,7 @@ local engine = core.engine
 local credentials = {}
 
 local MOST = 511 -- bytes of a user or a password
-local MOST_REASON = 120 -- bytes of a message
+local MAX_REASON = 120 -- bytes of a message
 local ADVICE = 'return user, password, with "" for the default user'
 
 -- client -> its fetcher, if an event loop serves the client
@@ -38,8 +38,8 @@ local function blot(message, last)
     end
   end
   message = printable(message)
-  if #message <= MOST_REASON then return message end
-  return message:sub(1, MOST_REASON) .. "…"
+  if #message <= MAX_REASON then return message end
+  return message:sub(1, MAX_REASON) .. "…"
 end
 
 -- Checks what the user's function has returned, or raised.

@@ -18,7 +18,7 @@ local replies = require "holdfast.replies"
 local deadlocks = {}
 
 local PAGE = 200
-local MOST_WAITERS = 100 -- that are listed for one queue
+local MAX_WAITERS = 100 -- that are listed for one queue
 local kinds, wire = core.kinds, core.wire
 local prefixes = wire.prefixes
 
@@ -250,7 +250,7 @@ local function add_list(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
   local function words_of(from, count) return { "LRANGE", name, from, from + count - 1 } end
-  for owner in each_beside(graph, key, words_of, MOST_WAITERS) do
+  for owner in each_beside(graph, key, words_of, MAX_WAITERS) do
     add_waiter(graph, key, owner, "fair")
   end
 end
@@ -261,7 +261,7 @@ local function add_queue(graph, name)
   local function words_of(from, count)
     return { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", from, count }
   end
-  for text in each_beside(graph, key, words_of, MOST_WAITERS) do
+  for text in each_beside(graph, key, words_of, MAX_WAITERS) do
     local queued = wire.read_waiter(text)
     if queued then
       add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)

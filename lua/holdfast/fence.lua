@@ -22,7 +22,7 @@ Fence.__index = Fence
 Fence.__name = "holdfast.fence"
 
 local WEEK = 7 * 24 * 3600
-local MOST_WORDS = 4000 -- in one command; a program cannot pass more to the server
+local MAX_WORDS = 4000 -- in one command; a program cannot pass more to the server
 
 ---@class holdfast.fence_options
 ---@field ttl? number seconds that the fence is kept after the last write; math.huge keeps it forever; default 7 days
@@ -96,7 +96,7 @@ local function check_word(value)
 end
 
 local function check_command(words)
-  local wrong, place, found = options.list(words, MOST_WORDS, "a list of 1 to 4000 words", check_word)
+  local wrong, place, found = options.list(words, MAX_WORDS, "a list of 1 to 4000 words", check_word)
   if wrong then return wrong, place, found end
   local keys_of = KEYS[locale.lower(text_of(words[1]))]
   if not keys_of then return "the name of a command that writes to keys", "[1]", options.shown(words[1]) end

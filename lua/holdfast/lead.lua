@@ -138,7 +138,7 @@ end
 
 -- ---- terms one after the other ----
 
-local LEAST_PAUSE, MOST_PAUSE = 0.1, 1 -- seconds
+local MIN_PAUSE, MAX_PAUSE = 0.1, 1 -- seconds
 
 local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
@@ -179,7 +179,7 @@ end
 -- it begins is replaced by a new one. → the term | nil, message, code
 local function await(leading, term, next_term)
   local acquired, paused, message, code
-  local pause = LEAST_PAUSE
+  local pause = MIN_PAUSE
   repeat
     loss.notify()
     if end_of(leading) then return nil, end_of(leading), "interrupted" end
@@ -193,7 +193,7 @@ local function await(leading, term, next_term)
     if end_of(leading) then return nil, end_of(leading), "interrupted" end
     if not core.may_pass(code, leading.accepted) then return nil, message, code end
     paused, message, code = raw.pause(term.lock, pause)
-    pause = math.min(2 * pause, MOST_PAUSE)
+    pause = math.min(2 * pause, MAX_PAUSE)
   until not paused
   return nil, message, code
 end

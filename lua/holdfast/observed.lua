@@ -9,7 +9,7 @@ observed.LONG_WAIT = 30 -- seconds, the default lease
 -- ---- durations by the server's clock ----
 
 observed.FIRST_US = 1e15 -- lower tokens are numbers that Redisson has counted up
-local FRONT_MOST = 1e14 -- higher places are in µs; lower ones, of waiters in front, in 1024 µs
+local FRONT_MAX = 1e14 -- higher places are in µs; lower ones, of waiters in front, in 1024 µs
 local KEPT_US = 250000 -- how far the tokens of an owner that keeps the lock are ahead of the clock
 local FUTURE = -1 -- seconds; a lower age means that the server's clock was set back
 
@@ -18,7 +18,7 @@ local FUTURE = -1 -- seconds; a lower age means that the server's clock was set 
 -- A place may be ahead of the clock, because no two places are the same.
 function observed.waits(place, clock)
   if not place then return nil end
-  local in_front = place < FRONT_MOST
+  local in_front = place < FRONT_MAX
   return math.max(clock - (in_front and place * 1024 or place) / 1e6, 0), in_front or nil
 end
 

@@ -128,7 +128,7 @@ function once.withdraw(self)
   if self.begun or not self.retry then send(self, "unstarted") end
 end
 
-local LEAST_PAUSE, MOST_PAUSE = 0.05, 1 -- seconds
+local MIN_PAUSE, MAX_PAUSE = 0.05, 1 -- seconds
 
 local function is_lost(lock)
   return raw.lost(lock) or raw.first_loss(lock)
@@ -141,7 +141,7 @@ end
 -- first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
-  local pause, till = LEAST_PAUSE, core.now() + self.half
+  local pause, till = MIN_PAUSE, core.now() + self.half
   while not is_lost(lock) do
     local recorded, message, code = send(self, state)
     if recorded or code == "duplicate" then return true end
@@ -149,7 +149,7 @@ function once.finish(self, lock, state, report)
     report = nil
     local goes_on = core.may_pass(code, true) and raw.is_held(lock) and core.now() < till
     if not goes_on or not raw.pause(lock, pause) then return nil, message, code end
-    pause = math.min(2 * pause, MOST_PAUSE)
+    pause = math.min(2 * pause, MAX_PAUSE)
   end
   return nil, "the lock was lost", "lost"
 end

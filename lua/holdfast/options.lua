@@ -14,7 +14,7 @@ local options = {}
 local LEASE_MIN, LEASE_MAX = 0.001, 1e9
 local KEY_MAX = 1048576
 local PART_MAX = 500000
-local MOST_WHOLE = 9007199254740992 -- 2^53
+local MAX_WHOLE = 9007199254740992 -- 2^53
 
 local function is_number(value)
   return type(value) == "number" and value == value
@@ -172,7 +172,7 @@ end
 function options.name_part(value)
   if type(value) == "string" and value ~= "" and #value <= PART_MAX then return nil end
   local exact = is_number(value)
-    and (is_integer(value) or value % 1 ~= 0 or math.abs(value) <= MOST_WHOLE)
+    and (is_integer(value) or value % 1 ~= 0 or math.abs(value) <= MAX_WHOLE)
   if not exact or value == math.huge or value == -math.huge then
     return "a string of 1 to 500000 bytes, or a number (at most 2^53 if whole)"
   end

@@ -14,12 +14,12 @@ local raw, meta = driver.lock, core.permit_type
 local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
-local MOST_AT_ONCE = 1000
+local MAX_AT_ONCE = 1000
 local MOST = 1000000000
 
 local semaphore = {}
 
-local check_count = options.whole(1, MOST_AT_ONCE, "1 to 1000")
+local check_count = options.whole(1, MAX_AT_ONCE, "1 to 1000")
 local check_permits = options.whole(1, MOST, "1 to 1e9")
 local check_all = options.whole(0, MOST, "0 to 1e9")
 

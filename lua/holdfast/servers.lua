@@ -6,7 +6,7 @@ local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
 local MOST = { quorum = 32, shards = 64 }
-local MOST_WEIGHT = 100
+local MAX_WEIGHT = 100
 
 local servers = {}
 
@@ -17,7 +17,7 @@ local function check_url(value)
 end
 
 local function check_weight(value)
-  local fits = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MOST_WEIGHT
+  local fits = type(value) == "number" and value % 1 == 0 and value >= 1 and value <= MAX_WEIGHT
   if not fits then return "a whole number from 1 to 100" end
 end
 

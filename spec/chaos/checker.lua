@@ -16,7 +16,7 @@ local model = require "spec.chaos.model"
 
 local max, min, huge = math.max, math.min, math.huge
 
-local MOST_STATES = 20000 -- for one result; a history that needs more is too complex to judge
+local MAX_STATES = 20000 -- for one result; a history that needs more is too complex to judge
 local LEAVE = 1           -- seconds that a waiter may take to leave
 local SLACK = 5           -- seconds for a busy machine
 local PROMPT = 0.09       -- seconds; less than a quorum waits for its slower servers
@@ -133,7 +133,7 @@ local function answer(configurations, pending, op, now)
       end
     end
     at = at + 1
-    if at > MOST_STATES then return nil end
+    if at > MAX_STATES then return nil end
   end
   return result
 end

@@ -32,7 +32,7 @@ end
 
 local WAITS = { 0, 0.05, 0.2, 0.5, 1 }
 local LEASES = { 0.5, 0.9, 1.5 }
-local MOST_WAIT = 60 -- stands for a leader's wait, which has no limit
+local MAX_WAIT = 60 -- stands for a leader's wait, which has no limit
 local RUN_LEASE = 30 -- longer than all faults of a round
 local ONCE_EVERY = 0.25
 
@@ -130,7 +130,7 @@ end
 function steps.lead()
   count = count + 1
   local owner = ("%s.%d"):format(options.name, count)
-  run({ what = "lead", key = "boss", owner = owner, wait = MOST_WAIT }, function()
+  run({ what = "lead", key = "boss", owner = owner, wait = MAX_WAIT }, function()
     return client:lead("boss", { once = true }, function(term)
       local till = sys.now() + prng:range(10, 300) / 1000
       repeat
@@ -166,8 +166,8 @@ end
 -- All processes start the same run at about the same time.
 function steps.once()
   local key = "once" .. math.floor(sys.now() / ONCE_EVERY)
-  run({ what = "once", key = key, wait = MOST_WAIT }, function()
-    local options_of_run = { lease = RUN_LEASE, expire = MOST_WAIT, wait = prng:pick { 0, 0.5 } }
+  run({ what = "once", key = key, wait = MAX_WAIT }, function()
+    local options_of_run = { lease = RUN_LEASE, expire = MAX_WAIT, wait = prng:pick { 0, 0.5 } }
     return client:idempotent(key, options_of_run, function()
       writer:seen(sys.now(), { what = "ran", key = key })
       sleep(prng:range(2, 200) / 1000)

@@ -44,7 +44,7 @@
 
 #define CONNECTIONS 64
 #define PIECE 16384
-#define QUEUED_MOST (1 << 20) /* bytes held back, beyond which the sender waits */
+#define QUEUED_MAX (1 << 20) /* bytes held back, beyond which the sender waits */
 #define MS 1000000ull
 #define NEVER UINT64_MAX
 
@@ -446,7 +446,7 @@ static void take_commands(void) {
 
 static short events_of(const connection *c, int way) {
     const stream *in = &c->streams[way], *out = &c->streams[1 - way];
-    bool reads = !in->ended && !rules[way].stopped && in->queued < QUEUED_MOST;
+    bool reads = !in->ended && !rules[way].stopped && in->queued < QUEUED_MAX;
     bool writes = out->first && !rules[1 - way].stopped && out->first->due <= now_ns();
     return (short)((reads ? POLLIN : 0) | (writes ? POLLOUT : 0));
 }

@@ -43,8 +43,8 @@ local OWNERS = 2
 local WAITS = { 0, 0, 0.02, 0.05, 0.1, 0.2, 0.4, 1 }
 local LEASES = { 0.3, 0.5, 0.9, 1.5, 2 }
 local LONGEST_LEASE = 2
-local MOST_HOLDS = 3
-local MOST_KEPT = 2.2 -- seconds; longer than any lease that is not renewed
+local MAX_HOLDS = 3
+local MAX_KEPT = 2.2 -- seconds; longer than any lease that is not renewed
 local RENEWED_KEPT = 4
 local STORE = [[
 local last = tonumber(redis.call('HGET', KEYS[1], 'token') or '0')
@@ -112,7 +112,7 @@ local function add_slot(key, owner, act, shared)
   end
   slots[#slots + 1] = {
     key = key, owner = owner, act = act, holds = 0,
-    most = (key == "m" or only_renewed) and 1 or MOST_HOLDS,
+    most = (key == "m" or only_renewed) and 1 or MAX_HOLDS,
     lease = lease or own_lease,
     make = new_lock, lock = new_lock(),
   }
@@ -179,7 +179,7 @@ local function acquire(slot, wait)
   if not outcome[1] then return end
   slot.holds = slot.holds + 1
   if slot.holds == 1 then
-    local most = only_renewed and RENEWED_KEPT or MOST_KEPT
+    local most = only_renewed and RENEWED_KEPT or MAX_KEPT
     slot.keep_until = prng:chance(options.keep) and sys.now() + most or 0
   end
   claim(slot)
@@ -262,7 +262,7 @@ local function step_held(slot)
 end
 
 local function let_go(slot)
-  for _ = 1, 2 * MOST_HOLDS do
+  for _ = 1, 2 * MAX_HOLDS do
     if slot.holds > 0 then release(slot) end
   end
 end

@@ -33,7 +33,7 @@ local usage = require "spec.support.usage"
 local run = require "spec.fuzz.handles_run"
 
 local NUMBERS = { from = true, seeds = true, seconds = true, seed = true }
-local MOST_LINES = 60 -- of a trace that was not requested
+local MAX_LINES = 60 -- of a trace that was not requested
 
 local function parse(args)
   local options, at = {}, 1
@@ -65,7 +65,7 @@ local function show(seed, found)
   say("seed %d breaks %s: %s", seed, found.rule, found.text)
   local lines = {}
   run(seed, function(time, text) lines[#lines + 1] = { time, text } end)
-  for i = math.max(1, #lines - MOST_LINES + 1), #lines do print_line(lines[i][1], lines[i][2]) end
+  for i = math.max(1, #lines - MAX_LINES + 1), #lines do print_line(lines[i][1], lines[i][2]) end
   say("to see all of it: luajit spec/fuzz/handles.lua --seed %d --trace", seed)
 end
 

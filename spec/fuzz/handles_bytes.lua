@@ -11,7 +11,7 @@ local Wire = require "spec.fuzz.handles_wire"
 local engine = core.engine
 
 local LINKS = 3 -- of a client to each server
-local MOST_ROUNDS = 200
+local MAX_ROUNDS = 200
 
 local bytes = {}
 
@@ -106,7 +106,7 @@ end
 
 -- Does what is due for a client: one round in which anything may go wrong, or all of it.
 function bytes.serve(self, member, faulty)
-  for _ = 1, faulty and 1 or MOST_ROUNDS do
+  for _ = 1, faulty and 1 or MAX_ROUNDS do
     if not serve_once(self, member, faulty) then return end
   end
   if not faulty then self:note("end", "client %d does not come to rest", member.n) end

@@ -9,7 +9,7 @@ local engine, raw = core.engine, core.lock
 local RENEWER = 3 -- the link to the first server that renews, if the client has one
 local STEPS = { 0.001, 0.05, 0.3, 0.7, 1.1 } -- seconds
 local LEASES = { 3, 8 }
-local MOST_HANDLES = 14 -- of a client
+local MAX_HANDLES = 14 -- of a client
 local KEYS = {
   lock = "l", mutex = "m", fair = "f", read = "rw", write = "rw", permit = "p", guard = "g",
 }
@@ -168,7 +168,7 @@ function steps.step(world)
   local member = world.prng:pick(world.members)
   if world.rough and world.prng:chance(70) then member = world.members[1] end
   local step = world.prng:pick(TABLES[world.rough and ROUGH or CALM])
-  if #member.handles == 0 or step == add_handle and #member.handles >= MOST_HANDLES then
+  if #member.handles == 0 or step == add_handle and #member.handles >= MAX_HANDLES then
     step = #member.handles == 0 and add_handle or drop_handle
   end
   step(world, member)

@@ -15,10 +15,10 @@
 #include "quorum/quorum.h"
 
 #define COUNT(list) (sizeof(list) / sizeof *(list))
-#define MOST_OPS 24
-#define MOST_HANDLES 8
-#define MOST_STEPS 400
-#define MOST_HOLDS 60
+#define MAX_OPS 24
+#define MAX_HANDLES 8
+#define MAX_STEPS 400
+#define MAX_HOLDS 60
 #define SENDINGS 4096
 
 static const char *const KEYS[] = {"a", "b", "{c}"};
@@ -93,8 +93,8 @@ static struct {
     hf_names names[COUNT(KEYS)], rw_names[COUNT(KEYS)], latch_names[COUNT(KEYS)],
         semaphore_names[COUNT(KEYS)], fair_names[COUNT(KEYS)];
     const hf_names *all[COUNT(KEYS)];
-    hf_op *ops[MOST_OPS];
-    hf_hold *handles[MOST_HANDLES]; /* what was acquired, for as long as a handle stays */
+    hf_op *ops[MAX_OPS];
+    hf_hold *handles[MAX_HANDLES]; /* what was acquired, for as long as a handle stays */
     hf_time now;
     hf_time asked_at[SENDINGS]; /* when a command that names a key and an owner was last sent */
     bool refusing, mute;
@@ -312,8 +312,8 @@ static void check(void) {
 
 static void begin(hf_op_spec *spec) {
     size_t free_place = 0;
-    while (free_place < MOST_OPS && w.ops[free_place]) free_place++;
-    if (free_place == MOST_OPS || w.client.holds.count > MOST_HOLDS) return;
+    while (free_place < MAX_OPS && w.ops[free_place]) free_place++;
+    if (free_place == MAX_OPS || w.client.holds.count > MAX_HOLDS) return;
     spec->token_ttl_ms = spec->token_ttl_ms == 1 ? 0 : 604800000;
     if (spec->lease > LEASES[3]) w.short_leases = false;
     w.ops[free_place] = hf_client_begin(&w.client, spec, w.now);
@@ -452,7 +452,7 @@ static void begin_pause(input *in) {
 /* ---- handles ---- */
 
 static hf_hold **handle_at(input *in) {
-    return &w.handles[pick(in, MOST_HANDLES)];
+    return &w.handles[pick(in, MAX_HANDLES)];
 }
 
 static void drop_handle(hf_hold **handle) {
@@ -537,12 +537,12 @@ static void step(input *in) {
     case 'A': begin_all(in, HF_OP_ACQUIRE_ALL); break;
     case 'R': begin_all(in, HF_OP_RELEASE_ALL); break;
     case 'I':
-        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_interrupt(op, w.now);
+        if ((op = w.ops[pick(in, MAX_OPS)])) hf_op_interrupt(op, w.now);
         break;
     case 'G':
-        if ((op = w.ops[pick(in, MOST_OPS)])) hf_op_abandon(op, w.now);
+        if ((op = w.ops[pick(in, MAX_OPS)])) hf_op_abandon(op, w.now);
         break;
-    case 'E': end_op(pick(in, MOST_OPS)); break;
+    case 'E': end_op(pick(in, MAX_OPS)); break;
     case 'q': begin_acquire_other(in); break;
     case 'u': begin_other(in); break;
     case 'P': begin_pause(in); break;
@@ -550,8 +550,8 @@ static void step(input *in) {
     case 'S': begin_on_semaphore(in); break;
     case 'F': begin_on_fair_lock(in); break;
     case 'L': begin_on_lost(in); break;
-    case 'd': detach(&w.ops[pick(in, MOST_OPS)]); break;
-    case 'h': take_hold(in, w.ops[pick(in, MOST_OPS)]); break;
+    case 'd': detach(&w.ops[pick(in, MAX_OPS)]); break;
+    case 'h': take_hold(in, w.ops[pick(in, MAX_OPS)]); break;
     case 'g': collect(in); break;
     case 'w': hf_client_introduce(&w.client, "who"); break;
     case 'b':
@@ -641,11 +641,11 @@ static bool begin_client(input *in) {
 /* Nobody answers any more: every operation that does not wait for ever ends by itself. Of a quorum,
  * calls about one hold come one after the other, each with its own time. */
 static void await_ends(void) {
-    for (size_t i = 0; i < MOST_OPS; i++) {
+    for (size_t i = 0; i < MAX_OPS; i++) {
         if (w.ops[i] && w.ops[i]->spec.wait == HF_NEVER) end_op(i);
     }
-    sleep_until(w.now + LONGEST_WAIT + (w.client.quorum ? MOST_OPS : 1) * 4 * HF_SECOND);
-    for (size_t i = 0; i < MOST_OPS; i++) {
+    sleep_until(w.now + LONGEST_WAIT + (w.client.quorum ? MAX_OPS : 1) * 4 * HF_SECOND);
+    for (size_t i = 0; i < MAX_OPS; i++) {
         const hf_op *op = w.ops[i];
         if (!op || op->done) continue;
         fprintf(stderr, "operation %zu of kind %d, state %d, blocked %d, has not ended\n", i,
@@ -668,7 +668,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (!begin_client(&in)) abort();
     w.tells = memmem(data, size, "hushhush", 8) != NULL;
     unsigned end = pick(&in, 4);
-    for (int steps = 0; in.at < in.end && steps < MOST_STEPS; steps++) {
+    for (int steps = 0; in.at < in.end && steps < MAX_STEPS; steps++) {
         step(&in);
         check();
     }
@@ -677,8 +677,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     w.mute = false;
     if (end & 1) await_ends();
     close_client(end != 0);
-    for (size_t i = 0; i < MOST_OPS; i++) end_op(i);
-    for (size_t i = 0; i < MOST_HANDLES; i++) drop_handle(&w.handles[i]);
+    for (size_t i = 0; i < MAX_OPS; i++) end_op(i);
+    for (size_t i = 0; i < MAX_HANDLES; i++) drop_handle(&w.handles[i]);
     hf_client_free(&w.client);
     for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.names[i]);
     for (size_t i = 0; i < COUNT(KEYS); i++) hf_names_free(&w.rw_names[i]);

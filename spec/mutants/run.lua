@@ -496,12 +496,12 @@ function Tree.new(name, goals)
   return self
 end
 
-local MOST_PATIENCE = 4 -- times: a mutant that loops for ever is load, too
+local MAX_PATIENCE = 4 -- times: a mutant that loops for ever is load, too
 
 -- → how long `seconds` of an idle machine may take now
 local function patience(seconds)
   local load = tonumber((read("/proc/loadavg") or ""):match("^[%d.]+")) or 1
-  return math.ceil(seconds * math.min(MOST_PATIENCE, math.max(1, load)))
+  return math.ceil(seconds * math.min(MAX_PATIENCE, math.max(1, load)))
 end
 
 -- → ended well, whether it took too long

@@ -14,7 +14,7 @@ local GRANT_LEASES = { 0.2, 0.2, 0.3, 0.5 }
 local KINDS = { "lock", "lock", "lock", "mutex", "guard" }
 local NAMES = { { "a", "{a}" }, { "{a}", "a" }, { "a{b}", "{b}" }, { "a", "a{a}" }, { "{", "{{}" } }
 local OWNER = "svc-1"
-local MOST_TASKS = 4
+local MAX_TASKS = 4
 
 -- What programs may do; each seed picks some.
 local HABITS = {
@@ -208,7 +208,7 @@ end
 local function add_processes(prng, plan)
   plan.process_count = prng:range(is_arranged(plan) and 3 or 2, 4)
   for i = 1, plan.process_count do plan.parts[i] = process_of(prng, plan, i) end
-  for i = 1, plan.habits.sharing and prng:range(1, 3) or prng:pick { 2, 3, 3, MOST_TASKS } do
+  for i = 1, plan.habits.sharing and prng:range(1, 3) or prng:pick { 2, 3, 3, MAX_TASKS } do
     local key = plan.habits.names and prng:chance(40) and plan.keys[2] or plan.keys[1]
     local task, process = task_of(prng, plan, key), (i - 1) % plan.process_count + 1
     vanish(prng, plan, task, process)

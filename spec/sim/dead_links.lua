@@ -8,7 +8,7 @@ local Prng = require "spec.sim.prng"
 local S = 1000000
 local CALM, OTHERS = 25, 8 -- % of plans where nothing else goes wrong, and of the others
 local FAST = 8000 -- µs: with such a latency a call has time for two tries
-local LEAST_TIMEOUT = 1
+local MIN_TIMEOUT = 1
 local MOMENTS = { "acquire", "take", "waits", "grant", "release" }
 local CLOCKS = 0.98 -- how early a wait may end, by its process's clock
 
@@ -50,7 +50,7 @@ function dead_links.add(plan)
   local prng = Prng.new((plan.seed * 89 + 107) % 2147483647)
   local processes, calm = processes_of(plan)
   if not processes or not prng:chance(calm and CALM or OTHERS) then return end
-  plan.only_dead_links = calm and plan.network[2] <= FAST and plan.timeout >= LEAST_TIMEOUT
+  plan.only_dead_links = calm and plan.network[2] <= FAST and plan.timeout >= MIN_TIMEOUT
   for _, process in ipairs(processes) do
     if prng:chance(60) then add_one(prng, plan, process) end
   end
@@ -68,7 +68,7 @@ end
 -- Half of a short lease is too little time for two tries: then the record is written in the
 -- background.
 local function is_hurried(plan, verb)
-  return verb == "complete" and plan.lease < 2 * LEAST_TIMEOUT
+  return verb == "complete" and plan.lease < 2 * MIN_TIMEOUT
 end
 
 -- A call has ended. A call that must not be sent twice fails with its connection.

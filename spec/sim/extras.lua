@@ -6,7 +6,7 @@ local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
 local refusals = require "spec.sim.refusals"
 
-local MOST_KEYS = 3
+local MAX_KEYS = 3
 local OUTSTAY = 8 -- one in this many seeds with several locks
 local NAMES = { "a", "b", "c" }
 local FORGING = 15 -- % of schedules with faults in which grants are forged
@@ -41,7 +41,7 @@ local function some_of(prng, keys)
 end
 
 local function take_several(prng, plan)
-  for i = #plan.keys + 1, prng:range(2, MOST_KEYS) do
+  for i = #plan.keys + 1, prng:range(2, MAX_KEYS) do
     plan.keys[i] = { name = NAMES[i], kind = "lock" }
   end
   local keys = lock_keys(plan)

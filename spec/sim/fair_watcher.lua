@@ -6,7 +6,7 @@ local wire = require "spec.sim.wire"
 local max = math.max
 
 local UNHEARD_US = 3000000 -- how long a dead waiter of Java's may block the list
-local LEAST_TIMEOUT_MS, LOOKS, MOST_LOOK_MS, CROWD = 5000, 3, 30000, 100
+local MIN_TIMEOUT_MS, LOOKS, MAX_LOOK_MS, CROWD = 5000, 3, 30000, 100
 local JAVA_WAIT_MS = 300000
 
 local Fair = setmetatable({}, { __index = Watcher })
@@ -171,8 +171,8 @@ local function most_timeout(self, key, owner)
     ahead = ahead + 1
     if not wire.is_ours(other) then theirs, last = theirs + 1, other end
   end
-  local look = math.min(grant_ms_of(self, owner) * max(1, ahead / CROWD), MOST_LOOK_MS)
-  local ms = max(LEAST_TIMEOUT_MS, LOOKS * look)
+  local look = math.min(grant_ms_of(self, owner) * max(1, ahead / CROWD), MAX_LOOK_MS)
+  local ms = max(MIN_TIMEOUT_MS, LOOKS * look)
   if not last then return ms end
   local rest = timeout_of(self, key, last) - self.server.redis:now_ms()
   return ms + max(theirs * JAVA_WAIT_MS, rest)
@@ -197,7 +197,7 @@ local function check_behind(self, key, owner)
     if behind and wire.is_ours(other) then return end
     theirs = theirs + (behind and 1 or 0)
     local left = behind and timeout_of(self, key, other) - till or 0
-    local most = 2 * LEAST_TIMEOUT_MS + LOOKS * grant_ms_of(self, owner)
+    local most = 2 * MIN_TIMEOUT_MS + LOOKS * grant_ms_of(self, owner)
     if left > theirs * self.java_wait_ms + most then
       self.world:fail("timeout", "%s: %s, behind %s, is not dead for %.3f s more", key.name, other,
         owner, left / 1000)

@@ -4,7 +4,7 @@ local java = require "spec.sim.java"
 local scripts = require "spec.support.fair_scripts"
 local wire = require "spec.sim.wire"
 
-local LEAST_SLEEP, MOST_SLEEP = 100000, 60000000 -- Redisson does not sleep at all while it spins
+local MIN_SLEEP, MAX_SLEEP = 100000, 60000000 -- Redisson does not sleep at all while it spins
 
 local Java = java.subclass()
 Java.message = "\r\n0\r\n"
@@ -56,7 +56,7 @@ function Java:answered(reply)
   if patience and self.world.now >= self.since + patience then return self:leave() end
   if self:heeds() then return end
   self.waits = true
-  local sleep = math.min(MOST_SLEEP, math.max(LEAST_SLEEP, reply * 1000))
+  local sleep = math.min(MAX_SLEEP, math.max(MIN_SLEEP, reply * 1000))
   if patience then sleep = math.min(sleep, self.since + patience - self.world.now) end
   self:later(self.try, math.max(1000, sleep), self.turn)
 end

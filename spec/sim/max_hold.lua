@@ -8,7 +8,7 @@ local BOUNDS = { 0.1, 0.3, 1, 3 } -- seconds
 local S = 1000000
 local KINDS = { lock = true, mutex = true, read = true, write = true, fair = true, permit = true }
 local SLACK = 0.000002 -- seconds: times here are whole microseconds
-local MOST_NAP = 4 * S
+local MAX_NAP = 4 * S
 
 local max_hold = {}
 
@@ -24,7 +24,7 @@ local function bound(prng, part)
   part.max_hold, part.renewed = seconds, true
   if prng:chance(70) then part.extend = nil end
   if prng:chance(70) then
-    part.naps[1] = math.min(math.floor(seconds * prng:range(30, 200) / 100 * S), MOST_NAP)
+    part.naps[1] = math.min(math.floor(seconds * prng:range(30, 200) / 100 * S), MAX_NAP)
     part.rounds = math.min(part.rounds, 3)
   end
   if part.kind == "lock" and prng:chance(30) then part.holds_again = prng:range(0, 300000) end

@@ -17,7 +17,7 @@ local wire = require "spec.sim.wire"
 
 local CLOCKS = 0.99 -- how late a process may be with its end
 local TURN_US = 11000 -- a waiter that comes during a turn sleeps for as long as a whole one
-local MOST_OVERTAKEN = 12 -- how often ours may take what a thread of Java waits for
+local MAX_OVERTAKEN = 12 -- how often ours may take what a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
 Watcher.__index = Watcher
@@ -62,7 +62,7 @@ local function note_overtaken(self)
   for slot, java in pairs(self.asleep) do
     local times = (self.overtaken[slot] or 0) + 1
     self.overtaken[slot] = java.permits == 1 and times or nil
-    if self.calm and java.permits == 1 and times > MOST_OVERTAKEN then
+    if self.calm and java.permits == 1 and times > MAX_OVERTAKEN then
       self.world:fail("overtaken", "%s: ours have taken the last permit %d times while java %d waits",
         self.name, times, slot)
     end

@@ -16,8 +16,8 @@ local wire = require "spec.sim.wire"
 local engine = core.engine
 local ceil, max = math.ceil, math.max
 
-local MOST_ROUNDS = 50
-local MOST_TICKS = 2000 -- per second
+local MAX_ROUNDS = 50
+local MAX_TICKS = 2000 -- per second
 local ROLES = { "calls", "events", "renewer" }
 local ROLE = { calls = 1, events = 2, renewer = 3 }
 
@@ -137,7 +137,7 @@ local function is_spinning(self)
   local now = self.world.now
   if now - self.ticks_since > 1000000 then self.ticks, self.ticks_since = 0, now end
   self.ticks = self.ticks + 1
-  return self.ticks > MOST_TICKS
+  return self.ticks > MAX_TICKS
 end
 
 local function check_tasks(self)
@@ -154,7 +154,7 @@ local function tick(self, at)
   end
   self.tick_at = nil
   if is_spinning(self) then
-    self.world:fail("spin", "%s ticks more than %d times a second", self.name, MOST_TICKS)
+    self.world:fail("spin", "%s ticks more than %d times a second", self.name, MAX_TICKS)
   end
   self:enter()
   engine.tick(self.client)
@@ -261,7 +261,7 @@ end
 
 -- Does all that is due at this moment.
 function Process:pump()
-  for _ = 1, MOST_ROUNDS do
+  for _ = 1, MAX_ROUNDS do
     local busy = is_asked(self)
     busy = resume_tasks(self) or busy
     if self.plan.system then find_links(self) end

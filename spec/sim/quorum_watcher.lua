@@ -11,11 +11,11 @@ local wire = require "spec.sim.wire"
 local floor, max = math.floor, math.max
 local live = rules.live
 
-local MOST_COMMANDS = 600 -- of one process to one server, per second
+local MAX_COMMANDS = 600 -- of one process to one server, per second
 local SLACK = 300000
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
-local MOST_GAP = 5000000  -- in a calm schedule: the lock is wanted, but not acquired
-local LEAST_GRACE = 90000 -- a server that takes longer may count as away
+local MAX_GAP = 5000000  -- in a calm schedule: the lock is wanted, but not acquired
+local MIN_GRACE = 90000 -- a server that takes longer may count as away
 local AWAKE = 1000000     -- after a pause, for the timeouts that it caused
 local SLOTS = 12
 
@@ -157,7 +157,7 @@ local function check_gap(self, key)
     if wanting and (not since or wanting < since) then since = wanting end
   end
   local gap = since and self.world.now - max(since, key.free_since) or 0
-  if self.calm and gap > MOST_GAP then
+  if self.calm and gap > MAX_GAP then
     self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name,
       gap / 1e6)
   end
@@ -235,7 +235,7 @@ function Watcher:answered(task, key, code, asked_at, paused_us, message)
   if task.process.paused_us ~= paused_us or task.process.paused_until > asked_at - AWAKE then
     return
   end
-  if code == "no_quorum" and self.world.now - asked_at > LEAST_GRACE and not self.calm then
+  if code == "no_quorum" and self.world.now - asked_at > MIN_GRACE and not self.calm then
     return
   end
   self.world:fail("unnoticed", "%s: %s gets %s", key, task.name, code)
@@ -275,10 +275,10 @@ local function count_command(self, process, server)
   counts[server.index] = count
   if self.world.now - count.since > 1000000 then count.since, count.number = self.world.now, 0 end
   count.number = count.number + 1
-  if count.number > MOST_COMMANDS then
+  if count.number > MAX_COMMANDS then
     self.world:fail("spin", "%s has sent s%d more than %d commands in a second", process.name,
       server.index,
-      MOST_COMMANDS)
+      MAX_COMMANDS)
   end
 end
 

@@ -14,7 +14,7 @@ local steps = require "spec.sim.redis_steps"
 local sys = require "spec.support.sys"
 
 local TIMEOUT = 10
-local MOST_RUNS = 10 -- of steps that showed a difference
+local MAX_RUNS = 10 -- of steps that showed a difference
 local MARK = "-- end of replies --"
 
 local diff = {}
@@ -322,7 +322,7 @@ end
 -- → nil, or a report with the shortest sequence found
 function Pair:check(seed, count)
   local list, last, difference = steps.generate(seed, count)
-  for _ = 1, MOST_RUNS do
+  for _ = 1, MAX_RUNS do
     last, difference = self:run(list)
     if not last then return nil end
   end

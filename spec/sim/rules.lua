@@ -4,8 +4,8 @@ local wire = require "spec.sim.wire"
 
 local max = math.max
 
-local MOST_COMMANDS = 150 -- of one process per second, in addition to those that its tasks ask for
-local MOST_BRISK = 200    -- the same if a lease is 20 ms, which is renewed 150 times a second
+local MAX_COMMANDS = 150 -- of one process per second, in addition to those that its tasks ask for
+local MAX_BRISK = 200    -- the same if a lease is 20 ms, which is renewed 150 times a second
 local SLACK = 300000      -- for an operation's time limit
 local SOON = 50000        -- for how long a grant is good without asking again
 local CLOSING_US = 400000 -- in a calm schedule
@@ -64,7 +64,7 @@ function rules.count_command(world, process)
     process.commands, process.calls, process.commands_since = 0, 0, now
   end
   process.commands = process.commands + 1
-  local most = world.brisk and MOST_BRISK or MOST_COMMANDS
+  local most = world.brisk and MAX_BRISK or MAX_COMMANDS
   if process.commands > most + 2 * process.calls then
     world:fail("spin", "%s has sent more than %d commands in a second", process.name, most)
   end

@@ -119,18 +119,18 @@ local function trace(plan, write)
   })
 end
 
-local MOST_LINES = 50 -- of a trace that was not requested
+local MAX_LINES = 50 -- of a trace that was not requested
 local FAILED = build .. "/sim-failed.txt"
 
 -- Prints the end of a long trace; the file has all of it.
 local function say_end(lines)
-  if #lines > MOST_LINES then
+  if #lines > MAX_LINES then
     local file = assert(io.open(FAILED, "w"))
     file:write(table.concat(lines, "\n"), "\n")
     file:close()
-    say("    … %d lines before these are in %s", #lines - MOST_LINES, FAILED)
+    say("    … %d lines before these are in %s", #lines - MAX_LINES, FAILED)
   end
-  for i = math.max(1, #lines - MOST_LINES + 1), #lines do say("%s", lines[i]) end
+  for i = math.max(1, #lines - MAX_LINES + 1), #lines do say("%s", lines[i]) end
 end
 
 -- what: the name of a schedule, or its seed
@@ -172,7 +172,7 @@ local function summary(count, events, hash, failed, started)
     count / math.max(took, 0.001), hash)
 end
 
-local MOST_NAMED = 8 -- of failing schedules; the first one is shown
+local MAX_NAMED = 8 -- of failing schedules; the first one is shown
 local DELAYS = 10 -- for each kept schedule
 
 -- schedules: a list of { name, plan or a function that makes it }
@@ -186,7 +186,7 @@ local function run_all(schedules)
       failed = failed + 1
       if failed == 1 then
         show(schedule[1], plan, result.found)
-      elseif failed <= MOST_NAMED then
+      elseif failed <= MAX_NAMED then
         say("%s breaks %s", name_of(schedule[1]), result.found.rule)
       end
       if options.first then break end
@@ -407,13 +407,13 @@ local function texts_in(directory)
   return texts
 end
 
-local MOST_OF_A_CASE = 1000 -- bytes
+local MAX_OF_A_CASE = 1000 -- bytes
 
 local function run_cases()
   local failed, count = require "spec.sim.case_runner".run_all(options.texts
     and texts_in(options.texts), options.first, options.refused)
-  for i = 1, math.min(#failed, MOST_LINES) do
-    say("case %s: %s", failed[i][1], failed[i][2]:sub(1, MOST_OF_A_CASE))
+  for i = 1, math.min(#failed, MAX_LINES) do
+    say("case %s: %s", failed[i][1], failed[i][2]:sub(1, MAX_OF_A_CASE))
   end
   say("%d cases, %d failed", count, #failed)
   return #failed == 0

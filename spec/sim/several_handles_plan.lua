@@ -10,7 +10,7 @@ local COMMON_READERS = 40 -- …of those in which several callers may hold at a 
 local VANISHING = 25 -- % of these in which a caller vanishes without releasing
 local DIFFERING = 60 -- % in which handles have different leases
 local PLACES = 3
-local MOST_HOLDS = 5
+local MAX_HOLDS = 5
 local ENTERED = { lock = true, read = true, write = true, fair = true }
 local SHARED = { lock = true, mutex = true, read = true, write = true, fair = true }
 
@@ -25,7 +25,7 @@ local function steps_of(prng)
   local steps, holds = { { "acquire", 1 } }, 1
   for _ = 1, prng:range(3, 12) do
     local place, roll = prng:range(1, PLACES), prng:range(1, 100)
-    if roll <= 40 and holds < MOST_HOLDS then
+    if roll <= 40 and holds < MAX_HOLDS then
       steps[#steps + 1], holds = { "acquire", place }, holds + 1
     elseif roll <= 70 then
       steps[#steps + 1], holds = { "release", place }, math.max(0, holds - 1)

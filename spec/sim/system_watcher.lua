@@ -25,10 +25,10 @@ local SLOTS = 12
 local CLOCKS_US = 5000 -- how much earlier than by the owner's rounding a lease may end there
 local LOOKS = 1500000  -- the Sentinels are asked each second, and need time to reply
 local IDLE = 350000     -- they are not asked while nothing is held or wanted
-local MOST_GAP = 4000000
+local MAX_GAP = 4000000
 local FIRST_SENTINEL = 3
-local MOST_MOVE = 0.5  -- seconds that a slot may take to move
-local MOST_PAUSE = 320000 -- µs between a refusal and the retry
+local MAX_MOVE = 0.5  -- seconds that a slot may take to move
+local MAX_PAUSE = 320000 -- µs between a refusal and the retry
 
 local Watcher = setmetatable({}, { __index = Quorum })
 Watcher.__index = Watcher
@@ -204,7 +204,7 @@ local function check_gap(self, key)
     if wanting and (not wanted or wanting < wanted) then wanted = wanting end
   end
   local gap = wanted and self.world.now - max(wanted, since) or 0
-  if self.system == "cluster" and not self.faults and not self.slow and gap > MOST_GAP then
+  if self.system == "cluster" and not self.faults and not self.slow and gap > MAX_GAP then
     self.world:fail("idle", "%s: nobody got it for %.3f s while somebody waited", key.name,
       gap / 1e6)
   end
@@ -273,7 +273,7 @@ function Watcher:answered(task, key, code)
   local too_many = code == "conflict" and self.keys[key].leases -- there are fewer permits in total
   if too_many then return end
   if self.system ~= "cluster" or self.faults or self.slow or not AWAY[code] then return end
-  local ends_in_move = wait < MOST_MOVE or self.topology:has_just_moved(key, MOST_PAUSE)
+  local ends_in_move = wait < MAX_MOVE or self.topology:has_just_moved(key, MAX_PAUSE)
   if wait > 0 and ends_in_move then return end
   self.world:fail("served", "%s: %s gets %s", key, task.name, code)
 end

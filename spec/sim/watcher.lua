@@ -106,8 +106,8 @@ local function is_subscribed(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
-local MOST_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of our turns after Redisson's
-local MOST_AHEAD = 300000 -- how far its tokens may be ahead of the server's clock
+local MAX_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of our turns after Redisson's
+local MAX_AHEAD = 300000 -- how far its tokens may be ahead of the server's clock
 local KEEP_SLACK = 20000
 
 -- Each caller has its own token, from the range that the server has given to the owner. → whether
@@ -231,7 +231,7 @@ function Watcher:write(claim)
   local store = key.store
   if not claim.token or claim.token < (store.token or 0) then return false end
   local is_older = claim.take and claim.take < store.take
-  if is_older and not (key.fell and claim.token - store.token <= MOST_AHEAD) then
+  if is_older and not (key.fell and claim.token - store.token <= MAX_AHEAD) then
     self.world:fail("fence", "%s: a write of an older hold was accepted", key.name)
   end
   store.token, store.take = claim.token, max(store.take, claim.take or 0)
@@ -250,7 +250,7 @@ function Watcher:lose(name)
   note_loss(self, key)
   key.counter_lost = true
   key.holder, key.done_until, key.done_for_sure = nil, nil, 0
-  if key.turns.theirs_since then key.turns_unknown_till = self.world.now + MOST_IN_RETURN end
+  if key.turns.theirs_since then key.turns_unknown_till = self.world.now + MAX_IN_RETURN end
   key.free_since = max(key.free_since, self.world.now)
 end
 
@@ -578,7 +578,7 @@ local function check_token(self, key, args)
   key.fell = key.fell or key.counter_lost and key.ahead -- a range begins below the last one, too
   if key.counter_lost then key.reserved = nil end
   key.token, key.counter_lost = token, nil
-  if token <= before and not (key.ahead and before - token <= MOST_AHEAD) then
+  if token <= before and not (key.ahead and before - token <= MAX_AHEAD) then
     self.world:fail("token", "%s: %s got token %.0f after %.0f", key.name, tostring(key.holder),
       token, before)
   end
@@ -603,7 +603,7 @@ local function note_turn(turns, is_theirs, is_taken, now)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now
   elseif is_taken and turns.theirs_since then
-    turns.their_run = math.min(now - turns.theirs_since, MOST_IN_RETURN)
+    turns.their_run = math.min(now - turns.theirs_since, MAX_IN_RETURN)
     turns.ours_since, turns.theirs_since = now, nil
   end
 end

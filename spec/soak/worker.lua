@@ -16,7 +16,7 @@ for i = 1, #arg do
   options[name] = tonumber(value) or value
 end
 
-local MOST_WAIT = 2
+local MAX_WAIT = 2
 local prng = Prng.new(options.seed)
 local client = require("holdfast").new {
   url = options.url, lease = 2, grant_lease = 0.5, connect_timeout = 0.5, command_timeout = 0.5,
@@ -46,7 +46,7 @@ local use = {}
 
 local function timed(lock)
   local begun = sys.now()
-  local ok, _, code = lock:acquire(MOST_WAIT)
+  local ok, _, code = lock:acquire(MAX_WAIT)
   local waited = sys.now() - begun
   if not ok then return code, waited end
   work()
@@ -74,7 +74,7 @@ end
 
 function use.dropped()
   local begun = sys.now()
-  local ok, _, code = client:lock("dropped"):acquire(MOST_WAIT)
+  local ok, _, code = client:lock("dropped"):acquire(MAX_WAIT)
   local waited = sys.now() - begun
   collectgarbage()
   return not ok and code or nil, waited
@@ -95,7 +95,7 @@ function use.kept() return timed(client:lock("kept", { keep = 0.5 })) end
 function use.permits()
   local begun = sys.now()
   local permit, _, code = client:semaphore("pool", { permits = options.permits })
-    :acquire(prng:range(1, options.permits), MOST_WAIT)
+    :acquire(prng:range(1, options.permits), MAX_WAIT)
   local waited = sys.now() - begun
   if not permit then return code, waited end
   work()
@@ -106,7 +106,7 @@ end
 function use.plain()
   local begun, places = sys.now(), client:plain_semaphore("places")
   local count = prng:range(1, options.permits)
-  local ok, _, code = places:acquire(count, MOST_WAIT)
+  local ok, _, code = places:acquire(count, MAX_WAIT)
   local waited = sys.now() - begun
   if not ok then return code, waited end
   work()
@@ -119,7 +119,7 @@ function use.latch()
   local begun, gate = sys.now(), client:latch("gate")
   gate:set(1)
   local _, _, code = gate:count_down()
-  local ok, _, why = gate:wait(MOST_WAIT)
+  local ok, _, why = gate:wait(MAX_WAIT)
   return code or not ok and why or nil, sys.now() - begun
 end
 

@@ -12,7 +12,7 @@ local loops = {}
 if not compat.yields_in_pcall then return loops end
 
 local MOST = 60 -- seconds that one run may take
-local MOST_STEP = 0.05 -- seconds that a step of wait_until counts at most, as in process.wait_until
+local MAX_STEP = 0.05 -- seconds that a step of wait_until counts at most, as in process.wait_until
 local LATE = ("a coroutine of the loop does not end in %d s"):format(MOST)
 
 local function add(name, make)
@@ -32,7 +32,7 @@ local function add(name, make)
     while not look() and left > 0 do
       loop.sleep(0.005)
       local now = process.now()
-      left, last = left - math.min(now - last, MOST_STEP), now
+      left, last = left - math.min(now - last, MAX_STEP), now
     end
     return look()
   end

@@ -12,7 +12,7 @@ local SIGNALS = {
   HUP = 1, INT = 2, QUIT = 3, KILL = 9, USR1 = 10, USR2 = 12, PIPE = 13, TERM = 15, CHLD = 17,
   CONT = 18, STOP = 19,
 }
-local STEP, MOST_STEP = 0.002, 0.05
+local STEP, MAX_STEP = 0.002, 0.05
 
 process.flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
 process.build = os.getenv("HOLDFAST_BUILD") or "./build"
@@ -23,7 +23,7 @@ local home = sys.getpid()
 local running, litter = {}, {}
 local killed = {} -- pid -> true if it was ended by a signal, or was sent KILL
 
--- Waits until cond() is true, for at most `seconds` (20). A long step counts only MOST_STEP, so
+-- Waits until cond() is true, for at most `seconds` (20). A long step counts only MAX_STEP, so
 -- that a machine that stalls does not use up the time. → the result of cond(), or nil
 function process.wait_until(cond, seconds)
   local left, last = seconds or 20, sys.now()
@@ -32,7 +32,7 @@ function process.wait_until(cond, seconds)
     if result then return result end
     sys.sleep(STEP)
     local now = sys.now()
-    left, last = left - math.min(now - last, MOST_STEP), now
+    left, last = left - math.min(now - last, MAX_STEP), now
   until left < 0
   return cond() or nil
 end

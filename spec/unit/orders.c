@@ -14,10 +14,10 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#define MOST_THREADS 12
-#define MOST_STEPS 1000000 /* an order with more has no end */
-#define KEPT_STEPS 8192    /* the last ones, for the trace */
-#define MOST_PRINTED 400   /* of these; an order that is repeated prints all */
+#define MAX_THREADS 12
+#define MAX_STEPS 1000000 /* an order with more has no end */
+#define KEPT_STEPS 8192   /* the last ones, for the trace */
+#define MAX_PRINTED 400   /* of these; an order that is repeated prints all */
 #define START (1000 * HF_SECOND)
 
 #define STACK_SIZE ((size_t)256 << 10)
@@ -76,7 +76,7 @@ typedef struct step {
 static struct order {
     const order_scene *scene;
     order_plan plan;
-    order_thread threads[MOST_THREADS], *current;
+    order_thread threads[MAX_THREADS], *current;
     ucontext_t outside;
     hf_time now;
     uint64_t random;
@@ -88,7 +88,7 @@ static struct order {
     bool failed;
 } order;
 
-static char stacks[MOST_THREADS][STACK_SIZE] __attribute__((aligned(64)));
+static char stacks[MAX_THREADS][STACK_SIZE] __attribute__((aligned(64)));
 static bool prints_steps, is_child, has_forked;
 static uint32_t fork_step;
 static const order_scene *fork_scene;
@@ -175,7 +175,7 @@ void order_print_steps(bool print) {
 }
 
 static void print_steps(void) {
-    uint32_t most = prints_steps ? KEPT_STEPS : MOST_PRINTED;
+    uint32_t most = prints_steps ? KEPT_STEPS : MAX_PRINTED;
     for (uint32_t i = order.steps > most ? order.steps - most : 0; i < order.steps; i++) {
         const step *at = &order.trace[i % KEPT_STEPS];
         printf("# %4u %10.3f ms  %-10s %s\n", i + 1, (double)(at->at - START) / 1e6, at->thread,
@@ -287,18 +287,18 @@ static bool is_ready(const order_thread *thread) {
 }
 
 /* Those that can go on, from the one that runs. */
-static uint32_t list_ready(order_thread *ready[MOST_THREADS]) {
+static uint32_t list_ready(order_thread *ready[MAX_THREADS]) {
     uint32_t count = 0;
     size_t first = order.current ? (size_t)(order.current - order.threads) : 0;
-    for (size_t i = 0; i < MOST_THREADS; i++) {
-        order_thread *thread = &order.threads[(first + i) % MOST_THREADS];
+    for (size_t i = 0; i < MAX_THREADS; i++) {
+        order_thread *thread = &order.threads[(first + i) % MAX_THREADS];
         if (thread->used && !thread->ended && is_ready(thread)) ready[count++] = thread;
     }
     return count;
 }
 
 static bool is_over(void) {
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         const order_thread *thread = &order.threads[i];
         if (thread->used && !thread->ended && !thread->serves) return false;
     }
@@ -307,7 +307,7 @@ static bool is_over(void) {
 
 static hf_time next_time(void) {
     hf_time next = HF_NEVER;
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         const order_thread *thread = &order.threads[i];
         if (thread->used && !thread->ended) next = hf_time_min(next, thread->until);
     }
@@ -332,7 +332,7 @@ static bool must_fork(void) {
 }
 
 static void note(const order_thread *thread, const char *text) {
-    ORDER_CHECK(order.steps < MOST_STEPS, "it has no end");
+    ORDER_CHECK(order.steps < MAX_STEPS, "it has no end");
     order.trace[order.steps++ % KEPT_STEPS] = (step){thread->name, text, order.now};
 }
 
@@ -341,7 +341,7 @@ void order_note(const char *text) {
 }
 
 static void go_on(void) {
-    order_thread *ready[MOST_THREADS], *from = order.current;
+    order_thread *ready[MAX_THREADS], *from = order.current;
     uint32_t count;
     if (is_over()) leave_order();
     while ((count = list_ready(ready)) == 0) let_time_pass();
@@ -394,7 +394,7 @@ void order_pass(hf_time span) {
 
 hf_time order_sleeps_until(const void *context) {
     hf_time until = HF_NEVER;
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         const order_thread *thread = &order.threads[i];
         bool sleeps = thread->used && !thread->ended && thread->ready;
         if (sleeps && thread->context == context) until = hf_time_min(until, thread->until);
@@ -414,10 +414,10 @@ static void run_thread(void) {
 }
 
 static order_thread *free_thread(void) {
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         if (!order.threads[i].used) return &order.threads[i];
     }
-    order_fail("it has more than %d threads", MOST_THREADS);
+    order_fail("it has more than %d threads", MAX_THREADS);
 }
 
 order_thread *order_start(const char *name, void *(*run)(void *), void *context, bool serves) {
@@ -456,7 +456,7 @@ void order_detach(order_thread *thread) {
 
 size_t order_threads(void) {
     size_t count = 0;
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         const order_thread *thread = &order.threads[i];
         count += thread->used && !thread->serves && !thread->of_parent;
     }
@@ -565,7 +565,7 @@ bool order_is_child(void) {
 static void run_child(void) {
     is_child = true;
     order.scene = fork_scene;
-    for (size_t i = 0; i < MOST_THREADS; i++) {
+    for (size_t i = 0; i < MAX_THREADS; i++) {
         order_thread *thread = &order.threads[i];
         if (thread->used && !thread->serves) thread->ended = thread->of_parent = true;
     }

@@ -278,7 +278,7 @@ static size_t choose_socket(void) {
 /* The connection may be over by now. */
 static void serve_one(size_t socket) {
     order_socket *of = &order_sockets[socket];
-    char *words[WORDS_MOST + 1] = {NULL};
+    char *words[WORDS_MAX + 1] = {NULL};
     size_t used;
     if (!has_sent(socket) || words_take(of->sent.bytes, of->sent.size, words, &used) == 0) return;
     on_command(socket, (words_of)words);

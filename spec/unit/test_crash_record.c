@@ -963,12 +963,12 @@ static bool is_wanted(time_t end) {
 }
 
 /* Seconds after which a process ends by itself. A machine may stand still for ten. */
-#define MOST_SECONDS 60
+#define MAX_SECONDS 60
 
 /* Its number changes every few microseconds. It pauses for the process that has to collect what it
  * leaves: without that the numbers of a busy machine run out. */
 static int hop(void) {
-    for (time_t end = time(NULL) + MOST_SECONDS; is_wanted(end);) {
+    for (time_t end = time(NULL) + MAX_SECONDS; is_wanted(end);) {
         for (int i = 0; i < 20; i++) {
             if (fork() > 0) _exit(0);
         }
@@ -978,8 +978,8 @@ static int hop(void) {
 }
 
 static int replace_itself(const char *program) {
-    alarm(MOST_SECONDS);
-    if (is_wanted(time(NULL) + MOST_SECONDS)) execl(program, "test", "replace", (char *)NULL);
+    alarm(MAX_SECONDS);
+    if (is_wanted(time(NULL) + MAX_SECONDS)) execl(program, "test", "replace", (char *)NULL);
     return 0;
 }
 

@@ -174,7 +174,7 @@ static void on_command(int fd, char *const words[], size_t count) {
 
 /* Takes a whole command off the bytes. False: it is not complete. */
 static bool take_command(peer_connection *from) {
-    char *words[WORDS_MOST];
+    char *words[WORDS_MAX];
     size_t used, count = words_take(from->bytes, from->size, words, &used);
     if (count == 0) return false;
     on_command(from->fd, words, count);

@@ -457,12 +457,12 @@ TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
     hold_order(0, AT(0));
     events();
     hf_hold *hold = hold_of(&rig);
-    for (int i = 0; i < HF_EVENTS_MOST; i++) hf_observe_risk(&rig.client, hold, AT(1));
+    for (int i = 0; i < HF_EVENTS_MAX; i++) hf_observe_risk(&rig.client, hold, AT(1));
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 0);
-    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MOST);
+    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MAX);
     hf_observe_risk(&rig.client, hold, AT(1));
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
-    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MOST);
+    CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MAX);
     events();
     hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
     CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->duration == 0);

@@ -29,9 +29,9 @@ static void on_done(hf_request *request, const hf_reply *reply, hf_time now) {
     if (call->then) hf_session_submit(&session, &call->then->request, now);
 }
 
-#define MOST_CALLS 64
+#define MAX_CALLS 64
 
-static struct call *begun[MOST_CALLS]; /* by the test; NULL behind the last one */
+static struct call *begun[MAX_CALLS]; /* by the test; NULL behind the last one */
 
 static void start(void) {
     memset(begun, 0, sizeof begun);
@@ -48,7 +48,7 @@ static void start_open(void) {
 static void note(struct call *call) {
     size_t i = 0;
     while (begun[i] && begun[i] != call) i++;
-    if (i == MOST_CALLS - 1) abort();
+    if (i == MAX_CALLS - 1) abort();
     begun[i] = call;
 }
 

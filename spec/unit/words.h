@@ -6,15 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WORDS_MOST 64
+#define WORDS_MAX 64
 
 /* Cuts the first command of the bytes into words, in place. Returns their number, and in `used` the
  * command's size; 0, and changes nothing, if the command is not complete. */
-static inline size_t words_take(char *bytes, size_t size, char *words[WORDS_MOST], size_t *used) {
+static inline size_t words_take(char *bytes, size_t size, char *words[WORDS_MAX], size_t *used) {
     char *at = bytes, *end = bytes + size;
     if (size == 0 || !memchr(at, '\n', size)) return 0;
     size_t count = strtoul(at + 1, NULL, 10);
-    if (at[0] != '*' || count > WORDS_MOST) abort();
+    if (at[0] != '*' || count > WORDS_MAX) abort();
     at = (char *)memchr(at, '\n', size) + 1;
     for (size_t i = 0; i < count; i++) {
         char *line = at < end ? memchr(at, '\n', (size_t)(end - at)) : NULL;

@@ -22,7 +22,7 @@
 #define ALL_DOWN (250 * HF_MS) /* the pause after all nodes failed to reply */
 #define TRY_AGAIN (20 * HF_MS)
 #define NO_NODE (50 * HF_MS)
-#define MOST_REDIRECTS 5
+#define MAX_REDIRECTS 5
 
 struct hf_cluster {
     hf_client *client;
@@ -243,7 +243,7 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
         cluster->owner[to->slot] = place;
         cluster->client->nodes[place]->serves = true;
     }
-    if (place == HF_SLOT_NOBODY || ++request->routing.redirects > MOST_REDIRECTS) {
+    if (place == HF_SLOT_NOBODY || ++request->routing.redirects > MAX_REDIRECTS) {
         note(request, HF_UNREACHABLE,
              "the cluster's nodes do not agree on which node serves the key's slot");
         park(cluster, request, now + TRY_AGAIN + hf_jitter(&cluster->client->random, TRY_AGAIN));

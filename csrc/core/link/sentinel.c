@@ -28,7 +28,7 @@
 
 #define POLL_EVERY HF_SECOND
 #define GRACE (100 * HF_MS)        /* for the other replies after the first one */
-#define MOST_FAILED_OPENS 3        /* failed openings of a link before the server counts as gone */
+#define MAX_FAILED_OPENS 3         /* failed openings of a link before the server counts as gone */
 #define RENEW_WITHIN (250 * HF_MS) /* after a move, which many clients notice at the same time */
 #define LATE (10 * HF_SECOND)      /* how long a Sentinel may name a master that was replaced */
 
@@ -136,7 +136,7 @@ static bool is_served(const hf_sentinels *sentinels) {
     for (int link = 0; link < HF_LINKS; link++) {
         const hf_session *session = link_of(sentinels, link);
         if (session->state == HF_SESSION_READY && !session->closing) served = true;
-        else if (session->failed_opens >= MOST_FAILED_OPENS &&
+        else if (session->failed_opens >= MAX_FAILED_OPENS &&
                  hf_session_resolve_at(session) != HF_NEVER)
             return false;
     }

@@ -6,17 +6,17 @@
 #include <string.h>
 
 #define RETRY_FIRST (10 * HF_MS)
-#define RETRY_MOST HF_SECOND
-#define RETRY_MOST_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
-#define PASSING_RETRY (20 * HF_MS)    /* doubles with each refusal, up to 16 times */
+#define RETRY_MAX HF_SECOND
+#define RETRY_MAX_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
+#define PASSING_RETRY (20 * HF_MS)   /* doubles with each refusal, up to 16 times */
 #define PASSING_DOUBLINGS 4
 #define STAYS_REPLICA (100 * HF_MS) /* after a replica's refusal no new connection is tried */
 #define REPLICA_DOUBLINGS 3         /* doubles with each refusal, up to 8 times */
 #define QUIET HF_SECOND             /* a connection that was silent for this long may be dead */
 /* For a doubtful connection; a healthy server may pause for this long. */
-#define LEAST_PATIENCE (250 * HF_MS)
-#define LOGINS 4      /* … or this many times as long as the log-in took */
-#define LEAST_MAJOR 5 /* in older versions a program cannot write after it has read the time */
+#define MIN_PATIENCE (250 * HF_MS)
+#define LOGINS 4    /* … or this many times as long as the log-in took */
+#define MIN_MAJOR 5 /* in older versions a program cannot write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
     *session = (hf_session){.config = config, .server = &config->server, .random = random};
@@ -153,7 +153,7 @@ static bool awaits_unrepeatable(const hf_session *session) {
 static hf_time patience(const hf_session *session) {
     const hf_session_config *config = session->config;
     if (awaits_unrepeatable(session)) return config->command_timeout;
-    hf_time base = is_doubtful(session) ? hf_time_min(LEAST_PATIENCE, config->command_timeout / 2)
+    hf_time base = is_doubtful(session) ? hf_time_min(MIN_PATIENCE, config->command_timeout / 2)
                                         : config->command_timeout / 2;
     hf_time span = hf_time_max(base, LOGINS * session->login_took) + config->confirm_timeout;
     return hf_time_min(span, config->command_timeout);
@@ -250,7 +250,7 @@ static void schedule_reopen(hf_session *session, hf_time now) {
     }
     uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
     bool soon = session->follows_master || refuses_for_now(session);
-    hf_time most = soon ? RETRY_MOST_SOON : RETRY_MOST;
+    hf_time most = soon ? RETRY_MAX_SOON : RETRY_MAX;
     hf_time delay = hf_time_min(RETRY_FIRST << doublings, most);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
@@ -850,10 +850,10 @@ static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
 /* A server with no version, or with one that is not a number, is accepted. */
 static void note_version(hf_session *session, hf_slice version) {
     unsigned long major = version.size > 0 ? strtoul(version.data, NULL, 10) : 0;
-    if (major == 0 || major >= LEAST_MAJOR) return;
+    if (major == 0 || major >= MIN_MAJOR) return;
     char text[96];
     snprintf(text, sizeof text, "the server is Redis %.*s; holdfast needs Redis %d.0 or later",
-             (int)hf_time_min(version.size, 24), version.data, LEAST_MAJOR);
+             (int)hf_time_min(version.size, 24), version.data, MIN_MAJOR);
     want_close(session, HF_SERVER, text);
 }
 

@@ -79,7 +79,7 @@ static uint16_t place_of(hf_slots *slots, const hf_address *node) {
 
 /* ---- the ids of the nodes ---- */
 
-#define MOST_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* further ids are ignored */
+#define MAX_MEMBERS ((size_t)4 * HF_SLOTS_MAX_NODES) /* further ids are ignored */
 
 static const hf_slots_member *find_member(const hf_slots *slots, const char *id) {
     for (size_t i = 0; i < slots->member_count; i++) {
@@ -100,7 +100,7 @@ static bool add_member(hf_slots *slots, const hf_reply *node, const hf_address *
     hf_slots_member member = {.address = {.port = 0}};
     read_id(member.id, node);
     if (!member.id[0] || find_member(slots, member.id)) return true;
-    if (slots->member_count == MOST_MEMBERS) return true;
+    if (slots->member_count == MAX_MEMBERS) return true;
     hf_address address;
     if (read_address(&address, hf_reply_string_at(node, 0), hf_reply_integer_at(node, 1, 0), asked))
         member.address = address;

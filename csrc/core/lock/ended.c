@@ -16,13 +16,13 @@ static hf_ended_wait wait_of(uint64_t number, const hf_kind *kind, hf_slice key)
 }
 
 void hf_ended_note(hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
-    if (!ended->waits) ended->waits = calloc(HF_ENDED_MOST, sizeof *ended->waits);
-    if (ended->waits) ended->waits[number % HF_ENDED_MOST] = wait_of(number, kind, key);
+    if (!ended->waits) ended->waits = calloc(HF_ENDED_MAX, sizeof *ended->waits);
+    if (ended->waits) ended->waits[number % HF_ENDED_MAX] = wait_of(number, kind, key);
 }
 
 bool hf_ended_has(const hf_ended *ended, uint64_t number, const hf_kind *kind, hf_slice key) {
     if (!ended->waits || number == 0) return false;
-    const hf_ended_wait *known = &ended->waits[number % HF_ENDED_MOST];
+    const hf_ended_wait *known = &ended->waits[number % HF_ENDED_MAX];
     hf_ended_wait asked = wait_of(number, kind, key);
     return known->number == asked.number && known->hash == asked.hash &&
            known->key_size == asked.key_size;

@@ -7,7 +7,7 @@
 #include "base/types.h"
 #include "holdfast.h"
 
-#define HF_ENDED_MOST 1024 /* waits; grants for older ones expire with the grant lease */
+#define HF_ENDED_MAX 1024 /* waits; grants for older ones expire with the grant lease */
 
 typedef struct hf_ended_wait hf_ended_wait;
 

@@ -19,18 +19,18 @@
 #include "op/presence.h"
 #include "op/renew.h"
 
-#define LEAST_PATIENCE (100 * HF_MS)  /* the minimum time for a reply, even in a short wait */
-#define LEAVING (900 * HF_MS)         /* an acquire leaves the queue within 1 s of its wait */
-#define LEAST_RECHECK (HF_MS)         /* the minimum time between two rechecks */
-#define MOST_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
+#define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
+#define LEAVING (900 * HF_MS)        /* an acquire leaves the queue within 1 s of its wait */
+#define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
+#define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
 #define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
 #define FIRST_SILENT_RECHECK (30 * HF_MS) /* for a holder that announces nothing */
-#define MOST_FOREIGN_RECHECK (200 * HF_MS)
+#define MAX_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
 #define SAME_HOLD (5 * HF_MS)       /* how much two replies may differ about the end of one hold */
 #define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens: Redisson may free locks */
-#define MOST_HOLDS 1000000000LL     /* of one owner, in all its processes */
-#define MOST_JOINS 3                /* attempts to add to a count that others change */
+#define MAX_HOLDS 1000000000LL      /* of one owner, in all its processes */
+#define MAX_JOINS 3                 /* attempts to add to a count that others change */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -233,7 +233,7 @@ static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
 }
 
 static hf_time least_patience(const hf_op *op) {
-    return hf_time_min(LEAST_PATIENCE + op->client->config.sync.timeout, LEAVING);
+    return hf_time_min(MIN_PATIENCE + op->client->config.sync.timeout, LEAVING);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -335,7 +335,7 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     hf_time at_expiry = hf_time_min(time_of(answer->ttl_ms), time_of(answer->overdue_ms));
     at_expiry = hf_time_add(at_expiry, in_turn);
     hf_time often =
-        hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MOST_RECHECK);
+        hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MAX_RECHECK);
     if (answer->foreign && answer->ahead == 0) often = often * 3 / 8; /* see passing_over.lua */
     often = often - often / 10 + hf_jitter(&client->random, often / 10);
     return hf_time_add(now, hf_time_min(at_expiry, often));
@@ -356,7 +356,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
     if (announced) hf_client_listen_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
         (hf_node_is_sharded(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
-        recheck_often(op, MOST_FOREIGN_RECHECK, now);
+        recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
 /* Notes the waiter's place. The server never assigns a place twice, so a grant that names this
@@ -509,7 +509,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
 /* Another process holds the lock under the same owner, so this acquire adds a hold to that owner's
  * count. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
-    if (count < 1 || count >= MOST_HOLDS || ++op->acquire.joins > MOST_JOINS) {
+    if (count < 1 || count >= MAX_HOLDS || ++op->acquire.joins > MAX_JOINS) {
         roll_back(op, now);
         hf_op_fail(op, HF_BUSY,
                    "another process that shares this owner is acquiring or releasing it");
@@ -571,7 +571,7 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
 static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
     return hf_wire_is_token(answer->count) && hf_wire_is_token(answer->last_token) &&
            answer->others >= -(long long)op->acquire.from &&
-           answer->others < MOST_HOLDS - (long long)op->acquire.from;
+           answer->others < MAX_HOLDS - (long long)op->acquire.from;
 }
 
 static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
@@ -785,7 +785,7 @@ static void begin(hf_op *op, hf_time now) {
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     if (op->spec.wait == 0 || hold->state == HF_HOLD_CLEANING_UP) return false;
-    return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < LEAST_PATIENCE;
+    return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < MIN_PATIENCE;
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove
@@ -833,7 +833,7 @@ static bool is_doubtful(const hf_op *op) {
 /* Asks the server at once, but if doubtful grants follow each other, no sooner than a recheck
  * may. */
 static void check_grant(hf_op *op, hf_time now) {
-    if (now < op->acquire.doubted_at + LEAST_RECHECK) {
+    if (now < op->acquire.doubted_at + MIN_RECHECK) {
         on_recheck(op, 0, now);
         return;
     }
@@ -908,7 +908,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     op->wait.woken = true; /* the reply under way may be older than the message */
     if (op->state != HF_ACQUIRE_WAITING) return;
     hf_time soonest = delay > 0 ? hf_time_add(now, hf_time_add(delay, HF_MS))
-                                : op->acquire.placed_at + LEAST_RECHECK;
+                                : op->acquire.placed_at + MIN_RECHECK;
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, hf_time_max(now, soonest));
 }
 
@@ -935,7 +935,7 @@ static void interrupt(hf_op *op, hf_time now) {
     if (op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING) {
         cancel(op, HF_INTERRUPTED, now);
     } else if (op->state == HF_ACQUIRE_ASKING) {
-        hf_op_hurry(op, now + LEAST_PATIENCE);
+        hf_op_hurry(op, now + MIN_PATIENCE);
     } else if (op->state == HF_ACQUIRE_BLOCKED || op->state == HF_ACQUIRE_FOLLOWING ||
                op->state == HF_ACQUIRE_QUEUED) {
         end_blocked(op, HF_INTERRUPTED, now);

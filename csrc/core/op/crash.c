@@ -15,7 +15,7 @@
     HF_SECOND /* how often to ask for the owner, because hand-offs are not announced to us */
 #define CHECK_AGAIN (50 * HF_MS) /* how often to check a process: a dozen system calls */
 #define TIMEOUT HF_SECOND        /* for a reply */
-#define MOST_AHEAD 60            /* more waiters ahead than this make no difference */
+#define MAX_AHEAD 60             /* more waiters ahead than this make no difference */
 
 struct hf_lookout {
     hf_client *client;
@@ -60,7 +60,7 @@ static bool is_of_one_process(const char *owner) {
 
 static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
     lookout->owner[0] = '\0';
-    lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MOST_AHEAD);
+    lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_AHEAD);
     bool whole =
         info->owner_size < sizeof lookout->owner && strlen(info->owner) == info->owner_size;
     if (!whole || !is_of_one_process(info->owner)) return;

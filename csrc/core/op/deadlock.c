@@ -11,7 +11,7 @@
 #include "op/holding.h"
 #include "op/presence.h"
 
-#define MOST_STEPS 64
+#define MAX_STEPS 64
 #define TIMEOUT HF_SECOND
 #define GRACE (250 * HF_MS) /* for the remaining servers once most have replied */
 
@@ -192,7 +192,7 @@ static bool is_cycle_of_others(hf_walk *walk) {
 
 static void on_waits(hf_walk *walk, hf_time now) {
     const answer *wait = agreed(walk);
-    if (!wait || !follow(walk, &wait->wait) || ++walk->steps > MOST_STEPS) {
+    if (!wait || !follow(walk, &wait->wait) || ++walk->steps > MAX_STEPS) {
         end(walk);
         return;
     }

@@ -13,7 +13,7 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
-#define MOST_UNCLAIMED                                                                             \
+#define MAX_UNCLAIMED                                                                              \
     64 /* the maximum number of clean-ups at a time for grants that nobody waits for */
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
@@ -283,7 +283,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
     uint64_t wait = grant->number;
-    if (holds->unclaimed >= MOST_UNCLAIMED) return;
+    if (holds->unclaimed >= MAX_UNCLAIMED) return;
     const hf_hold *known = hf_holds_find_wait(holds, wait);
     bool lost = known && known->state == HF_HOLD_LOST;
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;

@@ -7,7 +7,7 @@
 
 /* A note must last longer than a proxy may delay a command, and longer than a command may be sent
  * again. */
-#define LEAST_NOTE_TTL (60 * HF_SECOND)
+#define MIN_NOTE_TTL (60 * HF_SECOND)
 #define NOTE_TTL_TIMEOUTS 4
 
 /* ---- changing it ---- */
@@ -27,7 +27,7 @@ static void change(hf_op *op, hf_verb verb, hf_time now) {
     char owner[HF_OWNER_SIZE];
     hf_wire_lock lock = hf_op_wire_lock(op, hf_op_owner(op, owner));
     hf_time keep =
-        hf_time_max(LEAST_NOTE_TTL, NOTE_TTL_TIMEOUTS * op->client->config.session.command_timeout);
+        hf_time_max(MIN_NOTE_TTL, NOTE_TTL_TIMEOUTS * op->client->config.session.command_timeout);
     hf_op_run(op, hf_wire_noted(&op->request, &lock, verb, (long long)op->spec.value, keep),
               on_changed, now);
 }

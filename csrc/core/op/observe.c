@@ -69,7 +69,7 @@ static hf_event *add_with(hf_client *client, hf_event_kind kind, hf_slice key, h
                           hf_slice message) {
     hf_observer *list = &client->observer;
     size_t texts = key.size + owner.size + message.size;
-    hf_event *event = list->count < HF_EVENTS_MOST ? calloc(1, sizeof *event + texts) : NULL;
+    hf_event *event = list->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + texts) : NULL;
     if (!event) {
         list->dropped++;
         return NULL;
@@ -81,7 +81,7 @@ static hf_event *add_with(hf_client *client, hf_event_kind kind, hf_slice key, h
     event->kind = kind;
     event->class = "";
     if (!list->first) list->end = &list->first;
-    assert(!*list->end && list->count < HF_EVENTS_MOST);
+    assert(!*list->end && list->count < HF_EVENTS_MAX);
     *list->end = event;
     list->end = &event->next;
     list->count++;

@@ -1,12 +1,12 @@
 /* A client's counters and histograms for each class of locks, and its list of events. The list is
- * filled only if somebody wants events, and has at most HF_EVENTS_MOST entries, which the driver
+ * filled only if somebody wants events, and has at most HF_EVENTS_MAX entries, which the driver
  * takes away. */
 #ifndef HF_OBSERVE_H
 #define HF_OBSERVE_H
 
 #include "lock/holds.h"
 
-#define HF_EVENTS_MOST 10000
+#define HF_EVENTS_MAX 10000
 
 typedef struct hf_observer {
     hf_class *classes[HF_CLASSES_MAX]; /* [0] is the client's own; unused elements are NULL */

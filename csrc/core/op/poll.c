@@ -5,11 +5,11 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#define LEAST_PATIENCE (100 * HF_MS)     /* the minimum time for a reply, even in a short wait */
-#define MOST_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll, whose note lasts longer */
+#define MIN_PATIENCE (100 * HF_MS)      /* the minimum time for a reply, even in a short wait */
+#define MAX_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll, whose note lasts longer */
 #define FIRST_DEAF_RECHECK                                                                         \
     (30 * HF_MS) /* between two polls if the channel cannot be subscribed to */
-#define MOST_DEAF_RECHECK (200 * HF_MS)
+#define MAX_DEAF_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
     return op->client->config.session.command_timeout;
@@ -47,7 +47,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
     if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->aside &&
         op->wait.listening != HF_LISTENING_CONFIRMED)
         often = hf_time_min(often,
-                            hf_time_min(MOST_DEAF_RECHECK,
+                            hf_time_min(MAX_DEAF_RECHECK,
                                         hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
     hf_time at = now + often - often / 10 + hf_jitter(&client->random, often / 10);
     return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
@@ -104,9 +104,9 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* The wait outlasts an outage or a transient refusal, unless it begins during the outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
-    hf_time least = hf_time_max(op->wait.until, now + LEAST_PATIENCE);
+    hf_time least = hf_time_max(op->wait.until, now + MIN_PATIENCE);
     return first ? hf_time_min(least, now + command_timeout(op))
-                 : hf_time_min(least, now + MOST_PATIENCE);
+                 : hf_time_min(least, now + MAX_PATIENCE);
 }
 
 static void ask(hf_op *op, hf_time now) {
@@ -124,7 +124,7 @@ static void ask(hf_op *op, hf_time now) {
     hf_time deadline =
         op->spec.wait == 0 ? op->begun_at + command_timeout(op) : poll_deadline(op, first, now);
     op->request.persists_until =
-        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MOST_PATIENCE);
+        op->spec.wait == 0 ? 0 : hf_time_min(op->wait.until, now + MAX_PATIENCE);
     hf_op_send(op, on_answer, deadline, !first, now);
 }
 
@@ -151,7 +151,7 @@ void hf_poll_tick(hf_op *op, hf_time now) {
 void hf_poll_interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     if (sleeps(op)) fail_interrupted(op, now);
-    else hf_op_hurry(op, now + LEAST_PATIENCE);
+    else hf_op_hurry(op, now + MIN_PATIENCE);
 }
 
 void hf_poll_abandon(hf_op *op, hf_time now) {

@@ -16,7 +16,7 @@
 #define WAIT_AGAIN (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
 #define GOODBYE HF_SECOND /* the most that a closing client waits */
-#define MOST_PUBLISHED 64 /* the maximum number of published holds of one waiting caller */
+#define MAX_PUBLISHED 64  /* the maximum number of published holds of one waiting caller */
 
 /* ---- names ---- */
 
@@ -171,7 +171,7 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     hf_slice key = op->spec.names->key;
     size_t published = 0, size = 0;
     char *text = NULL;
-    for (size_t i = 0; i < holds->count && published < MOST_PUBLISHED; i++) {
+    for (size_t i = 0; i < holds->count && published < MAX_PUBLISHED; i++) {
         if (!is_in_hand(op, holds->heap[i])) continue;
         if (publishing && !text) {
             text = malloc(HF_WAIT_NAME + 4 + key.size);

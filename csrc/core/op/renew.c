@@ -8,7 +8,7 @@
 #include "op/leave.h"
 #include "op/task.h"
 
-#define MOST_SPLITS 3 /* after this many refused batches keys are renewed one by one */
+#define MAX_SPLITS 3 /* after this many refused batches keys are renewed one by one */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* after this, another batch is tried */
 #define ALIKE 4 /* in a batch the claims' times left differ by at most this factor */
 
@@ -46,7 +46,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
  * minute after the last one at the latest. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
-    return client->splits < MOST_SPLITS || now >= client->batch_again_at;
+    return client->splits < MAX_SPLITS || now >= client->batch_again_at;
 }
 
 /* Called when the server has accepted one key of a refused batch by itself. */

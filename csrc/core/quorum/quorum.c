@@ -10,7 +10,7 @@
 
 #define FIRST_REPAIR (50 * HF_MS)
 #define LAST_GRACE (250 * HF_MS) /* for a closed client's servers that have not replied */
-#define MOST_REPAIRS 100 /* at a time on one server; a hanging server delays each by a time-out */
+#define MAX_REPAIRS 100 /* at a time on one server; a hanging server delays each by a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
@@ -366,7 +366,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
         if (hf_member_hold_is_held(hold->member_holds[i]) ||
             hf_quorum_has_late_reply(client->quorum, hold, i))
             continue;
-        if (count_repairs(client->quorum, i) < MOST_REPAIRS) repair(client, hold, i, now);
+        if (count_repairs(client->quorum, i) < MAX_REPAIRS) repair(client, hold, i, now);
         else defer_repair(client, hold, now);
     }
 }

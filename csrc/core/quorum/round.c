@@ -98,7 +98,7 @@ static void interrupt(hf_op *op, hf_time now) {
     op->wait.interrupted = true;
     op->blocked = false;
     if (waits) hf_round_fail_acquire(op, HF_INTERRUPTED, now);
-    else op->round->decide_by = hf_time_min(op->round->decide_by, now + HF_LEAST_GRACE);
+    else op->round->decide_by = hf_time_min(op->round->decide_by, now + HF_MIN_GRACE);
 }
 
 static void abandon(hf_op *op, hf_time now) {

@@ -9,7 +9,7 @@
 #include <assert.h>
 
 #define FIRST_PAUSE (10 * HF_MS)
-#define MOST_PAUSE (200 * HF_MS)
+#define MAX_PAUSE (200 * HF_MS)
 
 /* A blocked operation did not add the hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
@@ -56,8 +56,7 @@ static bool ends_at_once(hf_op *op, hf_time now) {
 static void pause(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     uint32_t doublings = round->attempts < 5 ? round->attempts : 5;
-    hf_time most =
-        hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MOST_PAUSE);
+    hf_time most = hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MAX_PAUSE);
     assert(round->state != HF_ROUND_DECIDED);
     round->state = HF_ROUND_PAUSING;
     round->retry_at = now + HF_MS + hf_jitter(&op->client->random, most);

@@ -173,7 +173,7 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now) 
 hf_time hf_votes_last_at(const hf_op *op, hf_time now) {
     hf_time in_time = now + op->client->config.session.command_timeout;
     if (!acquires(op) || op->spec.wait == 0) return in_time;
-    return hf_time_min(in_time, hf_time_max(op->wait.until, now + HF_LEAST_GRACE));
+    return hf_time_min(in_time, hf_time_max(op->wait.until, now + HF_MIN_GRACE));
 }
 
 void hf_votes_open(hf_op *op, hf_time now) {
@@ -299,12 +299,12 @@ static hf_time doubtful_until(const hf_op *op) {
 }
 
 /* If a majority has replied without deciding, gives the others ten times as long as that took, but
- * at least HF_LEAST_GRACE. That time begins when no connection to them can still turn out to be
+ * at least HF_MIN_GRACE. That time begins when no connection to them can still turn out to be
  * dead. */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
-    hf_time grace = hf_time_max(HF_LEAST_GRACE, 10 * (now - round->asked_at));
+    hf_time grace = hf_time_max(HF_MIN_GRACE, 10 * (now - round->asked_at));
     hf_time since = hf_time_max(now, doubtful_until(op));
     round->decide_by = hf_time_min(round->decide_by, since + grace);
 }

@@ -4,7 +4,7 @@
 
 #include "quorum/internal.h"
 
-#define HF_LEAST_GRACE (250 * HF_MS) /* for servers that can still change the outcome */
+#define HF_MIN_GRACE (250 * HF_MS) /* for servers that can still change the outcome */
 
 /* The number of members that voted yes, have not voted yet, or voted no for each reason. */
 typedef struct hf_tally {

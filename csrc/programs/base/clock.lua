@@ -1,7 +1,7 @@
 --#fragment
 -- The server's clock in µs, and places, which are made from it.
 --#section places
-local FRONT_MOST = 1e14 -- above all places in front, below all others
+local FRONT_MAX = 1e14 -- above all places in front, below all others
 local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
 -- A lock's users seldom poll. Clients that poll are looked for when a waiter has waited for this
 -- time, and in a queue that has had waiters for this time.

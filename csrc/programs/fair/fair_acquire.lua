@@ -24,7 +24,7 @@ local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
 -- A waiter with at most this many ahead asks again every grant lease; with more, less often. This
 -- many are read from the list.
 local CROWD = 100
-local MOST_RECHECK_MS = 30000
+local MAX_RECHECK_MS = 30000
 local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead
 local SLACK_MS = 1000
 local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
@@ -73,8 +73,8 @@ local function stand(lock_ms, now)
   local base = (at or #near == count) and end_of_theirs(theirs, last, lock_ms, now)
     or end_of_far(comes and redis.call('LINDEX', QUEUE, -1) or OWNER, now)
   if comes then redis.call('RPUSH', QUEUE, OWNER) end
-  local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MOST_RECHECK_MS)
-  local new = base + math.max(LEAST_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))
+  local recheck_ms = math.min(GRANT_MS * math.max(1, ahead / CROWD), MAX_RECHECK_MS)
+  local new = base + math.max(MIN_TIMEOUT_MS, math.ceil(RECHECKS * recheck_ms))
   set_timeout(OWNER, new)
   if at and old and new < old then lower_behind(at + 1, old, new) end
   return ahead

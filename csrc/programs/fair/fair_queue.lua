@@ -14,12 +14,12 @@ local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x
 -- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
 -- release by Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
 local DEAF_MS = 3000
-local LEAST_TIMEOUT_MS = 5000 -- of a waiter of ours
-local LEAST_TURN_MS = 500 -- in which a waiter of ours takes the free lock
-local MOST_TIMEOUT_MS = 1e15
-local MOST_DEAD = 1000 -- waiters that one script removes
+local MIN_TIMEOUT_MS = 5000 -- of a waiter of ours
+local MIN_TURN_MS = 500 -- in which a waiter of ours takes the free lock
+local MAX_TIMEOUT_MS = 1e15
+local MAX_DEAD = 1000 -- waiters that one script removes
 local NEAR = 100 -- waiters at the head among which one is searched
-local MOST_LOWERED = 1000 -- timeouts that one script lowers
+local MAX_LOWERED = 1000 -- timeouts that one script lowers
 
 --#include "queue/record.lua:now"
 
@@ -30,7 +30,7 @@ end
 -- A waiter without an end counts as a very late one.
 local function timeout_of(owner)
   local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
-  return ms and math.min(ms, MOST_TIMEOUT_MS)
+  return ms and math.min(ms, MAX_TIMEOUT_MS)
 end
 
 local function is_ours(owner)
@@ -50,7 +50,7 @@ end
 -- The first waiter that is alive or is `me`; those before it are removed.
 -- → owner, its timeout; or nil, nil, whether more must be removed
 local function first_waiter(me, now)
-  for _ = 1, MOST_DEAD do
+  for _ = 1, MAX_DEAD do
     local owner = redis.call('LINDEX', QUEUE, 0)
     if not owner then
       redis.call('DEL', TIMEOUTS)
@@ -67,7 +67,7 @@ end
 -- The timeout of a waiter of ours before this place fell from `old` to `new`: lowers those behind
 -- it. One that depends on a waiter that has gone may be less than `old`.
 local function lower_behind(place, old, new)
-  for at = place, place + MOST_LOWERED - 1 do
+  for at = place, place + MAX_LOWERED - 1 do
     local owner = redis.call('LINDEX', QUEUE, at)
     if not owner or is_ours(owner) then return end
     local till = timeout_of(owner)
@@ -80,7 +80,7 @@ end
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
-    local soon = now + math.max(GRANT_MS / 2, LEAST_TURN_MS)
+    local soon = now + math.max(GRANT_MS / 2, MIN_TURN_MS)
     if till <= soon then return end
     set_timeout(owner, soon)
     lower_behind(1, till, soon)
@@ -115,6 +115,6 @@ local function forget(owner, now)
   end
   redis.call('ZREM', TIMEOUTS, owner)
   local base = before and timeout_of(before) or now
-  local new = math.max(base, now) + LEAST_TIMEOUT_MS
+  local new = math.max(base, now) + MIN_TIMEOUT_MS
   if at and old and new < old then lower_behind(at, old, new) end
 end

@@ -81,7 +81,7 @@ end
 local function busy(ttl_ms, foreign, holder)
   if WAITER == '' then return { 0, ttl_ms, 0, foreign and 1 or 0, '' } end
   local place, stood, last = enqueue()
-  if last and last > FRONT_MOST then note_lasting_queue(last, place) end
+  if last and last > FRONT_MAX then note_lasting_queue(last, place) end
   local ahead, overdue_ms = redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil
   local kept = holder and not foreign and keeps(holder)
   if foreign or kept then

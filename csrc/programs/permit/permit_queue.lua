@@ -98,7 +98,7 @@ local function serve(me, kept)
   local function goes_on() return not stopped and (free > 0 or kept > 0) end
   if not goes_on() then return before, false end
   local size = math.max(1, math.min(free, BATCH))
-  for _ = 0, MOST_BATCHES do
+  for _ = 0, MAX_BATCHES do
     if not goes_on() then break end
     stopped, free = serve_batch(me, free, size)
     size = BATCH

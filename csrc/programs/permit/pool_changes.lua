@@ -1,6 +1,6 @@
 --#fragment
 -- Permits that are taken and come back, and those whose lease has ended.
-local LEAST_BACK, MOST_BACK = 100, 2000 -- permits of those that are gone that one script takes back
+local MIN_BACK, MAX_BACK = 100, 2000 -- permits of those that are gone that one script takes back
 
 -- The permits among these that are taken, or that are not.
 local function which(ids, taken)
@@ -54,7 +54,7 @@ end
 
 -- Takes back permits whose lease has ended, up to `wanted` within the limits above. → how many
 local function reclaim(wanted)
-  local most = math.min(math.max(wanted or 0, LEAST_BACK), MOST_BACK)
+  local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)
   return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
 end
 

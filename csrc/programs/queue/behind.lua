@@ -4,7 +4,7 @@
 -- if it must record that a lock's queue lasts (acquiring.lua). ttl_ms: for how long the lock or
 -- permit is taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
-if last and last > FRONT_MOST and last < PLACE_END then
+if last and last > FRONT_MAX and last < PLACE_END then
   local place = string.format('%s%06d', time[1], time[2])
   local us = place + 0
   if us <= last then

@@ -2,7 +2,7 @@
 -- The members of the queues of locks, semaphores and read/write locks, and which of them can be
 -- served. For their scores, see queue.lua. KINDS: the letters of the waiters for this type of key.
 local BATCH = 100 -- of waiters that one script reads
-local MOST_BATCHES = 10 -- of those that it removes or lets in
+local MAX_BATCHES = 10 -- of those that it removes or lets in
 
 --#include "queue/member.lua"
 
@@ -39,7 +39,7 @@ end
 -- The first waiter for which over(member, alive) is false. Those before it are removed; if there
 -- are very many, only the first ones. size: of the first page.
 local function first_alive(over, size)
-  for batch = 0, MOST_BATCHES do
+  for batch = 0, MAX_BATCHES do
     local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,
       batch == 0 and size or BATCH)
     if #members == 0 then return nil end

@@ -4,7 +4,7 @@
 -- → whether members remain for the next script
 local function notify_done()
   local gone = {}
-  for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MOST_BATCHES * BATCH - 1))) do
+  for _, member in ipairs(redis.call('ZRANGE', QUEUE, '0', digits(MAX_BATCHES * BATCH - 1))) do
     local kind, _, number = parse(member)
     if kind == 'g' then send(member, 'recheck', number) end
     if kind == 'g' or not (kind or is_newer(member)) then gone[#gone + 1] = member end

@@ -5,9 +5,9 @@
 -- back once it asks.
 local PASSED_OVER = 2 ^ 60
 local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again
-local MOST_PASSED = 10 -- clients that one script passes over
-local MOST_OF_ONE = 1000 -- waiters of one client
-local MOST_KEPT = 100 -- passed over, before they are forgotten
+local MAX_PASSED = 10 -- clients that one script passes over
+local MAX_OF_ONE = 1000 -- waiters of one client
+local MAX_KEPT = 100 -- passed over, before they are forgotten
 local CROWD = 100 -- waiters ahead of one that asks less often
 
 local function recheck(member)
@@ -29,11 +29,11 @@ end
 -- Passes over the waiters of head's client; alone: only `head`, which its client may have
 -- forgotten.
 local function pass_over(head, alone)
-  if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MOST_KEPT then
+  if redis.call('ZCOUNT', QUEUE, '(-1', '(0') > MAX_KEPT then
     redis.call('ZREMRANGEBYSCORE', QUEUE, '(-1', '(0')
   end
   local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0',
-    MOST_OF_ONE)
+    MAX_OF_ONE)
   for i = 1, #members, 2 do
     local member = members[i]
     if member == head or not alone and member:sub(3, 38) == head:sub(3, 38) then
@@ -57,7 +57,7 @@ end
 -- to check that; whether a waiter has been passed over
 local function check_ahead(place, ahead, is_silent, within)
   local mine, passed = WAITER:sub(3, 38), false
-  for _ = 1, ahead > 0 and MOST_PASSED or 0 do
+  for _ = 1, ahead > 0 and MAX_PASSED or 0 do
     local first = first_in_line()
     if first == WAITER then break end
     local left_ms = redis.call('PTTL', QUEUE) - QUEUE_MS + GRANT_MS * (within or RECHECK_WITHIN)

@@ -6,7 +6,7 @@
 local QUEUE_MS = 120000
 
 local function place_of(score)
-  return score > FRONT_MOST and digits(score) or string.format('%.17g', score)
+  return score > FRONT_MAX and digits(score) or string.format('%.17g', score)
 end
 
 -- Before all waiters except those put in front earlier.

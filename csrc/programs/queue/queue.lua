@@ -44,7 +44,7 @@ end
 -- waiter was read)
 local function first_waiter(me, members)
   local foreign
-  for batch = -1, MOST_BATCHES do
+  for batch = -1, MAX_BATCHES do
     local last = batch < 1 and FEW or BATCH - 1
     members = batch < 0 and members or redis.pcall('ZRANGE', QUEUE, '0', last, 'WITHSCORES')
     local from = record_in(members) and 3 or 1
@@ -101,7 +101,7 @@ end
 -- Whether a lock's first waiter has waited long enough to look for clients that poll, of which none
 -- is known. For a queue of short waits, acquiring.lua writes a record.
 local function is_old(member, place)
-  return parse(member) == 'l' and place > FRONT_MOST and server_us() - place > LOCK_PROBE_US
+  return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US
 end
 
 -- Whether the free lock is left to clients that poll.

@@ -4,7 +4,7 @@
 -- Since when a waiter has waited, in µs of the server's clock, according to its place. A waiter in
 -- front got its place when it came back (front_place in placing.lua), and has waited for longer.
 local function since_us(place)
-  return place < FRONT_MOST and place * 1024 or place
+  return place < FRONT_MAX and place * 1024 or place
 end
 --#end
 
@@ -12,7 +12,7 @@ end
 -- waiter that kept its place has waited, or else the first one in front; -1: nobody is waiting.
 local function times()
   local now = server_us()
-  for _, least in ipairs({ FRONT_MOST, '(0' }) do
+  for _, least in ipairs({ FRONT_MAX, '(0' }) do
     local first = redis.call('ZRANGEBYSCORE', KEYS[3], least, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
     if first[2] then return now, math.max(now - since_us(tonumber(first[2])), 0) end
   end

@@ -86,7 +86,7 @@ end
 -- with pauses for those that already hold the lock. → ms until it must ask again
 local function drain(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
-  if till and till > now and till - now <= MOST_DRAIN_MS then return till - now end
+  if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
   if till then
     write_turn(DRAIN_PAUSE_MS)
     end_drain()
@@ -95,7 +95,7 @@ local function drain(place)
   local was = record_in(first_members())
   if was and was.till > now and was.till - now <= DRAIN_PAUSE_MS then return was.till - now end
   forget_record()
-  local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MOST_DRAIN_MS))
+  local ms = math.max(DRAIN_MS, math.min((now - since_us(place + 0) / 1000) / 8, MAX_DRAIN_MS))
   redis.call('HSET', LOCK, 'mode', string.format('drain:%.0f', now + ms))
   return ms
 end

@@ -10,11 +10,11 @@
 -- ARGV[5] the channel of releases
 --
 -- 1 held by this owner; -1 the key is gone, -2 others hold it
-local LOCK, OWNER, LEASE, MOST = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local LOCK, OWNER, LEASE, MAX = KEYS[1], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local function set(key)
   local ttl_ms = redis.call('PTTL', key)
-  local stays = MOST and ttl_ms > MOST and ttl_ms >= LEASE
+  local stays = MAX and ttl_ms > MAX and ttl_ms >= LEASE
   set_lease(key, stays and ttl_ms or LEASE)
 end
 
@@ -27,7 +27,7 @@ if not is_write(OWNER) then
   for n = 1, math.min(count, ENTRIES) do set(hold_key(LOCK, OWNER, n)) end
 end
 local ttl_ms, alone = redis.call('PTTL', LOCK), redis.call('HLEN', LOCK) == 2
-local stays = ttl_ms >= LEASE and (not alone or MOST and ttl_ms > MOST)
+local stays = ttl_ms >= LEASE and (not alone or MAX and ttl_ms > MAX)
 redis.call('PEXPIRE', LOCK, stays and ttl_ms or LEASE)
 if ARGV[4] ~= '' then redis.pcall('ZREM', KEYS[2], ARGV[4]) end
 if not stays and ttl_ms > LEASE then

@@ -10,7 +10,7 @@ local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come
 -- this time.
 local YIELD_MS = 250
 -- While our first waiter is a writer, Redisson's readers are kept out.
-local DRAIN_MS, MOST_DRAIN_MS = 50, 30000
+local DRAIN_MS, MAX_DRAIN_MS = 50, 30000
 local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
 local FEW = 8 -- readers of which a release looks at each, if somebody waits
 
@@ -42,7 +42,7 @@ end
 -- there are very many, the next script reads the rest. size: of the pages in which it reads them.
 local function has_readers(size)
   local cursor = '0'
-  for _ = 1, MOST_BATCHES do
+  for _ = 1, MAX_BATCHES do
     local page = redis.call('HSCAN', LOCK, cursor, 'COUNT', size or BATCH)
     local fields = page[2]
     for i = 1, #fields, 2 do
@@ -181,7 +181,7 @@ end
 -- whether another script must continue
 local function serve(mode, me, writes)
   local state = { mode = mode, me = me, kept = 0, mine = false }
-  for batch = 1, MOST_BATCHES do
+  for batch = 1, MAX_BATCHES do
     local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer
     local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
       state.kept, one and 1 or BATCH)

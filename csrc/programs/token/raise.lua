@@ -10,7 +10,7 @@
 local COUNTER, token, ttl_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
 local last = token_in(redis.call('GET', COUNTER))
 if last and last >= token then return 1 end
-if ttl_ms >= TOKEN_MOST or redis.call('PTTL', COUNTER) == -1 then
+if ttl_ms >= TOKEN_MAX or redis.call('PTTL', COUNTER) == -1 then
   redis.call('SET', COUNTER, ARGV[1])
 else
   local ahead_ms = math.floor((token - server_us()) / 1000)

@@ -1,13 +1,13 @@
 --#fragment
 -- Fencing tokens.
 --#section token_in
-local TOKEN_MOST = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
+local TOKEN_MAX = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
 local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known
 
 -- The last token in this text of a counter; nil if no token can follow it.
 local function token_in(text)
   local last = tonumber(text)
-  local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MOST - TOKEN_GRAIN
+  local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN
   return follows and last or nil
 end
 --#end
@@ -38,7 +38,7 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
 -- not ahead of the clock, and is in the same part of the counter's TTL, which is then long enough.
 local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)
 --#end
-  if lasts and least < TOKEN_MOST then return token, ends or nil end
+  if lasts and least < TOKEN_MAX then return token, ends or nil end
   if type(stored) == 'table' then last = tonumber(redis.call('GET', COUNTER)) end
   local usable = token_in(last)
   if last and not usable then last = 0 end
@@ -53,7 +53,7 @@ local lasts = last and last < token and last % 8 == 0 and last >= token - token 
   end
   local spare = least * TTL_SPARE
   local most = math.floor(math.max(least + 2 * spare, ((ends or token) - now) / 1000))
-  if drawn or ttl_left == -1 or least >= TOKEN_MOST then
+  if drawn or ttl_left == -1 or least >= TOKEN_MAX then
     redis.call('SET', COUNTER, digits(ends or token))
   else
     local kept = usable and ttl_left >= most - spare and ttl_left <= most

@@ -10,12 +10,12 @@ local facts = {}
 local Facts = {}
 Facts.__index = Facts
 
-local MOST_UNANSWERED = 2 -- commands without a reply, each of which takes command_timeout
+local MAX_UNANSWERED = 2 -- commands without a reply, each of which takes command_timeout
 
 -- Sends a plain command to the node, unless the node no longer replies.
 -- → the reply, which may be nil | nil, message, code
 function Facts:ask(...)
-  if self.unanswered >= MOST_UNANSWERED then return nil, self.why, "unreachable" end
+  if self.unanswered >= MAX_UNANSWERED then return nil, self.why, "unreachable" end
   local reply, message, code = driver.command(self.client, { ... }, self.node)
   if code == "unreachable" then self.unanswered, self.why = self.unanswered + 1, message end
   return reply, message, code

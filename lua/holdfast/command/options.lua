@@ -16,13 +16,13 @@ local options = {}
 
 local UNITS = { ms = 0.001, s = 1, m = 60, h = 3600, d = 86400, w = 604800 }
 
-local MOST_LENGTH = 64 -- bytes of a duration, because matching its parts is slow on a long string
+local MAX_LENGTH = 64 -- bytes of a duration, because matching its parts is slow on a long string
 
 -- Parses seconds, or numbers with units: 90, 1.5, 5m, 1h30m. → seconds | nil
 local function duration(text)
   local number = locale.number(text)
   if number then return number end
-  if #text > MOST_LENGTH then return nil end
+  if #text > MAX_LENGTH then return nil end
   local sum = 0
   local rest = text:gsub("(%d+%.?%d*)([a-z]+)", function(amount, unit)
     if not UNITS[unit] then return nil end

@@ -130,13 +130,13 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-output.MOST_WIDTH = 100 -- of a column; a longer cell shifts only its own row
+output.MAX_WIDTH = 100 -- of a column; a longer cell shifts only its own row
 
 local function widths(rows)
   local list = {}
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row) do
-      list[i] = math.max(list[i] or 0, math.min(width.of(cell), output.MOST_WIDTH))
+      list[i] = math.max(list[i] or 0, math.min(width.of(cell), output.MAX_WIDTH))
     end
   end
   return list

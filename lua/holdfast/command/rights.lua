@@ -20,7 +20,7 @@ local BEHIND = {
   ["cluster|slots"] = {}, ["cluster|myid"] = {},
 }
 
-local MOST_WORDS = 4 -- arguments of a command, its key included
+local MAX_WORDS = 4 -- arguments of a command, its key included
 
 local function filled(words, key, channel)
   local list = {}
@@ -48,7 +48,7 @@ local function try(facts, user, name, key, channel)
   if BEHIND[name] then return dry_run(facts, user, name, filled(BEHIND[name], key, channel)) end
   local behind = { key }
   local said = dry_run(facts, user, name, behind)
-  while is_short(said) and #behind < MOST_WORDS do
+  while is_short(said) and #behind < MAX_WORDS do
     behind[#behind + 1] = "1"
     said = dry_run(facts, user, name, behind)
   end

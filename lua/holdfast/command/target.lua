@@ -51,8 +51,8 @@ target.locking = {
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5
-local MOST_KEYS = 1024 -- of a multi-lock
-local MOST_BYTES = 131000 -- of all KEYs, because Linux limits the length of a variable
+local MAX_KEYS = 1024 -- of a multi-lock
+local MAX_BYTES = 131000 -- of all KEYs, because Linux limits the length of a variable
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -91,8 +91,8 @@ local function several(keys)
     end
     seen[key] = true
   end
-  if #table.concat(keys, "\n") > MOST_BYTES then
-    return nil, ("the KEYs are longer than %d bytes in total"):format(MOST_BYTES)
+  if #table.concat(keys, "\n") > MAX_BYTES then
+    return nil, ("the KEYs are longer than %d bytes in total"):format(MAX_BYTES)
   end
   return { keys = keys }
 end
@@ -138,7 +138,7 @@ end
 -- ends.
 -- `more`: further options. → client | nil, message
 function target.client(plan, more)
-  if #plan.keys > MOST_KEYS then return nil, ("at most %d KEYs"):format(MOST_KEYS) end
+  if #plan.keys > MAX_KEYS then return nil, ("at most %d KEYs"):format(MAX_KEYS) end
   local share = math.max(plan.lease / 10, 0.1)
   local options_of_client = {
     connect_timeout = math.min(1, share),

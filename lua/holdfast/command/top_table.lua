@@ -36,7 +36,7 @@ local function fit(rows, columns)
   local left = columns - GAP
   for column = HELD, TTL do left = left - GAP - widest(rows, column) end
   left = math.max(left, 2)
-  local key, holder = math.min(widest(rows, 1), output.MOST_WIDTH), widest(rows, 2)
+  local key, holder = math.min(widest(rows, 1), output.MAX_WIDTH), widest(rows, 2)
   if key + holder > left then
     holder = math.min(holder, math.max(math.floor(left / 2), left - key))
     key = left - holder

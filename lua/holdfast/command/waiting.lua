@@ -22,7 +22,7 @@ local AGAIN = 1 -- seconds between polls after a failure; a single failure is no
 local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
 local NAP = 5 -- seconds after which it checks whether the command is still waiting
 local ECHO = 3 -- columns left free, because the terminal echoes ^C after the line
-local MOST_KEYS, MOST_WAITERS = 10, 100 -- that one poll reads
+local MAX_KEYS, MAX_WAITERS = 10, 100 -- that one poll reads
 
 -- ---- words ----
 
@@ -109,7 +109,7 @@ end
 
 local function place_in(client, entry, uuid)
   if entry.waiters == 0 or core.client.is_quorum(client) then return nil end
-  for _, waiter in ipairs(locks.waiters(client, entry, MOST_WAITERS)) do
+  for _, waiter in ipairs(locks.waiters(client, entry, MAX_WAITERS)) do
     if waiter.owner:sub(1, #uuid) == uuid then return waiter.place end
   end
 end
@@ -120,7 +120,7 @@ function waiting.for_locks(keys, kind, uuid, verb)
   local name, at = namer(), 1
   return function(client)
     local first
-    for i = at, math.min(#keys, at + MOST_KEYS - 1) do
+    for i = at, math.min(#keys, at + MAX_KEYS - 1) do
       local entry, message, code = locks.read(client, keys[i], kind)
       if not entry then return nil, message, code end
       local place = place_in(client, entry, uuid)

@@ -13,14 +13,14 @@ local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
 
 local SILENCE = 86400000 -- ms; the core notices earlier that a server is silent
-local MOST_BYTES = 65536
+local MAX_BYTES = 65536
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
 local CHECK_EVERY = 1 -- seconds between two checks of whether the worker is exiting
 local LATE = 0.02 -- seconds; a deadline missed by more means that the worker was busy elsewhere
 local BREATH = 0.01 -- seconds for the threads to read and write what has piled up
-local FIRST_PAUSE, MOST_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
+local FIRST_PAUSE, MAX_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
 local cosockets = {}
 
@@ -135,7 +135,7 @@ local function note_dial(self, number, connected)
   local dials = self.dials
   local pause = dials[number] and dials[number].pause or FIRST_PAUSE / 2
   dials[number] = not connected
-    and { pause = math.min(2 * pause, MOST_PAUSE), failed_at = now() } or nil
+    and { pause = math.min(2 * pause, MAX_PAUSE), failed_at = now() } or nil
 end
 
 local function pause_before_dial(self, number)
@@ -223,7 +223,7 @@ local function receive(self, link, socket)
   local cuts = 0 -- how many reads in a row were cut short
   while true do
     if link.action == "close" then return "closed" end
-    local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MOST_BYTES
+    local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
     local bytes, message = socket:receiveany(most)
     if link.left then return nil end
     cuts = bytes and #bytes == most and cuts + 1 or 0

@@ -16,7 +16,7 @@ local engine, raw = core.engine, core.lock
 local now = core.now
 
 local CHECK_EVERY = 1 -- seconds between two checks of the waiters
-local MOST_FAILURES = 3 -- tasks in a row that fail before they have waited once
+local MAX_FAILURES = 3 -- tasks in a row that fail before they have waited once
 
 local pump = {}
 
@@ -249,7 +249,7 @@ end
 
 -- Returns whether every new task fails.
 local function is_broken(self)
-  return not self.task and self.failures >= MOST_FAILURES
+  return not self.task and self.failures >= MAX_FAILURES
 end
 
 -- Starts a new task for what is still in progress, unless the process is exiting and has no time
@@ -356,7 +356,7 @@ local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blo
 -- is a wait to become leader, which ends when the leader resigns or nginx's worker exits; `beside`:
 -- the waiter of the operation that runs alongside; `main`: in that waiter, the waiter whose signal
 -- wakes the caller.
-local spare, MOST_SPARE = {}, 1000
+local spare, MAX_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
@@ -369,7 +369,7 @@ end
 
 -- Keeps a waiter for reuse, after its operation has finished.
 local function spare_waiter(waiter)
-  if waiter.abandoned or #spare >= MOST_SPARE then return end
+  if waiter.abandoned or #spare >= MAX_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
   waiter.seen_at, waiter.gives_way, waiter.fired, waiter.main = false, false, false, false
   spare[#spare + 1] = waiter

@@ -12,7 +12,7 @@ local engine = core.engine
 local EPOCH = 1700000000 -- seconds on the servers' clocks when world.now is 0
 local AGE = 86400 -- seconds that a server has been up when a client first uses it
 local STEP = 1e-6 -- seconds that a call takes, and by which the clock moves past a due event
-local MOST_ROUNDS = 100000
+local MAX_ROUNDS = 100000
 local REFUSED, RESET = "connection refused", "connection reset by peer"
 
 local world = { now = 1000 }
@@ -146,7 +146,7 @@ end
 
 -- Does everything that is due now.
 local function settle()
-  for _ = 1, MOST_ROUNDS do
+  for _ = 1, MAX_ROUNDS do
     local busy = false
     for _, member in ipairs(members) do busy = serve(member) or busy end
     if not busy then return end

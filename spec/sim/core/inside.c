@@ -95,14 +95,14 @@ static int l_program(lua_State *L) {
 }
 
 /* What the simulated host knows about the processes of clients. */
-#define MOST_LIVES 64
+#define MAX_LIVES 64
 static struct {
     char uuid[HF_UUID_SIZE + 1];
     hf_life life;
-} lives[MOST_LIVES];
+} lives[MAX_LIVES];
 
 static hf_life simulated_life(const char *uuid) {
-    for (size_t i = 0; i < MOST_LIVES; i++) {
+    for (size_t i = 0; i < MAX_LIVES; i++) {
         if (strcmp(lives[i].uuid, uuid) == 0) return lives[i].life;
     }
     return HF_LIFE_UNKNOWN;
@@ -120,8 +120,8 @@ static int l_forget_lives(lua_State *L) {
 static int l_tell_life(lua_State *L) {
     const char *uuid = luaL_checkstring(L, 1);
     size_t i = 0;
-    while (i < MOST_LIVES && lives[i].uuid[0] && strcmp(lives[i].uuid, uuid) != 0) i++;
-    luaL_argcheck(L, i < MOST_LIVES && strlen(uuid) == HF_UUID_SIZE, 1, "too many, or no uuid");
+    while (i < MAX_LIVES && lives[i].uuid[0] && strcmp(lives[i].uuid, uuid) != 0) i++;
+    luaL_argcheck(L, i < MAX_LIVES && strlen(uuid) == HF_UUID_SIZE, 1, "too many, or no uuid");
     strcpy(lives[i].uuid, uuid);
     hf_life ended = lua_toboolean(L, 3) ? HF_LIFE_JOB_ENDED : HF_LIFE_ENDED;
     lives[i].life = lua_toboolean(L, 2) ? ended : HF_LIFE_GOES_ON;
