@@ -171,7 +171,7 @@ add_ahead(("%d owners of one lock together get **%%s** *turns* a second (acquire
   "%.0f", crowd, "rate", MORE)
 add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of an equal share, %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
-add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s as long with the next-best library, %%s (%%s ms)."):format(several),
+add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s that with the next-best library, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
 add "- Only holdfast both issues a fencing token for each acquire and serves waiters in the order in which they asked."
 add ""
@@ -196,18 +196,18 @@ add_behind("median of the acquires, ms", "%.3g", crowds, "p50", LESS)
 add_behind("99 % of the acquires, ms", "%.3g", crowds, "p99", LESS)
 add_behind("server's CPU time for a turn, µs", "%.0f", crowds, "cpu", LESS)
 add_behind("commands for a turn", "%.1f", crowds, "commands", LESS)
-add_behind("time to take one of many locks, µs", "%.0f", held, "taken", LESS)
+add_behind("time to acquire one of many locks, µs", "%.0f", held, "taken", LESS)
 add_behind("server's memory for one of many locks, bytes", "%.0f", held, "bytes", LESS)
 add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
-add_behind("server's CPU time to renew the held locks, of a core", "%.3f", renewing, "cpu", LESS)
+add_behind("server's share of a core to renew the held locks", "%.3f", renewing, "cpu", LESS)
 add ""
 add "A median far below the 99th percentile means that a few owners get the lock again and again."
 add ""
 
 add "## One owner alone"
 add ""
-local free_head = { "", "cycles/s", "range of the rounds", "server's CPU, µs a cycle",
-  "commands a cycle" }
+local free_head = { "", "cycles/s", "range of the rounds", "server's CPU, µs per cycle",
+  "commands per cycle" }
 table_of(free_head, function(name)
   local one = results.free[name]
   if not one then return { name, "failed", "", "", "" } end
@@ -257,7 +257,7 @@ plot("latency", "share of the acquires that took at most a given time", svg.line
     y_to = 1,
   series = distributions,
 })
-crowd_table("median, 99 %, ms", function(text)
+crowd_table("median, 99th percentile, ms", function(text)
   return text("p50", LESS, "%.3g") .. ", " .. text("p99", LESS, "%.3g")
 end)
 
@@ -270,7 +270,7 @@ plot("server", "the server's CPU time for each turn", svg.lines {
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 10,
   y_to = math.max(100, 10 ^ math.ceil(math.log(largest(costs), 10))), series = costs,
 })
-crowd_table("µs, commands", function(text)
+crowd_table("CPU µs, commands", function(text)
   return text("cpu", LESS, "%.0f") .. ", " .. text("commands", LESS, "%.1f")
 end)
 
@@ -279,7 +279,7 @@ add ""
 add("One process acquires them one by one and holds them for %g s, with a lease of %g s.", results.held_lease,
   results.held_lease)
 add ""
-local held_head = { "", "to take one, µs", "server's memory for one, bytes", "renewed",
+local held_head = { "", "to acquire one, µs", "server's memory for one, bytes", "renewed",
   "commands/s",
   "server's CPU, %", "lost" }
 table_of(held_head, function(name)
