@@ -49,10 +49,9 @@ end
 local function series(value_of)
   local list = {}
   for i, name in ipairs(names()) do
-    list[i] = { name = name, values = {}, points = {} }
-    for j, owners in ipairs(results.crowds) do
+    list[i] = { name = name, points = {} }
+    for _, owners in ipairs(results.crowds) do
       local one = results.crowd[owners][name]
-      list[i].values[j] = one and value_of(one) or 0
       if one then list[i].points[#list[i].points + 1] = { owners, value_of(one) } end
     end
   end
@@ -62,7 +61,7 @@ end
 local function largest(list)
   local most = 0
   for _, each in ipairs(list) do
-    for _, value in ipairs(each.values) do most = math.max(most, value) end
+    for _, point in ipairs(each.points) do most = math.max(most, point[2]) end
   end
   return most
 end
@@ -152,8 +151,6 @@ end
 -- ---- the page ----
 
 local machine = results.machine
-local groups = {}
-for i, owners in ipairs(results.crowds) do groups[i] = ("%d"):format(owners) end
 local many = results.crowds[#results.crowds]
 
 os.execute(("mkdir -p %s/explanation %s/performance"):format(directory, directory))
@@ -224,14 +221,13 @@ add "## Owners that wait for each other"
 add ""
 local rates = series(function(one) return one.rate end)
 plot("throughput", "turns a second by number of owners", svg.lines {
-  title = "Turns a second, 1 ms section", x_label = "owners", y_label = "turns/s", x_log = true,
-  x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 0,
-    y_to = round_up(largest(rates)),
-  series = rates,
+  title = "Turns a second, 1 ms section", x_label = "owners", x_log = true,
+  x_marks = results.crowds, x_from = results.crowds[1], x_to = many,
+  y_from = 0, y_to = round_up(largest(rates)), series = rates,
 })
-plot("fairness", "the smallest share of any owner", svg.bars {
-  title = "Smallest share of any owner", x_label = "owners", y_label = "share", y_to = 1,
-  groups = groups,
+plot("fairness", "the smallest share of any owner", svg.lines {
+  title = "Smallest share of any owner; 1 is fair", x_label = "owners", x_log = true,
+  x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 0, y_to = 1,
   series = series(function(one) return one.least end),
 })
 add "In brackets: the fewest and most turns of an owner, relative to an equal share. 1 is fair, 0 is starved."
@@ -250,11 +246,13 @@ for i, name in ipairs(names()) do
   distributions[i] = { name = name, points = one and one.distribution or {} }
   slowest = math.max(slowest, one and one.p99 or 0)
 end
+slowest = math.max(1, round_up(slowest))
+for _, one in ipairs(distributions) do
+  if one.points[1] then one.points[#one.points + 1] = { slowest, 1 } end
+end
 plot("latency", "share of the acquires that took at most a given time", svg.lines {
-  title = ("Acquires among %d owners that took at most this long"):format(middle),
-  x_label = "milliseconds",
-  y_label = "share", x_log = true, x_from = 0.1, x_to = math.max(1, round_up(slowest)), y_from = 0,
-    y_to = 1,
+  title = ("Share of acquires that took at most …, %d owners"):format(middle),
+  x_label = "milliseconds", x_log = true, x_from = 0.1, x_to = slowest, y_from = 0, y_to = 1,
   series = distributions,
 })
 crowd_table("median, 99th percentile, ms", function(text)
@@ -265,8 +263,7 @@ add "### What a turn costs the server"
 add ""
 local costs = series(function(one) return one.cpu end)
 plot("server", "the server's CPU time for each turn", svg.lines {
-  title = "Server's CPU time for each turn", x_label = "owners", y_label = "µs", x_log = true,
-  y_log = true,
+  title = "Server's CPU time for each turn, µs", x_label = "owners", x_log = true, y_log = true,
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 10,
   y_to = math.max(100, 10 ^ math.ceil(math.log(largest(costs), 10))), series = costs,
 })

@@ -1,18 +1,48 @@
--- Plots as SVG: lines over an axis, and bars.
+-- Plots as SVG: lines over an axis, with the name of each line at its end. The first line is the one
+-- that the plot is about, so it is thick. The background is transparent, and the colours follow the
+-- page, light or dark. At the width of a phone the text is still some 10 px high.
 
 local svg = {}
 
-local WIDTH, HEIGHT = 720, 360
-local LEFT, RIGHT, TOP, BOTTOM = 72, 170, 36, 48
-local COLOURS = { "#0b5394", "#cc4125", "#38761d", "#b45f06", "#674ea7", "#0c7c83", "#7f6000" }
-local DASHES = { "none", "6 3", "2 3", "8 3 2 3", "none", "6 3", "2 3" }
+local WIDTH, HEIGHT = 480, 330
+local LEFT, RIGHT, TOP, BOTTOM = 44, 136, 38, 40
+local LINE_HEIGHT = 15
+local LIGHT = { "#0550ae", "#a04100", "#6639ba", "#116329", "#a8286e", "#57606a", "#7d4e00", "#0b6e7a" }
+local DARK = { "#6cb6ff", "#f0883e", "#c4a5ff", "#6bc46d", "#ff8fc7", "#b6c2cf", "#e3b341", "#56d4dd" }
+local DASHES = { "none", "7 3", "2 3", "9 3 2 3", "5 2", "1 2", "12 4", "4 4" }
+
+local function colours(list)
+  local rules = {}
+  for i, colour in ipairs(list) do
+    rules[i] = (".s%d { stroke: %s } .n%d { fill: %s }"):format(i, colour, i, colour)
+  end
+  return table.concat(rules, " ")
+end
+
+local STYLE = ([[
+<style>
+  text { font: 13px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; fill: #1f2328 }
+  .title, .n1 { font-weight: 600 } .title { font-size: 14px }
+  polyline { fill: none; stroke-width: 1.5; stroke-linejoin: round } polyline.s1 { stroke-width: 4 }
+  .grid { stroke: #d1d9e0 } .axis { stroke: #59636e } .lead { stroke-width: 1 }
+  %s
+  @media (prefers-color-scheme: dark) {
+    text { fill: #f0f6fc } .grid { stroke: #3d444d } .axis { stroke: #b1bac4 }
+    %s
+  }
+</style>]]):format(colours(LIGHT), colours(DARK))
 
 local function escape(text)
   return (text:gsub("[&<>]", { ["&"] = "&amp;", ["<"] = "&lt;", [">"] = "&gt;" }))
 end
 
-local function text(x, y, content, more)
-  return ('<text x="%.1f" y="%.1f" %s>%s</text>'):format(x, y, more or "", escape(content))
+local function text(x, y, content, class, anchor)
+  return ('<text x="%.1f" y="%.1f" class="%s" text-anchor="%s">%s</text>'):format(x, y, class,
+    anchor or "start", escape(content))
+end
+
+local function line(x1, y1, x2, y2, class)
+  return ('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s"/>'):format(x1, y1, x2, y2, class)
 end
 
 local function short(value)
@@ -44,92 +74,69 @@ local function axis(from, to, logarithmic, low, high)
   return function(value) return low + (value - from) / (to - from) * (high - low) end, marks
 end
 
-local function open(title, x_label, y_label)
-  return {
-    ('<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="sans-serif" font-size="12">')
-      :format(WIDTH, HEIGHT),
-    ('<title>%s</title><rect width="100%%" height="100%%" fill="#fff"/>'):format(escape(title)),
-    text(LEFT, 20, title, 'font-size="14" font-weight="bold"'),
-    text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 10, x_label, 'text-anchor="middle"'),
-    text(16, (TOP + HEIGHT - BOTTOM) / 2, y_label,
-      ('text-anchor="middle" transform="rotate(-90 16 %d)"'):format((TOP + HEIGHT - BOTTOM) / 2)),
-  }
-end
-
-local function line(x1, y1, x2, y2, colour)
-  return ('<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s"/>'):format(x1, y1, x2, y2,
-    colour)
-end
-
-local function frame(lines, x_of, x_marks, y_of, y_marks, x_text)
+local function frame(lines, x_of, x_marks, y_of, y_marks)
   for _, value in ipairs(y_marks) do
-    lines[#lines + 1] = line(LEFT, y_of(value), WIDTH - RIGHT, y_of(value), "#ddd")
-    lines[#lines + 1] = text(LEFT - 6, y_of(value) + 4, short(value), 'text-anchor="end"')
+    lines[#lines + 1] = line(LEFT, y_of(value), WIDTH - RIGHT, y_of(value), "grid")
+    lines[#lines + 1] = text(LEFT - 6, y_of(value) + 4, short(value), "mark", "end")
   end
   for _, value in ipairs(x_marks) do
-    lines[#lines + 1] = line(x_of(value), HEIGHT - BOTTOM, x_of(value), HEIGHT - BOTTOM + 4, "#555")
-    lines[#lines + 1] = text(x_of(value), HEIGHT - BOTTOM + 18, (x_text or short)(value),
-      'text-anchor="middle"')
+    lines[#lines + 1] = line(x_of(value), HEIGHT - BOTTOM, x_of(value), HEIGHT - BOTTOM + 4, "axis")
+    lines[#lines + 1] = text(x_of(value), HEIGHT - BOTTOM + 17, short(value), "mark", "middle")
   end
-  lines[#lines + 1] = line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "#555")
+  lines[#lines + 1] = line(LEFT, HEIGHT - BOTTOM, WIDTH - RIGHT, HEIGHT - BOTTOM, "axis")
 end
 
-local function legend(lines, names)
-  for i, name in ipairs(names) do
-    local y = TOP + 18 * (i - 1) + 6
-    lines[#lines + 1] = ('<line x1="%d" y1="%d" x2="%d" y2="%d" stroke="%s" stroke-width="2" stroke-dasharray="%s"/>')
-      :format(WIDTH - RIGHT + 12, y, WIDTH - RIGHT + 40, y, COLOURS[i], DASHES[i])
-    lines[#lines + 1] = text(WIDTH - RIGHT + 46, y + 4, name)
+-- Moves the labels apart, each as near as possible to the end of its line.
+local function spread(ends)
+  table.sort(ends, function(a, b)
+    if a.y ~= b.y then return a.y < b.y end
+    return a.number < b.number
+  end)
+  local lowest = TOP
+  for i, each in ipairs(ends) do
+    local room = (#ends - i) * LINE_HEIGHT
+    each.label_y = math.max(lowest, math.min(each.y, HEIGHT - BOTTOM - room))
+    lowest = each.label_y + LINE_HEIGHT
   end
 end
 
-local function close(lines)
-  lines[#lines + 1] = "</svg>\n"
-  return table.concat(lines, "\n")
+local function label(lines, ends)
+  spread(ends)
+  for _, each in ipairs(ends) do
+    local x = WIDTH - RIGHT + 20
+    lines[#lines + 1] = line(each.x, each.y, x - 3, each.label_y, "lead s" .. each.number)
+    lines[#lines + 1] = text(x, each.label_y + 4, each.name, "n" .. each.number)
+  end
 end
 
--- lines{ title, x_label, y_label, x_log, y_log, x_from, x_to, y_from, y_to, x_marks,
---   series = { { name, points = { { x, y }, … } }, … } }
+-- lines{ title (says the unit of y), x_label, x_log, y_log, x_from, x_to, y_from, y_to, x_marks,
+--   series = { { name, points = { { x, y }, … } }, … } }: at most eight series
 function svg.lines(plot)
-  local lines, names = open(plot.title, plot.x_label, plot.y_label), {}
+  local lines = {
+    ('<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img">')
+      :format(WIDTH, HEIGHT, WIDTH, HEIGHT),
+    ("<title>%s</title>"):format(escape(plot.title)),
+    STYLE,
+    text(4, 18, plot.title, "title"),
+    text((LEFT + WIDTH - RIGHT) / 2, HEIGHT - 6, plot.x_label, "mark", "middle"),
+  }
   local x_of, x_marks = axis(plot.x_from, plot.x_to, plot.x_log, LEFT, WIDTH - RIGHT)
   local y_of, y_marks = axis(plot.y_from, plot.y_to, plot.y_log, HEIGHT - BOTTOM, TOP)
   frame(lines, x_of, plot.x_marks or x_marks, y_of, y_marks)
-  for i, series in ipairs(plot.series) do
-    local points = {}
+  local ends = {}
+  for i = #plot.series, 1, -1 do
+    local series, points = plot.series[i], {}
     for j, point in ipairs(series.points) do
-      points[j] = ("%.1f,%.1f"):format(x_of(math.min(point[1], plot.x_to)), y_of(point[2]))
+      local x, y = x_of(math.min(point[1], plot.x_to)), y_of(point[2])
+      points[j] = ("%.1f,%.1f"):format(x, y)
+      ends[i] = { x = x, y = y, number = i, name = series.name }
     end
-    names[i] = series.name
-    lines[#lines + 1] = ('<polyline fill="none" stroke="%s" stroke-width="2" stroke-dasharray="%s" points="%s"/>')
-      :format(COLOURS[i], DASHES[i], table.concat(points, " "))
+    lines[#lines + 1] = ('<polyline class="s%d" stroke-dasharray="%s" points="%s"/>'):format(i,
+      assert(DASHES[i], "more series than colours"), table.concat(points, " "))
   end
-  legend(lines, names)
-  return close(lines)
-end
-
--- bars{ title, x_label, y_label, y_to, groups = { "2", … }, series = { { name, values = { … } }, …
--- } }
-function svg.bars(plot)
-  local lines, names = open(plot.title, plot.x_label, plot.y_label), {}
-  local width = (WIDTH - LEFT - RIGHT) / #plot.groups
-  local y_of, y_marks = axis(0, plot.y_to, false, HEIGHT - BOTTOM, TOP)
-  local marks = {}
-  for i in ipairs(plot.groups) do marks[i] = i end
-  frame(lines, function(i) return LEFT + (i - 0.5) * width end, marks, y_of, y_marks,
-    function(i) return plot.groups[i] end)
-  local bar = width * 0.84 / #plot.series
-  for i, series in ipairs(plot.series) do
-    names[i] = series.name
-    for j, value in ipairs(series.values) do
-      local x = LEFT + (j - 1) * width + width * 0.08 + (i - 1) * bar
-      lines[#lines + 1] = ('<rect x="%.1f" y="%.1f" width="%.1f" height="%.1f" fill="%s"><title>%s: %s</title></rect>')
-        :format(x, y_of(value), bar * 0.9, HEIGHT - BOTTOM - y_of(value), COLOURS[i],
-          escape(series.name), short(value))
-    end
-  end
-  legend(lines, names)
-  return close(lines)
+  label(lines, ends)
+  lines[#lines + 1] = "</svg>\n"
+  return table.concat(lines, "\n")
 end
 
 return svg

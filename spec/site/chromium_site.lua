@@ -1,5 +1,6 @@
 -- The documents as a site, in Chromium, as wide as a phone and as a desk: nothing is wider than the
--- page, no link is dead, nothing comes from elsewhere, diagrams are drawn, the search finds.
+-- page, no link is dead, nothing comes from elsewhere, diagrams are drawn, text has enough contrast
+-- in both palettes, the search finds.
 
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
@@ -19,6 +20,36 @@ local LOOK = [[
 local DRAWN = [[
   const is_drawn = (svg) => svg && svg.clientWidth > 100 && svg.getAttribute('aria-roledescription') !== 'error';
   return [...document.querySelectorAll('.diagram')].map((d) => is_drawn(d.querySelector('svg')) ? 'drawn' : 'missing');]]
+
+-- Text with less contrast than WCAG AA asks for, against the shape that it stands on. Each pair of
+-- colours is told once.
+local PALE = [[
+  const parse = (text) => { const n = (text.match(/[\d.]+/g) || []).map(Number); return [n[0] || 0, n[1] || 0, n[2] || 0, n[3] ?? 1]; };
+  const over = (front, back) => back.map((c, i) => i < 3 ? front[i] * front[3] + c * (1 - front[3]) : 1);
+  const light = (colour) => colour.slice(0, 3).map((c) => c / 255)
+    .map((c) => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
+    .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
+  const back = (of) => of ? over(parse(getComputedStyle(of).backgroundColor), back(of.parentElement)) : [255, 255, 255, 1];
+  const inside = (a, b) => a.left >= b.left && a.right <= b.right && a.top >= b.top && a.bottom <= b.bottom;
+  const behind = (of) => {
+    const box = of.getBoundingClientRect(), svg = of.closest('.diagram svg');
+    const shapes = svg ? [...svg.querySelectorAll('rect, polygon')].filter((s) => inside(box, s.getBoundingClientRect())) : [];
+    const shape = shapes.filter((s) => getComputedStyle(s).fill !== 'none').pop();
+    return shape ? parse(getComputedStyle(shape).fill) : back(of);
+  };
+  const found = new Set(), walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  for (let node; node = walker.nextNode();) {
+    const of = node.parentElement, style = getComputedStyle(of);
+    if (!node.textContent.trim() || of.closest('script, style, .md-clipboard') || !of.checkVisibility({ opacityProperty: true })) continue;
+    const ground = behind(of), colour = over(parse(of.closest('svg') ? style.fill : style.color), ground);
+    const [a, b] = [light(colour), light(ground)].sort((x, y) => y - x), large = parseFloat(style.fontSize) >= 24;
+    const ratio = (a + .05) / (b + .05);
+    if (ratio < (large ? 3 : 4.5)) found.add(ratio.toFixed(2) + ' ' + colour.map(Math.round) + ' on ' + ground.map(Math.round)
+      + ' ' + of.tagName + '.' + (of.getAttribute('class') || '') + ': ' + node.textContent.trim().slice(0, 30));
+  }
+  return [...new Map([...found].map((f) => [f.replace(/:.*/, ''), f])).values()];]]
+
+local OTHER_PALETTE = "document.querySelector('form[data-md-component=palette] label:not([hidden])').click(); return [];"
 
 -- Where the language switch leads, and the language of the page.
 local SWITCH = [[
@@ -66,8 +97,12 @@ describe("the documentation site", function()
           if each ~= "drawn" then return true end
         end
       end
-      if not process.wait_until(function() return not undrawn() end, 10) then
-        report(url, "has a diagram that is not drawn")
+      for _ = 1, 2 do
+        if not process.wait_until(function() return not undrawn() end, 10) then
+          report(url, "has a diagram that is not drawn")
+        end
+        for _, line in ipairs(view:run(PALE)) do report(url, "is pale:", line) end
+        view:run(OTHER_PALETTE)
       end
       local log = view:log()
       if log ~= "" then report(url, log) end
