@@ -11,7 +11,7 @@ local raw, engine, operation = core.lock, core.engine, core.operation
 local ENTROPY = ("e"):rep(24)
 local MARGIN = 0.302 -- of a lease of 30 s: a hundredth and 2 ms
 
-local server, ones
+local server, ones, kept
 
 local function new(fields)
   local one = driven.client(server, fields)
@@ -21,11 +21,17 @@ end
 
 setup(function() server = redis.start() end)
 teardown(function() server:stop() end)
-before_each(function() ones = {} end)
+before_each(function() ones, kept = {}, {} end)
 after_each(function()
   for _, one in ipairs(ones) do one:close() end
   server:cli("FLUSHALL")
 end)
+
+-- Acquires the lock. Keeps the handle until the test ends: a handle that is collected sends a release.
+local function hold(one, lock)
+  kept[#kept + 1] = lock
+  return one:call(lock, "acquire")
+end
 
 local function near(expected, number)
   assert(math.abs(expected - number) < 1e-6, ("%s is not %s"):format(tostring(number), expected))
@@ -187,7 +193,7 @@ describe("the settings of a lock", function()
     assert.equal("3000", first[2])
     assert.equal("17000", first[5])
     assert.equal("90000", first[6])
-    one:call(one:lock("s", settings(one, { kind = "permit", max_hold = 0 })), "acquire")
+    hold(one, one:lock("s", settings(one, { kind = "permit", max_hold = 0 })))
     local permits = last_arguments(one)
     assert.matches("%*2$", permits[1])
     assert.equal("17000", permits[5])
@@ -222,7 +228,7 @@ describe("the settings of a lock", function()
     assert.has_error(function() permits_sent(0) end)
     assert.has_error(function() permits_sent(0 / 0) end)
     for given, sent in pairs { [0.0015] = "2", [0.3] = "300", [1.0001] = "1001", [2] = "2000" } do
-      one:call(one:lock("t" .. given, { token_ttl = given }), "acquire")
+      hold(one, one:lock("t" .. given, { token_ttl = given }))
       assert.equal(sent, last_arguments(one)[3])
     end
     for _, given in ipairs { 0.0015, 0.3, 1.1, 1.001, -1, 0 / 0 } do
@@ -1451,7 +1457,7 @@ describe("the settings of a client", function()
     assert.is_true(seen["WAIT 2 250"])
     one:settle(0.1)
     local introduced = new { tenant = "tenant.", known_as = "published", renewer_link = true }
-    introduced:call(introduced:lock("i"), "acquire")
+    hold(introduced, introduced:lock("i"))
     introduced:pass(11)
     local name = server:cli("KEYS", "holdfast_client:tenant.*")[1]
     assert.matches(core.client.uuid(introduced.client), name, 1, true)
@@ -1459,7 +1465,7 @@ describe("the settings of a client", function()
     for given, text in pairs { later = " %d+ later$", [""] = " %d+$" } do
       local late = new { renewer_link = true }
       core.client.introduce(late.client, given)
-      late:call(late:lock("l" .. given), "acquire")
+      hold(late, late:lock("l" .. given))
       late:pass(11)
       local key = server:cli("KEYS", "holdfast_client:*" .. core.client.uuid(late.client) .. "*")[1]
       assert.matches(text, server:cli("GET", key))
