@@ -1,6 +1,6 @@
--- Plots as SVG: lines over an axis, with the name of each line at its end. The first line is the one
--- that the plot is about, so it is thick. The background is transparent, and the colours follow the
--- page, light or dark. At the width of a phone the text is still some 10 px high.
+-- Plots as SVG: lines over an axis, with the name of each line at its end. The first line is
+-- thick: the plot is about it. The background is transparent, and the colours follow the page,
+-- light or dark. At the width of a phone the text is still some 10 px high.
 
 local svg = {}
 
