@@ -27,7 +27,8 @@ after_each(function()
   server:cli("FLUSHALL")
 end)
 
--- Acquires the lock. Keeps the handle until the test ends: a handle that is collected sends a release.
+-- Acquires the lock. Keeps the handle until the test ends, as a handle that is collected sends a
+-- release.
 local function hold(one, lock)
   kept[#kept + 1] = lock
   return one:call(lock, "acquire")
