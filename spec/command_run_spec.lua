@@ -746,10 +746,10 @@ describe("holdfast run", function()
         select(2, run { "lead", "k" }))
     end)
 
-    it("suggests the intended verb, and prints the help if there is none", function()
+    it("suggests the intended subcommand, and prints the help if there is none", function()
       for word, verb in pairs { rnu = "run", list = "ls", status = "show", lock = "run" } do
         local code, output = run { word, "k" }
-        assert.same({ 64, ('holdfast: unknown verb "%s"; did you mean holdfast %s? holdfast --help lists all verbs\n')
+        assert.same({ 64, ('holdfast: unknown subcommand "%s"; did you mean holdfast %s? holdfast --help lists all subcommands\n')
           :format(word, verb) }, { code, output })
       end
       local code, output = run {}
@@ -770,7 +770,7 @@ describe("holdfast run", function()
       for word, meant in pairs { ["--verison"] = "--version", ["--hlep"] = "--help", ["-version"] = "--version" } do
         assert.same({ 64, ("holdfast: unknown option %s; did you mean %s?\n"):format(word, meant) }, { run { word } })
       end
-      assert.same({ 64, "holdfast: options come after the verb: holdfast VERB --wait …\n" }, { run { "--wait" } })
+      assert.same({ 64, "holdfast: options come after the subcommand: holdfast SUBCOMMAND --wait …\n" }, { run { "--wait" } })
     end)
 
     it("-v prints a key with a line break as one line", function()
@@ -919,7 +919,7 @@ describe("holdfast run", function()
       ["--url together with --servers"] = { "run", "--url", "redis://a", "--servers", "redis://b", "k", "--",
         "touch", "FILE" },
       ["a TYPE:ID without an id"] = { "run", "--one-by-one", "x", "--", "touch", "FILE" },
-      ["an unknown verb"] = { "walk", "k", "--", "touch", "FILE" },
+      ["an unknown subcommand"] = { "walk", "k", "--", "touch", "FILE" },
       ["an option before the verb"] = { "--url", "redis://h", "run", "k", "--", "touch", "FILE" },
     }
     for name, words in pairs(cases) do

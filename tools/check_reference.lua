@@ -111,7 +111,7 @@ local function check_library_options()
     end
   end
   for _, found in ipairs(tables) do
-    if not of[found] and found.head[2] ~= "verbs" and not NO_CLASS[found.heading] then
+    if not of[found] and found.head[2] ~= "subcommands" and not NO_CLASS[found.heading] then
       report("%s, %s: whose options are these?", found.path, found.heading)
     end
   end
@@ -165,7 +165,7 @@ local function check_command_options()
     end
   end
   for _, found in ipairs(reference.tables_headed("option")) do
-    if found.head[2] == "verbs" then
+    if found.head[2] == "subcommands" then
       for _, row in ipairs(found.rows) do
         for verb in pairs(verbs_in(row[2])) do note(verb, row[1], found) end
       end

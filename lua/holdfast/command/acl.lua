@@ -137,8 +137,8 @@ end
 
 acl.usage = "holdfast acl PREFIX [options]"
 acl.summary = "Print the ACL rule for a Redis user that may use only keys with a given prefix."
-acl.more = "This verb does not connect to a server. Pipe the rule into redis-cli as a user that may change\n"
-  .. "ACLs, then set the user's password with ACL SETUSER NAME >PASSWORD: the rule takes away all\n"
+acl.more = "This subcommand does not connect to a server. Pipe the rule into redis-cli as a user that may\n"
+  .. "change ACLs, then set the user's password with ACL SETUSER NAME >PASSWORD: the rule takes away all\n"
   .. "rights and passwords that the user had before. Clients that log in as the user need the\n"
   .. "option tenant = PREFIX, or --tenant PREFIX on the command line.\n"
   .. "No user's prefix may begin with another user's prefix."

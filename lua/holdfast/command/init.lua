@@ -32,13 +32,13 @@ The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis:/
 With rediss in place of redis it uses TLS; valkey means the same as redis.]]
 
 local function overview()
-  local lines = { "Usage: holdfast VERB [options]", "",
+  local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
     "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
   for _, verb in ipairs(VERBS) do
     lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
   end
   lines[#lines + 1] = SERVER
-  lines[#lines + 1] = "\nholdfast VERB --help prints that verb's options and examples."
+  lines[#lines + 1] = "\nholdfast SUBCOMMAND --help prints that subcommand's options and examples."
   return table.concat(lines, "\n")
 end
 
@@ -68,10 +68,10 @@ local function without_verb(word)
   if word:find("^%-") then
     local near = library_options.nearest(word:gsub("^%-+", ""), { help = true, version = true })
     if near then return ("unknown option %s; did you mean --%s?"):format(word, near) end
-    return "options come after the verb: holdfast VERB " .. word .. " …"
+    return "options come after the subcommand: holdfast SUBCOMMAND " .. word .. " …"
   end
   local near = nearest(word)
-  return ('unknown verb "%s";%s holdfast --help lists all verbs'):format(word, near
+  return ('unknown subcommand "%s";%s holdfast --help lists all subcommands'):format(word, near
     and (" did you mean holdfast %s?"):format(near) or "")
 end
 
