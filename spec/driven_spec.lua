@@ -11,7 +11,7 @@ local raw, engine, operation = core.lock, core.engine, core.operation
 local ENTROPY = ("e"):rep(24)
 local MARGIN = 0.302 -- of a lease of 30 s: a hundredth and 2 ms
 
-local server, ones, kept
+local server, ones, handles
 
 local function new(fields)
   local one = driven.client(server, fields)
@@ -21,7 +21,7 @@ end
 
 setup(function() server = redis.start() end)
 teardown(function() server:stop() end)
-before_each(function() ones, kept = {}, {} end)
+before_each(function() ones, handles = {}, {} end)
 after_each(function()
   for _, one in ipairs(ones) do one:close() end
   server:cli("FLUSHALL")
@@ -30,7 +30,7 @@ end)
 -- Acquires the lock. Keeps the handle until the test ends, as a handle that is collected sends a
 -- release.
 local function hold(one, lock)
-  kept[#kept + 1] = lock
+  handles[#handles + 1] = lock
   return one:call(lock, "acquire")
 end
 
