@@ -39,7 +39,7 @@ for name in ([[
   isblank iscntrl isdigit isgraph islower isprint ispunct isspace isupper isxdigit strftime setlocale
   lua_lessthan lua_compare lua_arith luaL_tolstring
 ]]):gmatch "%S+" do
-  C[#C + 1] = { "%f[%w_]" .. name .. "%s*%(", "hf_slice_equal, hf_is_same_word or hf_seconds_text" }
+  C[#C + 1] = { "%f[%w_]" .. name .. "%s*%(", "hf_slice_equal, hf_equal_ignoring_case or hf_seconds_text" }
 end
 
 local function fail(path, number, what, instead)

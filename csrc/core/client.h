@@ -49,7 +49,7 @@ typedef struct hf_node {
      * and events are notified of that; otherwise HF_NEVER. */
     hf_time silent_since;
 
-    bool serves; /* it may have keys: not a Sentinel and, in a cluster, in the map */
+    bool serves; /* it may have keys: it is not a Sentinel and, in a cluster, is in the map */
     char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map, or "" */
 } hf_node;
 
@@ -151,10 +151,10 @@ typedef struct hf_op_wait {
     hf_number by_number;    /* the wait's entry in client->waits */
     hf_names channels;      /* its own channels, for a listed kind or a watch; otherwise empty */
     hf_listening listening; /* subscription to releases of clients that are not in the queue */
-    hf_time turn_ends;      /* until then it leaves what is free to others, or 0 */
+    hf_time turn_ends;      /* until then it leaves free permits to other clients; or 0 */
     bool needs_events;      /* it needs the events link and is counted in node->waiting */
     bool accepted; /* the server has let it wait and subscribe: a missing right no longer ends it */
-    bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is away or refuses it */
+    bool cut_off;  /* HF_EVENT_CUT_OFF was added: its server is unreachable or refuses it */
     bool woken;    /* a message came that the command under way may have missed */
     bool interrupted; /* hf_op_interrupt was called */
 } hf_op_wait;
@@ -218,7 +218,7 @@ typedef struct hf_op_noted {
     bool answered;     /* the reply to the command under way has come */
     bool in_doubt;     /* a command was sent more than once, so a copy may still run */
     bool result_taken; /* the caller has the result */
-    bool turn_used;    /* others have released since a turn was last left to them */
+    bool turn_used;    /* Redisson's clients have released since a turn was last left to them */
 } hf_op_noted;
 
 /* What is published about the operation's wait: see op/presence.h. */

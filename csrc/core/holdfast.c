@@ -119,7 +119,7 @@ bool hf_client_decides_early(const hf_client *client) {
     return client->decider->decides_early;
 }
 
-size_t hf_client_node_beside(const hf_client *client, hf_slice key) {
+size_t hf_client_node_of_lock(const hf_client *client, hf_slice key) {
     return client->topology->places_by_key ? hf_client_group(client, key) + 1 : 0;
 }
 

@@ -159,8 +159,8 @@ hf_names *hf_names_new(const hf_kind *kind, hf_slice key);
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key);
 void hf_names_delete(hf_names *names); /* NULL is allowed */
 
-/* Returns the key of the queue with this name, as a slice of the name. Returns an empty slice if
- * the name is not that of a queue. */
+/* Returns the key of the lock whose queue has this name, as a slice of the name. Returns an empty
+ * slice if this is not the name of a queue. */
 hf_slice hf_names_key_of_queue(hf_slice name);
 
 /* A waiter, read from a queue member or from a wait that its client has published. The slices point
@@ -168,7 +168,7 @@ hf_slice hf_names_key_of_queue(hf_slice name);
 typedef struct hf_waiter {
     const hf_kind *kind;
     hf_slice waiter; /* "<client uuid>:<number>" */
-    hf_slice owner;  /* member: the owner of the lock if the waiter gets it */
+    hf_slice owner;  /* member: the owner that will hold the lock if it is granted */
     hf_slice key;    /* published wait: the key for which it waits */
     uint64_t since;  /* published wait: when it began, in milliseconds of the server's clock */
 } hf_waiter;
@@ -357,8 +357,8 @@ typedef enum hf_life {
     HF_LIFE_GOES_ON,   /* the process or its job is running, as far as this host can tell */
     HF_LIFE_UNSURE,    /* the process has ended; it is not known yet whether its job has */
     HF_LIFE_ENDED,     /* it is proved that none of the process's threads are running */
-    HF_LIFE_JOB_ENDED, /* the same, and its job has ended; processes that the job started may share
-                          its locks */
+    HF_LIFE_JOB_ENDED, /* the same is true, and its job has ended; other processes that the job
+                          started may share its locks */
 } hf_life;
 
 /* The client copies the struct; what it points to must outlive the client. */
@@ -413,7 +413,7 @@ const char *hf_client_who(const hf_client *client);
 /* Returns config.tenant. */
 const char *hf_client_tenant(const hf_client *client);
 
-/* Returns the name in messages of the client's server, or of the first of several. The string
+/* Returns the name of the client's server in messages, or of the first of several. The string
  * changes when the Sentinels report another master: copy it before hf_driver_leave. */
 const char *hf_client_label(const hf_client *client);
 
@@ -428,8 +428,8 @@ size_t hf_client_group(const hf_client *client, hf_slice key);
 
 /* With shards, returns the number, from 1, of the node that has all names of the lock on this key;
  * commands about its other names, such as its queue, must be sent to that node. Otherwise returns
- * 0: each name leads to its own node. */
-size_t hf_client_node_beside(const hf_client *client, hf_slice key);
+ * 0, because commands are then sent to the right node by the name itself. */
+size_t hf_client_node_of_lock(const hf_client *client, hf_slice key);
 
 /* Returns whether each key is on every server, and a majority of the servers decides. */
 bool hf_client_is_everywhere(const hf_client *client);
@@ -452,10 +452,10 @@ void hf_client_tick_renewer(hf_client *client, hf_time now);
 /* Returns a number that grows whenever a loss is entered into a ledger. */
 uint64_t hf_client_losses(const hf_client *client);
 
-/* Marks held locks whose time has run out as lost, and does nothing else. */
+/* Marks held locks whose validity has ended as lost, and does nothing else. */
 void hf_client_notice(hf_client *client, hf_time now);
 
-/* Updates the end of a held lock, and marks the lock lost if that time has come. */
+/* Updates the end of a held lock's validity, and marks the lock lost if that time has passed. */
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Gives the owner's approval to a hold that needs it, which permits one renewal or confirmation. */
@@ -556,7 +556,7 @@ const char *hf_session_run_id(const hf_session *session);
 /* What the driver must do with a link's socket. */
 typedef enum hf_want {
     HF_WANT_NOTHING,
-    HF_WANT_LOGIN, /* call hf_session_asking, then fetch user and password */
+    HF_WANT_LOGIN, /* call hf_session_fetching_login, then fetch user and password */
     HF_WANT_OPEN,  /* call hf_session_opening, then connect */
     HF_WANT_CLOSE  /* close the socket, then call hf_session_closed */
 } hf_want;
@@ -565,11 +565,11 @@ hf_want hf_session_wants(const hf_session *session, hf_time now);
 
 /* ---- user and password that the driver fetches (asks_login) ---- */
 
-/* The driver calls hf_session_asking when it begins to fetch them, and hf_session_log_in,
+/* The driver calls hf_session_fetching_login when it begins to fetch them, and hf_session_log_in,
  * hf_session_log_in_again or hf_session_login_failed when it ends. If it gives up, it calls
- * hf_session_forget_asking or hf_session_closed, and the session asks again. */
-void hf_session_asking(hf_session *session);
-void hf_session_forget_asking(hf_session *session);
+ * hf_session_cancel_fetching or hf_session_closed, and the session asks again. */
+void hf_session_fetching_login(hf_session *session);
+void hf_session_cancel_fetching(hf_session *session);
 
 /* Returns whether the server refused the last user and password. */
 bool hf_session_is_refused(const hf_session *session);
@@ -689,11 +689,11 @@ typedef enum hf_call_returns {
     X(COUNT, count, NONE, NONE, VALUE)       /* reads a latch's count */                           \
     X(AWAIT, await, NONE, WAIT, TRUE)        /* waits until a latch's count is 0 */                \
     X(DELETE, delete, DELETE, NONE, WHETHER) /* deletes a latch */                                 \
-    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* from a plain semaphore */                          \
+    X(TAKE, take, ACQUIRE, WAIT, TRUE)       /* takes permits of a plain semaphore */              \
     X(GIVE, give, RELEASE, CHANGE, VALUE)    /* adds permits; returns how many are free */         \
     X(DRAIN, drain, DRAIN, NONE, VALUE)      /* takes all free permits; returns how many */        \
     X(FENCED, fenced, NONE, AMOUNT, REPLY)   /* runs commands if no later holder has written */    \
-    X(ONCE, once, NONE, AMOUNT, REPLY)       /* which run counts for a scheduled time */           \
+    X(ONCE, once, NONE, AMOUNT, REPLY)       /* decides which run counts for a scheduled time */   \
     X(ACQUIRE_ALL, acquire_all, ACQUIRE_ALL, UNUSED, TRUE) /* all or none, in one attempt */       \
     X(RELEASE_ALL, release_all, RELEASE_ALL, UNUSED, TRUE)
 
@@ -968,7 +968,7 @@ typedef enum hf_event_kind {
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed the hold of `owner`, whose process has crashed */
     HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_unrecorded */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
-    HF_EVENT_CUT_OFF,           /* a wait goes on, but the server does not serve it: `code` */
+    HF_EVENT_CUT_OFF,           /* a wait continues without its server; `code` says why */
     HF_EVENT_RESUMED,           /* the server answers again after CUT_OFF */
     HF_EVENT_KINDS
 } hf_event_kind;

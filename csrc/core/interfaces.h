@@ -41,15 +41,15 @@ typedef struct hf_poll_functions {
     /* Reads the reply. Returns whether the operation has succeeded; may also fail the operation. */
     bool (*is_done)(hf_op *op, const hf_reply *reply, hf_time now);
 
-    /* Fails the operation when its time is over. */
-    void (*fail_in_time)(hf_op *op);
+    /* Fails the operation when its wait times out. */
+    void (*on_timeout)(hf_op *op);
 
     /* Called when the operation is done, whatever the result. May be NULL. */
     void (*on_end)(hf_op *op, hf_time now);
 
     /* The operation accompanies another operation's wait: counters and events do not include it,
      * and it polls no more often if it cannot subscribe to its channel. */
-    bool aside;
+    bool accompanies_wait;
 } hf_poll_functions;
 
 /* The implementation of one kind of operation. Functions must be set unless their comments say when
@@ -130,7 +130,7 @@ struct hf_topology {
      * slot moves, the server runs only programs with one key. */
     bool moves_slots;
 
-    /* All names of a lock are on the node of its key, whatever node they would have by themselves.
+    /* All names of a lock are on the node of its key, even if as keys they would be on other nodes.
      * A key's group is the index of its node. */
     bool places_by_key;
 
@@ -163,18 +163,19 @@ struct hf_topology {
     void (*tick)(hf_client *client, hf_link half, hf_time now);
 };
 
-/* One server at a fixed address; shards on a ring; a master behind Sentinels; a cluster. */
+/* The topologies: one server at a fixed address, shards on a ring, a master behind Sentinels, and a
+ * cluster. */
 extern const hf_topology hf_single, hf_shards, hf_sentinel_topology, hf_cluster_topology;
 
 /* The topologies, indexed by hf_mode. */
 extern const hf_topology *const hf_topologies[HF_MODES];
 
-/* What decides about a lock: the server that has its key, or a majority of several servers.
+/* What decides the result of an operation: the server of the key, or a majority of several servers.
  * Functions of this struct implement those of holdfast.h with the same names for one decider. */
 struct hf_decider {
     const hf_op_impl *op; /* implements all operations; NULL for hf_op_impls */
     bool on_every_server; /* every server has each key, and a majority decides */
-    bool decides_early;   /* an operation may be done before all its replies have come */
+    bool decides_early;   /* an operation may be done before all its replies have arrived */
 
     /* Prepares a new client. Returns false when out of memory. */
     bool (*open)(hf_client *client);
@@ -194,9 +195,9 @@ struct hf_decider {
     void (*set_renewed)(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-    /* These four are NULL if clients have no nodes of their own. They are called when a link was
-     * opened or closed, when a reply to the request has come, when the request is delayed for
-     * `reason`, and when the operation's key is now on this node. */
+    /* These four are NULL if clients have no nodes of their own. In this order, they are called
+     * when a link was opened or closed, when a reply to the request has arrived, when the request
+     * is delayed for `reason`, and when the operation's key has moved to this node. */
     void (*on_link)(void *node, const hf_session *session, bool open);
     void (*on_answer)(void *node, const hf_request *request, hf_time now);
     void (*on_delay)(void *node, const hf_request *request, hf_code code, const char *reason,
@@ -213,7 +214,7 @@ struct hf_decider {
     hf_client *(*holder)(hf_client *client, size_t index);
 };
 
-/* One server; a majority. */
+/* The deciders: the server of the key, and a majority of several servers. */
 extern const hf_decider hf_alone, hf_majority;
 
 /* The deciders, indexed by hf_mode. */

@@ -65,7 +65,7 @@ static bool needs_tls(const hf_client_config *config) {
 /* Host names ignore case, socket paths do not. */
 static bool is_same_server(const hf_server *a, const hf_server *b) {
     if (a->port != b->port) return false;
-    return a->port > 0 ? hf_is_same_word(a->host, b->host) : strcmp(a->host, b->host) == 0;
+    return a->port > 0 ? hf_equal_ignoring_case(a->host, b->host) : strcmp(a->host, b->host) == 0;
 }
 
 /* Reads the list of URLs at `index` into `servers`. Returns what is wrong with one of them, or
@@ -79,7 +79,7 @@ static const char *read_servers(lua_State *L, int index, hf_server servers[HF_SE
         size_t size;
         lua_rawgeti(L, index, (int)*count + 1);
         const char *url = luaL_checklstring(L, -1, &size);
-        const char *wrong = hf_url_parse(&servers[*count], url, size);
+        const char *wrong = hf_url_read_server(&servers[*count], url, size);
         for (size_t i = 0; i < *count && !wrong; i++)
             if (is_same_server(&servers[i], &servers[*count])) wrong = "this server is given twice";
         if (wrong) return lua_pushfstring(L, "%s (server %d)", wrong, (int)*count + 1);
@@ -578,7 +578,7 @@ static int l_node_beside(lua_State *L) {
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
     hf_driver_enter(driver);
-    size_t node = hf_client_node_beside(driver->client, key);
+    size_t node = hf_client_node_of_lock(driver->client, key);
     hf_driver_leave(driver);
     if (node > 0) lua_pushinteger(L, (lua_Integer)node);
     else lua_pushnil(L);

@@ -270,7 +270,7 @@ static int l_ask_login(lua_State *L) {
     bool refused = hf_session_is_refused(session);
     char server[sizeof hf_session_server(session)->label];
     memcpy(server, hf_session_server(session)->label, sizeof server);
-    if (wants) hf_session_asking(session);
+    if (wants) hf_session_fetching_login(session);
     hf_driver_leave(driver);
     luaL_argcheck(L, wants, 2, "the link is not in that state");
     lua_pushstring(L, server);
@@ -308,7 +308,7 @@ static int l_forget_logins(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
     for (size_t i = 0; i < hf_client_link_count(driver->client); i++)
-        hf_session_forget_asking(hf_client_link(driver->client, i));
+        hf_session_cancel_fetching(hf_client_link(driver->client, i));
     hf_driver_leave(driver);
     return 0;
 }

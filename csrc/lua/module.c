@@ -108,7 +108,7 @@ static int l_parse_url(lua_State *L) {
     size_t size;
     const char *url = luaL_checklstring(L, 1, &size);
     hf_server server;
-    const char *wrong = hf_url_parse(&server, url, size);
+    const char *wrong = hf_url_read_server(&server, url, size);
     if (!wrong) {
         lua_pushstring(L, server.label);
         return 1;

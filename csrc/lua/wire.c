@@ -98,7 +98,7 @@ static int l_wait(lua_State *L) {
 static int l_hide_logins(lua_State *L) {
     hf_slice text = check_text(L, 1);
     char *room = hf_newuserdata(L, 3 * text.size + 1);
-    hf_slice hidden = hf_url_hide(room, 3 * text.size + 1, text);
+    hf_slice hidden = hf_url_hide_logins(room, 3 * text.size + 1, text);
     lua_pushlstring(L, hidden.data, hidden.size);
     return 1;
 }

@@ -210,7 +210,7 @@ static void log_in(hf_driver *driver, size_t link, void *context) {
     char server[sizeof hf_session_server(session)->label];
     bool refused = hf_session_is_refused(session);
     memcpy(server, hf_session_server(session)->label, sizeof server);
-    hf_session_asking(session);
+    hf_session_fetching_login(session);
     driver->fetching = true;
     pthread_mutex_unlock(&driver->mutex);
     driver->fetch(context, server, refused, &fetched);

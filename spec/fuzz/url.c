@@ -21,7 +21,7 @@ static void check_server(const hf_server *server) {
 static const char *parse(hf_server *server, hf_slice url) {
     char *exact = copy_of(url);
     memset(server, 0xee, sizeof *server);
-    const char *wrong = hf_url_parse(server, exact, url.size);
+    const char *wrong = hf_url_read_server(server, exact, url.size);
     free(exact);
     if (!wrong) check_server(server);
     return wrong;

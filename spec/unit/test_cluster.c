@@ -2065,7 +2065,7 @@ TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_suppor
 
 /* Makes the connection that the link wants, as a driver that knows this password. */
 static void log_in_at(size_t node, const char *password, hf_time now) {
-    hf_session_asking(at(node, CALLS));
+    hf_session_fetching_login(at(node, CALLS));
     hf_session_log_in(at(node, CALLS), "me", password);
     rig_tick(&rig, now);
 }

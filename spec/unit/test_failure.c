@@ -231,7 +231,7 @@ TEST(errors_such_as_oom_and_readonly_count_as_temporary_refusals_of_writes) {
     CHECK_EQ_INT(hf_refusal_of("ERR Error running script (call to f_1): @user_script:1: "
                                "@user_script: 1: -NOREPLICAS Not enough"),
                  HF_REFUSAL_OF_WRITES);
-    CHECK_EQ_INT(hf_refusal_of("TRYAGAIN Multiple keys"), HF_REFUSAL_AWAY);
+    CHECK_EQ_INT(hf_refusal_of("TRYAGAIN Multiple keys"), HF_REFUSAL_UNAVAILABLE);
     CHECK_EQ_INT(hf_refusal_of("READONLY You can't write"), HF_REFUSAL_OF_WRITES);
     CHECK_EQ_INT(hf_refusal_of("ERR Error running script (call to f_1): @user_script:1: "
                                "@user_script: 1: -READONLY You can't write"),

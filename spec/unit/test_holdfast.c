@@ -305,7 +305,7 @@ TEST(each_topology_has_the_properties_that_the_test_lists) {
         hf_client *made = hf_client_new(&config, ENTROPY);
         CHECK_EQ_INT(hf_client_is_everywhere(made), cases[i].everywhere);
         CHECK_EQ_INT(hf_client_decides_early(made), cases[i].early);
-        CHECK_EQ_INT(hf_client_node_beside(made, ME), cases[i].beside);
+        CHECK_EQ_INT(hf_client_node_of_lock(made, ME), cases[i].beside);
         CHECK_STR(hf_session_run_id(hf_client_link_of_key(made, ME, 0)), "");
         CHECK(!hf_client_link_of_key(made, ME, 1));
         hf_client_delete(made);

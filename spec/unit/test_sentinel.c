@@ -1260,7 +1260,7 @@ TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));
     CHECK_EQ_INT(hf_session_wants(calls_of(0), AT(0)), HF_WANT_LOGIN);
-    hf_session_asking(calls_of(0));
+    hf_session_fetching_login(calls_of(0));
     hf_session_log_in(calls_of(0), "", "token");
     rig_tick(&rig, AT(0));
     CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");

@@ -213,7 +213,7 @@ static void start_asking(void) {
 
 /* The driver has fetched this password. */
 static void log_in(const char *password) {
-    hf_session_asking(&session);
+    hf_session_fetching_login(&session);
     strcpy(config.server.password, password);
     hf_session_log_in_again(&session);
 }
@@ -225,7 +225,7 @@ TEST(a_session_with_a_login_function_requests_a_new_login_before_each_connection
     CHECK_WANTS(LOGIN, AT(0));
     CHECK(!hf_session_may_open(&session));
     CHECK(hf_session_deadline(&session) <= AT(0));
-    hf_session_asking(&session);
+    hf_session_fetching_login(&session);
     CHECK_WANTS(NOTHING, AT(1));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(3000)); /* the driver comes by itself */
     strcpy(config.server.password, "first");
@@ -316,7 +316,7 @@ TEST(calls_that_do_not_wait_fail_at_once_if_the_login_function_fails) {
     patient.request.deadline = AT(3000);
     patient.request.waits_for_connection = true;
     hf_session_submit(&session, &patient.request, AT(0));
-    hf_session_asking(&session);
+    hf_session_fetching_login(&session);
     hf_session_login_failed(&session, HF_UNREACHABLE, "the vault is closed", AT(1));
     CHECK_STR(one.outcome, "unreachable: the vault is closed");
     CHECK_STR(patient.outcome, "");
@@ -331,7 +331,7 @@ TEST(a_login_is_requested_again_if_the_task_that_was_fetching_it_ended) {
     struct call one;
     start_asking();
     submit(&one, "A", 3000, AT(0));
-    hf_session_asking(&session);
+    hf_session_fetching_login(&session);
     hf_session_closed(&session, "the task has ended", AT(1));
     CHECK_STR(one.outcome, "");
     CHECK_WANTS(LOGIN, AT(1));

@@ -77,7 +77,7 @@ TEST(all_names_of_a_lock_share_one_slot) {
 
 TEST(a_cluster_map_gives_the_node_of_each_slot) {
     hf_slots_init(&slots);
-    CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NOBODY);
+    CHECK(!belongs(0, "", 0) && slots.owner[16383] == HF_SLOT_NO_NODE);
     const char *wrong = read_text(
         "*3\r\n" RANGE("0", "5460", NODE("8", "10.0.0.1", "7001")) "*4\r\n:5462\r\n:10922\r\n" NODE(
             "8", "10.0.0.2", "7001") NODE("8", "10.0.0.3", "7001")
@@ -85,13 +85,13 @@ TEST(a_cluster_map_gives_the_node_of_each_slot) {
     CHECK_OR(!wrong, "%s", wrong);
     CHECK_EQ_INT(slots.count, 3); /* replicas are not in it */
     CHECK(belongs(0, "10.0.0.1", 7001) && belongs(5460, "10.0.0.1", 7001));
-    CHECK_EQ_INT(slots.owner[5461], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[5461], HF_SLOT_NO_NODE);
     CHECK(belongs(5462, "10.0.0.2", 7001) && belongs(10922, "10.0.0.2", 7001));
     CHECK(belongs(10923, "10.0.0.1", 7002) && belongs(16383, "10.0.0.1", 7002));
     hf_slots_forget_ids(&slots);
     CHECK(!read_text("*0\r\n"));
     CHECK_EQ_INT(slots.count, 0);
-    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
     hf_slots_free(&slots);
 }
 
@@ -126,11 +126,11 @@ TEST(a_cluster_map_may_contain_host_names_and_ipv6_addresses_and_empty_hosts) {
     CHECK_OR(!wrong, "%s", wrong);
     CHECK(belongs(0, "10.0.0.9", 7001));
     CHECK(belongs(1, "10.0.0.9", 7002));
-    CHECK_EQ_INT(slots.owner[2], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[2], HF_SLOT_NO_NODE);
     CHECK(belongs(3, "::1", 7004));
     CHECK(belongs(4, "node.x", 7005));
-    CHECK_EQ_INT(slots.owner[5], HF_SLOT_NOBODY);
-    CHECK_EQ_INT(slots.owner[6], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[5], HF_SLOT_NO_NODE);
+    CHECK_EQ_INT(slots.owner[6], HF_SLOT_NO_NODE);
     hf_slots_free(&slots);
 }
 
@@ -181,7 +181,7 @@ TEST(a_cluster_map_leaves_out_nodes_with_invalid_ports_or_hosts_that_are_too_lon
     snprintf(text, sizeof text, "*1\r\n*3\r\n:7\r\n:7\r\n*2\r\n$%d\r\n%s\r\n:1\r\n", HF_URL_HOST,
              host);
     CHECK(!read_text(text));
-    CHECK_EQ_INT(slots.owner[7], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[7], HF_SLOT_NO_NODE);
     hf_slots_free(&slots);
 }
 
@@ -210,7 +210,7 @@ TEST(a_cluster_map_keeps_a_bounded_number_of_nodes) {
     CHECK(!hf_slots_read(&slots, many, &ASKED));
     CHECK_EQ_INT(slots.count, HF_SLOTS_MAX_NODES);
     CHECK(belongs(HF_SLOTS_MAX_NODES - 1, "a", HF_SLOTS_MAX_NODES));
-    CHECK_EQ_INT(slots.owner[HF_SLOTS_MAX_NODES], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[HF_SLOTS_MAX_NODES], HF_SLOT_NO_NODE);
     hf_reply_free(many);
     hf_slots_free(&slots);
 }
@@ -236,7 +236,7 @@ static hf_reply *read_worst(size_t elements) {
     size_t size;
     char *text = worst_map(&size);
     if (!hf_reader_open(&worst)) abort();
-    hf_reader_allow(&worst, elements);
+    hf_reader_set_max_elements(&worst, elements);
     if (hf_reader_feed(&worst, text, size)) hf_reader_next(&worst, &reply);
     hf_reader_close(&worst);
     free(text);
@@ -438,7 +438,7 @@ TEST(a_cluster_map_is_empty_after_it_was_freed) {
     hf_slots_free(&slots);
     CHECK(!slots.nodes);
     CHECK_EQ_INT(slots.count, 0);
-    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NOBODY);
+    CHECK_EQ_INT(slots.owner[0], HF_SLOT_NO_NODE);
 }
 
 /* An open brace makes the whole name count. Of a key of this length one name is in the key's slot

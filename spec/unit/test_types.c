@@ -46,12 +46,12 @@ TEST(seconds_are_printed_rounded_with_a_decimal_point) {
 }
 
 TEST(words_are_compared_case_insensitively) {
-    CHECK(hf_is_same_word("Host-1.I", "hOST-1.i"));
-    CHECK(hf_is_same_word("", ""));
-    CHECK(!hf_is_same_word("a", "ab"));
-    CHECK(!hf_is_same_word("ab", "a"));
-    CHECK(!hf_is_same_word("[", "{")); /* which differ as a letter and its capital do */
-    CHECK(!hf_is_same_word("\xc4", "\xe4"));
+    CHECK(hf_equal_ignoring_case("Host-1.I", "hOST-1.i"));
+    CHECK(hf_equal_ignoring_case("", ""));
+    CHECK(!hf_equal_ignoring_case("a", "ab"));
+    CHECK(!hf_equal_ignoring_case("ab", "a"));
+    CHECK(!hf_equal_ignoring_case("[", "{")); /* which differ as a letter and its capital do */
+    CHECK(!hf_equal_ignoring_case("\xc4", "\xe4"));
 }
 
 TEST(generated_uuids_have_version_8) {

@@ -7,7 +7,7 @@
 static hf_server server;
 
 static const char *parse(const char *url) {
-    return hf_url_parse(&server, url, strlen(url));
+    return hf_url_read_server(&server, url, strlen(url));
 }
 
 TEST(valid_urls_of_one_server_are_parsed) {
@@ -138,7 +138,7 @@ static const char *parse_long(const char *prefix, int count, const char *suffix)
     memset(url + size, 'x', (size_t)count);
     size += count;
     size += snprintf(url + size, sizeof url - (size_t)size, "%s", suffix);
-    return hf_url_parse(&server, url, (size_t)size);
+    return hf_url_read_server(&server, url, (size_t)size);
 }
 
 TEST(a_url_with_a_host_or_login_over_its_maximum_length_is_refused) {
@@ -169,14 +169,14 @@ TEST(parsing_a_url_reads_nothing_past_its_size) {
     for (size_t size = 0; size < sizeof url; size++) {
         char exact[sizeof url];
         memcpy(exact, url, size);
-        hf_url_parse(&server, exact, size);
+        hf_url_read_server(&server, exact, size);
     }
     for (size_t size = 0; size < sizeof tcp; size++) {
         char exact[sizeof tcp];
         memcpy(exact, tcp, size);
-        hf_url_parse(&server, exact, size);
+        hf_url_read_server(&server, exact, size);
     }
-    CHECK(hf_url_parse(&server, "redis://h\0", 10));
+    CHECK(hf_url_read_server(&server, "redis://h\0", 10));
 }
 
 static hf_url url;
@@ -367,7 +367,7 @@ TEST(logins_of_urls_are_hidden_in_any_text) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char out[256];
         size_t size = strlen(cases[i].text);
-        hf_slice shown = hf_url_hide(out, 3 * size, (hf_slice){cases[i].text, size});
+        hf_slice shown = hf_url_hide_logins(out, 3 * size, (hf_slice){cases[i].text, size});
         CHECK_OR(hf_slice_equal(shown, hf_slice_of(cases[i].shown)), "%s: %.*s", cases[i].text,
                  (int)shown.size, shown.data);
     }
@@ -377,7 +377,7 @@ TEST(a_text_with_hidden_logins_that_is_too_long_is_truncated) {
     static const char text[] = "redis://u:s3cret@h redis";
     for (size_t size = 0; size < 20; size++) {
         char *out = malloc(size > 0 ? size : 1);
-        hf_slice shown = hf_url_hide(out, size, hf_slice_of(text));
+        hf_slice shown = hf_url_hide_logins(out, size, hf_slice_of(text));
         CHECK_EQ_INT(shown.size, size < 19 ? size : 19);
         CHECK(memcmp(shown.data, "redis://***@h redis", shown.size) == 0);
         free(out);

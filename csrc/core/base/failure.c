@@ -27,11 +27,11 @@ static const char *const ADVICE[] = {
     [HF_STALE] = "stop, because you no longer hold the lock",
 };
 
-/* More specific advice, for failures whose messages contain `said`. */
+/* More specific advice, for failures whose messages contain `phrase`. */
 static const struct {
     hf_code code;
-    const char *said, *advice;
-} OWN_ADVICE[] = {
+    const char *phrase, *advice;
+} SPECIFIC_ADVICE[] = {
     {HF_DEADLOCK, "a reader cannot become a writer",
      "release the read lock and acquire the write lock instead"},
     {HF_BUSY, "this owner already holds it", "release it first; waiting will not help"},
@@ -58,10 +58,10 @@ static const struct {
      "use client:mutex for a string set with SET NX; otherwise use another key or a prefix"},
 };
 
-static const char *advice_on(hf_code code, const char *said) {
-    for (size_t i = 0; i < sizeof OWN_ADVICE / sizeof *OWN_ADVICE; i++) {
-        if (OWN_ADVICE[i].code == code && strstr(said, OWN_ADVICE[i].said))
-            return OWN_ADVICE[i].advice;
+static const char *advice_on(hf_code code, const char *detail) {
+    for (size_t i = 0; i < sizeof SPECIFIC_ADVICE / sizeof *SPECIFIC_ADVICE; i++) {
+        if (SPECIFIC_ADVICE[i].code == code && strstr(detail, SPECIFIC_ADVICE[i].phrase))
+            return SPECIFIC_ADVICE[i].advice;
     }
     return (size_t)code < sizeof ADVICE / sizeof *ADVICE ? ADVICE[code] : NULL;
 }
@@ -74,7 +74,7 @@ const char *hf_code_name(hf_code code) {
 /* Returns the size of the UTF-8 character at `text` in bytes, or 0 if it is invalid or must not be
  * shown. */
 static size_t plain_size(const char *text, size_t left) {
-    static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
+    static const uint32_t min_code[] = {0, 0, 0x80, 0x800, 0x10000};
     unsigned char first = (unsigned char)text[0];
     if (first < 0x80) return hf_is_hidden(first) ? 0 : 1;
     size_t size = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
@@ -84,16 +84,16 @@ static size_t plain_size(const char *text, size_t left) {
         if (((unsigned char)text[i] & 0xc0) != 0x80) return 0;
         code = code << 6 | ((unsigned char)text[i] & 0x3f);
     }
-    if (code < least[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
+    if (code < min_code[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return 0;
     return hf_is_hidden(code) ? 0 : size;
 }
 
-static bool starts(const char *text, const char *with) {
+static bool starts_with(const char *text, const char *with) {
     return strncmp(text, with, strlen(with)) == 0;
 }
 
 /* Writes the key in printable form: other bytes as \xNN, and a long key truncated. */
-static void printable(char *out, size_t size, hf_slice key) {
+static void write_printable(char *out, size_t size, hf_slice key) {
     size_t used = 0, plain;
     for (size_t i = 0; i < key.size; i += plain ? plain : 1) {
         bool is_quoted = key.data[i] == '"' || key.data[i] == '\\';
@@ -110,19 +110,20 @@ static void printable(char *out, size_t size, hf_slice key) {
     out[used] = '\0';
 }
 
-/* Removes the position in a program, which is of no use to the caller: " script: <digest>, on
- * @user_script:38." The text after it remains. */
-static void cut_place_in_script(char *detail) {
+/* Removes a position in a program, which does not help the caller: " script: <digest>, on
+ * @user_script:38." The text that follows it remains. */
+static void remove_script_position(char *detail) {
     static const char before[] = " script: ", line[] = ", on @user_script:";
     char *place = strstr(detail, before);
     if (!place || strspn(place + strlen(before), "0123456789abcdef") != 40) return;
     char *rest = place + strlen(before) + 40;
-    if (starts(rest, line)) rest += strlen(line) + strspn(rest + strlen(line), "0123456789");
+    if (starts_with(rest, line)) rest += strlen(line) + strspn(rest + strlen(line), "0123456789");
     if (*rest == '.') rest++;
     memmove(place, rest, strlen(rest) + 1);
 }
 
-/* Replaces what must not be shown. A server's text may contain anything, and may be truncated. */
+/* Replaces characters that must not be shown. A server's text may contain any bytes, and may be
+ * truncated. */
 static void hide_controls(char *text) {
     for (size_t plain, left = strlen(text); left > 0; left -= plain, text += plain) {
         plain = plain_size(text, left);
@@ -134,10 +135,10 @@ static void hide_controls(char *text) {
 }
 
 /* Hides log-ins: the text may name other keys, and a key may be a URL with a password. `size` is
- * that of the buffer. */
+ * the size of the buffer. */
 static void hide_logins(char *text, size_t size) {
     char shown[HF_FAILURE_TEXT];
-    hf_slice hidden = hf_url_hide(shown, size - 1, (hf_slice){text, strlen(text)});
+    hf_slice hidden = hf_url_hide_logins(shown, size - 1, (hf_slice){text, strlen(text)});
     memcpy(text, hidden.data, hidden.size);
     text[hidden.size] = '\0';
 }
@@ -153,7 +154,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
                     const char *server, const char *detail, ...) {
     assert(code != HF_OK && code < HF_CODES);
     char name[112] = "", shown[128];
-    printable(name, sizeof name, hf_url_hide(shown, sizeof shown, key));
+    write_printable(name, sizeof name, hf_url_hide_logins(shown, sizeof shown, key));
     int used = snprintf(failure->text, sizeof failure->text,
                         key.size > 0 ? "cannot %s \"%s\" on %s: " : "cannot %s%s on %s: ", verb,
                         name, server);
@@ -163,7 +164,7 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     vsnprintf(failure->text + at, sizeof failure->text - at, detail, args);
     va_end(args);
     hide_logins(failure->text + at, sizeof failure->text - at);
-    cut_place_in_script(failure->text + at);
+    remove_script_position(failure->text + at);
     const char *advice = advice_on(code, failure->text + at);
     at += strlen(failure->text + at);
     /* The server's text may end with a full stop. */
@@ -175,11 +176,11 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
 
 /* The error replies that the core distinguishes. A server older than 7 reports a refused write as a
  * script error that contains the refusal after a minus. */
-static const struct hf_said {
-    const char *word;
+static const struct known_error {
+    const char *prefix;
     hf_code code;
     hf_refusal refusal;
-} SAID[] = {
+} KNOWN_ERRORS[] = {
     {"NOAUTH", HF_DENIED, HF_REFUSAL_OF_USER},
     {"WRONGPASS", HF_DENIED, HF_REFUSAL_OF_USER},
     {"NOPERM", HF_DENIED, HF_REFUSAL_OF_USER},
@@ -191,21 +192,22 @@ static const struct hf_said {
     {"NOREPLICAS", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
     {"MISCONF", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
     {"OOM ", HF_UNREACHABLE, HF_REFUSAL_OF_WRITES},
-    {"LOADING", HF_UNREACHABLE, HF_REFUSAL_AWAY},
-    {"TRYAGAIN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
-    {"CLUSTERDOWN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
-    {"MASTERDOWN", HF_UNREACHABLE, HF_REFUSAL_AWAY},
+    {"LOADING", HF_UNREACHABLE, HF_REFUSAL_UNAVAILABLE},
+    {"TRYAGAIN", HF_UNREACHABLE, HF_REFUSAL_UNAVAILABLE},
+    {"CLUSTERDOWN", HF_UNREACHABLE, HF_REFUSAL_UNAVAILABLE},
+    {"MASTERDOWN", HF_UNREACHABLE, HF_REFUSAL_UNAVAILABLE},
     {"BUSY ", HF_UNREACHABLE, HF_REFUSAL_BUSY},
 };
-static const struct hf_said MISSING_RIGHT = {"", HF_DENIED, HF_REFUSAL_OF_USER};
-static const struct hf_said REPLICA = {"", HF_DENIED, HF_REFUSAL_OF_WRITES};
+static const struct known_error MISSING_RIGHT = {"", HF_DENIED, HF_REFUSAL_OF_USER};
+static const struct known_error REPLICA = {"", HF_DENIED, HF_REFUSAL_OF_WRITES};
 
-static bool is_in_script_error(const char *error, const char *word) {
-    const char *minus = starts(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
-    return minus && starts(minus + 3, word);
+static bool is_in_script_error(const char *error, const char *prefix) {
+    const char *minus =
+        starts_with(error, "ERR Error running script") ? strstr(error, ": -") : NULL;
+    return minus && starts_with(minus + 3, prefix);
 }
 
-/* If a script lacks a right, each version has its own wording. */
+/* Server versions differ in what they say when a script lacks a right. */
 static bool is_missing_right(const char *error) {
     return strstr(error, "NOPERM") ||
            strstr(error, "The user executing the script can't") || /* 6, 7.0 */
@@ -216,12 +218,12 @@ static bool is_wrong_type(const char *error) {
     return strstr(error, "WRONGTYPE"); /* servers before 7 put it inside a script error */
 }
 
-/* Returns NULL for any other error. */
-static const struct hf_said *find_said(const char *error) {
-    const struct hf_said *inside = NULL;
-    for (size_t i = 0; i < sizeof SAID / sizeof *SAID; i++) {
-        if (starts(error, SAID[i].word)) return &SAID[i];
-        if (is_in_script_error(error, SAID[i].word)) inside = &SAID[i];
+/* Returns the known error that this reply is, or NULL. */
+static const struct known_error *find_known_error(const char *error) {
+    const struct known_error *inside = NULL;
+    for (size_t i = 0; i < sizeof KNOWN_ERRORS / sizeof *KNOWN_ERRORS; i++) {
+        if (starts_with(error, KNOWN_ERRORS[i].prefix)) return &KNOWN_ERRORS[i];
+        if (is_in_script_error(error, KNOWN_ERRORS[i].prefix)) inside = &KNOWN_ERRORS[i];
     }
     if (inside || is_wrong_type(error)) return inside;
     if (strstr(error, "-READONLY")) return &REPLICA;
@@ -229,19 +231,19 @@ static const struct hf_said *find_said(const char *error) {
 }
 
 hf_code hf_code_of_error(const char *error) {
-    const struct hf_said *said = find_said(error);
-    if (said) return said->code;
+    const struct known_error *known = find_known_error(error);
+    if (known) return known->code;
     if (is_wrong_type(error)) return HF_CONFLICT;
     return strstr(error, "max number of clients") ? HF_UNREACHABLE : HF_SERVER;
 }
 
 bool hf_error_is_readonly(const char *error) {
-    return starts(error, "READONLY") || strstr(error, "-READONLY");
+    return starts_with(error, "READONLY") || strstr(error, "-READONLY");
 }
 
 hf_refusal hf_refusal_of(const char *error) {
-    const struct hf_said *said = find_said(error);
-    return said ? said->refusal : HF_REFUSAL_FINAL;
+    const struct known_error *known = find_known_error(error);
+    return known ? known->refusal : HF_REFUSAL_FINAL;
 }
 
 bool hf_refusal_may_pass(hf_refusal refusal, bool accepted) {

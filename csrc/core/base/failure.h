@@ -10,7 +10,7 @@
 /* X(name in the enum, name in Lua) */
 #define HF_CODE_LIST(X)                                                                            \
     X(OK, ok)                                                                                      \
-    X(BUSY, busy)               /* another owner has the lock, and the wait is over */             \
+    X(BUSY, busy)               /* another owner holds the lock, and the wait has ended */         \
     X(UNREACHABLE, unreachable) /* no usable reply in time, or a transient refusal */              \
     X(LOST, lost)               /* it was held, but no longer is */                                \
     X(NOT_HELD, not_held)       /* this owner does not hold it */                                  \
@@ -23,7 +23,7 @@
     X(CLOSED, closed)       /* the client was closed */                                            \
     X(SERVER, server)       /* any other error reply */                                            \
     X(DEADLOCK, deadlock)   /* it waits for itself, directly or through others */                  \
-    X(TIMEOUT, timeout)     /* what it waited for has not happened */                              \
+    X(TIMEOUT, timeout)     /* what it waited for did not happen in time */                        \
     X(STALE, stale) /* a later holder of the lock has written, so this write was refused */        \
     X(NO_MEMORY, no_memory)
 
@@ -55,22 +55,22 @@ bool hf_error_is_readonly(const char *error);
 
 typedef enum hf_refusal {
     HF_REFUSAL_FINAL,
-    HF_REFUSAL_AWAY,      /* the server serves nobody now, though another node of a cluster may */
-    HF_REFUSAL_BUSY,      /* the server is running a long script */
-    HF_REFUSAL_OF_WRITES, /* the server serves only reads, perhaps for long */
-    HF_REFUSAL_OF_USER    /* a missing right or wrong password */
+    HF_REFUSAL_UNAVAILABLE, /* the server runs no commands now, but another cluster node may */
+    HF_REFUSAL_BUSY,        /* the server is running a long script */
+    HF_REFUSAL_OF_WRITES,   /* the server serves only reads, perhaps for long */
+    HF_REFUSAL_OF_USER      /* a missing right or wrong password */
 } hf_refusal;
 
 /* Classifies an error reply. Unless it is FINAL, the server has run no part of the command. */
 hf_refusal hf_refusal_of(const char *error);
 
 /* Returns whether the same command may succeed later. `accepted`: the command is about something
- * that the server accepted before (a hold, a queue place, a permit, a run). Its user had the rights
- * then, so they are being changed now. At a first attempt a missing right is final. */
+ * that the server accepted before (a hold, a queue place, a permit, a run). The user had the rights
+ * then, so a missing right is assumed to be temporary; at a first attempt it is final. */
 bool hf_refusal_may_pass(hf_refusal refusal, bool accepted);
 
-/* Returns whether a call that failed with this code may succeed later. `accepted` as in
- * hf_refusal_may_pass. */
+/* Returns whether a call that failed with this code may succeed later. `accepted` has the same
+ * meaning as in hf_refusal_may_pass. */
 bool hf_code_may_pass(hf_code code, bool accepted);
 
 #endif

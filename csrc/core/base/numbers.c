@@ -3,7 +3,7 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* Most numbers are consecutive, so their low bits are well distributed. */
+/* Consecutive numbers are common, so the low bits are well distributed. */
 static hf_number **bucket_of(const hf_numbers *numbers, uint64_t value) {
     assert(numbers->bucket_count > 0);
     return &numbers->buckets[value & (numbers->bucket_count - 1)];
@@ -13,7 +13,7 @@ static void grow(hf_numbers *numbers) {
     if (numbers->count < numbers->bucket_count) return;
     hf_numbers grown = {.bucket_count = numbers->bucket_count ? numbers->bucket_count * 2 : 16};
     grown.buckets = calloc(grown.bucket_count, sizeof(hf_number *));
-    if (!grown.buckets) return; /* the chains become longer */
+    if (!grown.buckets) return; /* the table still works, with longer chains */
     for (size_t i = 0; i < numbers->bucket_count; i++) {
         for (hf_number *entry = numbers->buckets[i], *next; entry; entry = next) {
             next = entry->next;
@@ -27,26 +27,26 @@ static void grow(hf_numbers *numbers) {
     numbers->bucket_count = grown.bucket_count;
 }
 
-bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *of) {
-    assert(of && !entry->of);
+bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *object) {
+    assert(object && !entry->object);
     grow(numbers);
     if (numbers->bucket_count == 0) return false;
     hf_number **bucket = bucket_of(numbers, value);
-    *entry = (hf_number){.value = value, .of = of, .next = *bucket};
+    *entry = (hf_number){.value = value, .object = object, .next = *bucket};
     *bucket = entry;
     numbers->count++;
     return true;
 }
 
 void hf_numbers_remove(hf_numbers *numbers, hf_number *entry) {
-    if (!entry->of) return;
+    if (!entry->object) return;
     hf_number **at = bucket_of(numbers, entry->value);
     while (*at != entry) {
         assert(*at);
         at = &(*at)->next;
     }
     *at = entry->next;
-    entry->of = NULL;
+    entry->object = NULL;
     numbers->count--;
 }
 

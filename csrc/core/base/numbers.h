@@ -1,4 +1,4 @@
-/* A hash table of objects by number. Each object embeds its entry, so only the buckets are
+/* A hash table that finds objects by number. Each object embeds its entry, so only the buckets are
  * allocated. Several entries may have the same number. */
 #ifndef HF_NUMBERS_H
 #define HF_NUMBERS_H
@@ -9,7 +9,7 @@ typedef struct hf_number hf_number;
 
 struct hf_number {
     uint64_t value;
-    void *of; /* the object; NULL if it is not in a table */
+    void *object; /* the object; NULL if it is not in a table */
     hf_number *next;
 };
 
@@ -20,7 +20,7 @@ typedef struct hf_numbers {
 
 /* Adds an entry that is not in a table. Returns false when out of memory, which can happen only for
  * a table's first entry. */
-bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *of);
+bool hf_numbers_put(hf_numbers *numbers, hf_number *entry, uint64_t value, void *object);
 
 /* Removes the entry from its table, if it is in one. */
 void hf_numbers_remove(hf_numbers *numbers, hf_number *entry);

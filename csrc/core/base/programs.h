@@ -18,7 +18,7 @@ struct hf_program {
      * this one there, too. */
     const hf_program *sharded;
 
-    const hf_program *plain; /* the program whose `sharded` is this one, or NULL */
+    const hf_program *unsharded; /* the program whose `sharded` is this one, or NULL */
 };
 
 /* Returns segment `i` of the program, counted from 0, or NULL after the last one. The segments in

@@ -14,14 +14,16 @@ static void *attach(const redisReadTask *task, hf_reply *reply) {
     return reply;
 }
 
-/* Every object of a reply counts against the reader's limits before it is created. */
-static bool allow(const redisReadTask *task, size_t elements, size_t bytes) {
+/* Counts an object of a reply against the reader's limits before it is created. Returns false if
+ * that exceeds a limit. */
+static bool charge(const redisReadTask *task, size_t elements, size_t bytes) {
     hf_reader *reader = task->privdata;
-    if (bytes > reader->bytes) reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
-    if (elements > reader->elements) reader->excess = HF_REPLY_TOO_LARGE "the elements allowed";
+    if (bytes > reader->bytes_left) reader->excess = HF_REPLY_TOO_LARGE "4 MiB";
+    if (elements > reader->elements_left)
+        reader->excess = HF_REPLY_TOO_LARGE "the elements allowed";
     if (reader->excess) return false;
-    reader->elements -= elements;
-    reader->bytes -= bytes;
+    reader->elements_left -= elements;
+    reader->bytes_left -= bytes;
     return true;
 }
 
@@ -37,7 +39,7 @@ static hf_reply_type type_of(int type) {
 }
 
 static void *create_string(const redisReadTask *task, char *bytes, size_t size) {
-    hf_reply *reply = allow(task, 0, size) ? new_reply(type_of(task->type)) : NULL;
+    hf_reply *reply = charge(task, 0, size) ? new_reply(type_of(task->type)) : NULL;
     if (!reply) return NULL;
     reply->string = malloc(size + 1);
     if (!reply->string) {
@@ -56,7 +58,7 @@ static void *create_array(const redisReadTask *task, size_t count) {
 static void *create_array(const redisReadTask *task, int signed_count) {
     size_t count = signed_count < 0 ? 0 : (size_t)signed_count;
 #endif
-    hf_reply *reply = allow(task, count, 0) ? new_reply(HF_REPLY_ARRAY) : NULL;
+    hf_reply *reply = charge(task, count, 0) ? new_reply(HF_REPLY_ARRAY) : NULL;
     if (!reply) return NULL;
     reply->elements = calloc(count ? count : 1, sizeof *reply->elements);
     if (!reply->elements) {
@@ -78,7 +80,8 @@ static void *create_nil(const redisReadTask *task) {
 }
 
 #if HIREDIS_MAJOR >= 1
-/* RESP3, which we never request. Without these functions hiredis returns numbers for objects. */
+/* For RESP3, which the session never requests. Without these functions hiredis would return numbers
+ * in place of objects. */
 static void *create_double(const redisReadTask *task, double value, char *text, size_t size) {
     (void)value;
     return create_string(task, text, size);
@@ -106,11 +109,11 @@ static redisReplyObjectFunctions FUNCTIONS = {
 };
 
 static void reset_limits(hf_reader *reader) {
-    reader->elements = reader->max_elements;
-    reader->bytes = HF_REPLY_MAX_BYTES;
+    reader->elements_left = reader->max_elements;
+    reader->bytes_left = HF_REPLY_MAX_BYTES;
 }
 
-void hf_reader_allow(hf_reader *reader, size_t elements) {
+void hf_reader_set_max_elements(hf_reader *reader, size_t elements) {
     reader->max_elements = elements;
     reset_limits(reader);
 }
@@ -178,10 +181,10 @@ hf_reply *hf_reply_copy(const hf_reply *reply) {
     hf_reply *copy = new_reply(reply->type);
     if (!copy) return NULL;
     copy->integer = reply->integer;
-    bool whole = true;
-    if (reply->string) whole = copy_string(copy, reply);
-    if (reply->type == HF_REPLY_ARRAY) whole = copy_elements(copy, reply);
-    if (whole) return copy;
+    bool copied = true;
+    if (reply->string) copied = copy_string(copy, reply);
+    if (reply->type == HF_REPLY_ARRAY) copied = copy_elements(copy, reply);
+    if (copied) return copy;
     hf_reply_free(copy);
     return NULL;
 }
@@ -191,7 +194,7 @@ static const hf_reply *element(const hf_reply *reply, size_t i) {
     return reply->elements[i];
 }
 
-long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long otherwise) {
+long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long fallback) {
     const hf_reply *at = element(reply, i);
     if (at && at->type == HF_REPLY_INTEGER) return at->integer;
     if (at && at->type == HF_REPLY_STRING && at->size > 0) {
@@ -199,7 +202,7 @@ long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long otherwi
         long long value = strtoll(at->string, &end, 10);
         if (*end == '\0') return value;
     }
-    return otherwise;
+    return fallback;
 }
 
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i) {

@@ -33,8 +33,8 @@ typedef struct hf_reply {
 typedef struct hf_reader {
     struct redisReader *redis; /* hiredis's reader */
     size_t max_elements;
-    size_t elements, bytes; /* how many more the current reply may have */
-    const char *excess;     /* why the reply is too large, a static string; or NULL */
+    size_t elements_left, bytes_left; /* how many more the current reply may have */
+    const char *excess;               /* why the reply is too large, a static string; or NULL */
 } hf_reader;
 
 /* Initialises the reader. Returns false when out of memory. It must not move in memory while
@@ -44,7 +44,7 @@ bool hf_reader_open(hf_reader *reader);
 void hf_reader_close(hf_reader *reader);
 
 /* Sets the maximum number of elements of the next replies. Call it only between two replies. */
-void hf_reader_allow(hf_reader *reader, size_t elements);
+void hf_reader_set_max_elements(hf_reader *reader, size_t elements);
 
 /* Passes bytes to the reader. Returns false when out of memory. */
 bool hf_reader_feed(hf_reader *reader, const char *bytes, size_t size);
@@ -59,9 +59,9 @@ void hf_reply_free(hf_reply *reply);
 /* Returns a deep copy, or NULL when out of memory. */
 hf_reply *hf_reply_copy(const hf_reply *reply);
 
-/* Returns element `i` of an array as an integer, which may be a decimal string, or `otherwise` if
+/* Returns element `i` of an array as an integer, which may be a decimal string, or `fallback` if
  * it is neither. */
-long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long otherwise);
+long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long fallback);
 
 /* Returns element `i` of an array as a string, or an empty slice if it is not one. */
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i);

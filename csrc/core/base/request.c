@@ -36,13 +36,15 @@ static size_t room_for(size_t count, const hf_slice *args) {
     return room;
 }
 
-/* Encodes the arguments in `leads`, then those in `args`, as one command. */
-static bool encode(hf_request *request, size_t lead, const hf_slice *leads, size_t count,
+/* Encodes the arguments in `lead_args`, then those in `args`, as one command. */
+static bool encode(hf_request *request, size_t lead_count, const hf_slice *lead_args, size_t count,
                    const hf_slice *args) {
-    char *bytes = malloc(COUNT_ROOM + room_for(lead, leads) + room_for(count, args));
+    char *bytes = malloc(COUNT_ROOM + room_for(lead_count, lead_args) + room_for(count, args));
     if (!bytes) return false;
-    char *end = put_args(put_args(put_count(bytes, '*', lead + count), lead, leads), count, args);
-    assert((size_t)(end - bytes) <= COUNT_ROOM + room_for(lead, leads) + room_for(count, args));
+    char *end = put_args(put_args(put_count(bytes, '*', lead_count + count), lead_count, lead_args),
+                         count, args);
+    assert((size_t)(end - bytes) <=
+           COUNT_ROOM + room_for(lead_count, lead_args) + room_for(count, args));
     hf_request_clear(request);
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
@@ -59,13 +61,13 @@ bool hf_request_command(hf_request *request, size_t count, const hf_slice *args)
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count,
                      const hf_slice *args) {
     char text[24];
-    hf_slice leads[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
+    hf_slice lead_args[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
     assert(keys <= count);
     request->program = program;
-    return encode(request, 3, leads, count, args);
+    return encode(request, 3, lead_args, count, args);
 }
 
-void hf_request_use(hf_request *request, const hf_program *program) {
+void hf_request_use_program(hf_request *request, const hf_program *program) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     char *head_end = memchr(request->bytes, '\n', request->size);
     assert(request->program);

@@ -2,8 +2,8 @@
  * to the WAIT sets `confirmed`.
  *
  * Commands must be safe to send twice unless marked `no_retry`: after a lost connection the session
- * sends them again until their deadlines. A command marked `asks_elsewhere` is not sent again
- * either, although that would be harmless: its sender prefers to ask another server.
+ * sends them again until their deadlines. A command marked `asks_elsewhere` is not resent either,
+ * although that would be harmless: its sender prefers to ask another server.
  *
  * The request owns its bytes. The caller owns the request, which must not move in memory until it
  * is done or dropped. */
@@ -32,13 +32,13 @@ typedef void hf_request_done(hf_request *request, const hf_reply *reply, hf_time
  * `context_is_op`. */
 typedef struct hf_routing {
     hf_session *failed_link; /* the last link that could not be opened for it, or NULL */
-    uint64_t map_round;      /* with `needs_map`: the count of maps when it began to wait */
+    uint64_t map_round;      /* with `needs_map`: the cluster's round when it began to wait */
     uint16_t slot;           /* the hash slot of its key */
     uint8_t link;            /* the hf_link over which it is sent */
-    uint8_t redirects;       /* how many redirections in a row it has followed */
+    uint8_t redirects;       /* how many consecutive redirections it has followed */
     bool routed;             /* it follows its slot from node to node */
-    bool context_is_op;
-    bool needs_map; /* it waits for a new map */
+    bool context_is_op;      /* the request's `context` is an hf_op */
+    bool needs_map;          /* it waits for a new map */
 } hf_routing;
 
 /* The owner sets `done`, `context` and `deadline` before sending, and may set `persists_until`,
@@ -46,7 +46,7 @@ typedef struct hf_routing {
  * rest. */
 struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
-    hf_session *session; /* the session that has it or had it last, or NULL */
+    hf_session *session; /* the session that it is in, or was in last, or NULL */
     hf_request_done *done;
     void *context;             /* the argument of `done` */
     char *bytes;               /* the encoded command, owned by the request */
@@ -62,17 +62,17 @@ struct hf_request {
 
     uint32_t refusals;    /* consecutive transient refusals; 0 if the last reply was not one */
     uint64_t reply_index; /* once sent: the number of its reply in the session */
-    uint64_t opens;       /* once sent: the number of the session's connection */
-    uint32_t sends;       /* how many times it was sent so that the server may have run it */
+    uint64_t connection;  /* once sent: the number of the session's connection */
+    uint32_t sends;       /* how many times the server may have run it */
     hf_request_state state;
 
     /* It waits for a connection until its deadline; without this it fails as soon as an attempt to
      * connect fails. */
     bool waits_for_connection;
 
-    bool accepted;       /* it concerns something accepted before: hf_refusal_may_pass */
+    bool accepted;       /* it is about something accepted before: see hf_refusal_may_pass */
     bool no_retry;       /* it fails if the connection over which it was sent ends */
-    bool asks_elsewhere; /* it also fails then; its sender asks another server */
+    bool asks_elsewhere; /* it fails likewise, because its sender prefers to ask another server */
     bool as_eval;        /* the program's source is sent, because the server does not know it */
     uint32_t replicas;  /* how many replicas must confirm it; if not 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
@@ -92,7 +92,7 @@ bool hf_request_call(hf_request *request, const hf_program *program, size_t keys
                      const hf_slice *args);
 
 /* Turns an encoded call into a call of another program with the same arguments. */
-void hf_request_use(hf_request *request, const hf_program *program);
+void hf_request_use_program(hf_request *request, const hf_program *program);
 
 /* Appends a WAIT to the encoded command, so that at least `replicas` (1 or more) replicas must
  * confirm it within `timeout`. Returns false when out of memory. */

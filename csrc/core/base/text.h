@@ -1,14 +1,15 @@
-/* Characters that are not printed as they are in messages, lists and the status page. */
+/* Characters that messages, lists and the status page must not show as they are. */
 #ifndef HF_TEXT_H
 #define HF_TEXT_H
 
 #include "base/types.h"
 
+/* The first and last code point of a range. */
 typedef struct hf_range {
     uint32_t first, last;
 } hf_range;
 
-/* In ascending order, ending with { 0, 0 }. */
+/* The ranges of hidden characters in ascending order, ending with { 0, 0 }. */
 extern const hf_range hf_hidden[];
 
 /* Returns whether the character with this code point controls a terminal, ends a line, changes the

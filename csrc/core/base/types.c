@@ -52,7 +52,7 @@ hf_slice hf_decimal(char text[24], uint64_t value) {
 }
 
 const char *hf_seconds_text(char text[32], hf_time time, unsigned digits) {
-    hf_time parts = 1; /* of a second */
+    hf_time parts = 1; /* how many units a second has */
     for (unsigned i = 0; i < digits; i++) parts *= 10;
     hf_time unit = HF_SECOND / parts;
     hf_time count = time / unit + (time % unit > (unit - 1) / 2);
@@ -66,7 +66,7 @@ static char lower(char byte) {
     return byte;
 }
 
-bool hf_is_same_word(const char *a, const char *b) {
+bool hf_equal_ignoring_case(const char *a, const char *b) {
     while (*a && lower(*a) == lower(*b)) a++, b++;
     return lower(*a) == lower(*b);
 }

@@ -29,12 +29,12 @@ static inline hf_time hf_time_add(hf_time a, hf_time b) {
     return a > HF_NEVER - b ? HF_NEVER : a + b;
 }
 
-/* Converts milliseconds to a time; returns roughly HF_NEVER if they do not fit. */
+/* Converts milliseconds to a time. A value that is too large gives a time just below HF_NEVER. */
 static inline hf_time hf_time_of_ms(uint64_t ms) {
     return hf_time_min(ms, HF_NEVER / HF_MS) * HF_MS;
 }
 
-/* Bytes owned by somebody else. */
+/* A view of bytes that it does not own. */
 typedef struct hf_slice {
     const char *data;
     size_t size;
@@ -59,15 +59,15 @@ const char *hf_seconds_text(char text[32], hf_time time, unsigned digits);
 
 /* Returns whether two strings are equal, ignoring the case of ASCII letters. strcasecmp would use
  * the program's locale. */
-bool hf_is_same_word(const char *a, const char *b);
+bool hf_equal_ignoring_case(const char *a, const char *b);
 
 /* Writes `value` in decimal into `text`, and returns the digits. */
 hf_slice hf_decimal(char text[24], uint64_t value);
 
 #define HF_UUID_SIZE 36
 
-/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. It is of version 8 of RFC
- * 9562; Java's are of version 4, so the programs can distinguish our holders from Redisson's. */
+/* Fills `uuid` (HF_UUID_SIZE characters and a NUL) from 16 random bytes. The UUID has version 8 of
+ * RFC 9562. Java's have version 4, so the programs can tell holdfast's holders from Redisson's. */
 void hf_uuid_format(char uuid[HF_UUID_SIZE + 1], const unsigned char random[16]);
 
 /* Returns a random number less than `below`, for jitter but never for identities. The state must

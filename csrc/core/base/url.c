@@ -130,7 +130,7 @@ static const char *parse_tcp(hf_server *server, hf_slice rest) {
     return wrong;
 }
 
-/* The beginnings of URLs, up to the host. */
+/* The beginning of a URL, up to the log-in or the host. */
 typedef struct beginning {
     hf_url_kind kind;
     bool tls, is_unix;
@@ -148,7 +148,7 @@ static bool has_scheme(hf_slice rest) {
     return split(&rest, ':', false, &word) && hf_slice_skip(&rest, "//");
 }
 
-/* Returns NULL on success. */
+/* Moves *rest past the scheme. Returns NULL on success, otherwise what is wrong. */
 static const char *read_scheme(beginning *found, hf_slice *rest) {
     static const struct {
         const char *end;
@@ -179,7 +179,7 @@ static const char *parse_server(hf_server *server, const beginning *first, hf_sl
     return first->is_unix ? parse_unix(server, rest) : parse_tcp(server, rest);
 }
 
-const char *hf_url_parse(hf_server *server, const char *url, size_t size) {
+const char *hf_url_read_server(hf_server *server, const char *url, size_t size) {
     hf_slice rest = {url, size};
     beginning first;
     *server = (hf_server){0};
@@ -256,8 +256,8 @@ static bool begins_with_word(hf_slice text, const char *word) {
     return true;
 }
 
-/* Returns whether the word before a :// is one of our schemes, even a misspelt one. */
-static bool is_ours(hf_slice before) {
+/* Returns whether the word before a :// begins like a scheme of holdfast, even a misspelt one. */
+static bool has_holdfast_scheme(hf_slice before) {
     hf_slice word = {before.data + before.size, 0};
     while (word.size < before.size && (is_letter(word.data[-1]) || word.data[-1] == '+')) {
         word.data--;
@@ -276,15 +276,15 @@ static size_t host_size(hf_slice rest) {
     return size;
 }
 
-/* Returns the first log-in in the text, with size 0 if there is none. */
+/* Returns the first log-in in the text, or an empty slice at its end if there is none. */
 static hf_slice find_login(hf_slice text) {
     for (size_t i = 0; i + 3 < text.size; i++) {
         if (memcmp(text.data + i, "://", 3) != 0) continue;
         hf_slice rest = {text.data + i + 3, text.size - i - 3}, login;
-        bool ours = is_ours((hf_slice){text.data, i});
-        if (!ours) rest.size = host_size(rest);
+        bool is_holdfast = has_holdfast_scheme((hf_slice){text.data, i});
+        if (!is_holdfast) rest.size = host_size(rest);
         if (split(&rest, '@', true, &login) && login.size > 0) return login;
-        if (ours) break; /* then no later URL has an @ either */
+        if (is_holdfast) break; /* no later URL contains an @ either */
     }
     return (hf_slice){text.data + text.size, 0};
 }
@@ -295,7 +295,7 @@ static void append(char *out, size_t size, size_t *used, const char *text, size_
     *used += fits;
 }
 
-hf_slice hf_url_hide(char *out, size_t size, hf_slice text) {
+hf_slice hf_url_hide_logins(char *out, size_t size, hf_slice text) {
     size_t used = 0;
     while (text.size > 0) {
         hf_slice login = find_login(text);

@@ -18,6 +18,7 @@
 
 #include "base/types.h"
 
+/* The sizes of strings in bytes, with the NUL. */
 #define HF_URL_HOST 256
 #define HF_URL_SECRET 512
 
@@ -60,17 +61,17 @@ const char *hf_url_read(hf_url *url, const char *text, size_t size);
 
 /* Reads a URL of one server. Returns NULL on success, otherwise what is wrong with the URL (a
  * static string); `server` is then unspecified. */
-const char *hf_url_parse(hf_server *server, const char *url, size_t size);
+const char *hf_url_read_server(hf_server *server, const char *url, size_t size);
 
 /* Sets host, port and label; the log-in remains. */
 void hf_server_move(hf_server *server, const hf_address *to);
 
 /* Writes `text` to `out`, truncated to `size` bytes, with *** in place of each log-in: the part
- * between :// and @. In one of our URLs the log-in ends at the last @, because a password may
- * contain any character; in any other URL, at the last @ of the host part. Returns what was
- * written, without a NUL. Three times the size of the text is always enough room. Messages must
- * pass every value that a caller has chosen through this function. */
-hf_slice hf_url_hide(char *out, size_t size, hf_slice text);
+ * between :// and @. In a URL of holdfast the log-in ends at the last @, because a password may
+ * contain any character; in any other URL it ends at the last @ of the host part. Returns what was
+ * written, without a NUL. Three times the size of the text is always enough room. Every value in a
+ * message that a caller has chosen must pass through this function. */
+hf_slice hf_url_hide_logins(char *out, size_t size, hf_slice text);
 
 bool hf_address_equal(const hf_address *a, const hf_address *b);
 

@@ -5,11 +5,11 @@
  * one node after the other, starting with those of the configuration: before the first command is
  * sent, and again after a redirect, a lost node or CLUSTERDOWN, at most ten times a second. A
  * redirected command has not been run; it is sent to the named node at once. Commands without a
- * node wait, within their deadlines.
+ * node wait until their deadlines.
  *
- * A request is in one of three places: in a session of its node; in `parked`, a session that is
- * never connected, until it is time to retry or, with needs_map, until a map has been read; or
- * nowhere, when it is done. */
+ * A request that is not done is either in a session of its node or parked. `parked` is a session
+ * that is never connected; it keeps a request until it is time to retry or, with needs_map, until a
+ * map has been read. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,32 +18,33 @@
 #include "link/nodes.h"
 #include "link/slots.h"
 
-#define MAP_EVERY (100 * HF_MS)
-#define ALL_DOWN (250 * HF_MS) /* the pause after all nodes failed to reply */
-#define TRY_AGAIN (20 * HF_MS)
-#define NO_NODE (50 * HF_MS)
+#define MAP_INTERVAL (100 * HF_MS)
+#define ALL_DOWN_PAUSE (250 * HF_MS) /* the pause after all nodes failed to reply */
+#define RETRY_PAUSE (20 * HF_MS)     /* the pause after a transient refusal */
+#define NO_NODE_PAUSE (50 * HF_MS)   /* the pause when the map has no node for a slot */
 #define MAX_REDIRECTS 5
 
 struct hf_cluster {
     hf_client *client;
     hf_session parked;
     hf_slots read;            /* the last map, as the node sent it */
-    uint16_t owner[HF_SLOTS]; /* indexes in client->nodes, or HF_SLOT_NOBODY */
+    uint16_t owner[HF_SLOTS]; /* indexes in client->nodes, or HF_SLOT_NO_NODE */
     bool known;               /* a map has been read */
     bool has_ids;             /* the ids that nodes report are those of the map */
 
-    /* The number of the round of asking. It grows with each map, and when all nodes have failed. */
+    /* The number of the round of requests for the map. It grows with each map, and when all nodes
+     * have failed. */
     uint64_t round;
 
     hf_request query;
-    size_t asked;     /* the last node that was asked */
-    size_t tried;     /* the number of nodes that failed in this round */
-    size_t strangers; /* how many of these are configured but answer for another cluster */
-    size_t doubted;   /* the first node in this round whose map is in doubt, or SIZE_MAX */
-    bool settles;     /* all nodes were asked, so the doubtful map counts */
-    hf_link link;     /* the link whose requests need the map */
-    hf_time ask_at;   /* when to ask for the map; HF_NEVER while it is good */
-    hf_time asked_at; /* when a node was last asked, or 0 */
+    size_t asked;         /* the last node that was asked */
+    size_t tried;         /* the number of nodes that failed in this round */
+    size_t strangers;     /* how many of them are configured nodes that belong to another cluster */
+    size_t doubted;       /* the first node in this round whose map is in doubt, or SIZE_MAX */
+    bool accepts_doubted; /* all nodes were asked, so the doubtful map is accepted */
+    hf_link link;         /* the link whose requests need the map */
+    hf_time ask_at;       /* when to ask for the map; HF_NEVER while it is up to date */
+    hf_time asked_at;     /* when a node was last asked, or 0 */
     hf_code trouble_code;
     char trouble[240]; /* the nodes that failed in this round, and why; may be truncated */
 };
@@ -56,9 +57,9 @@ static bool is_waiting(const hf_request *request) {
 
 /* ---- nodes ---- */
 
-static hf_node *node_at(const hf_cluster *cluster, uint16_t place) {
-    assert(place == HF_SLOT_NOBODY || place < cluster->client->node_count);
-    return place == HF_SLOT_NOBODY ? NULL : cluster->client->nodes[place];
+static hf_node *node_at(const hf_cluster *cluster, uint16_t index) {
+    assert(index == HF_SLOT_NO_NODE || index < cluster->client->node_count);
+    return index == HF_SLOT_NO_NODE ? NULL : cluster->client->nodes[index];
 }
 
 static hf_node *node_of(const hf_cluster *cluster, const hf_request *request) {
@@ -86,8 +87,8 @@ static bool is_used(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Clusters are rebuilt while a client lives for years, so nodes that are gone make room. Returns
- * HF_SLOT_NOBODY if none is gone. */
+/* Replaces a node that is gone by a new one, because a client may live for years while its cluster
+ * is rebuilt. Returns the index, or HF_SLOT_NO_NODE if no node is gone. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
@@ -97,12 +98,12 @@ static uint16_t reuse_node(hf_client *client, const hf_server *server) {
             hf_session_forget(&client->nodes[i]->links[link]);
         return (uint16_t)i;
     }
-    return HF_SLOT_NOBODY;
+    return HF_SLOT_NO_NODE;
 }
 
-/* Returns the index of the node with this address, which may be new, or HF_SLOT_NOBODY when out of
- * memory or if there are too many. */
-static uint16_t place_of(hf_cluster *cluster, const hf_address *address) {
+/* Returns the index of the node with this address, and adds the node if needed. Returns
+ * HF_SLOT_NO_NODE when out of memory or if there are too many nodes. */
+static uint16_t index_of(hf_cluster *cluster, const hf_address *address) {
     hf_client *client = cluster->client;
     for (size_t i = 0; i < client->node_count; i++) {
         if (is_at(client->nodes[i], address)) return (uint16_t)i;
@@ -110,9 +111,9 @@ static uint16_t place_of(hf_cluster *cluster, const hf_address *address) {
     hf_server server = client->config.session.server;
     hf_server_move(&server, address);
     uint16_t reused = reuse_node(client, &server);
-    if (reused != HF_SLOT_NOBODY) return reused;
+    if (reused != HF_SLOT_NO_NODE) return reused;
     return hf_client_add_node(client, &server) ? (uint16_t)(client->node_count - 1)
-                                               : HF_SLOT_NOBODY;
+                                               : HF_SLOT_NO_NODE;
 }
 
 static hf_node *node_of_key(const hf_client *client, hf_slice key) {
@@ -137,15 +138,15 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
     request->routing.map_round = cluster->round;
 }
 
-/* Sets the failure in case the deadline comes before the next attempt. */
-static void note(hf_request *request, hf_code code, const char *reason) {
+/* Sets the request's failure in case its deadline comes before the next attempt. */
+static void set_failure(hf_request *request, hf_code code, const char *reason) {
     request->failure.code = code;
     snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
 }
 
 static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
-    hf_time soonest = cluster->asked_at ? cluster->asked_at + MAP_EVERY : now;
-    if (cluster->asked_at) soonest += hf_jitter(&cluster->client->random, MAP_EVERY / 2);
+    hf_time soonest = cluster->asked_at ? cluster->asked_at + MAP_INTERVAL : now;
+    if (cluster->asked_at) soonest += hf_jitter(&cluster->client->random, MAP_INTERVAL / 2);
     cluster->link = link;
     cluster->ask_at = hf_time_min(cluster->ask_at, hf_time_max(now, soonest));
 }
@@ -160,7 +161,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
 }
 
 /* Returns whether the link could not be opened, and no newer map names another node. A log-in that
- * is refused for now is tried again. */
+ * was refused for a transient reason is tried again. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_may_pass(hf_refusal_of(link->reason), request->accepted) &&
@@ -178,9 +179,10 @@ static void route(hf_cluster *cluster, hf_request *request, hf_time now) {
         return;
     }
     if (!node) {
-        note(request, HF_UNREACHABLE,
-             cluster->read.unnamed ? UNNAMED : "no node of the cluster serves the key's slot");
-        park(cluster, request, now + NO_NODE);
+        set_failure(request, HF_UNREACHABLE,
+                    cluster->read.unnamed ? UNNAMED
+                                          : "no node of the cluster serves the key's slot");
+        park(cluster, request, now + NO_NODE_PAUSE);
         want_map(cluster, request->routing.link, now);
         return;
     }
@@ -224,8 +226,9 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
                    hf_time now) {
     hf_cluster *cluster = client->cluster;
     char text[24];
-    bool of_op = request->routing.context_is_op;
-    request->routing = (hf_routing){.routed = true, .context_is_op = of_op, .link = (uint8_t)link};
+    bool context_is_op = request->routing.context_is_op;
+    request->routing =
+        (hf_routing){.routed = true, .context_is_op = context_is_op, .link = (uint8_t)link};
     request->routing.slot = hf_slot_of(slot_key_of(cluster, key, text));
     request->asking = false;
     request->sends = request->refusals = 0;
@@ -237,40 +240,41 @@ static void submit(hf_client *client, hf_slice key, hf_link link, hf_request *re
 
 static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect *to, hf_time now) {
     bool moved = to->kind == HF_REDIRECT_MOVED;
-    uint16_t place = to->to.port > 0 ? place_of(cluster, &to->to) : HF_SLOT_NOBODY;
+    uint16_t index = to->to.port > 0 ? index_of(cluster, &to->to) : HF_SLOT_NO_NODE;
     if (moved) want_map(cluster, request->routing.link, now);
-    if (moved && place != HF_SLOT_NOBODY) {
-        cluster->owner[to->slot] = place;
-        cluster->client->nodes[place]->serves = true;
+    if (moved && index != HF_SLOT_NO_NODE) {
+        cluster->owner[to->slot] = index;
+        cluster->client->nodes[index]->serves = true;
     }
-    if (place == HF_SLOT_NOBODY || ++request->routing.redirects > MAX_REDIRECTS) {
-        note(request, HF_UNREACHABLE,
-             "the cluster's nodes do not agree on which node serves the key's slot");
-        park(cluster, request, now + TRY_AGAIN + hf_jitter(&cluster->client->random, TRY_AGAIN));
+    if (index == HF_SLOT_NO_NODE || ++request->routing.redirects > MAX_REDIRECTS) {
+        set_failure(request, HF_UNREACHABLE,
+                    "the cluster's nodes do not agree on which node serves the key's slot");
+        park(cluster, request,
+             now + RETRY_PAUSE + hf_jitter(&cluster->client->random, RETRY_PAUSE));
         return;
     }
     request->asking = !moved;
     cluster->client->stats.redirects++;
-    send_to(cluster->client->nodes[place], request, now);
+    send_to(cluster->client->nodes[index], request, now);
 }
 
-static void tell_delay(const hf_cluster *cluster, const hf_request *request, hf_time now) {
+static void report_delay(const hf_cluster *cluster, const hf_request *request, hf_time now) {
     const hf_session *calls = &cluster->client->first.links[HF_LINK_CALLS];
     if (calls->on_delay)
         calls->on_delay(calls->context, request, request->failure.code, request->failure.text, now);
 }
 
-/* After a transient refusal: the command was not run, and is sent again soon, to this node or to
- * the one that takes over. A refused log-in is not retried before its time. */
+/* Called after a transient refusal. The command was not run, and is sent again soon, to this node
+ * or to the one that takes over. A refused log-in is retried only when the session reopens. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     const hf_session *link = request->session;
-    hf_time at = now + TRY_AGAIN / 2 + hf_jitter(&cluster->client->random, TRY_AGAIN);
+    hf_time at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
     if (link->state == HF_SESSION_CLOSED) at = hf_time_max(at, link->retry_at);
     if (at >= request->deadline) return false;
-    note(request, hf_code_of_error(error), error);
+    set_failure(request, hf_code_of_error(error), error);
     if (strncmp(error, "TRYAGAIN", 8) != 0) want_map(cluster, request->routing.link, now);
     park(cluster, request, at);
-    tell_delay(cluster, request, now);
+    report_delay(cluster, request, now);
     return true;
 }
 
@@ -290,7 +294,7 @@ static bool on_refusal(void *context, hf_request *request, const char *error, hf
         redirect(cluster, request, &to, now);
         return true;
     }
-    bool away = hf_refusal_of(error) == HF_REFUSAL_AWAY;
+    bool away = hf_refusal_of(error) == HF_REFUSAL_UNAVAILABLE;
     bool at_login = request->session->state == HF_SESSION_CLOSED;
     return (away || at_login) && try_again(cluster, request, error, now);
 }
@@ -310,7 +314,7 @@ static void on_renewer_closed(void *context, hf_time now) {
 
 static bool is_member(const void *context, const char *id) {
     const hf_node *node = context;
-    return hf_slots_has(&node->client->cluster->read, id);
+    return hf_slots_has_id(&node->client->cluster->read, id);
 }
 
 static void watch(hf_node *node) {
@@ -328,35 +332,35 @@ static void watch(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* Marks each node as serving at once, so that the next new node does not reuse its place. */
-static void find_places(hf_cluster *cluster, uint16_t *places) {
+/* Marks each node as serving immediately, so that the next new node does not reuse its index. */
+static void find_indexes(hf_cluster *cluster, uint16_t *indexes) {
     for (size_t i = 0; i < cluster->read.count; i++) {
-        places[i] = place_of(cluster, &cluster->read.nodes[i]);
-        hf_node *node = node_at(cluster, places[i]);
+        indexes[i] = index_of(cluster, &cluster->read.nodes[i]);
+        hf_node *node = node_at(cluster, indexes[i]);
         if (node) node->serves = true;
     }
 }
 
-static void read_places(hf_cluster *cluster) {
-    uint16_t places[HF_SLOTS_MAX_NODES];
+static void read_indexes(hf_cluster *cluster) {
+    uint16_t indexes[HF_SLOTS_MAX_NODES];
     hf_client *client = cluster->client;
-    find_places(cluster, places);
+    find_indexes(cluster, indexes);
     for (size_t i = 0; i < client->node_count; i++) client->nodes[i]->serves = false;
     for (size_t slot = 0; slot < HF_SLOTS; slot++) {
         uint16_t owner = cluster->read.owner[slot];
-        assert(owner == HF_SLOT_NOBODY || owner < cluster->read.count);
-        cluster->owner[slot] = owner == HF_SLOT_NOBODY ? owner : places[owner];
+        assert(owner == HF_SLOT_NO_NODE || owner < cluster->read.count);
+        cluster->owner[slot] = owner == HF_SLOT_NO_NODE ? owner : indexes[owner];
         hf_node *node = node_at(cluster, cluster->owner[slot]);
         if (node) node->serves = true;
     }
 }
 
-/* Judges whether nodes report the ids of the map. Some services reply to CLUSTER MYID with an id
- * that their maps do not contain. So does a node without slots, which therefore decides nothing
- * once a map is known. */
+/* Decides whether nodes report the ids of the map. Some services reply to CLUSTER MYID with an id
+ * that their maps do not contain. A node without slots does so, too, so it does not count once a
+ * map is known. */
 static void judge_ids(hf_cluster *cluster) {
     const char *giver = cluster->client->nodes[cluster->asked]->links[cluster->link].peer_id;
-    bool listed = giver[0] && hf_slots_has(&cluster->read, giver);
+    bool listed = giver[0] && hf_slots_has_id(&cluster->read, giver);
     if (listed) cluster->has_ids = true;
     else if (giver[0] && !cluster->known) cluster->has_ids = false;
 }
@@ -393,7 +397,8 @@ static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     }
 }
 
-/* Waiters listen, and ask for their place, on the node that now has their key. */
+/* Moves each waiter to the node that now has its key, where it subscribes and asks for its queue
+ * place. */
 static void move_waiters(hf_cluster *cluster, hf_time now) {
     for (hf_op *op = cluster->client->ops; op; op = op->next) {
         if (op->done || !op->impl->wait || !op->impl->wait->waits(op)) continue;
@@ -405,13 +410,13 @@ static void move_waiters(hf_cluster *cluster, hf_time now) {
 static void end_round(hf_cluster *cluster) {
     cluster->round++;
     cluster->doubted = SIZE_MAX;
-    cluster->settles = false;
+    cluster->accepts_doubted = false;
     cluster->tried = cluster->strangers = 0;
     cluster->trouble[0] = '\0';
 }
 
 static void accept_map(hf_cluster *cluster, hf_time now) {
-    read_places(cluster);
+    read_indexes(cluster);
     identify(cluster); /* uses `known`, which is still that of the previous map */
     cluster->known = true;
     cluster->ask_at = HF_NEVER;
@@ -424,7 +429,8 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
     move_waiters(cluster, now);
 }
 
-/* A refused log-in explains more than a node that is away. */
+/* Adds the node's failure to the trouble. A refused log-in explains more than an unreachable node,
+ * so its code takes precedence. */
 static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->trouble);
     const char *label = cluster->client->nodes[cluster->asked]->server.label;
@@ -460,10 +466,10 @@ static bool holds_something(const hf_client *client) {
     return false;
 }
 
-/* Starts again if the cluster was recreated, or the addresses now belong to another one: no node of
- * the map replies, but others reply at the configured addresses. A client that holds nothing then
- * continues as a new one would. */
-static void begin_anew(hf_cluster *cluster) {
+/* Forgets the cluster if it was recreated, or if the addresses now belong to another one: no node
+ * of the map replies, but others reply at the configured addresses. A client that holds nothing
+ * then continues as a new client would. */
+static void forget_cluster(hf_cluster *cluster) {
     hf_client *client = cluster->client;
     if (cluster->strangers * 2 <= client->config.server_count || holds_something(client)) return;
     hf_slots_forget_ids(&cluster->read);
@@ -476,18 +482,19 @@ static void on_all_down(hf_cluster *cluster, hf_time now) {
     snprintf(failure.text, sizeof failure.text,
              "no cluster node could report which node serves the key (%s)", cluster->trouble);
     for (hf_request *request = cluster->parked.queue; request; request = request->next) {
-        note(request, failure.code, failure.text);
-        tell_delay(cluster, request, now);
+        set_failure(request, failure.code, failure.text);
+        report_delay(cluster, request, now);
     }
-    begin_anew(cluster);
+    forget_cluster(cluster);
     end_round(cluster);
     fail_impatient(cluster, &failure, now);
-    if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN);
+    if (cluster->parked.queue) cluster->ask_at = hf_time_min(cluster->ask_at, now + ALL_DOWN_PAUSE);
 }
 
-/* The configured nodes and those that serve are asked. */
-static bool is_asked(const hf_client *client, size_t place) {
-    return place < client->config.server_count || client->nodes[place]->serves;
+/* Returns whether the map is requested from this node: from the configured ones and those that
+ * serve. */
+static bool is_asked(const hf_client *client, size_t index) {
+    return index < client->config.server_count || client->nodes[index]->serves;
 }
 
 static size_t count_asked(const hf_cluster *cluster) {
@@ -501,31 +508,31 @@ static void on_no_map(hf_cluster *cluster, hf_code code, const char *reason, hf_
     bool stranger = reason == HF_SLOTS_FOREIGN || node->links[cluster->link].stranger;
     if (stranger && cluster->asked < cluster->client->config.server_count) cluster->strangers++;
     note_trouble(cluster, code, reason);
-    bool settles = !cluster->settles && cluster->doubted != SIZE_MAX;
+    bool accepts_doubted = !cluster->accepts_doubted && cluster->doubted != SIZE_MAX;
     if (++cluster->tried < count_asked(cluster)) {
         ask(cluster, now);
-    } else if (settles) {
-        cluster->settles = true;
+    } else if (accepts_doubted) {
+        cluster->accepts_doubted = true;
         ask(cluster, now);
     } else {
         on_all_down(cluster, now);
     }
 }
 
-static bool is_named(const hf_cluster *cluster, size_t place) {
-    hf_address address = address_of(cluster->client->nodes[place]);
-    return hf_slots_names(&cluster->read, &address);
+static bool is_in_map(const hf_cluster *cluster, size_t index) {
+    hf_address address = address_of(cluster->client->nodes[index]);
+    return hf_slots_has_address(&cluster->read, &address);
 }
 
 /* The address that a new client was given may now belong to another cluster. So a first map that
  * names this address but no other configured one counts only if no better map is found. */
 static bool is_doubted(const hf_cluster *cluster) {
-    size_t count = cluster->client->config.server_count, named = 0;
+    size_t count = cluster->client->config.server_count, configured_count = 0;
     bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);
-    if (cluster->known || cluster->settles || last) return false;
-    if (cluster->asked >= count || !is_named(cluster, cluster->asked)) return false;
-    for (size_t i = 0; i < count; i++) named += is_named(cluster, i);
-    return named == 1;
+    if (cluster->known || cluster->accepts_doubted || last) return false;
+    if (cluster->asked >= count || !is_in_map(cluster, cluster->asked)) return false;
+    for (size_t i = 0; i < count; i++) configured_count += is_in_map(cluster, i);
+    return configured_count == 1;
 }
 
 static void doubt(hf_cluster *cluster, hf_time now) {
@@ -553,12 +560,12 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the node to ask: preferably a connected one, then one that has not failed since it last
- * served, then one after the other. */
+/* Returns the node to ask: preferably a connected one, else one that has not failed since it last
+ * served, else the next one in turn. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;
-    if (cluster->settles) return cluster->doubted;
+    if (cluster->accepts_doubted) return cluster->doubted;
     for (size_t i = 0; i < client->node_count; i++) {
         size_t at = (first + i) % client->node_count;
         const hf_session *calls = &client->nodes[at]->links[HF_LINK_CALLS];
@@ -583,7 +590,7 @@ static void ask(hf_cluster *cluster, hf_time now) {
     cluster->asked_at = now;
     cluster->ask_at = HF_NEVER;
     if (!encode(cluster)) {
-        cluster->ask_at = now + ALL_DOWN;
+        cluster->ask_at = now + ALL_DOWN_PAUSE;
         return;
     }
     cluster->query.done = on_map;
@@ -624,7 +631,7 @@ static bool open(hf_client *client) {
     cluster->has_ids = true;
     cluster->doubted = SIZE_MAX;
     hf_slots_init(&cluster->read);
-    for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NOBODY;
+    for (size_t slot = 0; slot < HF_SLOTS; slot++) cluster->owner[slot] = HF_SLOT_NO_NODE;
     hf_session_init(&cluster->parked, &client->config.session, &client->random);
     cluster->parked.state = HF_SESSION_OPENING; /* it never leaves this state */
     cluster->parked.opened_at = HF_NEVER;

@@ -4,9 +4,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Lets a node's other links use what one link has learned. The links for calls and events only
- * learn of it at the next tick of the calls: another thread may be sleeping on them, until a time
- * that must not become earlier without its knowledge. A closed client does not use its links for
+/* Makes a node's other links doubtful when one link was given up as silent. The links for calls and
+ * events become doubtful at the next tick of the calls: another thread may be sleeping until their
+ * deadline, which must not become earlier meanwhile. A closed client does not use its links for
  * much longer. */
 static void on_silence(void *context, hf_time since, hf_time now) {
     hf_node *node = context;
@@ -15,7 +15,7 @@ static void on_silence(void *context, hf_time since, hf_time now) {
     hf_session_doubt(&node->links[HF_LINK_RENEWER], since, now);
 }
 
-void hf_node_tell_calls(hf_node *node, hf_time now) {
+void hf_node_report_silence(hf_node *node, hf_time now) {
     if (node->silent_since == HF_NEVER) return;
     hf_session_doubt(&node->links[HF_LINK_CALLS], node->silent_since, now);
     hf_session_doubt(&node->links[HF_LINK_EVENTS], node->silent_since, now);
@@ -49,7 +49,7 @@ void hf_nodes_begin(hf_client *client, const hf_server *server) {
     init_node(&client->first, client, server);
 }
 
-/* Failing the requests frees those of the background, which own themselves. */
+/* Failing the requests also frees background requests, which nothing else owns. */
 static void free_node(hf_node *node) {
     for (int link = 0; link < HF_LINKS; link++) {
         hf_session_fail_all(&node->links[link], HF_CLOSED, "the client was closed", 0);

@@ -15,15 +15,16 @@ void hf_nodes_free(hf_client *client);
  * HF_NODES_MAX. */
 hf_node *hf_client_add_node(hf_client *client, const hf_server *server);
 
-/* If one of the node's links was silent, notifies its links for calls and events. */
-void hf_node_tell_calls(hf_node *node, hf_time now);
+/* If one of the node's links was given up as silent, makes its links for calls and events
+ * doubtful. */
+void hf_node_report_silence(hf_node *node, hf_time now);
 
 /* Sends the request over this link of the key's node, or of any node if the key is empty. */
 void hf_client_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,
                       hf_time now);
 
-/* Functions for topologies. They use the first node for every key, put all keys into one group, and
- * send a request to the node of its key. */
+/* Functions for topologies. In this order, they return the first node for every key, put all keys
+ * into one group, and send a request to the node of its key. */
 hf_node *hf_nodes_first(const hf_client *client, hf_slice key);
 size_t hf_nodes_one_group(const hf_client *client, hf_slice key);
 void hf_nodes_submit(hf_client *client, hf_slice key, hf_link link, hf_request *request,

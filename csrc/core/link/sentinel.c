@@ -27,10 +27,10 @@
 #include "link/nodes.h"
 
 #define POLL_EVERY HF_SECOND
-#define GRACE (100 * HF_MS)        /* for the other replies after the first one */
+#define GRACE (100 * HF_MS)        /* how long to wait for other replies after the first one */
 #define MAX_FAILED_OPENS 3         /* failed openings of a link before the server counts as gone */
-#define RENEW_WITHIN (250 * HF_MS) /* after a move, which many clients notice at the same time */
-#define LATE (10 * HF_SECOND)      /* how long a Sentinel may name a master that was replaced */
+#define RENEW_WITHIN (250 * HF_MS) /* spreads renewals: many clients notice a move at once */
+#define OUTDATED_FOR (10 * HF_SECOND) /* how long a Sentinel may name a replaced master */
 
 typedef enum hf_sentinel_state {
     HF_SENTINEL_IDLE,
@@ -44,18 +44,18 @@ typedef struct hf_sentinel {
     hf_node *node;
     hf_request request;
     hf_sentinel_state state;
-    bool again; /* it was asked for the second time in this round */
+    bool asked_twice; /* it was asked a second time in this round */
     hf_address answer;
 } hf_sentinel;
 
 struct hf_sentinels {
     hf_client *client;
-    bool asking;         /* a round is under way */
-    bool known;          /* the master's node has an address */
-    hf_time answered_at; /* when the first address of this round came, or HF_NEVER */
-    hf_time poll_at;     /* when the next round begins if the links are in order */
-    hf_address left;     /* the last master that a majority has replaced */
-    hf_time left_until;  /* until then a minority that names `left` is outdated, or 0 */
+    bool asking;            /* a round is under way */
+    bool known;             /* the master's node has an address */
+    hf_time answered_at;    /* when the first address of this round came, or HF_NEVER */
+    hf_time poll_at;        /* when the next round begins if the links are in order */
+    hf_address replaced;    /* the last master that a majority has replaced */
+    hf_time replaced_until; /* until then a minority that names `replaced` is outdated, or 0 */
     size_t count;
     hf_sentinel each[];
 };
@@ -113,7 +113,7 @@ static bool open(hf_client *client) {
     return true;
 }
 
-static void take_back(hf_sentinel *sentinel) {
+static void cancel(hf_sentinel *sentinel) {
     hf_request_state state = sentinel->request.state;
     if (state == HF_REQUEST_QUEUED || state == HF_REQUEST_SENT) hf_session_drop(&sentinel->request);
 }
@@ -121,7 +121,7 @@ static void take_back(hf_sentinel *sentinel) {
 static void end(hf_client *client) {
     hf_sentinels *sentinels = client->sentinels;
     for (size_t i = 0; sentinels && i < sentinels->count; i++) {
-        take_back(&sentinels->each[i]);
+        cancel(&sentinels->each[i]);
         hf_request_clear(&sentinels->each[i].request);
     }
     free(sentinels);
@@ -129,8 +129,8 @@ static void end(hf_client *client) {
 
 /* ---- the end of a round ---- */
 
-/* Returns whether one link works, and none has repeatedly failed to open. A server that is gone
- * without closing its connections leaves links open. */
+/* Returns whether one link works, and no link has repeatedly failed to open. Open links alone prove
+ * nothing: a server may be gone without having closed its connections. */
 static bool is_served(const hf_sentinels *sentinels) {
     bool served = false;
     for (int link = 0; link < HF_LINKS; link++) {
@@ -161,17 +161,17 @@ static void renew_soon(hf_client *client, hf_time now) {
     hf_holds_resort(&client->holds);
 }
 
-static void note_left(hf_sentinels *sentinels, hf_time now) {
+static void note_replaced(hf_sentinels *sentinels, hf_time now) {
     const hf_server *master = &master_of(sentinels)->server;
-    sentinels->left.port = master->port;
-    snprintf(sentinels->left.host, sizeof sentinels->left.host, "%s", master->host);
-    sentinels->left_until = now + LATE;
+    sentinels->replaced.port = master->port;
+    snprintf(sentinels->replaced.host, sizeof sentinels->replaced.host, "%s", master->host);
+    sentinels->replaced_until = now + OUTDATED_FOR;
 }
 
 static void move(hf_sentinels *sentinels, const hf_address *address, bool majority, hf_time now) {
     hf_node *master = master_of(sentinels);
     char label[sizeof master->server.label];
-    if (sentinels->known && majority) note_left(sentinels, now);
+    if (sentinels->known && majority) note_replaced(sentinels, now);
     hf_server_move(&master->server, address);
     memcpy(label, master->server.label, sizeof label);
     set_label(sentinels, label);
@@ -201,8 +201,8 @@ static void list_sentinels(const hf_sentinels *sentinels, char *text, size_t siz
     }
 }
 
-static const hf_sentinel *one_in(const hf_sentinels *sentinels, hf_sentinel_state state,
-                                 hf_code code) {
+static const hf_sentinel *find_in_state(const hf_sentinels *sentinels, hf_sentinel_state state,
+                                        hf_code code) {
     for (size_t i = 0; i < sentinels->count; i++) {
         const hf_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->state != state) continue;
@@ -213,18 +213,18 @@ static const hf_sentinel *one_in(const hf_sentinels *sentinels, hf_sentinel_stat
 
 static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
     char list[56];
-    const hf_sentinel *one = one_in(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
+    const hf_sentinel *one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_DENIED);
     list_sentinels(sentinels, list, sizeof list);
     if (one) {
         snprintf(text, size, "sentinel %.60s: %.80s", one->node->server.label,
                  one->request.failure.text);
         return HF_DENIED;
     }
-    if (one_in(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
+    if (find_in_state(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
         snprintf(text, size, "no sentinel at %s knows this master", list);
         return HF_UNREACHABLE;
     }
-    one = one_in(sentinels, HF_SENTINEL_FAILED, HF_OK);
+    one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_OK);
     snprintf(text, size, "no sentinel at %s answered (%.78s)", list,
              one ? one->request.failure.text : "");
     return HF_UNREACHABLE;
@@ -250,14 +250,14 @@ static size_t votes_for(const hf_sentinels *sentinels, const hf_address *address
     return votes;
 }
 
-static bool was_left(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
-    return now < sentinels->left_until && hf_address_equal(&sentinels->left, address);
+static bool was_replaced(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
+    return now < sentinels->replaced_until && hf_address_equal(&sentinels->replaced, address);
 }
 
-/* If votes are equal, an address that differs from the present one is tried, unless a majority has
- * replaced it. */
+/* Returns whether to prefer the address when votes are equal: it differs from the present one, and
+ * no majority has replaced it. */
 static bool is_new(const hf_sentinels *sentinels, const hf_address *address, hf_time now) {
-    return !was_left(sentinels, address, now) && !is_current(sentinels, address);
+    return !was_replaced(sentinels, address, now) && !is_current(sentinels, address);
 }
 
 /* Returns the address with the most votes, preferring a new one if votes are equal, or NULL. */
@@ -279,20 +279,20 @@ static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_
 }
 
 static bool is_complete(const hf_sentinels *sentinels) {
-    return !one_in(sentinels, HF_SENTINEL_ASKED, HF_OK);
+    return !find_in_state(sentinels, HF_SENTINEL_ASKED, HF_OK);
 }
 
 static void end_round(hf_sentinels *sentinels, const hf_address *address, bool majority,
                       hf_time now) {
     sentinels->asking = false;
-    for (size_t i = 0; i < sentinels->count; i++) take_back(&sentinels->each[i]);
+    for (size_t i = 0; i < sentinels->count; i++) cancel(&sentinels->each[i]);
     bool served = is_served(sentinels);
     if (!address && !served) {
         fail_pending(sentinels, now);
         return;
     }
     if (address && !is_current(sentinels, address)) {
-        bool may_move = majority || (!served && !was_left(sentinels, address, now));
+        bool may_move = majority || (!served && !was_replaced(sentinels, address, now));
         if (may_move) move(sentinels, address, majority, now);
     }
     resolve_links(sentinels);
@@ -341,8 +341,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_sentinel *sentinel =
         (hf_sentinel *)(void *)((char *)request - offsetof(hf_sentinel, request));
     bool stale_link = !reply && request->sends > 0 && request->failure.code == HF_UNREACHABLE;
-    if (stale_link && !sentinel->again && now < request->deadline) {
-        sentinel->again = true;
+    if (stale_link && !sentinel->asked_twice && now < request->deadline) {
+        sentinel->asked_twice = true;
         ask(sentinels, sentinel, now);
         if (sentinel->state == HF_SENTINEL_ASKED) return;
     }
@@ -379,7 +379,7 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
         now + POLL_EVERY - POLL_EVERY / 10 + hf_jitter(&sentinels->client->random, POLL_EVERY / 5);
     for (size_t i = 0; i < sentinels->count; i++) {
         sentinels->each[i].state = HF_SENTINEL_ASKED;
-        sentinels->each[i].again = false;
+        sentinels->each[i].asked_twice = false;
     }
     for (size_t i = 0; i < sentinels->count; i++) ask(sentinels, &sentinels->each[i], now);
     sentinels->asking = true;

@@ -8,14 +8,15 @@
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MAX HF_SECOND
 #define RETRY_MAX_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
-#define PASSING_RETRY (20 * HF_MS)   /* doubles with each refusal, up to 16 times */
-#define PASSING_DOUBLINGS 4
-#define STAYS_REPLICA (100 * HF_MS) /* after a replica's refusal no new connection is tried */
+#define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 16 times */
+#define TRANSIENT_DOUBLINGS 4
+#define REPLICA_PAUSE (100 * HF_MS) /* after a replica's refusal no new connection is tried yet */
 #define REPLICA_DOUBLINGS 3         /* doubles with each refusal, up to 8 times */
-#define QUIET HF_SECOND             /* a connection that was silent for this long may be dead */
-/* For a doubtful connection; a healthy server may pause for this long. */
+#define QUIET_AFTER HF_SECOND       /* a connection that was silent for this long may be dead */
+/* How long a doubtful connection may be silent: as long as a healthy server may pause, or, if that
+ * is longer, PATIENCE_LOGINS times as long as the log-in took. */
 #define MIN_PATIENCE (250 * HF_MS)
-#define LOGINS 4    /* … or this many times as long as the log-in took */
+#define PATIENCE_LOGINS 4
 #define MIN_MAJOR 5 /* in older versions a program cannot write after it has read the time */
 
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random) {
@@ -94,7 +95,7 @@ void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_t
     finish(request, NULL, now);
 }
 
-void hf_session_forget_asking(hf_session *session) {
+void hf_session_cancel_fetching(hf_session *session) {
     if (session->login == HF_LOGIN_ASKED) session->login = HF_LOGIN_NEEDED;
 }
 
@@ -115,7 +116,8 @@ void hf_session_forget(hf_session *session) {
 
 /* ---- connections that die silently ---- */
 
-static bool is_used_up(const hf_request *request) {
+/* Returns whether the request was sent and must not be sent again. */
+static bool must_not_resend(const hf_request *request) {
     return (request->no_retry || request->asks_elsewhere) && request->sends > 0;
 }
 
@@ -132,14 +134,15 @@ static hf_time silent_since(const hf_session *session) {
 }
 
 static bool is_quiet(const hf_session *session, hf_time since) {
-    return since >= hf_time_add(session->received_at, QUIET);
+    return since >= hf_time_add(session->received_at, QUIET_AFTER);
 }
 
 static bool is_doubtful(const hf_session *session) {
     return session->doubted || is_quiet(session, silent_since(session));
 }
 
-/* A command that must not be sent twice would fail with its connection. */
+/* Returns whether a command that must not be sent twice awaits its reply. It would fail with its
+ * connection. */
 static bool awaits_unrepeatable(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         const hf_request *request = *reply_at(session, index);
@@ -155,11 +158,12 @@ static hf_time patience(const hf_session *session) {
     if (awaits_unrepeatable(session)) return config->command_timeout;
     hf_time base = is_doubtful(session) ? hf_time_min(MIN_PATIENCE, config->command_timeout / 2)
                                         : config->command_timeout / 2;
-    hf_time span = hf_time_max(base, LOGINS * session->login_took) + config->confirm_timeout;
+    hf_time span =
+        hf_time_max(base, PATIENCE_LOGINS * session->login_duration) + config->confirm_timeout;
     return hf_time_min(span, config->command_timeout);
 }
 
-/* Returns when to give up a silent server; HF_NEVER while no reply is awaited. */
+/* Returns when to give up a silent connection; HF_NEVER while no reply is awaited. */
 static hf_time silence_deadline(const hf_session *session) {
     const hf_session_config *config = session->config;
     switch (session->state) {
@@ -200,8 +204,8 @@ void hf_session_doubt(hf_session *session, hf_time since, hf_time now) {
     if (!awaits_reply(session)) hf_session_ping(session, now);
 }
 
-/* Returns whether the server may be used. Another node of the same cluster will do, because it
- * redirects each command to the node of its key. */
+/* Returns whether the server may be used. Any node of the same cluster may, because it redirects
+ * each command to the node of its key. */
 static bool is_of_cluster(const hf_session *session) {
     const char *id = session->peer_id;
     return !session->node_id[0] || !id[0] || strcmp(id, session->node_id) == 0 ||
@@ -219,7 +223,7 @@ static void forget_reply(hf_request *request) {
     request->reply = NULL;
 }
 
-static void take_back_sent(hf_session *session) {
+static void requeue_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
         hf_request *request = *reply_at(session, index);
@@ -242,9 +246,10 @@ static bool refuses_for_now(const hf_session *session) {
     return hf_refusal_may_pass(hf_refusal_of(session->reason), false);
 }
 
-/* A server that closes connections at once is tried no more often than one that refuses them. */
+/* A server that closes connections as soon as they open is tried no more often than one that
+ * refuses them. */
 static void schedule_reopen(hf_session *session, hf_time now) {
-    if (session->failed_opens == 0 || session->asks_again) {
+    if (session->failed_opens == 0 || session->retries_login) {
         session->retry_at = now;
         return;
     }
@@ -261,12 +266,13 @@ static bool is_impatient(const hf_session *session, const hf_request *request) {
     return !request->waits_for_connection && !outcome_unknown && !logs_in_again;
 }
 
-/* Fails queued requests: after a lost connection those that must not be sent again; after a failed
- * attempt to connect also those that must not wait. A `done` may change the queue. */
+/* Fails queued requests. After a lost connection (`all_wait`) those are the ones that must not be
+ * sent again; after a failed attempt to connect, also those that must not wait. A `done` may change
+ * the queue. */
 static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
-        if (!is_used_up(request) && (all_wait || !is_impatient(session, request))) {
+        if (!must_not_resend(request) && (all_wait || !is_impatient(session, request))) {
             request = request->next;
             continue;
         }
@@ -276,33 +282,32 @@ static void fail_waiting(hf_session *session, bool all_wait, hf_time now) {
     }
 }
 
-static void tell_delay(hf_session *session, const hf_request *request, hf_code code,
-                       const char *reason, hf_time now) {
+static void report_delay(hf_session *session, const hf_request *request, hf_code code,
+                         const char *reason, hf_time now) {
     if (session->on_delay) session->on_delay(session->context, request, code, reason, now);
 }
 
-/* No connection could be opened: what is still queued waits for the next attempt. */
-static void tell_delays(hf_session *session, hf_time now) {
+/* If no connection could be opened, reports that the queued requests wait for the next attempt. */
+static void report_delays(hf_session *session, hf_time now) {
     if (session->failed_opens == 0) return;
     for (hf_request *request = session->queue; request; request = request->next)
-        tell_delay(session, request, hf_session_refuses(session), session->reason, now);
+        report_delay(session, request, hf_session_failure_code(session), session->reason, now);
 }
 
 static bool persists(const hf_request *request) {
     return request->persists_until > 0;
 }
 
-/* A request that persists also outlasts other failures from now on, like one that is queued on the
- * server. */
-static void note_refusal(hf_request *request, bool passing) {
-    request->refusals = passing ? request->refusals + 1 : 0;
-    if (!passing || !persists(request)) return;
+/* From now on a request that persists also survives failures to connect. */
+static void note_refusal(hf_request *request, bool transient) {
+    request->refusals = transient ? request->refusals + 1 : 0;
+    if (!transient || !persists(request)) return;
     request->deadline = request->persists_until;
     request->waits_for_connection = true;
 }
 
-/* The server is away, or refuses the log-in for now, which counts as a refusal of each request. The
- * topology gets the requests that another node may serve. */
+/* Offers the requests to the topology, because the server is unreachable and another node may serve
+ * them. A log-in that is refused for now counts as a refusal of each request. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
     const char *error = refuses_for_now(session) ? session->reason : NULL;
@@ -312,13 +317,13 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     for (hf_request *next; request; request = next) {
         next = request->next;
         if (error) note_refusal(request, true);
-        if (is_used_up(request) || !session->on_refusal(session->context, request, error, now))
+        if (must_not_resend(request) || !session->on_refusal(session->context, request, error, now))
             enqueue(session, request);
     }
 }
 
-/* The server closed the connection before its first byte, or during the log-in. A server that
- * expects TLS does so, or a proxy that does not know a command. */
+/* Describes why the server may have closed the connection before its first byte or during the
+ * log-in. A server that expects TLS does so, and a proxy that does not know a command. */
 static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
     bool may_expect_tls = !session->received && !server->tls && server->port != 0;
@@ -346,19 +351,19 @@ static bool has_unanswered_login(const hf_session *session) {
 }
 
 /* Returns whether the connection worked until it was no longer needed. */
-static bool has_served_its_time(const hf_session *session) {
-    bool stood = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
-    return stood && !session->closing && session->subscriber && !session->wanted;
+static bool was_closed_as_unused(const hf_session *session) {
+    bool was_connected = session->state == HF_SESSION_LOGIN || session->state == HF_SESSION_READY;
+    return was_connected && !session->closing && session->subscriber && !session->wanted;
 }
 
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
-    hf_session_forget_asking(session);
+    hf_session_cancel_fetching(session);
     if (session->state == HF_SESSION_CLOSED) return;
-    bool good = has_served_its_time(session), unanswered = has_unanswered_login(session);
+    bool good = was_closed_as_unused(session), unanswered = has_unanswered_login(session);
     want_close(session, good ? HF_CLOSED : HF_UNREACHABLE, reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
     bool all_wait =
-        session->state == HF_SESSION_READY || may_move || unanswered || session->asks_again;
+        session->state == HF_SESSION_READY || may_move || unanswered || session->retries_login;
     if (session->state == HF_SESSION_READY && session->on_change)
         session->on_change(session->context, session, false);
     session->state = HF_SESSION_CLOSED;
@@ -369,17 +374,17 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_buffer_clear(&session->along);
     session->along_count = 0;
     hf_reader_close(&session->reader);
-    take_back_sent(session);
+    requeue_sent(session);
     schedule_reopen(session, now);
-    session->asks_again = false;
+    session->retries_login = false;
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
-    tell_delays(session, now);
+    report_delays(session, now);
     if (good) hf_session_forget(session);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
-hf_code hf_session_refuses(const hf_session *session) {
+hf_code hf_session_failure_code(const hf_session *session) {
     bool denied = session->reason[0] != '\0' && session->reason_code == HF_DENIED;
     return denied ? HF_DENIED : HF_UNREACHABLE;
 }
@@ -413,12 +418,12 @@ void hf_session_fail_pending(hf_session *session, hf_code code, const char *reas
     session->failed_opens++;
     schedule_reopen(session, now);
     fail_waiting(session, false, now);
-    tell_delays(session, now);
+    report_delays(session, now);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
 void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, hf_time now) {
-    take_back_sent(session);
+    requeue_sent(session);
     for (hf_request *request; (request = session->queue);) {
         unlink_queued(session, request);
         hf_request_fail(request, code, reason, now);
@@ -435,8 +440,8 @@ static bool append_text(hf_buffer *output, const hf_program *program) {
     return true;
 }
 
-/* The server does not know the program, so this sends EVAL with its source. Only the head of the
- * command differs. */
+/* Appends EVAL with the program's source, because the server does not know the program. The rest of
+ * the command is as in EVALSHA. */
 static bool append_eval(hf_session *session, const hf_request *request) {
     static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     const char *head_end = memchr(request->bytes, '\n', request->size);
@@ -455,8 +460,8 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
-/* Called before a reply is added. A silent server is given up when the first awaited reply is
- * late. */
+/* Called before an awaited reply is added. If it is the first one, the time that a silent server
+ * has begins now. */
 static void begin_awaiting(hf_session *session, hf_time now) {
     if (!awaits_reply(session)) session->awaiting_since = now;
 }
@@ -472,8 +477,8 @@ bool hf_session_ping(hf_session *session, hf_time now) {
     return true;
 }
 
-/* Returns whether the command must wait until the connection is known to work. It does not wait if
- * there is no memory for a PING. */
+/* Returns whether the command must wait until a PING has proved that the connection works. Without
+ * memory for a PING the command does not wait. */
 static bool needs_proof(hf_session *session, const hf_request *request, hf_time now) {
     if (!request->no_retry) return false;
     hf_time since = awaits_reply(session) ? silent_since(session) : now;
@@ -511,12 +516,13 @@ static bool append(hf_session *session, const hf_request *request) {
     return hf_buffer_append(&session->output, request->bytes, request->size);
 }
 
-/* A command may be sent again to a server of a different version. */
+/* Chooses the program for this server: a command may be sent again to a server of a different
+ * version. */
 static void fit_program(const hf_session *session, hf_request *request) {
     const hf_program *program = request->program;
     if (!program) return;
-    const hf_program *fitting = session->sharded ? program->sharded : program->plain;
-    if (fitting) hf_request_use(request, fitting);
+    const hf_program *fitting = session->sharded ? program->sharded : program->unsharded;
+    if (fitting) hf_request_use_program(request, fitting);
 }
 
 static void send(hf_session *session, hf_request *request, hf_time now) {
@@ -532,7 +538,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     request->reply_index = session->next_reply;
     assert(session->next_reply - session->first_reply + replies_of(request) <=
            session->replies_capacity);
-    request->opens = session->opens;
+    request->connection = session->opens;
     for (uint64_t i = replies_of(request); i > 0; i--)
         *reply_at(session, session->next_reply++) = request;
     request->confirmed = 0;
@@ -542,14 +548,14 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
     request->sends++;
 }
 
-/* Sends what may be sent. Requests that wait after a transient error remain queued. A failing
- * `done` may change the queue. */
+/* Sends the requests that may be sent. Those that wait after a transient error remain queued. A
+ * request that fails may change the queue in its `done`. */
 static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool waits = request->retry_at > now;
         if (waits || needs_proof(session, request, now)) {
-            if (!waits) request->retry_at = 0; /* it is due, but the proof has not come yet */
+            if (!waits) request->retry_at = 0; /* it is due, but still waits for the PING's reply */
             request = request->next;
             continue;
         }
@@ -605,8 +611,8 @@ void hf_session_drop(hf_request *request) {
 }
 
 /* Returns whether the last reply to the request is still to come over this connection. */
-static bool is_to_come(const hf_session *session, const hf_request *request) {
-    if (!session || session->state != HF_SESSION_READY || request->opens != session->opens)
+static bool is_reply_due(const hf_session *session, const hf_request *request) {
+    if (!session || session->state != HF_SESSION_READY || request->connection != session->opens)
         return false;
     return request->sends > 0 &&
            request->reply_index + (request->reply ? 1 : 0) >= session->first_reply;
@@ -614,7 +620,7 @@ static bool is_to_come(const hf_session *session, const hf_request *request) {
 
 bool hf_session_inherit(hf_request *heir, hf_request *request) {
     hf_session *session = request->session;
-    if (request->state == HF_REQUEST_QUEUED || !is_to_come(session, request)) {
+    if (request->state == HF_REQUEST_QUEUED || !is_reply_due(session, request)) {
         hf_session_drop(request);
         return false;
     }
@@ -680,7 +686,7 @@ void hf_session_handshaking(hf_session *session) {
 static void become_ready(hf_session *session, hf_time now) {
     assert(session->state == HF_SESSION_LOGIN && session->login_left == 0);
     session->state = HF_SESSION_READY;
-    session->login_took = now - session->opened_at;
+    session->login_duration = now - session->opened_at;
     session->refused_logins = 0;
     if (session->failed_opens <= 1)
         session->reason[0] = '\0'; /* otherwise it remains until the server has served */
@@ -690,14 +696,14 @@ static void become_ready(hf_session *session, hf_time now) {
 }
 
 /* On servers with CVE-2025-46818 a script can change what all scripts use, such as the methods of
- * strings, and so run code with another user's rights. The version does not tell, because systems
- * also fix old versions. This script changes nothing. */
-static const char MAY_CHANGE[] =
+ * strings, and so run code with another user's rights. The server's version does not show whether
+ * it is affected, because distributions also fix old versions. This script changes nothing. */
+static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
-/* Asks for the id of a cluster's node, and whether it supports sharded channels: as in Redisson, it
- * does if it knows this command. A node that becomes a different version or node does so in a new
- * process, and so on a new connection. */
+/* Asks for the id of a cluster's node, and whether the node supports sharded channels. Like
+ * Redisson, assumes that it does if it knows this command. A node can only become a different
+ * version or node in a new process, and so on a new connection. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
@@ -747,7 +753,7 @@ static bool send_login(hf_session *session) {
         if (!hf_session_send(session, 2, get)) return false;
     }
     if (config->asks_scripts && !session->subscriber) {
-        hf_slice eval[] = {{"EVAL", 4}, hf_slice_of(MAY_CHANGE), {"0", 1}};
+        hf_slice eval[] = {{"EVAL", 4}, hf_slice_of(EXPOSED_TEST), {"0", 1}};
         session->login_scripts = sent++;
         if (!hf_session_send(session, 3, eval)) return false;
     }
@@ -764,7 +770,7 @@ void hf_session_opened(hf_session *session, hf_time now) {
     session->received = false;
     session->opens++;
     bool readable = hf_reader_open(&session->reader);
-    if (readable) hf_reader_allow(&session->reader, session->max_elements);
+    if (readable) hf_reader_set_max_elements(&session->reader, session->max_elements);
     if (!readable || !send_login(session)) {
         want_close(session, HF_NO_MEMORY, "out of memory");
     } else if (session->login_left == 0) {
@@ -772,10 +778,10 @@ void hf_session_opened(hf_session *session, hf_time now) {
     }
 }
 
-/* Returns whether the error ends the connection: a refused AUTH or SELECT does. A refused CLIENT
- * SETNAME only costs the name, unless the error means that the server serves nobody now. Some
- * servers serve everything except scripts. A node that is too busy to report its id may be a
- * different one. */
+/* Returns whether the error ends the connection: a refused AUTH or SELECT does. After a refused
+ * CLIENT SETNAME the connection merely has no name, unless the error means that the server runs no
+ * commands now. Some servers serve everything except scripts. A node that is too busy to report its
+ * id may be a different one. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
@@ -787,7 +793,7 @@ static bool is_fatal_at_login(const hf_session *session, size_t index, const cha
 
 /* ---- user and password that the driver fetches ---- */
 
-void hf_session_asking(hf_session *session) {
+void hf_session_fetching_login(hf_session *session) {
     assert(session->state == HF_SESSION_CLOSED && session->login == HF_LOGIN_NEEDED);
     session->login = HF_LOGIN_ASKED;
 }
@@ -812,15 +818,16 @@ void hf_session_login_failed(hf_session *session, hf_code code, const char *reas
     hf_session_fail_pending(session, code, reason, now);
 }
 
-/* Passwords and tokens may be replaced: after the first refusal the session asks for new ones, and
- * only their refusal is reported to those who wait. */
+/* Passwords and tokens may be replaced. After the first refusal the session therefore asks for new
+ * ones, and only fails requests if those are refused, too. */
 static void note_refused_login(hf_session *session) {
     if (session->login == HF_LOGIN_FIXED) return;
     session->refused_logins++;
-    session->asks_again = session->refused_logins == 1;
+    session->retries_login = session->refused_logins == 1;
 }
 
-/* If the user lacks the right to ask for the role, a replica is only noticed by its READONLY. */
+/* Returns whether the server said that it is not a master. If the user lacks the right to ask for
+ * the role, a replica is only noticed by its READONLY errors. */
 static bool is_no_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
@@ -837,7 +844,7 @@ static hf_slice info_field(const hf_reply *reply, const char *field) {
     return (hf_slice){text, strcspn(text, "\r\n")};
 }
 
-/* A run that is new, or that the server does not name, is known only from now on. */
+/* A run id that is new or missing makes the server process known only from now on. */
 static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
     if (!same) session->known_since = now;
@@ -879,7 +886,7 @@ void hf_session_vouch(hf_session *session, hf_time now) {
     if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
     begin_awaiting(session, now);
     *reply_at(session, session->next_reply++) =
-        NULL; /* if refused, others must get to know the server themselves */
+        NULL; /* if the server refuses the mark, other clients do without it */
     session->vouched = true;
 }
 
@@ -893,8 +900,8 @@ static void refuse_stranger(hf_session *session, const char *who) {
     want_close(session, HF_UNREACHABLE, text);
 }
 
-/* If the user lacks the right to ask for the id, any server is accepted. A server that is not in a
- * cluster is not the node. */
+/* Checks the node's id. If the user lacks the right to ask for it, any server is accepted, but a
+ * server that is not in a cluster is refused. */
 static void note_id(hf_session *session, const hf_reply *reply) {
     static const char SINGLE[] = "ERR This instance has cluster support disabled";
     bool single = reply->type == HF_REPLY_ERROR && strcmp(reply->string, SINGLE) == 0;
@@ -932,12 +939,13 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
 
 static hf_time pause_after_refusal(const hf_session *session, const hf_request *request) {
     uint32_t before = request->refusals - 1;
-    hf_time pause = PASSING_RETRY << (before < PASSING_DOUBLINGS ? before : PASSING_DOUBLINGS);
+    hf_time pause = TRANSIENT_RETRY
+                    << (before < TRANSIENT_DOUBLINGS ? before : TRANSIENT_DOUBLINGS);
     return pause / 2 + hf_jitter(session->random, pause);
 }
 
-/* Sends the request again after a pause. The error is kept, because it explains more than "no reply
- * in time" if the time is over before the next reply. */
+/* Sends the request again after a pause. Keeps the error, which explains more than "no reply in
+ * time" if the deadline passes before the next reply. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
@@ -945,16 +953,17 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
     request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
-    tell_delay(session, request, request->failure.code, error, now);
+    report_delay(session, request, request->failure.code, error, now);
     return true;
 }
 
-/* The server is no longer a master: one that is followed has moved, and the name of any other may
- * now lead elsewhere. Or the server has forgotten the log-in. The command is put back among the
- * awaited ones, and is sent with them, in order, over the next connection. */
+/* Called when the server is no longer a master, or has forgotten the log-in. A master that is
+ * followed has moved, and the name of any other may now have a different address. The command is
+ * put back among those that await replies, and is sent with them, in order, over the next
+ * connection. */
 static void send_back(hf_session *session, hf_request *request, const char *error, hf_time now) {
     request->sent_back = true;
-    session->believed_until = now + (STAYS_REPLICA << session->sent_back);
+    session->believed_until = now + (REPLICA_PAUSE << session->sent_back);
     if (session->sent_back < REPLICA_DOUBLINGS) session->sent_back++;
     session->first_reply--;
     assert(request->reply_index == session->first_reply);
@@ -968,12 +977,12 @@ static bool has_credentials(const hf_session *session) {
            session->login != HF_LOGIN_FIXED;
 }
 
-/* Returns whether a new connection might be served. A command that keeps being refused tries one
- * from time to time, any other command once. */
+/* Returns whether a new connection might serve the command. A command that keeps trying gets a new
+ * connection from time to time, any other command only once. */
 static bool needs_other_connection(const hf_session *session, const hf_request *request,
-                                   const char *error, bool passing, hf_time now) {
-    bool goes_on = passing && (persists(request) || request->accepted);
-    bool due = now >= session->believed_until && (goes_on || !request->sent_back);
+                                   const char *error, bool transient, hf_time now) {
+    bool keeps_trying = transient && (persists(request) || request->accepted);
+    bool due = now >= session->believed_until && (keeps_trying || !request->sent_back);
     if (hf_error_is_readonly(error)) return session->follows_master || due;
     return due && has_credentials(session) && strncmp(error, "NOAUTH", 6) == 0;
 }
@@ -984,9 +993,9 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     request->sends--; /* nothing was carried out */
     bool unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
-    bool passing = hf_refusal_may_pass(hf_refusal_of(reply->string), request->accepted);
-    note_refusal(request, passing);
-    if (needs_other_connection(session, request, reply->string, passing, now)) {
+    bool transient = hf_refusal_may_pass(hf_refusal_of(reply->string), request->accepted);
+    note_refusal(request, transient);
+    if (needs_other_connection(session, request, reply->string, transient, now)) {
         send_back(session, request, reply->string, now);
         return;
     }
@@ -997,12 +1006,12 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     }
     if (session->on_refusal && session->on_refusal(session->context, request, reply->string, now))
         return;
-    if (passing && retry_later(session, request, reply->string, now)) return;
+    if (transient && retry_later(session, request, reply->string, now)) return;
     hf_request_fail(request, hf_code_of_error(reply->string), reply->string, now);
 }
 
-/* Handles the reply to the WAIT; the command itself has been carried out. The failure's text notes
- * a refused WAIT. */
+/* Handles the reply to the WAIT; the command itself has been carried out. If the WAIT was refused,
+ * the failure's text says why. */
 static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_reply *first = request->reply;
     assert(request->replicas > 0);
@@ -1016,7 +1025,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
     hf_reply_free(first);
 }
 
-/* Takes *reply, and sets it to NULL, if the request keeps it. */
+/* Handles a reply. If the request keeps it, sets *reply to NULL. */
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
     if (!error) session->sent_back = 0;
@@ -1054,15 +1063,15 @@ static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
     }
 }
 
-/* The connection is of no more use. The request with this reply would get the same again, so it
- * fails; the others are sent again. */
+/* Ends the connection after a reply that cannot be read. Its request would get the same reply
+ * again, so it fails; the others are sent again. */
 static void on_unreadable(hf_session *session, hf_time now) {
     const char *excess = session->reader.excess;
     want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
     hf_request *request = excess && awaited ? *reply_at(session, session->first_reply) : NULL;
     if (!request) return;
-    session->failed_opens = 0; /* the server does serve */
+    session->failed_opens = 0; /* the server does reply */
     hf_session_drop(request);
     hf_request_fail(request, HF_UNREACHABLE, excess, now);
 }
@@ -1091,8 +1100,7 @@ bool hf_session_feed(hf_session *session, const char *bytes, size_t size, hf_tim
         if (!hf_reader_next(&session->reader, &reply)) on_unreadable(session, now);
         if (!reply) break;
         answered = true;
-        bool served =
-            session->state == HF_SESSION_READY; /* a reply to the log-in does not count here */
+        bool served = session->state == HF_SESSION_READY; /* replies to the log-in do not count */
         dispatch(session, &reply, now);
         hf_reply_free(reply);
         if (served && !session->closing) {
@@ -1161,7 +1169,8 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
     return NULL;
 }
 
-/* A `done` may change the queue. */
+/* Fails one queued request whose deadline has passed. Returns false if there is none. Its `done`
+ * may change the queue. */
 static bool expire_queued(hf_session *session, hf_time now) {
     hf_request *request = first_expired(session, now);
     bool found = request != NULL;

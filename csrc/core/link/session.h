@@ -48,7 +48,7 @@ struct hf_session {
     size_t max_elements;     /* the maximum number of elements of a reply */
     hf_session_state state;
     bool subscriber;     /* it uses pub/sub: see above */
-    bool wanted;         /* it stays connected even without requests */
+    bool wanted;         /* it remains connected even without requests */
     bool closing;        /* the driver must close the socket, for `reason` */
     bool handshaking;    /* OPENING: the socket is connected; the TLS handshake is not done */
     bool received;       /* the server has sent something over this connection */
@@ -56,7 +56,7 @@ struct hf_session {
     bool pinged;         /* the server has sent nothing since a PING */
     bool follows_master; /* the server is a master that may move */
     bool unresolved;     /* the server's address must be resolved before the next opening */
-    bool asks_again;     /* the log-in was refused for the first time; other credentials may work */
+    bool retries_login;  /* the log-in was refused once; it is retried with new credentials */
     hf_buffer output;
     hf_buffer along;    /* commands to send before the next request; their replies are ignored */
     size_t along_count; /* the number of commands in `along` */
@@ -72,17 +72,17 @@ struct hf_session {
     size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
         login_sharded;
     hf_login login;
-    uint32_t refused_logins; /* how many log-ins in a row were refused */
+    uint32_t refused_logins; /* how many consecutive log-ins were refused */
     hf_time opened_at;       /* when the last opening began, or the log-in that followed it */
     hf_time retry_at;        /* CLOSED: when it may be opened again */
     hf_time received_at;     /* when the server last sent something */
-    hf_time login_took;      /* how long the last log-in took */
-    hf_time believed_until;  /* a replica's refusal, or NOAUTH, is believed until then */
-    uint32_t sent_back;      /* how many connections in a row ended because of such a refusal */
+    hf_time login_duration;  /* how long the last log-in took */
+    hf_time believed_until;  /* a replica's refusal, or NOAUTH, is believed until this time */
+    uint32_t sent_back;      /* how many consecutive connections ended after such a refusal */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
     hf_time known_since;             /* since when this client has known that process */
     bool vouched;                    /* HF_KNOWN_KEY on the server has this run id */
-    bool exposed;                    /* a user's script may change those of other users */
+    bool exposed;                    /* one user's scripts can change those of other users */
 
     /* In a cluster: the id that the map gives for the server, or "" if it gives none, so that a
      * server with any id is accepted. NULL if the server is not in a cluster. */
@@ -99,13 +99,14 @@ struct hf_session {
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
-    /* Called when the session was logged in or its connection has ended. May be NULL. */
+    /* Called when the session has logged in (`open` is true) and when its connection has ended. May
+     * be NULL. */
     void (*on_change)(void *context, const hf_session *session, bool open);
 
-    /* Called when a reply to the request has come. May be NULL. */
+    /* Called when a reply to the request has arrived. May be NULL. */
     void (*on_answer)(void *context, const hf_request *request, hf_time now);
 
-    /* Called when the request is not served now, for this reason, and will be sent again. May be
+    /* Called when the request cannot be served now, for `reason`, and will be sent again. May be
      * NULL. */
     void (*on_delay)(void *context, const hf_request *request, hf_code code, const char *reason,
                      hf_time now);
@@ -116,8 +117,8 @@ struct hf_session {
     /* Called when the connection has ended. May be NULL. */
     void (*on_closed)(void *context, hf_time now);
 
-    /* Called when a connection was given up on which the server had been silent since `since`. May
-     * be NULL. */
+    /* Called when a connection was given up over which the server had been silent since `since`.
+     * May be NULL. */
     void (*on_silence)(void *context, hf_time since, hf_time now);
 
     /* Called for an error reply, or with NULL for each request when an attempt to connect has
@@ -126,33 +127,34 @@ struct hf_session {
     bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
     void *context;         /* the argument of the callbacks */
     uint64_t opens;        /* how many connections were opened */
-    uint64_t replies_seen; /* how many replies have come */
+    uint64_t replies_seen; /* how many replies have arrived */
 };
 
 /* Initialises a closed session. `config` and `random` must outlive it. */
 void hf_session_init(hf_session *session, const hf_session_config *config, uint64_t *random);
+
 /* Frees the session's memory. It must have no requests. */
 void hf_session_free(hf_session *session);
 
-/* Sends the request now, or when there is a connection. Calls `done` from a later feed, closed or
- * tick, or from here when out of memory. */
+/* Sends the request now, or when there is a connection. Calls `done` from a later hf_session_feed,
+ * hf_session_closed or hf_session_tick, or from here when out of memory. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
-/* Does the same for a request that another session had before and may have run. */
+/* Does the same for a request that was in another session, whose server may have run it. */
 void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 
 /* Fails a request that is not in a session. */
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
 
-/* Connects now if requests are waiting for a connection, however often that has failed. */
+/* Connects now if requests are waiting for a connection, however often connecting has failed. */
 void hf_session_retry_now(hf_session *session, hf_time now);
 
 /* Takes the request from its session, if it has one, without calling `done`; a late reply is
  * ignored. */
 void hf_session_drop(hf_request *request);
 
-/* Drops the request. If its reply is still to come, `heir` gets the reply and the bytes, and the
- * caller sets the heir's `done`. Returns false if no reply is to come. */
+/* Drops the request. If its reply is still due, `heir` gets the reply and the bytes, and the caller
+ * sets the heir's `done`. Returns false if no reply is due. */
 bool hf_session_inherit(hf_request *heir, hf_request *request);
 
 /* Sends a subscriber's command; the session must be READY. Returns false when out of memory. */
@@ -162,12 +164,12 @@ bool hf_session_send(hf_session *session, size_t count, const hf_slice *args);
  * session is not READY, or when out of memory. A lost connection drops the command. */
 bool hf_session_send_along(hf_session *session, const hf_request *request);
 
-/* Sends the commands that are waiting for a next request without one. When out of memory they keep
- * waiting. */
+/* Sends the commands that are waiting for the next request without waiting for it. When out of
+ * memory they keep waiting. */
 void hf_session_flush_along(hf_session *session, hf_time now);
 
-/* Forgets the server, because the session gets another one. The session must be closed and without
- * requests. */
+/* Forgets the server, because the session is about to get a different one. The session must be
+ * closed and have no requests. */
 void hf_session_forget(hf_session *session);
 
 /* Called when node_id has changed: closes a connection to a server with a different id. */
@@ -176,9 +178,9 @@ void hf_session_identify(hf_session *session);
 /* Gives up an open connection over which no reply came in time. */
 void hf_session_abort(hf_session *session, hf_time now);
 
-/* Notes that another connection to the server was given up, on which it had been silent since
- * `since`. If something has come over this connection since then, it works; otherwise the server
- * must soon answer a PING. */
+/* Notes that another connection to the server was given up, over which the server had been silent
+ * since `since`. If something has arrived over this connection since then, it works; otherwise the
+ * server must soon reply to a PING. */
 void hf_session_doubt(hf_session *session, hf_time since, hf_time now);
 
 /* Makes the connection doubtful without a PING, because a closed client must not be delayed for
@@ -195,7 +197,7 @@ hf_time hf_session_doubtful_until(const hf_session *session);
 
 /* The next four functions are for a session that follows a master. */
 
-/* Notes that the address is known. The session must be closed. */
+/* Notes that the address is known, so the session may be opened. The session must be closed. */
 void hf_session_resolve(hf_session *session);
 
 /* Closes the connection, because the address has changed. */
@@ -204,7 +206,8 @@ void hf_session_move(hf_session *session, hf_time now);
 /* Fails the requests that may not wait for a connection, because the address is unknown. */
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now);
 
-/* Returns when the session needs to be resolved; HF_NEVER until something changes. */
+/* Returns when the session needs to be resolved; HF_NEVER if it does not, until something
+ * changes. */
 hf_time hf_session_resolve_at(const hf_session *session);
 
 /* Fails every request, so that the session may be freed. */
@@ -212,19 +215,22 @@ void hf_session_fail_all(hf_session *session, hf_code code, const char *reason, 
 
 /* Returns why there is no connection: HF_DENIED if the server refused the log-in, otherwise
  * HF_UNREACHABLE. */
-hf_code hf_session_refuses(const hf_session *session);
+hf_code hf_session_failure_code(const hf_session *session);
 
-/* Returns whether the server process is known to have run for at least `guard`: by its own clock
- * this client has known its run id for that long, or another client has, and left its mark on the
- * server. The server's clock does not count. */
+/* Returns whether the server process is known to have run for at least `guard`: this client has
+ * known its run id for that long, by the client's own clock, or another client has, and has left a
+ * mark on the server. The server's clock does not count. */
 bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now);
 
 /* Leaves the mark for other clients. Call this only while the server is known. */
 void hf_session_vouch(hf_session *session, hf_time now);
 
-/* Returns the next time at which hf_session_tick has something to do, or hf_session_wants may
- * change. */
+/* Returns the next time at which hf_session_tick has something to do, or the result of
+ * hf_session_wants may change. */
 hf_time hf_session_deadline(const hf_session *session);
+
+/* Gives up a silent server, fails requests whose deadlines have passed, and sends those that are
+ * due. */
 void hf_session_tick(hf_session *session, hf_time now);
 
 #endif

@@ -4,7 +4,7 @@
 #include <string.h>
 
 static uint16_t crc16(hf_slice bytes) {
-    unsigned crc = 0; /* x^16 + x^12 + x^5 + 1, four bits at a time */
+    unsigned crc = 0; /* with the polynomial x^16 + x^12 + x^5 + 1, four bits at a time */
     for (size_t i = 0; i < bytes.size; i++) {
         unsigned char byte = (unsigned char)bytes.data[i];
         crc = (crc << 4 ^ (crc >> 12 ^ byte >> 4) * 0x1021u) & 0xffff;
@@ -37,7 +37,7 @@ void hf_slots_init(hf_slots *slots) {
     slots->members = NULL;
     slots->count = slots->member_count = slots->member_capacity = 0;
     slots->unnamed = false;
-    for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NOBODY;
+    for (size_t i = 0; i < HF_SLOTS; i++) slots->owner[i] = HF_SLOT_NO_NODE;
 }
 
 void hf_slots_free(hf_slots *slots) {
@@ -46,8 +46,8 @@ void hf_slots_free(hf_slots *slots) {
     hf_slots_init(slots);
 }
 
-/* Reads the address that a node reports for a node. Returns false if it reports none, or an invalid
- * one. */
+/* Reads the address of a node from a reply that came from `asked`. Returns false if the reply has
+ * none, or an invalid one. */
 static bool read_address(hf_address *address, hf_slice host, long long port,
                          const hf_address *asked) {
     if (port < 1 || port > UINT16_MAX || host.size >= sizeof address->host) return false;
@@ -66,13 +66,13 @@ static bool is_array(const hf_reply *reply, size_t at_least) {
     return reply && reply->type == HF_REPLY_ARRAY && reply->size >= at_least;
 }
 
-/* Returns the node's index in slots->nodes, to which a new node is added, or HF_SLOT_NOBODY if
+/* Returns the node's index in slots->nodes, to which a new node is added, or HF_SLOT_NO_NODE if
  * there are too many. */
-static uint16_t place_of(hf_slots *slots, const hf_address *node) {
+static uint16_t index_of(hf_slots *slots, const hf_address *node) {
     for (size_t i = 0; i < slots->count; i++) {
         if (hf_address_equal(&slots->nodes[i], node)) return (uint16_t)i;
     }
-    if (slots->count == HF_SLOTS_MAX_NODES) return HF_SLOT_NOBODY;
+    if (slots->count == HF_SLOTS_MAX_NODES) return HF_SLOT_NO_NODE;
     slots->nodes[slots->count] = *node;
     return (uint16_t)slots->count++;
 }
@@ -135,7 +135,7 @@ static bool is_foreign(const hf_slots *known, const hf_slots *read) {
     return known->member_count > 0;
 }
 
-bool hf_slots_has(const hf_slots *slots, const char *id) {
+bool hf_slots_has_id(const hf_slots *slots, const char *id) {
     return find_member(slots, id) != NULL;
 }
 
@@ -149,7 +149,7 @@ const char *hf_slots_id_at(const hf_slots *slots, const hf_address *address) {
     return id;
 }
 
-bool hf_slots_names(const hf_slots *slots, const hf_address *address) {
+bool hf_slots_has_address(const hf_slots *slots, const hf_address *address) {
     for (size_t i = 0; i < slots->count; i++) {
         if (hf_address_equal(&slots->nodes[i], address)) return true;
     }
@@ -172,11 +172,11 @@ static bool read_range(hf_slots *slots, const hf_reply *range, const hf_address 
     if (first < 0 || last < first || last >= HF_SLOTS) return false;
     const hf_reply *master = range->elements[2];
     hf_address node;
-    uint16_t owner = HF_SLOT_NOBODY;
+    uint16_t owner = HF_SLOT_NO_NODE;
     if (hf_slice_equal(hf_reply_string_at(master, 0), hf_slice_of("?"))) slots->unnamed = true;
     if (read_address(&node, hf_reply_string_at(master, 0), hf_reply_integer_at(master, 1, 0),
                      asked))
-        owner = place_of(slots, &node);
+        owner = index_of(slots, &node);
     for (long long i = first; i <= last; i++) slots->owner[i] = owner;
     return true;
 }
@@ -205,7 +205,8 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
     return wrong;
 }
 
-/* Reads a decimal number of at most five digits, or returns -1. *rest keeps what follows. */
+/* Reads a decimal number of at most five digits and moves *rest past it. Returns -1 if there is
+ * none. */
 static long long take_number(hf_slice *rest) {
     long long value = 0;
     size_t digits = 0;

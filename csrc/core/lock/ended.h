@@ -1,6 +1,6 @@
-/* Waits that ended recently. A grant may still come for one of them; any other grant that is not
- * for a present wait is forged. Only the number, the kind and a hash of the key of each wait are
- * stored, so forged keys use no memory. */
+/* Remembers waits that ended recently. A grant may still arrive for one of them; any other grant
+ * that is not for a present wait is forged. Only the number, the kind and a hash of the key of each
+ * wait are stored, so forged keys use no memory. */
 #ifndef HF_ENDED_H
 #define HF_ENDED_H
 

@@ -52,7 +52,7 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
     const hf_number *entry = NULL;
     uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
-        if (is_for(entry->of, kind, key, caller)) return entry->of;
+        if (is_for(entry->object, kind, key, caller)) return entry->object;
     }
     return NULL;
 }
@@ -74,7 +74,7 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
 hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
-        hf_hold *hold = entry->of;
+        hf_hold *hold = entry->object;
         bool lent = hold->lent && hold->lent->number == number;
         if (lent || hold->number == number || (hold->shared && hold->wait == number)) return hold;
     }
@@ -84,7 +84,7 @@ hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
 hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
-        hf_hold *hold = entry->of;
+        hf_hold *hold = entry->object;
         if (hold->state == HF_HOLD_CLEANING_UP && hold->wait == number) return hold;
     }
     return NULL;

@@ -147,8 +147,8 @@ void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_ti
 /* Returns the hold that needs attention first, or NULL. */
 hf_hold *hf_holds_first(const hf_holds *holds);
 
-/* Returns a hold that is HELD although its time is over, or NULL. Examines only holds that need
- * attention. */
+/* Returns a hold that is HELD although its validity has ended, or NULL. Examines only holds that
+ * need attention. */
 hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 
 /* Returns whether a release of the hold is under way without a caller that waits for it. */

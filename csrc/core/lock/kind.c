@@ -34,13 +34,13 @@ const hf_program *hf_program_wait(void) {
 /* An entry of hf_kind.programs. It is 0 if the kind has no program for the verb. */
 #define HAS(id) (1 + HF_PROGRAM_##id)
 
-/* Entries for the programs whose ids begin with `of`: QUEUED for a kind with a queue of waiters,
- * LEASED for one with leases, FORCED for one that can be released by force. */
-#define QUEUED(of)                                                                                 \
-    [HF_VERB_ACQUIRE] = 1 + of##ACQUIRE, [HF_VERB_RELEASE] = 1 + of##RELEASE,                      \
-    [HF_VERB_LEAVE] = 1 + of##LEAVE, [HF_VERB_INFO] = 1 + of##INFO
-#define LEASED(of) [HF_VERB_EXTEND] = 1 + of##EXTEND, [HF_VERB_RENEW] = 1 + of##RENEW
-#define FORCED(of) [HF_VERB_FORCE] = (1 + of##FORCE)
+/* Entries for the programs whose ids begin with `prefix`: QUEUED for a kind with a queue of
+ * waiters, LEASED for one with leases, FORCED for one that can be released by force. */
+#define QUEUED(prefix)                                                                             \
+    [HF_VERB_ACQUIRE] = 1 + prefix##ACQUIRE, [HF_VERB_RELEASE] = 1 + prefix##RELEASE,              \
+    [HF_VERB_LEAVE] = 1 + prefix##LEAVE, [HF_VERB_INFO] = 1 + prefix##INFO
+#define LEASED(prefix) [HF_VERB_EXTEND] = 1 + prefix##EXTEND, [HF_VERB_RENEW] = 1 + prefix##RENEW
+#define FORCED(prefix) [HF_VERB_FORCE] = (1 + prefix##FORCE)
 
 const hf_kind hf_kind_lock = {
     .name = "lock",

@@ -1,4 +1,4 @@
-/* Creates the keys and channels of one lock.
+/* Creates the names of the keys and channels of one lock.
  *
  * The names are Redisson's. The tag {key} keeps all of them in the key's hash slot; a key that
  * contains a brace is used unchanged. All strings are in one block of memory. The names own that

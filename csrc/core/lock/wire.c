@@ -42,8 +42,8 @@ static size_t keys_of(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
-/* Returns whether calls may omit this lock's grant lease. */
-static bool is_usual(const hf_wire_lock *lock) {
+/* Returns whether calls may omit this lock's grant lease, because it is the programs' default. */
+static bool has_default_grant_lease(const hf_wire_lock *lock) {
     return lock->kind->has_short_form && lock->grant_lease == 2 * HF_SECOND;
 }
 
@@ -52,13 +52,13 @@ static hf_slice optional(number_text text, uint64_t number) {
 }
 
 /* Returns whether owner, lease and token TTL are the only arguments needed. */
-static bool is_brief(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
-    return is_usual(lock) && acquire->from == 0 && !acquire->shared && acquire->waiter.size == 0 &&
-           acquire->token_floor == 0;
+static bool fits_short_form(const hf_wire_lock *lock, const hf_wire_acquire *acquire) {
+    return has_default_grant_lease(lock) && acquire->from == 0 && !acquire->shared &&
+           acquire->waiter.size == 0 && acquire->token_floor == 0;
 }
 
-static bool acquire_briefly(hf_request *request, const hf_wire_lock *lock,
-                            const hf_wire_acquire *acquire) {
+static bool acquire_in_short_form(hf_request *request, const hf_wire_lock *lock,
+                                  const hf_wire_acquire *acquire) {
     const hf_names *names = lock->names;
     number_text lease, ttl;
     hf_slice args[] = {names->key,
@@ -75,7 +75,7 @@ static bool acquire_briefly(hf_request *request, const hf_wire_lock *lock,
  * omitted, except a guard's fingerprint. */
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire) {
-    if (is_brief(lock, acquire)) return acquire_briefly(request, lock, acquire);
+    if (fits_short_form(lock, acquire)) return acquire_in_short_form(request, lock, acquire);
     hf_slice args[16];
     number_text grant, from, lease, ttl, floor, permits;
     size_t n = begin(args, lock, grant);
@@ -104,7 +104,8 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
     hf_slice args[11];
     number_text grant, stays, ms, releases;
     size_t n = begin(args, lock, grant);
-    if (to == 0 && own == HF_WIRE_NOT_SHARED && is_usual(lock)) n--; /* only the owner */
+    if (to == 0 && own == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
+        n--; /* only the owner */
     else {
         args[n++] = hf_decimal(stays, to);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
@@ -307,7 +308,7 @@ static bool leases_of(hf_slice key, hf_slice *leases) {
     if (text) memcpy(text, names.leases.data, names.leases.size);
     *leases = (hf_slice){text, names.leases.size};
     hf_names_free(&names);
-    /* cppcheck-suppress memleak ; the caller's */
+    /* cppcheck-suppress memleak ; the caller frees it */
     return text != NULL;
 }
 

@@ -31,7 +31,7 @@ typedef struct hf_wire_acquire {
     hf_slice waiter;       /* the queue member; empty if the acquire does not wait */
     hf_slice fingerprint;  /* of a guard's request; otherwise empty */
     uint64_t token_floor;  /* the smallest acceptable token, or 0 */
-    uint64_t permits;      /* the total of a semaphore that does not exist yet; 0 if not given */
+    uint64_t permits;      /* the total of a semaphore that does not exist yet, or 0 */
     hf_slice writer;       /* read lock: the owner of the same caller's write lock, or empty */
 } hf_wire_acquire;
 
@@ -142,13 +142,13 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 /* What a program replied. */
 typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
-    HF_VERDICT_BUSY,       /* another owner has the lock; leave: nothing was held */
+    HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was held */
     HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
     HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or notify the others of a record */
     HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
     HF_VERDICT_MISMATCH,    /* the key has a different fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
-    HF_VERDICT_TAKEN,       /* the hold is lost: another owner has the lock */
+    HF_VERDICT_TAKEN,       /* the hold is lost: another owner holds the lock */
     HF_VERDICT_ENDLESS,     /* the key has no TTL, so it is not a lock */
     HF_VERDICT_NEWER,       /* the first waiter has a newer format */
     HF_VERDICT_TOO_MANY,    /* more permits were requested than the semaphore's total */
@@ -165,11 +165,11 @@ typedef struct hf_wire_answer {
     long long ttl_ms;     /* BUSY: the rest of the holder's lease; negative if it has no end */
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
     bool foreign;         /* BUSY: the holder does not hand over */
-    bool deaf;            /* BUSY: the client that keeps the lock does not receive our wish */
+    bool deaf;            /* BUSY: the client that keeps the lock cannot be asked for it */
     long long overdue_ms; /* BUSY: when the first waiter is passed over; -1 if unknown */
     hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
     hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
-    const char *has;      /* OTHER_KIND: what has the key, for people; a constant */
+    const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
 } hf_wire_answer;
 
 /* Reads the reply to an acquire. The answer points into the reply. */
@@ -216,7 +216,7 @@ size_t hf_wire_waiter(char *text, const hf_kind *kind, const char *uuid, uint64_
                       uint64_t token_ttl_ms, bool keeps, hf_slice shared_owner);
 
 typedef enum hf_message_kind {
-    HF_MESSAGE_NONE,    /* a different format, or unknown to this version */
+    HF_MESSAGE_NONE,    /* it has a different format, or is unknown to this version */
     HF_MESSAGE_GRANT,   /* the lock is granted to the waiter */
     HF_MESSAGE_WINDOW,  /* a release leaves the lock to Redisson's waiters for `delay` */
     HF_MESSAGE_RECHECK, /* the waiter must ask again after `delay` */

@@ -795,7 +795,7 @@ static void fail_blocked(hf_op *op, hf_time now) {
     const char *reason = calls->reason;
     if (hf_acquire_was_behind_another(op, now)) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     else
-        hf_op_fail(op, hf_session_refuses(calls), "%s",
+        hf_op_fail(op, hf_session_failure_code(calls), "%s",
                    reason[0] ? reason : "an earlier command for this key got no reply");
     finish(op, now);
 }
@@ -977,7 +977,7 @@ static void end_wait(hf_op *op, hf_time now) {
         return;
     }
     undo(op, now);
-    fail_with(op, hf_session_refuses(refused), refused->reason, now);
+    fail_with(op, hf_session_failure_code(refused), refused->reason, now);
 }
 
 static void tick(hf_op *op, hf_time now) {

@@ -57,7 +57,7 @@ static void tick_calls(hf_client *client, hf_time now) {
         hf_session_tick(&client->nodes[i]->links[HF_LINK_CALLS], now);
         hf_session_tick(&client->nodes[i]->links[HF_LINK_EVENTS], now);
         hf_events_tick(client->nodes[i], now);
-        hf_node_tell_calls(client->nodes[i], now);
+        hf_node_report_silence(client->nodes[i], now);
     }
 }
 

@@ -232,7 +232,7 @@ static bool encode_wait(hf_request *request, const hf_walk *walk, hf_slice key) 
 static void describe(hf_walk *walk, hf_slice owner) {
     size_t used = strlen(walk->text), room = sizeof walk->text - used;
     char shown[64];
-    hf_slice key = hf_url_hide(shown, sizeof shown, walk->names.key);
+    hf_slice key = hf_url_hide_logins(shown, sizeof shown, walk->names.key);
     snprintf(walk->text + used, room, "%s\"%.*s\", held by %.*s",
              used > 0 ? ", which waits for " : "", (int)key.size, key.data, (int)owner.size,
              owner.data);

@@ -177,7 +177,7 @@ static void on_events_closed(void *context, hf_time now) {
     if (events->reason_code == HF_DENIED) deny(node, HF_DENIED, events->reason, now);
     for (hf_op *op = node->client->ops; op && events->failed_opens > 0; op = op->next) {
         if (waits_at(node, op))
-            hf_observe_cut_off(op, hf_session_refuses(events), events->reason, now);
+            hf_observe_cut_off(op, hf_session_failure_code(events), events->reason, now);
     }
 }
 
@@ -236,7 +236,7 @@ static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message
 static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&client->waits, wait, entry))) {
-        hf_op *op = entry->of;
+        hf_op *op = entry->object;
         if (waits_at(op->node, op)) return op;
     }
     return NULL;
@@ -269,7 +269,7 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
     if (!hf_kind_grants(grant->kind)) return false;
     if (lost && is_of(grant, lost->kind, hf_hold_key(lost))) return true;
     while ((entry = hf_numbers_find(&client->waits, grant->number, entry))) {
-        const hf_op *op = entry->of;
+        const hf_op *op = entry->object;
         if (is_of(grant, op->spec.lock_kind, op->spec.names->key)) return true;
     }
     return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);

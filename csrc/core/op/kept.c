@@ -47,7 +47,7 @@ static hf_kept *find(const hf_client *client, const hf_kind *kind, hf_slice key)
     const hf_number *entry = NULL;
     uint64_t hash = client->kept.count > 0 ? hash_of(kind, key) : 0;
     while ((entry = hf_numbers_find(&client->kept, hash, entry))) {
-        hf_kept *kept = entry->of;
+        hf_kept *kept = entry->object;
         hf_slice of = {kept->key, kept->key_size};
         if (kept->kind == kind && hf_slice_equal(of, key)) return kept;
     }
@@ -84,7 +84,7 @@ void hf_kept_free(hf_client *client) {
     for (size_t i = 0; i < client->kept.bucket_count; i++) {
         for (hf_number *entry = client->kept.buckets[i], *next; entry; entry = next) {
             next = entry->next;
-            free(entry->of);
+            free(entry->object);
         }
     }
     hf_numbers_free(&client->kept);

@@ -73,7 +73,7 @@ static bool is_open(hf_op *op, const hf_reply *reply, hf_time now) {
     return read_count(op, reply) && op->result.value <= 0;
 }
 
-static void fail_in_time(hf_op *op) {
+static void on_timeout(hf_op *op) {
     hf_op_fail(op, HF_TIMEOUT, "its count is still %lld", op->result.value);
 }
 
@@ -83,7 +83,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode_count, is_open, fail_in_time, NULL, false};
+static const hf_poll_functions poll_functions = {encode_count, is_open, on_timeout, NULL, false};
 
 /* ---- the implementation ---- */
 

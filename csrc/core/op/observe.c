@@ -219,7 +219,7 @@ static void on_looked(hf_op *op, hf_time now) {
 }
 
 static bool is_observed_poll(const hf_op_impl *impl) {
-    return impl->poll && !impl->poll->aside;
+    return impl->poll && !impl->poll->accompanies_wait;
 }
 
 void hf_observe_op(hf_op *op, hf_time now) {

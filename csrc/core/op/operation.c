@@ -308,7 +308,7 @@ void hf_op_end(hf_op *op, hf_time now) {
     *op->link = op->next;
     if (op->next) op->next->link = op->link;
     else client->ops_end = op->link;
-    if (op->wait.by_number.of && hf_kind_grants(op->spec.lock_kind))
+    if (op->wait.by_number.object && hf_kind_grants(op->spec.lock_kind))
         hf_ended_note(&client->ended, op->wait.number, op->spec.lock_kind, op->spec.names->key);
     hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);

@@ -31,7 +31,7 @@ static void succeed(hf_op *op, hf_time now) {
 }
 
 static void end_wait(hf_op *op, hf_time now) {
-    op->impl->poll->fail_in_time(op);
+    op->impl->poll->on_timeout(op);
     finish(op, now);
 }
 
@@ -44,7 +44,7 @@ static void fail_interrupted(hf_op *op, hf_time now) {
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_time often = client->config.grant_lease;
-    if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->aside &&
+    if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->accompanies_wait &&
         op->wait.listening != HF_LISTENING_CONFIRMED)
         often = hf_time_min(often,
                             hf_time_min(MAX_DEAF_RECHECK,
@@ -93,7 +93,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     } else if (op->wait.woken || now >= op->wait.until) { /* the reply may be older */
         ask(op, now);
     } else {
-        if (!op->wait.needs_events && !op->impl->poll->aside) op->client->stats.waits++;
+        if (!op->wait.needs_events && !op->impl->poll->accompanies_wait) op->client->stats.waits++;
         op->wait.recheck_at = next_recheck(op, now);
         hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
@@ -144,7 +144,7 @@ hf_time hf_poll_deadline(const hf_op *op) {
 
 void hf_poll_tick(hf_op *op, hf_time now) {
     if (now < hf_poll_deadline(op)) return;
-    if (now < op->wait.until && !op->impl->poll->aside) op->client->stats.rechecks++;
+    if (now < op->wait.until && !op->impl->poll->accompanies_wait) op->client->stats.rechecks++;
     ask(op, now);
 }
 

@@ -32,7 +32,7 @@ static bool is_other(hf_op *op, const hf_reply *reply, hf_time now) {
     return !op->done;
 }
 
-static void fail_in_time(hf_op *op) {
+static void on_timeout(hf_op *op) {
     hf_op_fail(op, HF_TIMEOUT, "it has no other holder yet");
 }
 
@@ -48,7 +48,7 @@ static void begin(hf_op *op, hf_time now) {
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};
-static const hf_poll_functions poll_functions = {encode, is_other, fail_in_time, NULL, true};
+static const hf_poll_functions poll_functions = {encode, is_other, on_timeout, NULL, true};
 
 const hf_op_impl hf_watch_impl = {
     .verb = "watch",

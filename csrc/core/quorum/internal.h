@@ -17,10 +17,10 @@ typedef struct hf_vote {
     hf_op *op;    /* the member's operation; NULL if it was not asked or its operation has ended */
     bool counted; /* the member has voted */
     bool yes;     /* the vote is a yes; otherwise it is a no */
-    bool skipped; /* a no: not asked, because the server refused a moment ago */
-    bool rolled_back;  /* a yes that does not count and has been rolled back */
-    bool refused;      /* a no for a transient reason: the server refuses such commands now */
-    bool guarded;      /* does not count, because its server has not been known for long enough */
+    bool skipped; /* it is a no because the member was not asked: its server just refused */
+    bool rolled_back;  /* it is a yes that does not count and has been rolled back */
+    bool refused;      /* it is a no for a transient reason: the server refuses such commands now */
+    bool guarded;      /* it does not count: its server has not been known for long enough */
     hf_code code;      /* the reason for a no */
     char why[64];      /* the same reason for people */
     uint64_t token;    /* the token that came with a yes */
@@ -28,7 +28,7 @@ typedef struct hf_vote {
     hf_op *write_back; /* the operation that writes the token back; NULL if not needed or done */
 } hf_vote;
 
-/* What member operations point to. It lives until the last of them has ended. */
+/* A quorum's operation on all members. It lives until the last member operation has ended. */
 struct hf_round {
     uint32_t refs;
     hf_round_state state;
@@ -53,9 +53,9 @@ extern const hf_op_impl hf_round_impl;
  * valid majority, marks the hold lost. */
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Marks the hold lost if it had no majority at some time. Must be called before a member hold joins
- * the hold: a new member hold cannot fill such a gap, because another owner may have had the lock
- * in it. */
+/* Marks the hold lost if it had no majority at some time. Call this before a member hold joins the
+ * hold: a new member hold cannot fill such a gap, during which another owner may have held the
+ * lock. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
@@ -76,9 +76,9 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
-/* Notes that a server without a member hold has another owner. That may be a waiter, which soon
- * gives up a lock without a majority, so the server is asked again soon, and later after each
- * refusal. */
+/* Notes that on a server without a member hold another owner holds the lock. That owner may be a
+ * waiter, which soon gives up a lock without a majority, so the server is asked again soon, after a
+ * pause that grows with each refusal. */
 void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the background acquires for this hold. */

@@ -9,8 +9,8 @@
 #include "quorum/internal.h"
 
 #define FIRST_REPAIR (50 * HF_MS)
-#define LAST_GRACE (250 * HF_MS) /* for a closed client's servers that have not replied */
-#define MAX_REPAIRS 100 /* at a time on one server; a hanging server delays each by a time-out */
+#define LAST_GRACE (250 * HF_MS) /* how long a closed client waits for servers that hang */
+#define MAX_REPAIRS 100 /* per server at a time; a hanging server delays each by a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
 struct hf_late_reply {
@@ -22,7 +22,8 @@ struct hf_late_reply {
 
 /* ---- life ---- */
 
-/* A member's identity is only used in the name of its channel, to which it never subscribes. */
+/* A member's identity only names its channel, to which it never subscribes, so the entropy need not
+ * come from the system. */
 static void make_entropy(uint64_t *random, unsigned char entropy[24]) {
     for (int i = 0; i < 24; i++) entropy[i] = (unsigned char)hf_jitter(random, 256);
 }
@@ -108,20 +109,20 @@ static size_t quiet_members(const hf_quorum *quorum) {
 static bool is_quiet(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
     if (quorum->late_replies) return false;
-    return quorum->leaves_rest || quiet_members(quorum) == quorum->count;
+    return quorum->ignores_rest || quiet_members(quorum) == quorum->count;
 }
 
 /* Returns when a closed client stops waiting for servers that hang. */
-static hf_time leaves_rest_at(const hf_quorum *quorum) {
-    if (quorum->quiet_at == 0 || quorum->leaves_rest) return HF_NEVER;
+static hf_time ignore_rest_at(const hf_quorum *quorum) {
+    if (quorum->quiet_at == 0 || quorum->ignores_rest) return HF_NEVER;
     hf_time took = quorum->quiet_at - quorum->closed_at;
     return quorum->quiet_at + hf_time_max(LAST_GRACE, 10 * took);
 }
 
-static void leave_rest(hf_quorum *quorum, hf_time now) {
+static void ignore_rest(hf_quorum *quorum, hf_time now) {
     bool most = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
     if (most && quorum->quiet_at == 0) quorum->quiet_at = now;
-    if (now >= leaves_rest_at(quorum)) quorum->leaves_rest = true;
+    if (now >= ignore_rest_at(quorum)) quorum->ignores_rest = true;
 }
 
 /* ---- member holds ---- */
@@ -198,7 +199,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
     return end;
 }
 
-/* A server that replied knows more than one that did not. */
+/* A reason that a server has given takes precedence over that of a server that did not reply. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->valid_until) return reason;
@@ -220,7 +221,7 @@ static bool lacks_a_member_hold(const hf_hold *hold) {
     return false;
 }
 
-/* What the owner still holds on some servers must not be kept from others. */
+/* Marks the hold lost and cleans up its member holds, which would otherwise block other owners. */
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     hf_client_lose(client, hold, reason);
     hf_quorum_clean_up_member_holds(client, hold, 0, now);
@@ -245,7 +246,7 @@ static void refresh_all(hf_client *client, hf_time now) {
     const hf_numbers *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {
         for (hf_number *entry = keys->buckets[i]; entry; entry = entry->next)
-            hf_quorum_refresh(client, entry->of, now);
+            hf_quorum_refresh(client, entry->object, now);
     }
 }
 
@@ -281,7 +282,7 @@ static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time 
 }
 
 /* Returns whether an undecided acquire is re-entering the hold. */
-static bool is_entered(const hf_client *client, const hf_hold *hold) {
+static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
     for (hf_op *op = client->ops; op && hold->state == HF_HOLD_HELD; op = op->next) {
         bool enters = hf_op_asked_for(op)->acquires && op->round && op->round->hold == hold;
         if (enters && !op->blocked && op->round->state != HF_ROUND_DECIDED) return true;
@@ -291,7 +292,7 @@ static bool is_entered(const hf_client *client, const hf_hold *hold) {
 
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hold->in_table) return;
-    if (is_entered(client, hold)) {
+    if (is_being_reentered(client, hold)) {
         hold->dropped += count;
         return;
     }
@@ -352,14 +353,14 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
     return repairs;
 }
 
-/* Spreads repairs that became due together. */
+/* Delays repairs by a random time, so that many do not run at once. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
     hf_time at = now + HF_MS + hf_jitter(&client->random, hold->lease / 3);
     hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, at));
 }
 
-/* While a majority holds the lock, acquires it on the other servers, too: those that forgot it, and
- * those that could not be reached before. */
+/* While a majority holds the lock, also acquires it on the servers that forgot it or could not be
+ * reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->renewed || hold->state != HF_HOLD_HELD) return;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -411,7 +412,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
         }
         hf_client *member = client->quorum->members[(*at)->index];
         end_late_reply(at, now);
-        hf_renewer_tick(member, now); /* it releases abandoned holds with its next commands */
+        hf_renewer_tick(member, now); /* begins to release the hold that was just abandoned */
     }
 }
 
@@ -469,7 +470,7 @@ uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
     int64_t most = quorum->ahead[0];
     for (size_t i = 1; i < quorum->count; i++)
         most = quorum->ahead[i] > most ? quorum->ahead[i] : most;
-    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round) / 1000) + most;
+    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + most;
     return proposal > 0 ? (uint64_t)proposal : 0;
 }
 
@@ -504,7 +505,7 @@ static hf_time renewer_deadline(const hf_client *client) {
     hf_time soonest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
         soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
-    return hf_time_min(soonest, leaves_rest_at(quorum));
+    return hf_time_min(soonest, ignore_rest_at(quorum));
 }
 
 static void tick_calls(hf_client *client, hf_time now) {
@@ -527,7 +528,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
     settle_late_replies(client, now);
     notice(client, now);
     refresh_due(client, now);
-    leave_rest(client->quorum, now);
+    ignore_rest(client->quorum, now);
 }
 
 /* ---- the decider ---- */
@@ -541,7 +542,7 @@ static hf_session *link_at(const hf_client *client, size_t index) {
     return &client->quorum->members[index / HF_LINKS]->first.links[index % HF_LINKS];
 }
 
-static uint64_t asked(const hf_client *client) {
+static uint64_t approvals_asked(const hf_client *client) {
     uint64_t sum = client->approvals_asked;
     for (size_t i = 0; i < client->quorum->count; i++)
         sum += client->quorum->members[i]->approvals_asked;
@@ -582,6 +583,6 @@ const hf_decider hf_majority = {
     .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
-    .approvals_asked = asked,
+    .approvals_asked = approvals_asked,
     .holder = holder,
 };

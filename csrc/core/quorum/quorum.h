@@ -24,12 +24,15 @@ struct hf_quorum {
     size_t count, majority;
     hf_late_reply *late_replies;
     uint64_t losses_seen; /* losses of member holds when the quorum's holds were last checked */
-    int64_t *ahead;       /* each server's clock less ours when last read, in microseconds */
+    int64_t *ahead; /* each server's clock minus the client's when last read, in microseconds */
     bool clocks_known;
-    hf_time last_round; /* how long the last acquire took to reach a majority */
-    hf_time closed_at;  /* when the quorum was closed, or 0 */
-    hf_time quiet_at;   /* when most members of a closed quorum had released everything, or 0 */
-    bool leaves_rest;   /* the other members of a closed quorum have had enough time */
+    hf_time last_round_time; /* how long the last acquire took to reach a majority */
+    hf_time closed_at;       /* when the quorum was closed, or 0 */
+    hf_time quiet_at;        /* when a majority of a closed quorum's members became quiet, or 0 */
+
+    /* The members of a closed quorum that are not quiet have had enough time: it no longer waits
+     * for them. */
+    bool ignores_rest;
 };
 
 #endif

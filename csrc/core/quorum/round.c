@@ -4,9 +4,9 @@
  *   ASKING -> WRITING_BACK -> DECIDED  an acquire whose token a majority does not know yet
  *   ASKING -> PAUSING -> ASKING ...    an acquire that waits, after an attempt without a majority
  *
- * A failure of a server counts at once, as a vote against. A server that hangs does not delay the
- * decision of the others: the round waits for it only if the outcome depends on it, and not much
- * longer than the others took. */
+ * A failure of a server counts immediately, as a no. A server that hangs does not delay the
+ * decision: the round waits for it only if the outcome depends on it, and not much longer than the
+ * others took. */
 #include "quorum/round.h"
 
 #include "op/acquire.h"

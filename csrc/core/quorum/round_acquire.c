@@ -11,7 +11,8 @@
 #define FIRST_PAUSE (10 * HF_MS)
 #define MAX_PAUSE (200 * HF_MS)
 
-/* A blocked operation did not add the hold that it waits for. */
+/* Removes the hold that this operation has added to the table. A blocked operation did not add the
+ * hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
     if (hold == op->round->hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING)
@@ -27,14 +28,14 @@ void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-static void fail_for_itself(hf_op *op, hf_time now) {
+static void fail_as_deadlock(hf_op *op, hf_time now) {
     hf_round_fail_acquire(op, HF_DEADLOCK, now);
     if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
 }
 
 /* An attempt under way may still get the lock. */
 void hf_round_on_cycle(hf_op *op, hf_time now) {
-    if (op->round->state == HF_ROUND_PAUSING) fail_for_itself(op, now);
+    if (op->round->state == HF_ROUND_PAUSING) fail_as_deadlock(op, now);
 }
 
 /* Returns whether one vote alone decides the round. */
@@ -78,8 +79,8 @@ static bool waits_for_refusals(const hf_op *op) {
            votes.yes + votes.busy + votes.refused >= hf_quorum_of(op)->majority;
 }
 
-/* An acquire that waits continues to wait, but not for servers that were away from the
- * beginning. */
+/* Called for an attempt without a majority. An acquire that waits tries again, unless its servers
+ * were unreachable from the beginning. */
 static void on_no_majority(hf_op *op, hf_time now) {
     if (ends_at_once(op, now)) return;
     hf_code code = hf_votes_code(op);
@@ -91,7 +92,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
-        fail_for_itself(op, now);
+        fail_as_deadlock(op, now);
     } else {
         if (code == HF_BUSY) hf_observe_resumed(op, now);
         else hf_votes_cut_off(op, code, now);
@@ -117,7 +118,7 @@ static void roll_back(hf_op *op, bool first, hf_time now) {
 
 /* Adds the member holds. Fails the operation if the hold that it was re-entering is lost, or when
  * out of memory. */
-static bool join(hf_op *op, bool first, hf_time now) {
+static bool join_hold(hf_op *op, bool first, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
     bool usable = first || op->hold->state == HF_HOLD_HELD;
     if (usable && add_member_holds(op)) return true;
@@ -126,12 +127,12 @@ static bool join(hf_op *op, bool first, hf_time now) {
     return false;
 }
 
-static void take(hf_op *op, hf_time now) {
+static void complete_acquire(hf_op *op, hf_time now) {
     assert(op->hold == op->round->hold && op->hold->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    if (!join(op, first, now)) {
+    if (!join_hold(op, first, now)) {
         roll_back(op, first, now);
         return;
     }
@@ -212,15 +213,15 @@ static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
 static void on_majority(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     bool first = op->hold->state == HF_HOLD_ACQUIRING;
-    hf_quorum_of(op)->last_round = hf_time_min(now - round->asked_at, HF_SECOND);
+    hf_quorum_of(op)->last_round_time = hf_time_min(now - round->asked_at, HF_SECOND);
     if (!first || op->spec.token_ttl_ms == 0) {
-        take(op, now);
+        complete_acquire(op, now);
         return;
     }
     round->token = common_token(op, now);
     bool known = count_informed(round, now) >= hf_quorum_of(op)->majority;
     if (known || round->token == 0) {
-        take(op, now);
+        complete_acquire(op, now);
         return;
     }
     begin_write_back(op, round->token, now);
@@ -247,14 +248,14 @@ static void check_written_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     note_written_back(op, now);
     uint64_t common = common_token(op, now);
-    if (common > round->token) { /* a yes came late, and others have ended */
+    if (common > round->token) { /* a late yes raised it, and other leases have ended */
         begin_write_back(op, common, now);
         return;
     }
     bool enough = count_informed(round, now) >= hf_quorum_of(op)->majority;
-    if (!enough) write_back_token(op, now); /* to those whose yes came late */
+    if (!enough) write_back_token(op, now); /* to servers whose yes was late */
     bool over = !awaits_votes(round, now);
-    if (enough || (over && common == 0)) take(op, now);
+    if (enough || (over && common == 0)) complete_acquire(op, now);
     else if (over) on_no_majority(op, now);
 }
 

@@ -33,7 +33,7 @@ static bool is_gone(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
 }
 
-/* Removes one entry. The others may have been abandoned during the release. */
+/* Removes one entry. The hold's other entries may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table) return;
     assert(hold->count > 0);
@@ -162,7 +162,7 @@ static void read_ttl(hf_op *op, hf_time now) {
     op->result.value = values[hf_quorum_of(op)->majority - 1];
 }
 
-static void cut_copy(hf_lock_info *info) {
+static void strip_copy(hf_lock_info *info) {
     info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
     info->owner[info->owner_size] = '\0';
 }
@@ -196,7 +196,7 @@ static void read_info(hf_op *op, hf_time now) {
     }
     *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};
     for (size_t i = 0; i < round->count; i++) {
-        if (info_of(&round->votes[i])) cut_copy(info_of(&round->votes[i]));
+        if (info_of(&round->votes[i])) strip_copy(info_of(&round->votes[i]));
     }
     for (size_t i = 0; i < round->count; i++) {
         const hf_lock_info *one = info_of(&round->votes[i]);
@@ -224,33 +224,34 @@ static void read_forced(hf_op *op, hf_time now) {
     if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
 }
 
-/* How the members' replies are combined. Any other operation only needs a majority. */
-static void (*const readers[])(hf_op *op, hf_time now) = {
+/* The functions that combine the members' replies. Any other operation only needs a majority. */
+static void (*const combiners[])(hf_op *op, hf_time now) = {
     [HF_OP_TTL] = read_ttl,
     [HF_OP_INFO] = read_info,
     [HF_OP_FORCE] = read_forced,
 };
 
-static bool has_reader(const hf_op *op) {
+static bool has_combiner(const hf_op *op) {
     size_t kind = (size_t)op->spec.kind;
-    return kind < sizeof readers / sizeof *readers && readers[kind];
+    return kind < sizeof combiners / sizeof *combiners && combiners[kind];
 }
 
 static void finish_plain(hf_op *op, bool done, hf_time now) {
     if (!done) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
-        if (has_reader(op)) readers[op->spec.kind](op, now);
+        if (has_combiner(op)) combiners[op->spec.kind](op, now);
         if (!op->done) hf_op_succeed(op);
     }
     hf_votes_conclude(op, now);
 }
 
-/* A read waits for every reply that comes soon, because it might otherwise miss a majority. A
- * failure on a hold also waits, because the member holds show whether the hold is lost. */
+/* Returns whether to wait for every reply that arrives soon. A read does, because it might
+ * otherwise miss a majority. A failure on a hold also does, because the member holds show whether
+ * the hold is lost. */
 static bool wants_all(const hf_op *op, bool done) {
     if (op->round->hold) return !done;
-    return has_reader(op);
+    return has_combiner(op);
 }
 
 void hf_round_check_call(hf_op *op, hf_time now) {

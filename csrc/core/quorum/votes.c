@@ -139,7 +139,7 @@ void hf_votes_count_done(hf_op *op, hf_time now) {
     }
 }
 
-/* Returns why a server did not reply. Its connection may be fine: an operation may have to wait
+/* Returns why a member did not reply. Its connection may be fine: an operation may have to wait
  * there until an earlier one is undone. */
 static const char *why_silent(const hf_client *member) {
     const hf_session *calls = &member->first.links[HF_LINK_CALLS];
@@ -231,8 +231,8 @@ void hf_votes_ask_all(hf_op *op, hf_time now) {
     }
 }
 
-/* Asks the servers that were skipped, because the others are not enough. Returns false if even all
- * of them are not enough. */
+/* Asks the servers that were skipped, because there is no majority without them. Returns false if
+ * no server was skipped, or if there cannot be a majority even with them. */
 bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_tally votes = hf_votes_count(round);
@@ -252,7 +252,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
 
 /* Returns whether the server granted the acquire, even if the grant was not counted or came too
  * late. */
-static bool has_got(const hf_op *op, const hf_vote *vote) {
+static bool was_granted(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
 }
@@ -262,7 +262,7 @@ void hf_votes_end(hf_op *op, hf_time now) {
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        if (has_got(op, vote) && !vote->yes)
+        if (was_granted(op, vote) && !vote->yes)
             hf_renewer_abandon(hf_quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op && vote->op->done) hf_op_end(vote->op, now);
         else if (vote->op) hf_quorum_await_late_reply(op->client, round, i, vote->op, now);
@@ -270,14 +270,14 @@ void hf_votes_end(hf_op *op, hf_time now) {
     }
 }
 
-/* An acquire without a majority leaves nothing behind: neither what it got nor what it may still
- * get. */
+/* An acquire without a majority leaves nothing behind: neither the grants it has nor those it may
+ * still get. */
 void hf_votes_roll_back(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        if (has_got(op, vote))
+        if (was_granted(op, vote))
             hf_renewer_abandon(hf_quorum_of(op)->members[i], vote->op->hold, 1, now);
         if (vote->op) hf_op_end(vote->op, now);
         vote->op = vote->write_back = NULL;
@@ -298,9 +298,9 @@ static hf_time doubtful_until(const hf_op *op) {
     return until;
 }
 
-/* If a majority has replied without deciding, gives the others ten times as long as that took, but
- * at least HF_MIN_GRACE. That time begins when no connection to them can still turn out to be
- * dead. */
+/* If a majority has replied without a decision, gives the others ten times as long as that took,
+ * but at least HF_MIN_GRACE. This grace period begins once no connection to them can still turn out
+ * to be dead. */
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     hf_round *round = op->round;
     if (round->count - votes->pending < hf_quorum_of(op)->majority) return;
@@ -311,7 +311,7 @@ void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
 
 /* ---- words ---- */
 
-static void describe(const hf_op *op, char *text, size_t size) {
+static void list_failures(const hf_op *op, char *text, size_t size) {
     const hf_round *round = op->round;
     size_t used = 0;
     text[0] = '\0';
@@ -325,24 +325,24 @@ static void describe(const hf_op *op, char *text, size_t size) {
 }
 
 /* Writes "2 of 5 <done>, 1 yet to answer: s2:6379 busy". */
-static void say(const hf_op *op, const char *done, char *text, size_t size) {
-    char each[HF_FAILURE_TEXT];
-    describe(op, each, sizeof each);
+static void summarize(const hf_op *op, const char *done, char *text, size_t size) {
+    char failures[HF_FAILURE_TEXT];
+    list_failures(op, failures, sizeof failures);
     hf_tally votes = hf_votes_count(op->round);
-    char unheard[48] = "";
-    if (votes.pending > 0) snprintf(unheard, sizeof unheard, ", %zu yet to answer", votes.pending);
-    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, unheard, each);
+    char pending[48] = "";
+    if (votes.pending > 0) snprintf(pending, sizeof pending, ", %zu yet to answer", votes.pending);
+    snprintf(text, size, "%zu of %zu %s%s%s", votes.yes, op->round->count, done, pending, failures);
 }
 
 void hf_votes_fail(hf_op *op, hf_code code, const char *done) {
     char text[HF_FAILURE_TEXT + 128];
-    say(op, done, text, sizeof text);
+    summarize(op, done, text, sizeof text);
     hf_op_fail(op, code, "%s", text);
 }
 
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now) {
     char text[HF_FAILURE_TEXT + 128];
-    say(op, "granted", text, sizeof text);
+    summarize(op, "granted", text, sizeof text);
     hf_observe_cut_off(op, code, text, now);
 }
 

@@ -4,7 +4,7 @@
 
 #include "quorum/internal.h"
 
-#define HF_MIN_GRACE (250 * HF_MS) /* for servers that can still change the outcome */
+#define HF_MIN_GRACE (250 * HF_MS) /* the wait for servers that can still change the outcome */
 
 /* The number of members that voted yes, have not voted yet, or voted no for each reason. */
 typedef struct hf_tally {
@@ -17,8 +17,8 @@ static inline hf_quorum *hf_quorum_of(const hf_op *op) {
 
 hf_tally hf_votes_count(const hf_round *round);
 
-/* Returns how long to wait for votes that are requested now, as a time: as long as a command may
- * take, but not much longer than the operation waits. */
+/* Returns until when to wait for votes that are requested now: as long as a command may take, but
+ * not much longer than the operation waits. */
 hf_time hf_votes_last_at(const hf_op *op, hf_time now);
 
 /* hf_votes_open begins an attempt without votes. The others ask all members in a new attempt, ask
@@ -32,7 +32,8 @@ void hf_votes_ask(hf_op *op, size_t index, const hf_op_spec *spec, hf_time now);
 void hf_vote_yes(hf_vote *vote);
 void hf_vote_no(hf_vote *vote, hf_code code, const char *why);
 
-/* Count the votes that have come; count the missing ones as no; limit the time for missing ones. */
+/* Count the votes that have arrived, count the missing ones as no, and limit the time for missing
+ * ones. */
 void hf_votes_count_done(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
@@ -42,10 +43,11 @@ void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 hf_code hf_votes_code(const hf_op *op);
 void hf_votes_fail(hf_op *op, hf_code code, const char *done);
 
-/* Adds the event, once, that the acquire gets no replies from a majority and continues to wait. */
+/* Adds HF_EVENT_CUT_OFF, once: the acquire gets no replies from a majority, but continues to
+ * wait. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
 
-/* Ends the members' part of an operation that is decided. What is under way there continues in the
+/* Ends the votes of an operation that is decided. Member operations under way continue in the
  * background. */
 void hf_votes_end(hf_op *op, hf_time now);
 
