@@ -26,9 +26,9 @@ static size_t check_locks(lua_State *L, hf_op_kind kind, hf_lua_lock *locks[HF_B
     return count;
 }
 
-/* Leaves out the locks whose own hold was lost: a hold that another handle has acquired since must
- * not be released for them. */
-static void take_out_lost(hf_lua_op *self, lua_Number number) {
+/* Excludes the locks whose hold was lost: the same caller may have a new hold, acquired through
+ * another handle, which must not be released for them. */
+static void exclude_lost(hf_lua_op *self, lua_Number number) {
     size_t given = self->count;
     self->count = 0;
     for (size_t i = 0; i < given; i++) {
@@ -46,7 +46,7 @@ static void take_out_lost(hf_lua_op *self, lua_Number number) {
 }
 
 static void specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
-    if (hf_op_kind_releases(self->kind)) take_out_lost(self, number);
+    if (hf_op_kind_releases(self->kind)) exclude_lost(self, number);
     for (size_t i = 0; i < self->count; i++) self->names[i] = self->locks[i]->names;
     hf_lua_op_specify(spec, self, number);
     spec->lock_kind = self->first->kind;

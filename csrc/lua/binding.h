@@ -12,7 +12,7 @@
 /* The greatest number of a coroutine, 2^53: Lua's numbers are exact up to there. */
 #define HF_MAX_CALLERS 9007199254740992.0
 
-/* The types of our userdata. The address identifies the type, and the text is its name. */
+/* The types of holdfast's userdata. The address identifies the type, and the text is its name. */
 extern const char hf_client_type[], hf_lock_type[], hf_permit_type[], hf_op_type[],
     hf_template_type[], hf_watchdog_type[];
 
@@ -24,7 +24,7 @@ typedef struct hf_lua_client {
 /* Returns the driver of the client at `index`. Raises if the client was collected. */
 hf_driver *hf_check_driver(lua_State *L, int index);
 
-/* Returns the driver of the client at index 1. Raises if that client has sockets of its own. */
+/* Returns the driver of the client at index 1. Raises unless Lua moves that client's bytes. */
 hf_driver *hf_check_external(lua_State *L);
 
 /* Pushes a field of the table at `index`. It calls no metamethod: one could free what the calling
@@ -35,7 +35,7 @@ void hf_push_field(lua_State *L, int index, const char *name);
 double hf_field_number(lua_State *L, int index, const char *name);
 
 /* Returns a number field, converted by hf_to_whole. */
-uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most);
+uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t max);
 
 /* Returns whether a field is neither nil nor false. */
 bool hf_field_boolean(lua_State *L, int index, const char *name);
@@ -44,14 +44,14 @@ bool hf_field_boolean(lua_State *L, int index, const char *name);
  * bytes. Returns NULL if the field is not a string. */
 const char *hf_field_text(lua_State *L, int index, const char *name, size_t *size);
 
-/* Returns the number at `index`. Raises unless it is from 0 to `most`. */
-lua_Number hf_check_within(lua_State *L, int index, lua_Number most);
+/* Returns the number at `index`. Raises unless it is from 0 to `max`. */
+lua_Number hf_check_within(lua_State *L, int index, lua_Number max);
 
-/* Returns the whole number at `index`. Raises unless it is from `least` to `most`. */
-lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integer most);
+/* Returns the whole number at `index`. Raises unless it is from `min` to `max`. */
+lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer min, lua_Integer max);
 
-/* Returns the nearest whole number from 0 to `most`; 0 for NaN. */
-uint64_t hf_to_whole(double number, uint64_t most);
+/* Returns the number rounded down to a whole one, limited to 0 to `max`; 0 for NaN. */
+uint64_t hf_to_whole(double number, uint64_t max);
 
 /* Pushes nil, message, code. Returns 3, the number of results. */
 int hf_push_failure(lua_State *L, const hf_failure *failure);
@@ -70,13 +70,13 @@ double hf_to_seconds(hf_time time);
  * does on Ctrl-C, ends every wait. Returns NULL when out of memory. */
 hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool interruptible);
 
-/* Runs two operations that have begun until one of them is done; a signal or a hook ends the wait
- * for the first only. */
-void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *beside,
+/* Runs two operations that have begun until one of them is done. A signal or a hook ends only the
+ * wait for the first. */
+void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *other,
                  bool interruptible);
 
-/* Raises an error if the client's credentials are being fetched by the function that calls: it
- * would wait for itself. */
+/* Raises an error if the call comes from the function that is fetching the client's credentials,
+ * because it would wait for itself. */
 void hf_check_not_fetching(lua_State *L, const hf_driver *driver);
 
 /* For hf_driver.fetch: calls the function that hf_keep_credentials has stored, in the Lua state
@@ -85,7 +85,7 @@ hf_fetch_credentials hf_fetch_from_lua;
 
 /* Makes the client on top of the stack fetch its credentials from the function below it. The
  * function is called with the server's label and whether the last credentials were refused. It
- * returns user, password, or nil, a reason, and whether the function itself is at fault. */
+ * returns user and password, or nil, a reason, and whether the function itself is at fault. */
 void hf_keep_credentials(lua_State *L, const hf_driver *driver);
 
 /* Enters the driver, calls hf_driver_log_in, and leaves it. */

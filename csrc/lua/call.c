@@ -5,7 +5,7 @@
 
 #include "op.h"
 
-/* Sets the spec field that the call's number stands for, according to the operation's row. */
+/* Sets the spec field that the call's numeric argument means, according to the operation's row. */
 static void set_number(hf_op_spec *spec, const hf_lua_lock *lock, double number) {
     switch (hf_op_rows[spec->kind].number) {
     case HF_NUMBER_WAIT:
@@ -51,7 +51,7 @@ static int push_collected(lua_State *L) {
     return 3;
 }
 
-static void check_suits(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
+static void check_supported(lua_State *L, const hf_lua_lock *lock, hf_op_kind kind) {
     luaL_argcheck(L, hf_op_kind_suits(kind, lock->kind), 1,
                   "this kind of lock does not support the operation");
 }
@@ -98,7 +98,7 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
                   const hf_slice *words, size_t word_count) {
     hf_lua_op self = {.kind = kind, .first = lock, .locks = &lock, .count = 1};
     if (!lock->driver) return push_collected(L);
-    check_suits(L, lock, kind);
+    check_supported(L, lock, kind);
     hf_lua_op_check_driver(L, lock->driver, true);
     lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
@@ -187,7 +187,7 @@ static int l_begin(lua_State *L) {
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");
     hf_check_not_fetching(L, lock->driver);
     hf_op_kind kind = check_kind(L, 2);
-    check_suits(L, lock, kind);
+    check_supported(L, lock, kind);
     double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     const hf_slice *words = NULL;
     size_t word_count = 0;

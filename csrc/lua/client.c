@@ -192,7 +192,7 @@ static const char *read_where(lua_State *L, hf_client_config *config,
     return readers[luaL_checkoption(L, -1, "one", modes)](L, config, servers);
 }
 
-/* Expects the new client on top of the stack. */
+/* Stores the option `credentials` for the new client, which is on top of the stack. */
 static void keep_credentials(lua_State *L, hf_driver *driver) {
     driver->fetch = hf_fetch_from_lua;
     hf_push_field(L, 1, "credentials");
@@ -372,10 +372,10 @@ static size_t node_of(lua_State *L, int index) {
     return lua_isnoneornil(L, index) ? 0 : (size_t)hf_check_whole(L, index, 0, INT_MAX);
 }
 
-/* command(client, { name, arguments... }, node [, seconds]) -> the reply | nil, message, code. For
- * keys that are not locks: to read them, and to set one to a value; the command may be sent twice.
- * A reply is a string, an integer, a list, or nil. `node`: one of nodes(client); by default that of
- * the first argument. It fails after `seconds`, by default after command_timeout. */
+/* command(client, { name, arguments... }, node [, seconds]) -> the reply | nil, message, code.
+ * Reads or sets keys that are not locks. The command may be sent twice, so it must be safe to
+ * repeat. A reply is a string, an integer, a list, or nil. `node`: one of nodes(client); by default
+ * that of the first argument. It fails after `seconds`, by default after command_timeout. */
 static int l_command(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_op_spec spec = {.kind = HF_OP_COMMAND,
@@ -571,8 +571,8 @@ static int l_is_quorum(lua_State *L) {
     return 1;
 }
 
-/* node_beside(client, key) -> for `command`: the node that has all names of this key's lock, such
- * as its queue; nil if each name leads to its own node */
+/* node_beside(client, key) -> the node for a command on a name of this key's lock, such as its
+ * queue; nil if the name itself leads to the right node */
 static int l_node_beside(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;

@@ -24,7 +24,7 @@ static inline void hf_check_version(lua_State *L) {
 }
 
 #if LUA_VERSION_NUM < 502
-/* LuaJIT has its own luaL_setfuncs, Lua 5.1 has none. */
+/* LuaJIT has its own luaL_setfuncs; Lua 5.1 has none. */
 static inline void hf_setfuncs(lua_State *L, const luaL_Reg *functions) {
     for (; functions->name; functions++) {
         lua_pushcfunction(L, functions->func);

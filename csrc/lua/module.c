@@ -8,8 +8,8 @@
 #include "binding.h"
 #include "lock.h"
 
-static const char NAMED_HERE = 0; /* any address of the module */
-static const char SHARED = 0;     /* its address is the registry key of a table */
+static const char MODULE_ADDRESS = 0; /* any address of the module */
+static const char SHARED = 0;         /* its address is the registry key of a table */
 
 /* ---- how many Lua states use the module ---- */
 
@@ -139,7 +139,7 @@ int luaopen_holdfast_core(lua_State *L) {
         {"sha1", l_sha1},         {"code_of", l_code_of},     {"states", l_states},
         {"may_pass", l_may_pass}, {"login_of", l_login_of},   {NULL, NULL}};
     hf_check_version(L);
-    hf_stay_loaded(&NAMED_HERE); /* a look-up's thread may outlive lua_close */
+    hf_stay_loaded(&MODULE_ADDRESS); /* a look-up's thread may outlive lua_close */
     hf_keepmainthread(L);
     hf_open_types(L);
     lua_newtable(L);

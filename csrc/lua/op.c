@@ -18,14 +18,14 @@ void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks) 
 }
 
 /* How many values an operation anchors: the lock or the list of locks comes first. */
-#define ANCHORS 3
+#define MAX_ANCHORS 3
 
 hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
     size_t room = count * (sizeof(hf_lua_lock *) + sizeof(const hf_names *));
     hf_lua_op *self = hf_new_object(L, sizeof *self + room, hf_op_type);
     self->count = count;
     self->locks = (hf_lua_lock **)(self + 1);
-    lua_createtable(L, ANCHORS, 0);
+    lua_createtable(L, MAX_ANCHORS, 0);
     hf_setuservalue(L, -2);
     return self;
 }
@@ -39,7 +39,7 @@ hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
 }
 
 void hf_lua_op_anchor(lua_State *L, int place, int index) {
-    assert(place >= 1 && place <= ANCHORS && hf_testudata(L, -1, hf_op_type));
+    assert(place >= 1 && place <= MAX_ANCHORS && hf_testudata(L, -1, hf_op_type));
     hf_getuservalue(L, -1);
     lua_pushvalue(L, index);
     lua_rawseti(L, -2, place);
@@ -51,7 +51,7 @@ static void release_anchors(lua_State *L) {
     hf_getuservalue(L, 1);
     lua_rawgeti(L, -1, 1);
     lua_replace(L, 1);
-    for (int place = 1; place <= ANCHORS; place++) {
+    for (int place = 1; place <= MAX_ANCHORS; place++) {
         lua_pushnil(L);
         lua_rawseti(L, -2, place);
     }
@@ -104,7 +104,7 @@ static bool prepare(const hf_lua_op *self, const hf_op_spec *spec, hf_failure *f
 
 /* ---- the holds ---- */
 
-static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now) {
+static void take_hold(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now) {
     lock->balance++;
     lock->waited = hf_to_seconds(now - hf_op_begun_at(op));
     hf_lock_take(lock, hold);
@@ -112,8 +112,9 @@ static void take(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time now)
     lock->last_loss = HF_LOST_NOT;
 }
 
-/* Whether a release with this result has ended this hold. A release that did not reach the server
- * has, as it continues in the background. Of several holds, perhaps only some were lost. */
+/* Returns whether a release with this result has ended this hold. A release that did not reach the
+ * server has, because it continues in the background. After a loss, each of several holds must be
+ * examined, because perhaps only some were lost. */
 static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *seen) {
     if (code == HF_LOST) return self->names && seen->state != HF_HOLD_LOST;
     return code != HF_CONFLICT && code != HF_NOT_HELD;
@@ -125,7 +126,7 @@ static void settle_hold(const hf_lua_op *self, hf_lua_lock *lock, hf_hold *hold,
     hf_hold_view seen = hf_view_of(hold);
     bool lost = code == HF_LOST || seen.state == HF_HOLD_LOST;
     if (lost && seen.reason != HF_LOST_NOT) lock->last_loss = seen.reason;
-    if (hf_op_kind_acquires(self->kind) && code == HF_OK) take(lock, self->op, hold, now);
+    if (hf_op_kind_acquires(self->kind) && code == HF_OK) take_hold(lock, self->op, hold, now);
     if (code == HF_BUSY) lock->wait_end = hf_op_wait_end(self->op);
     if (!hf_op_kind_releases(self->kind)) return;
     if (ends_hold(self, code, &seen)) lock->balance--;
@@ -141,7 +142,7 @@ static void abandon_acquired(const hf_lua_op *self) {
         hf_client_abandon(driver->client, hf_op_hold(op, i), 1, hf_driver_now(driver));
 }
 
-/* An abandoned release, too, takes its holds off the handle's entries. */
+/* Subtracts released holds from the handles' entries, also after an abandoned release. */
 static void note_releases(const hf_lua_op *self) {
     for (size_t i = 0; hf_op_kind_releases(self->kind) && i < hf_op_hold_count(self->op); i++) {
         if (hf_op_hold(self->op, i)) hf_lock_note_release(self->locks[i], hf_op_hold(self->op, i));
@@ -254,7 +255,7 @@ static int push_outcome(lua_State *L, const outcome *ended) {
     return 1;
 }
 
-/* Sets single fields: the strings in it are large, and few operations need them. */
+/* Sets only some fields, because clearing the large strings of the struct would cost time. */
 static void begin_outcome(outcome *ended, const hf_lua_op *self) {
     ended->returns = hf_op_rows[self->kind].returns;
     if (ended->returns == HF_RETURNS_INFO)
@@ -362,13 +363,13 @@ static int l_finish(lua_State *L) {
 /* wait(operation, beside) -> whether `operation` is done: runs both with the blocking driver until
  * one of them is; a signal ends only the wait for the first */
 static int l_wait(lua_State *L) {
-    const hf_lua_op *self = check_op(L), *beside = hf_checkudata(L, 2, hf_op_type);
+    const hf_lua_op *self = check_op(L), *other = hf_checkudata(L, 2, hf_op_type);
     bool done = true;
     if (self->op) {
         hf_driver *driver = self->first->driver;
         hf_lua_op_check_driver(L, driver, true);
         bool ours = hf_lua_op_enter(self);
-        if (ours) hf_run_both(L, driver, self->op, beside->op, self->first->interruptible);
+        if (ours) hf_run_both(L, driver, self->op, other->op, self->first->interruptible);
         done = !ours || hf_op_is_done(self->op);
         hf_driver_leave(driver);
     }

@@ -11,7 +11,7 @@
 typedef struct hf_lua_op {
     hf_op_kind kind;
     hf_op *op;              /* NULL if it has not begun, or is finished */
-    uint32_t generation;    /* the driver's, of when it began */
+    uint32_t generation;    /* the driver's generation when the operation began */
     bool finished;          /* its result was returned, or it was abandoned */
     size_t count;           /* the number of locks that take part */
     size_t lost;            /* the number of locks left out, because their holds were lost before */

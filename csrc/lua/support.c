@@ -12,8 +12,8 @@ hf_time hf_to_time(double seconds) {
     return ns > 0 ? (hf_time)llround(ns) : 0;
 }
 
-uint64_t hf_to_whole(double number, uint64_t most) {
-    if (number >= (double)most) return most;
+uint64_t hf_to_whole(double number, uint64_t max) {
+    if (number >= (double)max) return max;
     return number > 0 ? (uint64_t)number : 0;
 }
 
@@ -35,8 +35,8 @@ double hf_field_number(lua_State *L, int index, const char *name) {
     return value;
 }
 
-uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t most) {
-    return hf_to_whole(hf_field_number(L, index, name), most);
+uint64_t hf_field_whole(lua_State *L, int index, const char *name, uint64_t max) {
+    return hf_to_whole(hf_field_number(L, index, name), max);
 }
 
 bool hf_field_boolean(lua_State *L, int index, const char *name) {
@@ -53,15 +53,15 @@ const char *hf_field_text(lua_State *L, int index, const char *name, size_t *siz
     return text;
 }
 
-lua_Number hf_check_within(lua_State *L, int index, lua_Number most) {
+lua_Number hf_check_within(lua_State *L, int index, lua_Number max) {
     lua_Number number = luaL_checknumber(L, index);
-    luaL_argcheck(L, number >= 0 && number <= most, index, "out of range");
+    luaL_argcheck(L, number >= 0 && number <= max, index, "out of range");
     return number;
 }
 
-lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer least, lua_Integer most) {
+lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer min, lua_Integer max) {
     lua_Integer number = luaL_checkinteger(L, index);
-    luaL_argcheck(L, number >= least && number <= most, index, "out of range");
+    luaL_argcheck(L, number >= min && number <= max, index, "out of range");
     return number;
 }
 
@@ -189,10 +189,10 @@ hf_op *hf_run_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec, bool i
     return hf_driver_run(driver, spec, interruptible, check_interrupt, &hooks);
 }
 
-void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *beside,
+void hf_run_both(lua_State *L, hf_driver *driver, hf_op *op, const hf_op *other,
                  bool interruptible) {
     watched_hooks hooks = watch_hooks(L, driver, interruptible);
-    hf_driver_run_both(driver, op, beside, interruptible, check_interrupt, &hooks);
+    hf_driver_run_both(driver, op, other, interruptible, check_interrupt, &hooks);
 }
 
 hf_op *hf_send_op(lua_State *L, hf_driver *driver, const hf_op_spec *spec) {

@@ -1,4 +1,4 @@
-/* The caller's thread: runs one operation to its end, perhaps with another one beside it, or sends
+/* The caller's thread: runs one operation to its end, perhaps together with a second one, or sends
  * a release without waiting for its reply. */
 #include <assert.h>
 #include <errno.h>
@@ -16,44 +16,45 @@ static unsigned caller_links(const hf_driver *driver) {
 /* The operations that one call runs. */
 typedef struct ops {
     hf_op *op;
-    const hf_op *beside; /* the call also ends when this one is done; or NULL */
+    const hf_op *other; /* the call also ends when this one is done; or NULL */
 } ops;
 
 static bool is_over(const ops *call) {
-    return hf_op_is_done(call->op) || (call->beside && hf_op_is_done(call->beside));
+    return hf_op_is_done(call->op) || (call->other && hf_op_is_done(call->other));
 }
 
-/* When the caller's thread must wake up; the watchdog does the rest. */
+/* Returns when the caller's thread must wake up; the watchdog does the rest. */
 static hf_time call_deadline(const hf_driver *driver, const ops *call) {
     if (!driver->running) return hf_client_deadline(driver->client);
     hf_time until = hf_time_min(hf_client_calls_deadline(driver->client), hf_op_deadline(call->op));
-    return call->beside ? hf_time_min(until, hf_op_deadline(call->beside)) : until;
+    return call->other ? hf_time_min(until, hf_op_deadline(call->other)) : until;
 }
 
-/* Lets pending signals in. Returns false if there was one. */
-static bool let_in(hf_driver *driver, const sigset_t *signals) {
+/* Lets pending signals be handled. Returns false if there was one. */
+static bool admit_signals(hf_driver *driver, const sigset_t *signals) {
     pthread_mutex_unlock(&driver->mutex);
     bool signalled = hf_poll(NULL, 0, 0, signals) < 0 && errno == EINTR;
     pthread_mutex_lock(&driver->mutex);
     return !signalled;
 }
 
-/* No signal ends a wait for a condition, so signals are looked for after each wait. Returns false
- * after a signal. */
+/* Waits until the watchdog changes something. No signal ends a wait for a condition, so pending
+ * signals are handled after each wait. Returns false after a signal. */
 static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *signals) {
     hf_time now = hf_now();
     hf_cond_wait(&driver->changed, &driver->mutex,
-                 hf_time_min(until > now ? until - now : 0, HF_SLICE));
-    return !signals || let_in(driver, signals);
+                 hf_time_min(until > now ? until - now : 0, HF_POLL_SLICE));
+    return !signals || admit_signals(driver, signals);
 }
 
-/* Whether the call awaits only a reply, so that one recv can replace poll and recv; the events link
- * is read afterwards. While signals are held, recv lets none in, so a long call sleeps in poll. */
+/* Returns whether the call awaits only a reply, so that one recv can replace poll and recv; the
+ * events link is read afterwards. While signals are held, recv lets none in, so a long call sleeps
+ * in poll. */
 static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
                              hf_time now) {
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
     const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
-    bool late = now >= hf_op_begun_at(op) + HF_SLICE;
+    bool late = now >= hf_op_begun_at(op) + HF_POLL_SLICE;
     if (holds_signals && (events->fd >= 0 || late)) return false;
     bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
     bool plain = !driver->connections[HF_LINK_CALLS].tls;
@@ -62,16 +63,16 @@ static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool hold
 }
 
 /* With `signals`, the mask during sleeps, no signal can come between two sleeps, so the thread need
- * not wake up every HF_SLICE. */
+ * not wake up every HF_POLL_SLICE. */
 static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *signals,
                            hf_time now) {
     const hf_op *op = call->op;
-    hf_time until = call_deadline(driver, call), soon = now + HF_SLICE;
+    hf_time until = call_deadline(driver, call), soon = now + HF_POLL_SLICE;
     bool has_work = hf_links_have_work(driver); /* only this thread reads during a call */
     if (hf_op_is_blocked(op) && driver->running && !has_work)
         return wait_for_change(driver, until, signals);
     if (hf_op_is_blocked(op)) until = hf_time_min(until, soon);
-    if (until > soon && !call->beside && awaits_one_reply(driver, op, signals != NULL, now))
+    if (until > soon && !call->other && awaits_one_reply(driver, op, signals != NULL, now))
         return hf_links_receive_reply(driver);
     bool shares =
         driver->connection_count > HF_LINKS; /* the watchdog may need what this thread serves */
@@ -79,15 +80,16 @@ static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *s
     return hf_links_sleep(driver, caller_links, -1, until, signals);
 }
 
-/* Interrupts only call.op. `now`: when the last operation was begun. */
-static void carry_on(hf_driver *driver, ops call, bool interruptible, hf_interrupt_check *check,
-                     void *context, hf_time now) {
+/* Runs the operations until call.op is done, or call.other. Only call.op can be interrupted. `now`:
+ * when the last operation began. */
+static void run_until_done(hf_driver *driver, ops call, bool interruptible,
+                           hf_interrupt_check *check, void *context, hf_time now) {
     hf_op *op = call.op;
     sigset_t before;
     bool holds = interruptible; /* holds signals: they come in only while it sleeps; one that came
                                    just before would be missed */
     driver->calling = true;
-    if (holds) hf_hold_signals(&before);
+    if (holds) hf_block_signals(&before);
     while (!is_over(&call)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
@@ -103,8 +105,9 @@ static void carry_on(hf_driver *driver, ops call, bool interruptible, hf_interru
         now = hf_now();
         if (is_over(&call)) break;
         if (!holds && !hf_op_awaits_reply(op) &&
-            now >= hf_op_begun_at(op) + HF_SLICE) { /* the wait is long enough to be worth it */
-            hf_hold_signals(&before);
+            now >=
+                hf_op_begun_at(op) + HF_POLL_SLICE) { /* the wait is long enough to be worth it */
+            hf_block_signals(&before);
             holds = true;
         }
         if (check(context, signalled)) hf_op_interrupt(op, now);
@@ -122,15 +125,15 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
     hf_time now = hf_links_read_idle(driver);
     hf_op *op = hf_client_begin(driver->client, spec, now);
     if (op && hf_op_is_done(op) && driver->running) hf_watchdog_wake(driver);
-    else if (op) carry_on(driver, (ops){op, NULL}, interruptible, check, context, now);
+    else if (op) run_until_done(driver, (ops){op, NULL}, interruptible, check, context, now);
     return op;
 }
 
-void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *beside, bool interruptible,
+void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *other, bool interruptible,
                         hf_interrupt_check *check, void *context) {
     assert(hf_driver_is_entered(driver) && !driver->calling);
     hf_time now = hf_links_read_idle(driver);
-    carry_on(driver, (ops){op, beside}, interruptible, check, context, now);
+    run_until_done(driver, (ops){op, other}, interruptible, check, context, now);
 }
 
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
@@ -141,7 +144,7 @@ hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_ch
     if (op && hf_op_is_done(op)) hf_watchdog_wake(driver);
     if (!op || hf_op_is_done(op)) return op;
     if (!driver->running || !hf_op_detach(op)) {
-        carry_on(driver, (ops){op, NULL}, false, check, context, now);
+        run_until_done(driver, (ops){op, NULL}, false, check, context, now);
         return op;
     }
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);

@@ -34,7 +34,7 @@ typedef struct hf_connection {
     int fd;       /* the socket, or -1 */
     hf_file file; /* identifies the file of `fd`, to notice that other code has closed it */
     hf_tls *tls;  /* owned; NULL without TLS */
-    bool full;    /* the socket took only part of the output */
+    bool full;    /* the socket accepted only part of the output */
     bool dialing; /* `dial` is connecting it */
     hf_dial dial;
     hf_time quiet_at; /* when a poll last found nothing to read */
@@ -44,7 +44,7 @@ typedef struct hf_connection {
 typedef struct hf_credentials {
     char user[HF_URL_SECRET], password[HF_URL_SECRET];
     hf_code code;     /* HF_OK if they were fetched, else why not */
-    char reason[160]; /* the same as text */
+    char reason[160]; /* why there are none, for people; or "" */
 } hf_credentials;
 
 /* Fetches the user and the password for a log-in at the server with this label. `refused`: the
@@ -77,19 +77,19 @@ typedef struct hf_driver {
     hf_file wake_file;           /* identifies the pipe, to close only that after a fork */
     hf_time sleeps_until;        /* when the watchdog wakes up; 0: it is awake */
     unsigned sleeps_on;          /* HF_ROLE bits of the links that wake the watchdog */
-    hf_time rests_until;         /* the latest time at which an event loop's task must serve */
+    hf_time rests_until;         /* the time by which an event loop must call hf_driver_serve */
     hf_time reads_left_at;       /* when the watchdog reads replies that calls have left, or 0 */
     hf_time stop_by;             /* until when a stopping watchdog waits for a quiet client */
     uint64_t wakes;              /* how often the watchdog woke up, for statistics */
     uint64_t handles;            /* the last number given to a handle of permits */
-    uint32_t generation;         /* counts the forks, each of which makes a new client */
-    unsigned process;            /* hf_process() of when the client was made */
+    uint32_t generation;         /* counts the forks, each of which creates a new client */
+    unsigned process;            /* the result of hf_process() when the client was created */
     uint32_t refs;               /* references of handles, and the client's own */
     int unrecorded;              /* errno of hf_crash_record if it failed, else 0 */
     bool closed;                 /* closing has begun */
     bool shut;                   /* hf_driver_close was called */
     bool external, looped;       /* see above; at most one of them */
-    bool blocks;                 /* each call of Lua waits for its end */
+    bool blocks;                 /* each call from Lua waits until its operation is done */
     bool introduces;             /* publishes who the client is */
     bool fetching;               /* `fetch` is running, and must not use the client */
     char known_as[128];          /* a name for people, published after host and pid, or "" */
@@ -149,7 +149,7 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
                      hf_interrupt_check *check, void *context);
 
 /* Runs two operations of hf_driver_begin until one of them is done; `check` ends only the first. */
-void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *beside, bool interruptible,
+void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *other, bool interruptible,
                         hf_interrupt_check *check, void *context);
 
 /* Sends a release and does not wait for the reply: the operation is detached (hf_op_is_detached) or
@@ -160,8 +160,8 @@ hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_ch
 /* Begins an operation and does not wait for it. Returns NULL when out of memory. */
 hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec);
 
-/* For a looped driver: reads what has arrived if `reads`, does what is due, and sends what the
- * sockets take. It does not wait. */
+/* For a looped driver: reads bytes that have arrived if `reads`, does what is due, and writes as
+ * much as the sockets accept. It does not wait. */
 void hf_driver_serve(hf_driver *driver, bool reads);
 
 /* For a looped driver: returns the descriptor that becomes readable when hf_driver_serve has work,

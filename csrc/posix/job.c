@@ -208,8 +208,8 @@ static bool may_adopt(const description *job, pid_t pid) {
     return false;
 }
 
-/* Whether the process descends from one that is older than the job and cannot have adopted an
- * orphan of the job. A parent outside this namespace, 0, cannot have adopted one either. */
+/* Returns whether the process descends from one that is older than the job and cannot have adopted
+ * an orphan of the job. A parent outside this namespace, 0, cannot have adopted one either. */
 static bool has_other_parents(const description *job, pid_t parent) {
     process found;
     if (job->started == 0 || job->ancestors[0] == 0) return false;
@@ -372,7 +372,7 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
 
 /* ---- whether /proc shows all processes ---- */
 
-/* Whether this process may look into all processes of its namespace. */
+/* Returns whether this process may look into all processes of its namespace. */
 static bool has_insight(void) {
     struct {
         uint32_t version;
@@ -387,7 +387,7 @@ static bool has_insight(void) {
     return may && first != 0 && first == inode_of("/proc/self/ns/user");
 }
 
-/* Whether /proc was mounted to hide the processes of others. */
+/* Returns whether /proc was mounted to hide the processes of others. */
 static bool is_hiding(void) {
     char *line = NULL;
     size_t room = 0;

@@ -31,9 +31,10 @@ static void unwatch(hf_driver *driver, size_t link) {
     if (driver->ready) hf_ready_unwatch(driver->ready, link);
 }
 
-/* If a command has no reply yet, the kernel must not deliver it later, so the connection is reset,
- * which discards it. While a call reads its links, only that call may close them. */
-static void shut(hf_driver *driver, size_t link) {
+/* Closes the link's connection. A command without a reply must not be delivered later, so the
+ * connection is reset, which makes the kernel discard its output. While a call reads its links,
+ * only that call may close them. */
+static void close_connection(hf_driver *driver, size_t link) {
     assert(!driver->calling || !hf_driver_is_watchdog(driver) ||
            link % HF_LINKS == HF_LINK_RENEWER);
     hf_connection *connection = &driver->connections[link];
@@ -54,7 +55,7 @@ static void shut(hf_driver *driver, size_t link) {
 
 /* `reason`: as for hf_session_closed */
 static void lose_link(hf_driver *driver, size_t link, const char *reason) {
-    shut(driver, link);
+    close_connection(driver, link);
     hf_session_closed(hf_link_session(driver, link), reason, hf_now());
 }
 
@@ -79,7 +80,7 @@ static void on_dial(hf_driver *driver, size_t link, hf_dial_state state, const c
     connection->dial.tls = NULL;
     connection->dialing = false;
     hf_dial_cancel(&connection->dial);
-    if (!connection->tls) hf_prepare_wait(connection->fd, HF_SLICE);
+    if (!connection->tls) hf_prepare_wait(connection->fd, HF_POLL_SLICE);
     hf_session_opened(hf_link_session(driver, link), hf_now());
     if (connection->tls)
         read_link(driver, link); /* no poll reports bytes that came with the handshake */
@@ -173,12 +174,12 @@ static void write_link(hf_driver *driver, size_t link) {
         on_write_failed(driver, link);
 }
 
-/* Whether the watchdog serves this link now or next; it cannot fetch credentials. */
-static bool is_watchdogs(const hf_driver *driver, size_t link) {
+/* Returns whether the watchdog serves this link now or next; it cannot fetch credentials. */
+static bool is_served_by_watchdog(const hf_driver *driver, size_t link) {
     return driver->running && (!driver->calling || link % HF_LINKS == HF_LINK_RENEWER);
 }
 
-/* Does what the link wants and can do without waiting. */
+/* Does what the link wants, as far as that is possible without waiting. */
 static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     hf_session *session = hf_link_session(driver, link);
     hf_want want = hf_session_wants(session, now);
@@ -186,7 +187,7 @@ static void serve_link(hf_driver *driver, size_t link, hf_time now) {
         lose_link(driver, link, "not needed any more");
         want = hf_session_wants(session, hf_now());
     }
-    if (want == HF_WANT_LOGIN && is_watchdogs(driver, link)) {
+    if (want == HF_WANT_LOGIN && is_served_by_watchdog(driver, link)) {
         hf_session_log_in_again(session);
         want = HF_WANT_OPEN;
     }
@@ -198,7 +199,7 @@ static void serve_link(hf_driver *driver, size_t link, hf_time now) {
 
 static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf_time now) {
     const hf_session *session = hf_link_session(driver, link);
-    if (is_watchdogs(driver, link)) return hf_session_needs_other_login(session);
+    if (is_served_by_watchdog(driver, link)) return hf_session_needs_other_login(session);
     return has_role(link, roles) && hf_session_wants(session, now) == HF_WANT_LOGIN;
 }
 
@@ -274,9 +275,8 @@ static int poll_fd(const hf_driver *driver, size_t link) {
     return connection->dialing ? connection->dial.fd : connection->fd;
 }
 
-/* After a poll without the mutex: the other thread may have served the link in the meantime, so
- * nothing is taken for granted.
- */
+/* Called after a poll without the mutex. The other thread may have served the link in the meantime,
+ * so its state is examined again. */
 static void on_polled(hf_driver *driver, size_t link, short revents) {
     hf_connection *connection = &driver->connections[link];
     bool readable = revents & (POLLIN | POLLHUP | POLLERR | POLLNVAL);
@@ -338,22 +338,22 @@ void hf_links_read(hf_driver *driver, unsigned roles) {
     if (poll(polled.fds, polled.count, 0) > 0) on_all_polled(driver, roles, &polled);
 }
 
-#define NAP HF_SECOND
+#define MAX_SLEEP HF_SECOND
 
-/* Returns how long to sleep: at most NAP, as the system does not count a suspend of the host as
- * sleep, and the thread would wake up late by as much. */
+/* Returns how long to sleep: at most MAX_SLEEP, as the system does not count a suspend of the host
+ * as sleep, and the thread would wake up late by as much. */
 static hf_time span_of_sleep(hf_time until) {
     hf_time now = hf_now();
     if (until == HF_NEVER) return until;
-    return until > now ? hf_time_min(until - now, NAP) : 0;
+    return until > now ? hf_time_min(until - now, MAX_SLEEP) : 0;
 }
 
-bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
+bool hf_links_sleep(hf_driver *driver, unsigned (*roles_of)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals) {
     assert(hf_driver_is_entered(driver));
     assert(!driver->external);
     hf_polled polled;
-    until = hf_time_min(until, choose_polled(driver, mine(driver), &polled));
+    until = hf_time_min(until, choose_polled(driver, roles_of(driver), &polled));
     polled.fds[polled.count] = (struct pollfd){.fd = extra, .events = POLLIN};
     hf_time span = span_of_sleep(until);
     pthread_mutex_unlock(&driver->mutex);
@@ -361,7 +361,7 @@ bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int 
     bool signalled = ready < 0 && errno == EINTR;
     if (extra >= 0) lock_as_watchdog(driver);
     else pthread_mutex_lock(&driver->mutex);
-    if (ready > 0) on_all_polled(driver, mine(driver), &polled);
+    if (ready > 0) on_all_polled(driver, roles_of(driver), &polled);
     return !signalled;
 }
 
@@ -386,7 +386,7 @@ bool hf_links_receive_reply(hf_driver *driver) {
     int fd = driver->connections[HF_LINK_CALLS].fd;
     char bytes[READ_SIZE];
     pthread_mutex_unlock(&driver->mutex);
-    ssize_t size = hf_recv_wait(fd, bytes, sizeof bytes, HF_SLICE);
+    ssize_t size = hf_recv_wait(fd, bytes, sizeof bytes, HF_POLL_SLICE);
     int error = errno;
     pthread_mutex_lock(&driver->mutex);
     errno = error;
@@ -394,7 +394,7 @@ bool hf_links_receive_reply(hf_driver *driver) {
     return size >= 0 || error != EINTR;
 }
 
-#define IDLE HF_MS /* a connection that was silent for this time is read before it is used */
+#define IDLE_AFTER HF_MS /* a connection that was silent for longer is read before it is used */
 
 hf_time hf_links_read_idle(hf_driver *driver) {
     hf_time now = hf_now();
@@ -403,7 +403,7 @@ hf_time hf_links_read_idle(hf_driver *driver) {
         bool left_behind = !hf_client_has_detached(driver->client) && hf_session_has_work(calls);
         hf_time read_at =
             hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);
-        bool idle = left_behind || now >= read_at + IDLE;
+        bool idle = left_behind || now >= read_at + IDLE_AFTER;
         if (!hf_session_is_ready(calls) || !idle) continue;
         driver->connections[link].quiet_at = now;
         read_link(driver, link);

@@ -7,7 +7,7 @@
 
 #include "driver.h"
 
-#define HF_SLICE (50 * HF_MS) /* a signal between two polls is noticed within this time */
+#define HF_POLL_SLICE (50 * HF_MS) /* a signal between two polls is noticed within this time */
 
 #define HF_ROLE(link) (1u << (link)) /* the bit of this hf_link in a set of roles */
 
@@ -34,19 +34,19 @@ bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
 void hf_links_read(hf_driver *driver, unsigned roles);
 
 /* Reads an idle connection for calls before a command is sent: the server may have closed it, or
- * sent replies that nobody waited for. Returns the time after that. */
+ * sent replies that no call waited for. Returns the time after that. */
 hf_time hf_links_read_idle(hf_driver *driver);
 
-/* Waits for bytes on the first link for calls, in one recv of at most HF_SLICE, and reads them.
- * Releases the mutex while it waits. Returns false after a signal. */
+/* Waits for bytes on the first link for calls, in one recv of at most HF_POLL_SLICE, and reads
+ * them. Releases the mutex while it waits. Returns false after a signal. */
 bool hf_links_receive_reply(hf_driver *driver);
 
-/* Sleeps until something arrives on a link of the roles that `mine` returns or on the descriptor
- * `extra`, which only the watchdog passes (else -1), but not past `until`; it may wake up earlier.
- * Releases the mutex while it sleeps, and then reads only the links that `mine` still returns.
- * `signals`: the signal mask during the sleep, or NULL to leave it unchanged. Returns false after a
- * signal. */
-bool hf_links_sleep(hf_driver *driver, unsigned (*mine)(const hf_driver *), int extra,
+/* Sleeps until something arrives on a link of the roles that `roles_of` returns or on the
+ * descriptor `extra`, which only the watchdog passes (else -1), but not past `until`; it may wake
+ * up earlier. Releases the mutex while it sleeps, and then reads only the links that `roles_of`
+ * still returns. `signals`: the signal mask during the sleep, or NULL to leave it unchanged.
+ * Returns false after a signal. */
+bool hf_links_sleep(hf_driver *driver, unsigned (*roles_of)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals);
 
 /* Returns whether a reply to a call is still to come. */

@@ -28,11 +28,11 @@ void hf_file_close(int fd, hf_file file);
 typedef struct hf_lookup hf_lookup;
 
 typedef struct hf_dial {
-    int fd; /* to be polled: the socket, the look-up's pipe, or -1 */
+    int fd; /* the descriptor to poll: the socket, the look-up's pipe, or -1 */
     hf_file file;
     int notified_by; /* the other end of that pipe, or -1 */
     short events;
-    hf_time next_at; /* HF_NEVER: the address has all the time that is left */
+    hf_time next_at; /* when to try the next address; HF_NEVER if this one may use all the time */
     hf_time until;
     const hf_server *server;
     hf_tls_settings *tls_settings;

@@ -31,9 +31,9 @@ static bool reserve(watches *all, size_t count) {
 
 /* Returns whether the time that is set must change: the new one is earlier, or the old one has
  * come. */
-static bool must_change(hf_time set, hf_time until, hf_time now) {
-    bool has_come = set != HF_NEVER && set <= now;
-    return until < set || (has_come && until != set);
+static bool must_change(hf_time fires_at, hf_time until, hf_time now) {
+    bool has_come = fires_at != HF_NEVER && fires_at <= now;
+    return until < fires_at || (has_come && until != fires_at);
 }
 
 #ifdef HF_LINUX
@@ -49,8 +49,8 @@ static hf_watch watch_at(const hf_watch *list, size_t count, size_t i) {
 struct hf_ready {
     int epoll, timer;
     hf_file epoll_file, timer_file;
-    hf_time set;     /* when the timer fires, or HF_NEVER */
-    watches watched; /* what the epoll set contains */
+    hf_time fires_at; /* when the timer fires, or HF_NEVER */
+    watches watched;  /* what the epoll set contains */
 };
 
 static bool change(const hf_ready *ready, int what, const hf_watch *watch) {
@@ -79,7 +79,7 @@ static bool open_descriptors(hf_ready *ready) {
 hf_ready *hf_ready_new(void) {
     hf_ready *ready = calloc(1, sizeof *ready);
     if (!ready) return NULL;
-    ready->set = HF_NEVER;
+    ready->fires_at = HF_NEVER;
     if (!open_descriptors(ready)) {
         int error = errno;
         hf_ready_free(ready);
@@ -132,12 +132,12 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
 }
 
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
-    if (!must_change(ready->set, until, now)) return;
+    if (!must_change(ready->fires_at, until, now)) return;
     hf_time span = until > now ? until - now : 1;
     struct itimerspec at = {.it_value = {(time_t)(span / HF_SECOND), (long)(span % HF_SECOND)}};
     if (until == HF_NEVER) at.it_value = (struct timespec){0, 0};
     timerfd_settime(ready->timer, 0, &at, NULL);
-    ready->set = until;
+    ready->fires_at = until;
 }
 
 #else
@@ -153,7 +153,7 @@ struct hf_ready {
     hf_file files[4];
     uint64_t version; /* grows when a field below changes */
     bool notified;    /* the owner has been notified of this version */
-    hf_time set;
+    hf_time fires_at;
     watches watched;
 };
 
@@ -170,7 +170,7 @@ static int poll_timeout(hf_time until) {
 static size_t copy_polled(hf_ready *ready, struct pollfd **fds, size_t *capacity, int *timeout) {
     size_t count = 1, needed = ready->watched.count + 1;
     struct pollfd *grown = needed > *capacity ? realloc(*fds, needed * sizeof *grown) : *fds;
-    *timeout = ready->notified ? -1 : poll_timeout(ready->set);
+    *timeout = ready->notified ? -1 : poll_timeout(ready->fires_at);
     if (grown && needed > *capacity) *capacity = needed;
     if (grown) *fds = grown;
     else *timeout = 10;
@@ -229,7 +229,7 @@ hf_ready *hf_ready_new(void) {
     if (!ready) return NULL;
     for (int i = 0; i < 4; i++) *pipe_end(ready, i) = -1;
     pthread_mutex_init(&ready->mutex, NULL);
-    ready->set = HF_NEVER;
+    ready->fires_at = HF_NEVER;
     if (open_pipes(ready) && start(ready)) return ready;
     int error = errno;
     hf_ready_free(ready);
@@ -299,8 +299,8 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
 
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
     pthread_mutex_lock(&ready->mutex);
-    if (must_change(ready->set, until, now)) {
-        ready->set = until;
+    if (must_change(ready->fires_at, until, now)) {
+        ready->fires_at = until;
         poll_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);

@@ -11,8 +11,8 @@
 
 typedef struct hf_ready hf_ready;
 
-/* One descriptor to watch, or fd -1 for none. `file` tells apart two files that have had the same
- * number. */
+/* One descriptor to watch; fd -1 for none. `file` distinguishes files that have had the same
+ * descriptor number. */
 typedef struct hf_watch {
     int fd;
     hf_file file;
@@ -28,7 +28,7 @@ void hf_ready_free(hf_ready *ready);
  * memory. */
 void hf_ready_forget(hf_ready *ready);
 
-/* Returns the descriptor, which stays the same. Wait until it is readable, never read from it. */
+/* Returns the descriptor, which never changes. Wait until it is readable, but never read it. */
 int hf_ready_fd(const hf_ready *ready);
 
 /* Replaces the list: the descriptor is readable when one of these is ready, or at the time of
@@ -40,8 +40,8 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
  * one leaves the set by itself only if no other process has a copy, as a forked child may. */
 void hf_ready_unwatch(hf_ready *ready, size_t i);
 
-/* Makes it readable at `until` too. An earlier time that was set before and is not over yet remains
- * set: the descriptor may be readable too early, never too late. */
+/* Makes the descriptor readable at `until`, too. An earlier time that was set and has not passed
+ * remains set: the descriptor may become readable too early, but never too late. */
 void hf_ready_by(hf_ready *ready, hf_time until, hf_time now);
 
 #endif

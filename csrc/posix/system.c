@@ -74,7 +74,7 @@ void hf_probe_peer(int fd) {
 /* ---- files ---- */
 
 /* Where times have only whole seconds, a file that was just written may be written again within the
- * same second, so it counts as changed until that is over. */
+ * same second, so it counts as changed until that second has passed. */
 static uint64_t part_of_second(const struct stat *info) {
 #ifdef HF_LINUX
     return (uint64_t)info->st_mtim.tv_nsec;
@@ -98,7 +98,7 @@ uint64_t hf_stamp_file(const char *path) {
 
 /* ---- threads ---- */
 
-void hf_hold_signals(sigset_t *before) {
+void hf_block_signals(sigset_t *before) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
     sigset_t held;
     sigfillset(&held);
@@ -108,7 +108,7 @@ void hf_hold_signals(sigset_t *before) {
 
 bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context) {
     sigset_t before;
-    hf_hold_signals(&before);
+    hf_block_signals(&before);
     int result = pthread_create(thread, NULL, run, context);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = result;
@@ -128,7 +128,7 @@ void hf_stay_loaded(const void *address) {
 
 /* ---- descriptors ---- */
 
-#define FIRST (STDERR_FILENO + 1)
+#define FIRST_FREE (STDERR_FILENO + 1)
 
 static int close_keeping_errno(int fd) {
     int error = errno;
@@ -138,8 +138,8 @@ static int close_keeping_errno(int fd) {
 }
 
 int hf_above_standard(int fd) {
-    if (fd < 0 || fd >= FIRST) return fd;
-    int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST);
+    if (fd < 0 || fd >= FIRST_FREE) return fd;
+    int above = fcntl(fd, F_DUPFD_CLOEXEC, FIRST_FREE);
     close_keeping_errno(fd);
     return above;
 }
@@ -156,7 +156,7 @@ static bool pipe_above_standard(int ends[2]) {
 
 void hf_pipe_wake(int end) {
     ssize_t written = write(end, "", 1);
-    (void)written; /* a full pipe wakes as well */
+    (void)written; /* a full pipe also wakes the thread */
 }
 
 void hf_pipe_drain(int end) {
@@ -229,7 +229,7 @@ ssize_t hf_recv(int fd, void *bytes, size_t size) {
     return recv(fd, bytes, size, MSG_DONTWAIT);
 }
 
-/* One recv then does what poll and recv would. */
+/* Sets the socket's receive timeout, so that one recv replaces poll and recv. */
 void hf_prepare_wait(int fd, hf_time span) {
     struct timeval most = {.tv_sec = 0, .tv_usec = (suseconds_t)(span / 1000)};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &most, sizeof most);
@@ -259,8 +259,8 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
     pthread_cond_timedwait(condition, mutex, &until);
 }
 
-/* Points to this process's number, in a page that the kernel zeroes in a forked child; 0: it has
- * none yet. NULL if the kernel does not do that. */
+/* Points to this process's number, or to 0 before it has one, in a page that the kernel zeroes in a
+ * forked child. NULL if the kernel cannot do that. */
 static _Atomic unsigned *process;
 
 /* How many of this process and its ancestors have a number. */
@@ -291,7 +291,7 @@ bool hf_end_with_parent(int number) {
 
 #else
 
-#define SHORT (50 * HF_MS) /* a signal just before a sleep is noticed within this time */
+#define SIGNAL_INTERVAL (50 * HF_MS) /* how late a signal just before a sleep is noticed */
 
 bool hf_random(unsigned char *bytes, size_t size) {
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -301,7 +301,8 @@ bool hf_random(unsigned char *bytes, size_t size) {
     return got == (ssize_t)size;
 }
 
-/* Another thread may fork before this is done: POSIX has no way around it. */
+/* Sets the flags of a new descriptor. Another thread may fork before that, which POSIX cannot
+ * prevent. */
 static bool prepare(int fd, bool blocking) {
     int flags = fcntl(fd, F_GETFL);
     if (flags < 0 || fcntl(fd, F_SETFD, FD_CLOEXEC) < 0) return false;
@@ -362,11 +363,11 @@ ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
 }
 
 /* A signal between two of these system calls does not end the sleep; its effects are noticed at
- * most SHORT later. */
+ * most SIGNAL_INTERVAL later. */
 static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     sigset_t before;
     pthread_sigmask(SIG_SETMASK, signals, &before);
-    int ready = poll(fds, count, milliseconds(hf_time_min(span, SHORT)));
+    int ready = poll(fds, count, milliseconds(hf_time_min(span, SIGNAL_INTERVAL)));
     int error = errno;
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = error;
@@ -398,7 +399,7 @@ static void read_sets(struct pollfd *fds, nfds_t count, const fd_set *readable,
     }
 }
 
-#define LEAST (HF_MS / 10) /* the shortest sleep: macOS delivers no signal without one */
+#define MIN_SLEEP (HF_MS / 10) /* the shortest sleep: macOS delivers no signal without one */
 
 /* In POSIX only pselect changes the mask and sleeps atomically. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
@@ -406,7 +407,7 @@ int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *sign
     fd_set readable, writable;
     int end = fill_sets(fds, count, &readable, &writable);
     if (end < 0) return poll_unblocked(fds, count, span, signals);
-    struct timespec timeout = timespec_of(hf_time_min(hf_time_max(span, LEAST), HOUR));
+    struct timespec timeout = timespec_of(hf_time_min(hf_time_max(span, MIN_SLEEP), HOUR));
     int ready = pselect(end, &readable, &writable, NULL, &timeout, signals);
     if (ready > 0) read_sets(fds, count, &readable, &writable);
     return ready;
@@ -416,8 +417,8 @@ void hf_cond_init(pthread_cond_t *condition) {
     pthread_cond_init(condition, NULL);
 }
 
-/* Naps instead: on macOS conditions know only the wall clock, which may be set back during the
- * wait. */
+/* Sleeps for a short time instead: on macOS conditions use the wall clock, which may be set back
+ * during the wait. */
 void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time span) {
     (void)condition;
     struct timespec nap = timespec_of(hf_time_min(span, HF_MS));

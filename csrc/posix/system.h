@@ -30,7 +30,8 @@ hf_time hf_now(void);
 /* Writes random bytes for identities, at most 256. On failure returns false and sets errno. */
 bool hf_random(unsigned char *bytes, size_t size);
 
-/* Creates a pipe whose ends are close-on-exec. On failure returns false and sets errno. */
+/* Creates a pipe whose ends are close-on-exec and, unless `blocking`, non-blocking. On failure
+ * returns false and sets errno. */
 bool hf_pipe(int ends[2], bool blocking);
 
 /* For a non-blocking pipe that wakes a thread polling its reading end: `wake` makes that readable,
@@ -40,9 +41,9 @@ void hf_pipe_drain(int end);
 
 /* Blocks all signals in this thread except those that its own faults raise, such as SIGSEGV. Stores
  * the old mask in `before`, for the caller to restore. */
-void hf_hold_signals(sigset_t *before);
+void hf_block_signals(sigset_t *before);
 
-/* Starts a thread with signals blocked as by hf_hold_signals. On failure returns false and sets
+/* Starts a thread with signals blocked as by hf_block_signals. On failure returns false and sets
  * errno. */
 bool hf_thread_start(pthread_t *thread, void *(*run)(void *), void *context);
 
@@ -66,13 +67,13 @@ ssize_t hf_send(int fd, const void *bytes, size_t size);
 ssize_t hf_recv(int fd, void *bytes, size_t size);
 
 /* hf_recv_wait is like recv, but sleeps until bytes arrive, for at most `span`, for which
- * hf_prepare_wait has prepared the socket: whole milliseconds, below 1 s. EAGAIN: the span is over.
+ * hf_prepare_wait has prepared the socket: whole milliseconds, below 1 s. EAGAIN: nothing has arrived.
  * A signal handler ends the sleep with EINTR, unless it ran just before. */
 void hf_prepare_wait(int fd, hf_time span);
 ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
 
 /* Like poll, but with the signal mask `signals` while it sleeps, or the thread's own if NULL. Even
- * with a span of 0, it lets pending signals in. May return 0 before the span is over. */
+ * with a span of 0, it lets pending signals be handled. May return 0 before the span has passed. */
 int hf_poll(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals);
 
 /* A condition whose waits do not depend on the wall clock. hf_cond_wait returns after the span or

@@ -17,7 +17,7 @@
 #include "system.h"
 
 typedef struct stamps {
-    uint64_t ca_file, ca_path, cert, key; /* of hf_stamp_file */
+    uint64_t ca_file, ca_path, cert, key; /* results of hf_stamp_file */
 } stamps;
 
 struct hf_tls_settings {
@@ -36,37 +36,37 @@ struct hf_tls {
     bool ended; /* the server has closed the connection */
     bool agreed, failed;
     bool recv_wants_write, send_wants_read;
-    char stale[160]; /* the settings' `stale` of when the connection began */
+    char stale[160]; /* the settings' `stale` when the connection began */
     char reason[160];
 };
 
 /* ---- forks and the end of the process ---- */
 
 /* Held for reading inside OpenSSL, for writing during a fork and at exit. */
-static pthread_rwlock_t inside = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_rwlock_t openssl_lock = PTHREAD_RWLOCK_INITIALIZER;
 static bool ended;
 
 static void before_fork(void) {
-    pthread_rwlock_wrlock(&inside);
+    pthread_rwlock_wrlock(&openssl_lock);
 }
 
 static void after_fork(void) {
-    pthread_rwlock_unlock(&inside);
+    pthread_rwlock_unlock(&openssl_lock);
 }
 
 static void after_fork_in_child(void) {
-    pthread_rwlock_init(&inside, NULL);
+    pthread_rwlock_init(&openssl_lock, NULL);
 }
 
 /* Waits for about a second at most: exit may have been called by a thread that is inside. */
 static void before_exit(void) {
     struct timespec moment = {0, 1000000};
-    for (int tries = 0; pthread_rwlock_trywrlock(&inside) != 0; tries++) {
+    for (int tries = 0; pthread_rwlock_trywrlock(&openssl_lock) != 0; tries++) {
         if (tries == 1000) return;
         nanosleep(&moment, NULL);
     }
     ended = true;
-    pthread_rwlock_unlock(&inside);
+    pthread_rwlock_unlock(&openssl_lock);
 }
 
 /* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit has to keep
@@ -77,23 +77,23 @@ static void watch_process(void) {
     atexit(before_exit);
 }
 
-/* Enters OpenSSL until `leave`. Returns false and sets errno if the process is exiting. */
-static bool enter(void) {
+/* Enters OpenSSL until `leave_openssl`. Returns false and sets errno if the process is exiting. */
+static bool enter_openssl(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, watch_process);
-    pthread_rwlock_rdlock(&inside);
+    pthread_rwlock_rdlock(&openssl_lock);
     if (!ended) {
         ERR_clear_error(); /* other code in this thread may use OpenSSL, too */
         return true;
     }
-    pthread_rwlock_unlock(&inside);
+    pthread_rwlock_unlock(&openssl_lock);
     errno = EPIPE;
     return false;
 }
 
-static void leave(void) {
+static void leave_openssl(void) {
     ERR_clear_error();
-    pthread_rwlock_unlock(&inside);
+    pthread_rwlock_unlock(&openssl_lock);
 }
 
 /* ---- the socket ---- */
@@ -142,9 +142,9 @@ static bool copy(const char **to, const char *text) {
     return *to || !text;
 }
 
-static char *variable_or(const char *name, const char *otherwise) {
+static char *variable_or(const char *name, const char *fallback) {
     const char *value = getenv(name);
-    return strdup(value ? value : otherwise);
+    return strdup(value ? value : fallback);
 }
 
 /* Reads the environment now, in the caller's thread: another thread must not do so later. */
@@ -173,12 +173,12 @@ hf_tls_settings *hf_tls_settings_new(const hf_tls_options *options) {
 }
 
 static void free_context(hf_tls_settings *settings) {
-    if (!enter()) return;
+    if (!enter_openssl()) return;
     SSL_CTX_free(settings->context);
     BIO_meth_free(settings->method);
     settings->context = NULL;
     settings->method = NULL;
-    leave();
+    leave_openssl();
 }
 
 void hf_tls_settings_free(hf_tls_settings *settings) {
@@ -277,7 +277,7 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
            a->key == b->key;
 }
 
-/* Whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
+/* Returns whether the context is as good as a new one. With a ca_path it is not: OpenSSL reads that
  * directory on demand and keeps what it has read, and a file in it may change without a change of
  * the directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *now) {
@@ -354,7 +354,7 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     SSL_set_bio(tls->ssl, bio, bio);
     ERR_clear_error();
     SSL_set_connect_state(tls->ssl);
-    return ERR_peek_error() == 0; /* it returns nothing, but since OpenSSL 3.2 it needs memory */
+    return ERR_peek_error() == 0; /* the function before has no result, but may lack memory */
 }
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
@@ -374,16 +374,17 @@ static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int f
 }
 
 hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *reason, size_t size) {
-    if (!enter()) {
+    if (!enter_openssl()) {
         snprintf(reason, size, "the process is exiting");
         return NULL;
     }
     hf_tls *tls = new_connection(settings, host, fd, reason, size);
-    leave();
+    leave_openssl();
     return tls;
 }
 
-/* Begins with a file that could not be read again: it is the likely cause. */
+/* Sets the reason, which begins with a file that could not be read again: it is the likely
+ * cause. */
 static void set_reason(hf_tls *tls, const char *text, const char *more) {
     size_t size = sizeof tls->reason, at = 0;
     if (tls->stale[0])
@@ -391,8 +392,8 @@ static void set_reason(hf_tls *tls, const char *text, const char *more) {
     snprintf(tls->reason + at, size - at, "%s%s", text, more);
 }
 
-/* Whether the server's certificate was refused. OpenSSL's first error may not say so: if the
- * authority has a new key under its old name, it is about the arithmetic of the signature. */
+/* Returns whether the server's certificate was refused. OpenSSL's first error may not say so: if
+ * the authority has a new key under its old name, it is about the arithmetic of the signature. */
 static bool is_refused(const hf_tls *tls) {
     return !tls->agreed && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
            SSL_get_verify_result(tls->ssl) != X509_V_OK;
@@ -478,26 +479,26 @@ static int at_most(size_t size) {
 }
 
 ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
-    if (!enter()) return -1;
+    if (!enter_openssl()) return -1;
     tls->recv_wants_write = false;
     tls->error = 0;
     int result = SSL_read(tls->ssl, bytes, at_most(size));
     ssize_t received = settle(tls, result, &tls->recv_wants_write, SSL_ERROR_WANT_WRITE);
     int error = errno;
-    leave();
+    leave_openssl();
     errno = error;
     return received;
 }
 
 /* A server that has closed shows as EPIPE, as on a plain socket. */
 ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
-    if (!enter()) return -1;
+    if (!enter_openssl()) return -1;
     tls->send_wants_read = false;
     tls->error = 0;
     int result = SSL_write(tls->ssl, bytes, at_most(size));
     ssize_t sent = settle(tls, result, &tls->send_wants_read, SSL_ERROR_WANT_READ);
     int error = sent == 0 ? EPIPE : errno;
-    leave();
+    leave_openssl();
     errno = error;
     return sent == 0 ? -1 : sent;
 }
@@ -515,7 +516,7 @@ static void explain_handshake(const hf_tls *tls, ssize_t result, char *reason, s
 
 hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t size) {
     bool wants_write = false;
-    if (!enter()) {
+    if (!enter_openssl()) {
         snprintf(reason, size, "the process is exiting");
         return HF_TLS_FAILED;
     }
@@ -524,7 +525,7 @@ hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t s
     *events = wants_write ? POLLOUT : POLLIN;
     tls->agreed = result > 0;
     if (result <= 0 && !pending) explain_handshake(tls, result, reason, size);
-    leave();
+    leave_openssl();
     if (tls->agreed) return HF_TLS_AGREED;
     return pending ? HF_TLS_PENDING : HF_TLS_FAILED;
 }
@@ -551,18 +552,18 @@ static double seconds_left(const X509 *certificate) {
 }
 
 double hf_tls_seconds_left(const hf_tls *tls) {
-    if (!tls->agreed || !enter()) return INFINITY;
+    if (!tls->agreed || !enter_openssl()) return INFINITY;
     X509 *server = SSL_get_peer_certificate(tls->ssl);
     double theirs = seconds_left(server), ours = seconds_left(SSL_get_certificate(tls->ssl));
     X509_free(server);
-    leave();
+    leave_openssl();
     return theirs < ours ? theirs : ours;
 }
 
 void hf_tls_free(hf_tls *tls, bool polite) {
-    if (!tls || !enter()) return;
+    if (!tls || !enter_openssl()) return;
     if (polite && tls->agreed && !tls->failed) SSL_shutdown(tls->ssl);
     SSL_free(tls->ssl);
-    leave();
+    leave_openssl();
     free(tls);
 }

@@ -58,7 +58,7 @@ ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size);
 ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size);
 const char *hf_tls_reason(const hf_tls *tls);
 
-/* Returns what to poll the socket for. `output`: there are bytes to send. */
+/* Returns the events to poll the socket for. `output`: there are bytes to send. */
 short hf_tls_events(const hf_tls *tls, bool output);
 
 /* Returns whether hf_tls_recv must be called again when the socket is writable. */
@@ -69,7 +69,8 @@ bool hf_tls_recv_wants_write(const hf_tls *tls);
  * complete. */
 double hf_tls_seconds_left(const hf_tls *tls);
 
-/* Frees it; if `polite`, first sends the server a close alert, unless that would block. */
+/* Frees the connection; if `polite`, first sends the server a close alert, unless that would
+ * block. */
 void hf_tls_free(hf_tls *tls, bool polite);
 
 #endif

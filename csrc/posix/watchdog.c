@@ -5,7 +5,7 @@
 #include "links.h"
 
 /* In a quorum, nearly every call ends before all of its replies have arrived, and so does a release
- * that is not awaited. The next call reads these replies, or the watchdog after LEFT_FOR. */
+ * that is not awaited. The next call reads these replies, or the watchdog after READ_LEFT_AFTER. */
 static bool leaves_replies(const hf_driver *driver) {
     return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
 }
@@ -19,14 +19,14 @@ static unsigned watchdog_links(const hf_driver *driver) {
            (keeps ? HF_ROLE(HF_LINK_EVENTS) : 0);
 }
 
-#define LEFT_FOR (10 * HF_MS)
+#define READ_LEFT_AFTER (10 * HF_MS)
 
 /* Without a plan each call that leaves a reply would have to wake the watchdog. */
 static void plan_reading(hf_driver *driver) {
     if (driver->calling) return;
     bool left = leaves_replies(driver) && hf_links_have_work(driver);
     if (!left) driver->reads_left_at = 0;
-    else if (driver->reads_left_at == 0) driver->reads_left_at = hf_now() + LEFT_FOR;
+    else if (driver->reads_left_at == 0) driver->reads_left_at = hf_now() + READ_LEFT_AFTER;
 }
 
 static void read_left(hf_driver *driver) {
@@ -43,7 +43,7 @@ static hf_time watch_deadline(const hf_driver *driver) {
     return driver->reads_left_at > 0 ? hf_time_min(until, driver->reads_left_at) : until;
 }
 
-static bool must_go_on(const hf_driver *driver) {
+static bool must_keep_running(const hf_driver *driver) {
     if (!driver->stopping) return true;
     return hf_now() < driver->stop_by && !hf_client_is_quiet(driver->client);
 }
@@ -52,7 +52,7 @@ static void *watch(void *context) {
     hf_driver *driver = context;
     pthread_mutex_lock(&driver->mutex);
     assert(driver->process == hf_process() && !driver->external);
-    while (must_go_on(driver)) {
+    while (must_keep_running(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
             read_left(driver);
@@ -60,7 +60,7 @@ static void *watch(void *context) {
         }
         hf_links_serve_renewer(driver, hf_now());
         pthread_cond_broadcast(&driver->changed);
-        if (!must_go_on(driver)) break;
+        if (!must_keep_running(driver)) break;
         plan_reading(driver);
         hf_time until = watch_deadline(driver);
         if (driver->stopping) until = hf_time_min(until, driver->stop_by);
@@ -102,7 +102,7 @@ void hf_watchdog_wake(hf_driver *driver) {
 void hf_watchdog_join(hf_driver *driver, hf_time patience) {
     assert(hf_driver_is_entered(driver));
     if (!driver->running) return;
-    assert(!hf_driver_is_watchdog(driver)); /* it would wait for itself */
+    assert(!hf_driver_is_watchdog(driver)); /* the watchdog would wait for itself */
     driver->stopping = true;
     driver->stop_by = hf_time_add(hf_now(), patience);
     hf_pipe_wake(driver->wake[1]);

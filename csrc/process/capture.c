@@ -13,11 +13,11 @@
 #include "posix/system.h"
 #include "process.h"
 
-static pid_t captured;   /* the pid of the program, or 0 */
-static int printed = -1; /* the pipe's reading end, or -1 */
+static pid_t captured_pid;   /* the pid of the program, or 0 */
+static int output_pipe = -1; /* the pipe's reading end, or -1 */
 
 pid_t hf_process_captured(void) {
-    return captured;
+    return captured_pid;
 }
 
 /* In the child, with all signals blocked. */
@@ -47,8 +47,8 @@ static pid_t fork_blocked(char *const argv[], int output) {
 
 /* Safe to repeat. */
 static void close_output(void) {
-    if (printed >= 0) close(printed);
-    printed = -1;
+    if (output_pipe >= 0) close(output_pipe);
+    output_pipe = -1;
 }
 
 /* capture(command) -> pid | nil, message, errno: starts /bin/sh -c command, one at a time. Call
@@ -57,7 +57,7 @@ static int l_capture(lua_State *L) {
     const char *command = luaL_checkstring(L, 1);
     char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)command, NULL};
     int ends[2];
-    if (captured) return luaL_error(L, "a program is captured already");
+    if (captured_pid) return luaL_error(L, "a program is captured already");
     if (!hf_pipe(ends, true)) return hf_process_failed(L, errno);
     pid_t pid = fork_blocked(argv, ends[1]);
     int error = errno;
@@ -67,21 +67,21 @@ static int l_capture(lua_State *L) {
         return hf_process_failed(L, error);
     }
     close_output();
-    captured = pid;
-    printed = ends[0];
+    captured_pid = pid;
+    output_pipe = ends[0];
     lua_pushinteger(L, pid);
     return 1;
 }
 
-/* captured_read(seconds) -> the next bytes of its output, "" at the end; nil if there are none
- * within that time (0 to 60), or after a signal. After the end it only waits. */
+/* captured_read(seconds) -> the next bytes of the program's output, "" at its end; nil if there are
+ * none within that time (0 to 60), or after a signal. After the end of the output it only waits. */
 static int l_read(lua_State *L) {
     char bytes[1024];
-    struct pollfd one = {.fd = printed, .events = POLLIN};
+    struct pollfd one = {.fd = output_pipe, .events = POLLIN};
     lua_Number seconds = luaL_checknumber(L, 1);
     luaL_argcheck(L, seconds >= 0 && seconds <= 60, 1, "out of range");
     if (poll(&one, 1, (int)(seconds * 1000)) <= 0) return 0;
-    ssize_t size = read(printed, bytes, sizeof bytes);
+    ssize_t size = read(output_pipe, bytes, sizeof bytes);
     if (size < 0) return 0;
     if (size == 0) close_output();
     lua_pushlstring(L, bytes, (size_t)size);
@@ -95,19 +95,19 @@ static int l_end(lua_State *L) {
     int status = 0;
     pid_t pid = hf_check_int(L, 1), ended;
     bool kills = lua_toboolean(L, 2);
-    luaL_argcheck(L, pid > 1 && pid == captured, 1, "not the program that is captured");
+    luaL_argcheck(L, pid > 1 && pid == captured_pid, 1, "not the program that is captured");
     if (kills) kill(-pid, SIGKILL);
     do ended = waitpid(pid, &status, kills ? 0 : WNOHANG);
     while (ended < 0 && errno == EINTR);
     if (ended == 0) return 0;
-    captured = 0;
+    captured_pid = 0;
     bool exited = ended == pid && WIFEXITED(status);
     lua_pushstring(L, exited ? "exit" : "signal");
     lua_pushinteger(L, exited ? WEXITSTATUS(status) : WTERMSIG(status));
     return 2;
 }
 
-/* captured_close(): stops reading its output */
+/* captured_close(): stops reading the program's output */
 static int l_close(lua_State *L) {
     (void)L;
     close_output();

@@ -21,7 +21,7 @@
 #include "posix/system.h"
 
 #define ABOVE_SCRIPTS 400 /* shell scripts use lower descriptors themselves */
-#define LONGEST_HOLD 1e9  /* seconds */
+#define MAX_HOLD 1e9      /* seconds */
 
 extern char **environ;
 
@@ -31,7 +31,7 @@ typedef struct plan {
     int error[2]; /* a pipe: errno of a failed exec; a successful exec closes it */
     int gate[2];  /* a pipe: a byte lets the child start its program */
     int lock;     /* the descriptor of hf_crash_lock_job to inherit, or -1 */
-    hf_time hold; /* for how long its locks must stay held, even if everything dies */
+    hf_time hold; /* for how long its locks must remain held, even if everything dies */
     bool terminal;
 } plan;
 
@@ -55,7 +55,7 @@ static bool same_name(const char *a, const char *b) {
     return strncmp(a, b, size) == 0 && b[size] == '=';
 }
 
-static bool is_set_anew(const char *entry, char **fresh, size_t count) {
+static bool is_replaced(const char *entry, char **fresh, size_t count) {
     for (size_t i = 0; i < count; i++) {
         if (same_name(fresh[i], entry)) return true;
     }
@@ -70,7 +70,7 @@ static char **new_environment(lua_State *L, int index) {
     char **list = new_list(L, index, &count, own);
     size_t at = count;
     for (size_t i = 0; i < own; i++) {
-        if (!is_set_anew(environ[i], list, count)) list[at++] = environ[i];
+        if (!is_replaced(environ[i], list, count)) list[at++] = environ[i];
     }
     assert(at <= count + own);
     list[at] = NULL;
@@ -89,8 +89,8 @@ static void wait_at_gate(const plan *job) {
     if (read(job->gate[0], &byte, 1) != 1) _exit(127);
 }
 
-/* Not done before the fork: there it takes the kernel 15 ms to make room for such a high number in
- * a process with threads. */
+/* Moves the lock's descriptor above those that scripts use. This is done after the fork, because in
+ * a process with threads the kernel takes 15 ms to make room for such a high number. */
 static void inherit_lock(const plan *job) {
     if (job->lock < 0 || fcntl(job->lock, F_DUPFD, ABOVE_SCRIPTS) >= 0) return;
     fcntl(job->lock, F_SETFD, 0);
@@ -169,7 +169,7 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
 
 static hf_time read_hold(lua_State *L, int index) {
     double seconds = luaL_optnumber(L, index, 0);
-    return seconds > 0 ? (hf_time)(fmin(seconds, LONGEST_HOLD) * (double)HF_SECOND) : 0;
+    return seconds > 0 ? (hf_time)(fmin(seconds, MAX_HOLD) * (double)HF_SECOND) : 0;
 }
 
 /* spawn(arguments, environment, terminal [, uuid, hold]) -> pid | nil, message, errno. Starts the
@@ -211,8 +211,8 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
     return 3;
 }
 
-/* Reaps the orphans of the job, of which process 1 of a container is the parent. `job` is left for
- * l_status, a captured program for captured_end. */
+/* Reaps orphans of the job, whose parent is this program if it is process 1 of a container. Leaves
+ * `job` to l_status, and a captured program to captured_end. */
 static void collect_orphans(pid_t job) {
     siginfo_t ended;
     do {
@@ -223,8 +223,8 @@ static void collect_orphans(pid_t job) {
     } while (waitpid(ended.si_pid, NULL, WNOHANG) > 0);
 }
 
-/* status(pid) -> nil: nothing new | "exit", code | "signal", number, name | "stopped", number, name
- * | "continued" | "gone": it was already reaped */
+/* status(pid) -> "exit", code | "signal", number, name | "stopped", number, name | "continued" |
+ * "gone" if it was already reaped | nil if nothing has changed */
 static int l_status(lua_State *L) {
     int status;
     pid_t job = hf_check_int(L, 1);

@@ -5,10 +5,10 @@
 
 #include "process.h"
 
-static ssize_t read_all(int fd, char *into, size_t most) {
+static ssize_t read_all(int fd, char *into, size_t max_size) {
     size_t used = 0;
-    while (used < most) {
-        ssize_t got = read(fd, into + used, most - used);
+    while (used < max_size) {
+        ssize_t got = read(fd, into + used, max_size - used);
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return -1;
         if (got == 0) break;
@@ -25,23 +25,23 @@ static int refused(lua_State *L, const char *why) {
 }
 
 /* read_file(path, most) -> the text, its mode, whether it belongs to a user who is neither this one
- * nor root | nil, message, errno. It reads only a regular file of at most `most` bytes, and never
- * blocks, as on a FIFO. */
+ * nor root | nil, message, errno. It reads only a regular file of at most `max_size` bytes, and
+ * never blocks, as on a FIFO. */
 static int l_read_file(lua_State *L) {
     const char *path = luaL_checkstring(L, 1);
-    size_t most = (size_t)luaL_checkinteger(L, 2);
-    char *text = hf_newuserdata(L, most + 1);
+    size_t max_size = (size_t)luaL_checkinteger(L, 2);
+    char *text = hf_newuserdata(L, max_size + 1);
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     if (fd < 0) return hf_process_failed(L, errno);
     struct stat about;
     ssize_t size = -1;
     bool is_regular = fstat(fd, &about) == 0 && S_ISREG(about.st_mode);
-    if (is_regular) size = read_all(fd, text, most + 1);
+    if (is_regular) size = read_all(fd, text, max_size + 1);
     int error = errno;
     close(fd);
     if (!is_regular) return refused(L, "it is not a regular file");
     if (size < 0) return hf_process_failed(L, error);
-    if ((size_t)size > most) return refused(L, "it is too large");
+    if ((size_t)size > max_size) return refused(L, "it is too large");
     lua_pushlstring(L, text, (size_t)size);
     lua_pushinteger(L, (lua_Integer)(about.st_mode & 07777));
     lua_pushboolean(L, about.st_uid != 0 && about.st_uid != geteuid());

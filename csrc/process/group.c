@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool is_refused(pid_t pid) {
+static bool may_not_signal(pid_t pid) {
     return kill(pid, 0) != 0 && errno == EPERM;
 }
 
@@ -56,11 +56,12 @@ static int l_out_of_reach(lua_State *L) {
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: not a process */
-        if (pid > 0 && is_refused(pid) && runs_in(group, pid, even_stopped)) add(L, &count, pid);
+        if (pid > 0 && may_not_signal(pid) && runs_in(group, pid, even_stopped))
+            add(L, &count, pid);
     }
     if (processes) closedir(processes);
     bool is_hidden = !read_process(1, &state, &own);
-    if (count == 0 && is_hidden && is_refused(-group)) add(L, &count, group);
+    if (count == 0 && is_hidden && may_not_signal(-group)) add(L, &count, group);
     return 1;
 }
 

@@ -27,7 +27,7 @@ static int l_time(lua_State *L) {
     return 1;
 }
 
-/* Whether a pipe or a terminal takes PIPE_BUF bytes now. */
+/* Returns whether a pipe or a terminal takes PIPE_BUF bytes now. */
 static bool is_writable(int fd) {
     struct pollfd one = {.fd = fd, .events = POLLOUT};
     return poll(&one, 1, 0) > 0;

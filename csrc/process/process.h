@@ -46,8 +46,8 @@ void hf_open_signals(lua_State *L); /* adds to the module table on top */
 
 /* ---- terminal.c ---- */
 
-/* Makes the group `to` the terminal's foreground group if `from` is that now. Returns whether it
- * did. Safe after a fork. */
+/* Makes `to` the terminal's foreground group if that is now `from`. Returns whether it did. Safe
+ * after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
 /* Returns whether no other group is in the foreground of the terminal `fd`, so that this program's

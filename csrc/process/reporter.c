@@ -12,7 +12,7 @@
 
 #include "posix/system.h"
 
-#define WIPE "\r\33[K"
+#define ERASE_LINE "\r\33[K"
 
 static pid_t reporter;          /* its pid, or 0 */
 static pid_t waiting;           /* in the reporter: the program that began it */
@@ -50,7 +50,7 @@ static void end_reporter(void) {
         while (waitpid(pid, NULL, 0) < 0 && errno == EINTR) continue;
     }
     if (*is_drawn && hf_terminal_is_ours(STDERR_FILENO) && is_writable()) {
-        ssize_t written = write(STDERR_FILENO, WIPE, sizeof WIPE - 1);
+        ssize_t written = write(STDERR_FILENO, ERASE_LINE, sizeof ERASE_LINE - 1);
         (void)written;
     }
     errno = error;

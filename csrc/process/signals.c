@@ -47,7 +47,7 @@ static void on_signal(int number) {
     int error = errno;
     unsigned char byte = (unsigned char)number;
     ssize_t written = write(caught[1], &byte, 1);
-    (void)written; /* a full pipe wakes as well */
+    (void)written; /* a full pipe also wakes the reader */
     if (number != SIGCHLD) alarm(AGAIN_AFTER);
     errno = error;
 }
@@ -103,7 +103,7 @@ void hf_signals_restore(void) {
 }
 
 void hf_signals_forget(void) {
-    assert(hf_signals_are_blocked()); /* one that came now would be handled as the parent's */
+    assert(hf_signals_are_blocked()); /* a signal now would be handled as if it were the parent's */
     hf_signals_restore();
     memset(is_changed, 0, sizeof is_changed);
     for (int end = 0; end < 2; end++) {
@@ -185,7 +185,7 @@ static int next_signal(void) {
 }
 
 /* wait(seconds [, input]) -> the name of the next caught signal; "input" if `input` is true and
- * standard input is readable or at its end; nil when the time is over */
+ * standard input is readable or at its end; nil when the time has passed */
 static int l_wait(lua_State *L) {
     double until = monotonic() + luaL_checknumber(L, 1);
     bool input = lua_toboolean(L, 2);

@@ -15,7 +15,7 @@ static int terminal = -1;
 static struct termios cooked;
 static bool is_raw;
 
-/* A group that is not in the foreground may do this only with SIGTTOU blocked. */
+/* Blocks SIGTTOU, without which a group that is not in the foreground may not change it. */
 bool hf_terminal_give(pid_t from, pid_t to) {
     sigset_t ttou, kept;
     if (terminal < 0 || tcgetpgrp(terminal) != from) return false;
@@ -66,7 +66,7 @@ static int l_leads_group(lua_State *L) {
 }
 
 /* size([fd]) -> rows, columns of the terminal at `fd`, by default standard output; nil if that is
- * none */
+ * not a terminal */
 static int l_size(lua_State *L) {
     struct winsize size;
     int fd = lua_isnoneornil(L, 1) ? STDOUT_FILENO : hf_check_int(L, 1);

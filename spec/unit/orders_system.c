@@ -506,7 +506,7 @@ static void write_mask(sigset_t *mask) {
     else sigemptyset(mask);
 }
 
-WRAP(void, hf_hold_signals, sigset_t *before) {
+WRAP(void, hf_block_signals, sigset_t *before) {
     write_mask(before);
     order_hold_signals(true);
 }

@@ -1191,7 +1191,7 @@ static void take_signal(int number) {
 
 /* A signal that the program blocks stays pending, and another one is as free as before. */
 static bool keeps_the_mask(hf_driver *driver, bool interruptible) {
-    hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = 3 * HF_SLICE};
+    hf_op_spec pause = {.kind = HF_OP_PAUSE, .wait = 3 * HF_POLL_SLICE};
     sigset_t blocked, before, after, pending;
     sigemptyset(&blocked);
     sigaddset(&blocked, SIGUSR2);

@@ -19,7 +19,7 @@
 
 /* ---- when nobody can go on ---- */
 
-#define LEFT_FOR (10 * HF_MS) /* how long a reply that nobody waits for may stay unread */
+#define READ_LEFT_AFTER (10 * HF_MS) /* how long a reply that nobody waits for may stay unread */
 
 /* A byte that has come is read, or will be: by those who wake up by the clock. */
 static void check_bytes(const hf_driver *driver, hf_time wakes) {
@@ -29,7 +29,7 @@ static void check_bytes(const hf_driver *driver, hf_time wakes) {
         if (fd < 0 || (events && (driver->calling || !hf_client_keeps(driver->client)))) continue;
         hf_slice output = hf_session_output(hf_client_link(driver->client, link));
         ORDER_CHECK(output.size == 0, "link %zu has output that nobody writes", link);
-        ORDER_CHECK(!order_has_bytes(fd) || wakes <= order_now() + LEFT_FOR,
+        ORDER_CHECK(!order_has_bytes(fd) || wakes <= order_now() + READ_LEFT_AFTER,
                     "link %zu has bytes that nobody reads", link);
     }
 }
@@ -329,7 +329,7 @@ static bool is_queued(const void *what) {
 /* A signal that comes just before a sleep does not end it, and in the queue nothing else does. */
 static void *signal_in_queue(void *context) {
     order_wait("waits with the signal", is_queued, callers[0].driver, HF_NEVER);
-    signal_within(HF_SLICE + 70 * HF_MS);
+    signal_within(HF_POLL_SLICE + 70 * HF_MS);
     return context;
 }
 
@@ -361,7 +361,7 @@ static void *call_a_silent_server(void *context) {
 
 static void *signal_soon(void *context) {
     order_wait("waits with the signal", is_in_call, callers[0].driver, HF_NEVER);
-    signal_within(HF_SLICE + NOTICED);
+    signal_within(HF_POLL_SLICE + NOTICED);
     return context;
 }
 

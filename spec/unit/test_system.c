@@ -18,7 +18,7 @@
 #define hf_random posix_random
 #define hf_pipe_wake posix_pipe_wake
 #define hf_pipe_drain posix_pipe_drain
-#define hf_hold_signals posix_hold_signals
+#define hf_block_signals posix_hold_signals
 #define hf_thread_start posix_thread_start
 #define hf_pipe posix_pipe
 #define hf_socket posix_socket
@@ -41,7 +41,7 @@
 #undef hf_random
 #undef hf_pipe_wake
 #undef hf_pipe_drain
-#undef hf_hold_signals
+#undef hf_block_signals
 #undef hf_thread_start
 #undef hf_pipe
 #undef hf_socket
