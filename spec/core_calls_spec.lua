@@ -182,7 +182,7 @@ local COLLECTING_CALLS = [[
   call(core.lock, { "number", "is_held", "holds", "remaining", "token", "lost", "first_loss", "standing", "pending_loss",
     "has_news", "balance", "waited", "key", "owner", "info", "ttl", "check" }, lock)
   call(core.client, { "stats", "has_losses", "uuid", "server", "tenant", "nodes", "classes", "events", "ping" }, client)
-  call(core.client, { "processes", "group", "node_beside" }, client, "k")
+  call(core.client, { "processes", "group", "node_of_lock" }, client, "k")
   io.stdout:write "all calls returned\n"
 ]]
 
@@ -326,7 +326,7 @@ it("clients with different URLs agree on the identity of a database", function()
     local client = connected { url = url }
     assert.same({ { place }, true }, { core.client.processes(client, "k") }, url)
     assert.same({ 1 }, core.client.nodes(client))
-    assert.is_nil(core.client.node_beside(client, "k"))
+    assert.is_nil(core.client.node_of_lock(client, "k"))
     core.client.close(client, 20)
   end
   local places, servers = { place_on(one, 0), place_on(two, 0) }, { one:url(), two:url() }
@@ -348,7 +348,7 @@ it("clients with different URLs agree on the identity of a database", function()
     local shard = core.client.group(shards, key) + 1
     seen[shard] = true
     assert.same({ { places[shard] }, true }, { core.client.processes(shards, key) })
-    assert.equal(shard, core.client.node_beside(shards, key))
+    assert.equal(shard, core.client.node_of_lock(shards, key))
   end
   assert.same({ true, true }, seen)
   for client, is in pairs { [quorum] = true, [shards] = false } do

@@ -442,7 +442,7 @@ static int l_settle(lua_State *L) {
 
 /* ---- without the server ---- */
 
-/* Returns the caller's hold, or NULL. Marks the hold as lost if its time is over. */
+/* Returns the caller's hold, or NULL. Marks the hold as lost if its validity has ended. */
 static hf_hold *own_hold(hf_lua_lock *lock, lua_Number number) {
     caller_text text;
     hf_client *client = lock->driver->client;

@@ -296,8 +296,8 @@ local function new(given, level, more, loop)
     where = table.concat(several.urls, " ") .. " " .. (given.url and url or ""),
     patience = given.command_timeout or 3,
   }
-  driver.take(client, loop)
-  if fetch and loop then credentials.take(client, fetch) end
+  driver.set_loop(client, loop)
+  if fetch and loop then credentials.set_fetcher(client, fetch) end
   core.client.class(client, given.class or "")
   if given.on_event then events.watch(client, given.on_event) end
   return client
@@ -427,7 +427,7 @@ end
 function Client:idempotent(key, opts, fn, ...)
   check_call(self, "client:idempotent", key)
   if options.callable(opts) == nil then
-    options.not_behind(idempotent.options, "client:idempotent", "client:idempotent(key, ", 2, fn, ...)
+    options.not_after_function(idempotent.options, "client:idempotent", "client:idempotent(key, ", 2, fn, ...)
     return idempotent.run(self, key, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, idempotent.options, "client:idempotent", 2)
@@ -449,7 +449,7 @@ function Client:once(key, period, opts, fn, ...)
   check_call(self, "client:once", key, "schedules")
   argument(period, once.period, "client:once", "period", 2)
   if options.callable(opts) == nil then
-    options.not_behind(once.options, "client:once", "client:once(key, period, ", 2, fn, ...)
+    options.not_after_function(once.options, "client:once", "client:once(key, period, ", 2, fn, ...)
     return once.run(self, key, period, defaults[self], {}, opts, fn, ...)
   end
   opts = options.table(opts, once.options, "client:once", 2)
@@ -470,7 +470,7 @@ end
 function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
-    options.not_behind(templates.options, "client:with_lock", "client:with_lock(key, ", 2, fn, ...)
+    options.not_after_function(templates.options, "client:with_lock", "client:with_lock(key, ", 2, fn, ...)
     return Client.with_lock(self, key, locks.none, opts, fn, ...)
   end
   opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
@@ -525,7 +525,7 @@ end
 -- `kind`: as for locks.new.
 local function with_kind(self, name, kind, key, opts, fn, ...)
   if options.callable(opts) == nil then
-    options.not_behind(read_write_lock.with_options, name, name .. "(key, ", 2, fn, ...)
+    options.not_after_function(read_write_lock.with_options, name, name .. "(key, ", 2, fn, ...)
     local lock = locks.new(self, key, locks.none, defaults[self], kind)
     return templates.run(lock, locks.none, opts, fn, ...)
   end
@@ -581,7 +581,7 @@ end
 function Client:lead(key, opts, fn, ...)
   check_call(self, "client:lead", key)
   if options.callable(opts) == nil then
-    options.not_behind(lead.options, "client:lead", "client:lead(key, ", 2, fn, ...)
+    options.not_after_function(lead.options, "client:lead", "client:lead(key, ", 2, fn, ...)
     return lead.run(self, key, {}, defaults[self], opts, fn, ...)
   end
   opts = options.table(opts, lead.options, "client:lead", 2)

@@ -2,7 +2,7 @@
 -- log-in.
 --
 -- No message shows what the function has returned. An error that it raises may quote what it
--- returned last, so those strings are blotted out.
+-- returned last, so messages replace those strings.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -12,7 +12,7 @@ local engine = core.engine
 
 local credentials = {}
 
-local MOST = 511 -- bytes of a user or a password
+local MAX_SIZE = 511 -- bytes of a user or a password
 local MAX_REASON = 120 -- bytes of a message
 local ADVICE = 'return user, password, with "" for the default user'
 
@@ -20,16 +20,16 @@ local ADVICE = 'return user, password, with "" for the default user'
 local fetchers = setmetatable({}, { __mode = "k" })
 
 -- → what is wrong with the string | nil
-local function wrong(name, text)
+local function problem_with(name, text)
   if type(text) ~= "string" then
     local found = text == nil and "nil" or "a " .. type(text)
     return ("%s is %s, not a string; %s"):format(name, found, ADVICE)
   end
-  if #text > MOST then return ("%s is longer than %d bytes"):format(name, MOST) end
+  if #text > MAX_SIZE then return ("%s is longer than %d bytes"):format(name, MAX_SIZE) end
   if text:find("\0", 1, true) then return name .. " contains a NUL byte" end
 end
 
-local function blot(message, last)
+local function redact(message, last)
   for _, secret in ipairs(last) do
     local at, till = message:find(secret, 1, true)
     while at and secret ~= "" do
@@ -42,17 +42,17 @@ local function blot(message, last)
   return message:sub(1, MAX_REASON) .. "…"
 end
 
--- Checks what the user's function has returned, or raised.
+-- Checks the results of the user's function, or its error.
 -- → user, password | nil, why there are none, whether a retry is pointless
-local function judge(last, called, user, password)
+local function check_result(last, called, user, password)
   if not called then
-    return nil, blot("the function raised an error: " .. compat.text(user), last), false
+    return nil, redact("the function raised an error: " .. compat.text(user), last), false
   end
   if user == nil then
     local why = type(password) == "string" and password or "the function returned nil"
-    return nil, blot(why, last), false
+    return nil, redact(why, last), false
   end
-  local fault = wrong("the user", user) or wrong("the password", password)
+  local fault = problem_with("the user", user) or problem_with("the password", password)
   if fault then return nil, fault, true end
   last[1], last[2] = password, user
   return user, password
@@ -62,12 +62,12 @@ end
 function credentials.fetcher(fn)
   local last = {}
   return function(server, refused)
-    return judge(last, pcall(fn, server, refused))
+    return check_result(last, pcall(fn, server, refused))
   end
 end
 
 -- From now on coroutines of an event loop fetch the log-ins of this client.
-function credentials.take(client, fetch)
+function credentials.set_fetcher(client, fetch)
   fetchers[client] = fetch
 end
 
@@ -81,7 +81,7 @@ function credentials.log_in(client, link, goes_on, server, refused)
 end
 
 -- Returns whether coroutines fetch the log-ins of this client.
-function credentials.has(client)
+function credentials.has_fetcher(client)
   return fetchers[client] ~= nil
 end
 

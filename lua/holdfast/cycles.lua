@@ -5,7 +5,7 @@
 -- lock that it waits for. A goal has holders: a list of owners, `false` for an unknown one, with
 -- the field `free` for a semaphore. A wait is stuck if the caller of a holder is stuck; for a
 -- semaphore, if the holders that are not stuck leave too few permits. All waits count as stuck at
--- first. Each wait that turns out not to be frees the waits that its holds block, and so on.
+-- first. Each wait that turns out not to be stuck frees the waits that its holds block, and so on.
 
 local cycles = {}
 

@@ -18,7 +18,7 @@ local replies = require "holdfast.replies"
 local deadlocks = {}
 
 local PAGE = 200
-local MAX_WAITERS = 100 -- that are listed for one queue
+local MAX_WAITERS = 100 -- waiters listed for one queue
 local kinds, wire = core.kinds, core.wire
 local prefixes = wire.prefixes
 
@@ -85,8 +85,8 @@ end
 
 -- Reads at most `count` items on the key's node. Skips an item that is too large to be holdfast's.
 -- → the items, how many were asked for, whether there may be more
-local function page_beside(graph, key, words_of, from, count)
-  local node = driver.node_beside(graph.client, key)
+local function page_of(graph, key, words_of, from, count)
+  local node = driver.node_of_lock(graph.client, key)
   local reply, message, code, asked = pages.shrink(count, function(most)
     return command(graph.client, words_of(from, most), node)
   end)
@@ -97,21 +97,21 @@ end
 -- Iterates over the first `most` items of a list or a sorted set on the key's node, page by page.
 -- An item that leaves the front in the meantime may make this run skip others. `words_of(from,
 -- count)` returns the words of the command that reads a page.
-local function each_beside(graph, key, words_of, most)
+local function each_item(graph, key, words_of, most)
   local from, page, at, count, more = 0, {}, 0, PAGE, true
   return function()
     at = at + 1
     while at > #page and more and from < most do
-      page, count, more = page_beside(graph, key, words_of, from, math.min(count, most - from))
+      page, count, more = page_of(graph, key, words_of, from, math.min(count, most - from))
       from, at, count = from + count, 1, math.min(PAGE, count * 2)
     end
     return page[at]
   end
 end
 
--- Iterates over all items of the list or the sorted set with this name.
-local function each_of_all(graph, key, read, name)
-  return each_beside(graph, key, function(from, count)
+-- Iterates over all items of the list or the sorted set with this name, on the key's node.
+local function each_of_queue(graph, key, read, name)
+  return each_item(graph, key, function(from, count)
     return { read, name, from, from + count - 1 }
   end, math.huge)
 end
@@ -144,7 +144,7 @@ end
 local function permit_holders(graph, key, kind)
   local info = info_of(graph, key, kind)
   local list = { free = info and info.free or 0 }
-  for id in each_of_all(graph, key, "ZRANGE", wire.names(kind, key).leases) do
+  for id in each_of_queue(graph, key, "ZRANGE", wire.names(kind, key).leases) do
     list[#list + 1] = graph.by_stem[id:sub(1, 14)] or false
   end
   return list
@@ -192,7 +192,7 @@ local function waiters_of(graph, wait)
   local key, is_list, set = wait.key, kinds[wait.kind].listed, {}
   local name = wire.names(wait.kind, key).queue
   if graph.queued[name] then return graph.queued[name] end
-  for text in each_of_all(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
+  for text in each_of_queue(graph, key, is_list and "LRANGE" or "ZRANGE", name) do
     local queued = is_list and { waiter = text } or wire.read_waiter(text)
     if queued then set[queued.waiter] = true end
   end
@@ -250,7 +250,7 @@ local function add_list(graph, name)
   local key = wire.key_of_queue(name)
   if not key then return end
   local function words_of(from, count) return { "LRANGE", name, from, from + count - 1 } end
-  for owner in each_beside(graph, key, words_of, MAX_WAITERS) do
+  for owner in each_item(graph, key, words_of, MAX_WAITERS) do
     add_waiter(graph, key, owner, "fair")
   end
 end
@@ -261,7 +261,7 @@ local function add_queue(graph, name)
   local function words_of(from, count)
     return { "ZRANGEBYSCORE", name, "(0", "+inf", "LIMIT", from, count }
   end
-  for text in each_beside(graph, key, words_of, MAX_WAITERS) do
+  for text in each_item(graph, key, words_of, MAX_WAITERS) do
     local queued = wire.read_waiter(text)
     if queued then
       add_waiter(graph, key, queued.waiter, queued.kind).count = count_of(queued.owner)

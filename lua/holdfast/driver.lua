@@ -191,7 +191,7 @@ end
 
 local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, if it has one
 
-function driver.take(client, loop)
+function driver.set_loop(client, loop)
   loops_of[client] = loop
   looping = looping or loop ~= nil
 end
@@ -205,7 +205,7 @@ end
 
 -- Returns the node for a command on a name that belongs to a key, such as its queue, or nil if the
 -- name itself leads to the right node. With shards, such names are on the key's server.
-driver.node_beside = core.client.node_beside
+driver.node_of_lock = core.client.node_of_lock
 
 -- Returns a lock handle to read the state of a key, given as it is on the server: the client's
 -- prefix is not added. `within`: seconds after which a read fails; nil means command_timeout.

@@ -5,7 +5,7 @@ local locale = require "holdfast.locale"
 local fence_headers = {}
 
 local TOKEN, RESOURCE, LOCK = "Fence-Token", "Fence-Resource", "Fence-Lock"
-local MOST = 9007199254740991 -- 2^53 - 1, the highest token
+local MAX_TOKEN = 9007199254740991 -- 2^53 - 1, the highest token
 
 local ESCAPED = "[^0-9A-Za-z._~:/-]"
 
@@ -33,7 +33,7 @@ end
 function fence_headers.read(get)
   local token, lock_key, resource = get(TOKEN), get(LOCK), get(RESOURCE)
   if token == nil then return nil end
-  if type(token) ~= "string" or not token:find("^[1-9]%d*$") or #token > 16 or locale.number(token) > MOST then
+  if type(token) ~= "string" or not token:find("^[1-9]%d*$") or #token > 16 or locale.number(token) > MAX_TOKEN then
     return nil, TOKEN .. " must be a fencing token, in decimal"
   end
   if type(lock_key) ~= "string" or lock_key == "" then return nil, LOCK .. " must name the lock" end

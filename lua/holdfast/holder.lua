@@ -15,8 +15,8 @@ local holder = {}
 local TAKEN = '^(cannot acquire "[^"]*" on .-: held by )another owner(.*)$'
 local REST = "^, for up to (%d+)%p(%d+) s more unless renewed(.*)$"
 local ADVICE = "; wait longer or try again later"
-local MOVED = 0.1 -- a lease was renewed if its end is later than before by more seconds than this
-local BEHIND = 0.9 -- an acquire may still read until this many seconds after the end of its wait
+local MIN_RENEWAL = 0.1 -- seconds by which the end of a lease must have moved to count as renewed
+local READ_LIMIT = 0.9 -- seconds after the end of its wait for which an acquire may still read
 
 -- Returns the seconds left for reading, or nil if there are none.
 local function time_left(by)
@@ -64,7 +64,7 @@ local function times_in(rest, info, held_for, waited)
   local seconds, fraction, more = rest:match(REST)
   local left = seconds and locale.number(seconds .. "." .. fraction)
   local is_same = left and held_for and held_for > waited -- any locale: numbers
-  local renewed = is_same and info.ttl and info.ttl > left + MOVED -- any locale: numbers
+  local renewed = is_same and info.ttl and info.ttl > left + MIN_RENEWAL -- any locale: numbers
   return holder.times(held_for, left, renewed), more or rest
 end
 
@@ -107,7 +107,7 @@ function driver.lock.acquire(lock, wait)
     and #core.client.nodes(data.client) == 1
   if not is_asked or not driver.can_wait(lock) then return nil, message, code end
   local who
-  local by = core.now() + BEHIND - core.lock.overdue(lock)
+  local by = core.now() + READ_LIMIT - core.lock.overdue(lock)
   message, who = holder.describe(lock, message, wait, by)
   events.name_holder(lock, who)
   return nil, message, code

@@ -105,7 +105,7 @@ end
 -- Announces that the caller leads now. After a failure the watchers learn it later, by reading.
 function leader.announce(lock)
   local client, key = raw.data(lock).client, raw.key(lock)
-  local node = driver.node_beside(client, key)
+  local node = driver.node_of_lock(client, key)
   driver.command(client, { "PUBLISH", channel(key), "1" }, node, WITHIN)
 end
 

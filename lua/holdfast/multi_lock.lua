@@ -17,7 +17,7 @@ local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
 local WAIT_EACH = 1.5
-local MOST = 1024
+local MAX_LOCKS = 1024
 
 ---@class holdfast.multi_lock
 local MultiLock = {}
@@ -27,7 +27,7 @@ MultiLock.__name = "holdfast.multi_lock"
 local multi_lock = {}
 
 function multi_lock.check_keys(value)
-  return options.list(value, MOST, "a list of 1 to 1024 keys", options.key)
+  return options.list(value, MAX_LOCKS, "a list of 1 to 1024 keys", options.key)
 end
 
 local function check_lock(value)
@@ -35,7 +35,7 @@ local function check_lock(value)
 end
 
 function multi_lock.check_locks(value)
-  return options.list(value, MOST, "a list of 1 to 1024 locks", check_lock)
+  return options.list(value, MAX_LOCKS, "a list of 1 to 1024 locks", check_lock)
 end
 
 local function copy(locks)

@@ -8,7 +8,7 @@ local driver = require "holdfast.driver"
 local now = core.now
 
 local CHECK_EVERY = 1 -- seconds between two checks whether a request still exists
-local ROUNDS = 100 -- in which one call reports what the functions themselves cause
+local ROUNDS = 100 -- rounds in which one call reports what the functions themselves cause
 
 local Notifier = {}
 Notifier.__index = Notifier
@@ -61,8 +61,8 @@ local function has_request(turn)
   return true
 end
 
--- Returns whether the coroutine that has this turn can still end it. In nginx only its request
--- tells.
+-- Returns whether the coroutine that has this turn can still end it. In nginx this is known only
+-- from its request.
 local function is_living(turn)
   if turn.of_request then return has_request(turn) end
   return turn.of_main or turn.thread ~= nil and coroutine.status(turn.thread) ~= "dead"

@@ -1,4 +1,4 @@
--- What follows from readings of locks, for the status page and the command.
+-- Derives times and states from readings of locks, for the status page and the command.
 
 local observed = {}
 
@@ -22,9 +22,9 @@ function observed.waits(place, clock)
   return math.max(clock - (in_front and place * 1024 or place) / 1e6, 0), in_front or nil
 end
 
--- Returns whether the holder drew the last token when it acquired the lock. A Redisson client draws
--- none, or counts on from ours; a reader has the last writer's; any other owner may belong to
--- another program.
+-- Returns whether the last token was issued to the present holder. A Redisson client draws none, or
+-- increments the last one; a reader has the last writer's; any other owner may belong to another
+-- program.
 local function has_own_token(info)
   local owner = info.owner or ""
   if info.readers and not owner:find(":write$") then return false end

@@ -1,12 +1,12 @@
 -- Runs a job once for each fire of a schedule: many clients call at about the same time, and one
 -- call counts.
 --
--- A record, holdfast_once:KEY, tells which call counts, and when it came by the server's clock. It
--- counts for all calls that come less than half a period before or after it. The call that counts
--- holds the lock KEY while it runs, and the record is written under that lock, with its token, so
--- that a late write of an older holder changes nothing. Without `retry` the record is also written
--- before the lock is acquired, so that other calls of this fire need not wait. See once.lua in
--- csrc/programs.
+-- A record, holdfast_once:KEY, says which call counts, and when it reached the server, by the
+-- server's clock. Calls less than half a period before or after it belong to the same fire. The
+-- call that counts holds the lock KEY while it runs, and the record is written under that lock,
+-- with its token, so that a late write of an older holder changes nothing. Without `retry` the
+-- record is also written before the lock is acquired, so that other calls of this fire need not
+-- wait. See once.lua in csrc/programs.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
@@ -41,7 +41,7 @@ local once = {}
 ---@field host string
 ---@field pid integer
 ---@field name string?
----@field age number seconds since the call came, by the server's clock
+---@field age number seconds since the call reached the server, by the server's clock
 
 once.options = { retry = options.boolean, abort_on_loss = abort.check }
 for _, name in ipairs { "wait", "lease", "max_hold", "on_lost", "on_event", "class", "interruptible" } do
@@ -108,7 +108,7 @@ end
 
 -- Called before the lock is acquired: asks whether this call may count, and without `retry` claims
 -- the fire. A claim that got no reply may have been stored, so it is withdrawn. → like send
-function once.come(self)
+function once.claim(self)
   local may, message, code, fire = send(self, "")
   if not may or self.retry then return may, message, code, fire end
   may, message, code, fire = send(self, "claimed")
@@ -122,8 +122,8 @@ function once.begin(self, lock)
   return send(self, "running")
 end
 
--- Called if this call has not run: another call may count for this fire, if the server learns of
--- it.
+-- Called if this call has not run: once the server knows that, another call may count for this
+-- fire.
 function once.withdraw(self)
   if self.begun or not self.retry then send(self, "unstarted") end
 end
@@ -192,7 +192,7 @@ function once.run(client, key, period, defaults, opts, fn, ...)
   local lock = locks.new(client, key, given, defaults)
   if given.abort_on_loss then driver.check_hooks(lock) end
   local self = once.fire(client, raw.key(lock), period, opts.retry)
-  local may, message, code, fire = once.come(self)
+  local may, message, code, fire = once.claim(self)
   if not may then return nil, message, code, fire end
   may, message, code = templates.acquire(lock)
   if not may then

@@ -83,10 +83,10 @@ local function positive(...)
   end
 end
 
-local function first_of(a, b, otherwise)
+local function first_of(a, b, default)
   if a ~= nil then return a end
   if b ~= nil then return b end
-  return otherwise
+  return default
 end
 
 local SHOWN = 60 -- bytes of a type or an id in a message
@@ -152,7 +152,7 @@ function OneByOne:execute(biz_type, biz_id, opts, fn, ...)
   biz_type, biz_id = options.part_text(biz_type), options.part_text(biz_id)
   local key = key_of(self, biz_type, biz_id)
   if options.callable(opts) == nil then
-    options.not_behind(execute_options, "one_by_one:execute", "one_by_one:execute(type, id, ", 2, fn, ...)
+    options.not_after_function(execute_options, "one_by_one:execute", "one_by_one:execute(type, id, ", 2, fn, ...)
     return run(self, key, biz_type, biz_id, {}, opts, fn, ...)
   end
   opts = options.table(opts, execute_options, "one_by_one:execute", 2)

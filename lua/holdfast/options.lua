@@ -400,7 +400,7 @@ end
 -- Raises if a call's options follow its function, which would receive them as its only argument.
 -- `extra`: the function's first argument; `...`: the others. `call`: the call up to the options,
 -- for the message.
-function options.not_behind(known, what, call, level, extra, ...)
+function options.not_after_function(known, what, call, level, extra, ...)
   local is_plain = type(extra) == "table" and getmetatable(extra) == nil
   if select("#", ...) > 0 or not is_plain or next(extra) == nil then return end
   for name in next, extra do

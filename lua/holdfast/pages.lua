@@ -1,5 +1,5 @@
--- Reads page by page what others may have made too large for one reply. A page that is too large is
--- requested again with fewer items.
+-- Reads data page by page, because other clients may have made it too large for one reply. A page
+-- that is too large is requested again with fewer items.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -7,13 +7,13 @@ local replies = require "holdfast.replies"
 
 local pages = {}
 
-local SHRINKS = 8 -- by which the size of a page that was too large is divided
-local LONGEST = 1048576 + 256 -- bytes of a name of holdfast's: a lock's key, and what is added to it
-local ROOM = 3145728 -- bytes of the names in a page of SHORT_ONES
+local SHRINK_FACTOR = 8 -- the size of a page that was too large is divided by this
+local MAX_NAME = 1048576 + 256 -- bytes of a name that holdfast uses: a lock's key and additions
+local MAX_NAMES_SIZE = 3145728 -- bytes of all names in a page of SCAN_SHORT_NAMES
 
 -- One step of SCAN that drops names too long to be holdfast's. The reply also tells how many other
 -- names it had no room for.
-local SHORT_ONES = [[
+local SCAN_SHORT_NAMES = [[
 local words = { 'SCAN', ARGV[1], 'MATCH', ARGV[2], 'COUNT', 1 }
 if ARGV[5] ~= '' then words[7], words[8] = 'TYPE', ARGV[5] end
 local reply = redis.call(unpack(words))
@@ -42,13 +42,13 @@ function pages.shrink(count, ask)
     local reply, message, code = ask(count)
     local is_last = count == 1 or not pages.is_too_large(message, code)
     if is_last then return reply, message, code, count end
-    count = math.max(1, math.floor(count / SHRINKS))
+    count = math.max(1, math.floor(count / SHRINK_FACTOR))
   end
 end
 
-local function short_ones(client, node, cursor, pattern, key_type)
+local function scan_short_names(client, node, cursor, pattern, key_type)
   local reply, message, code = driver.command(client,
-    { "EVAL", SHORT_ONES, 0, cursor, pattern, LONGEST, ROOM, key_type or "" }, node)
+    { "EVAL", SCAN_SHORT_NAMES, 0, cursor, pattern, MAX_NAME, MAX_NAMES_SIZE, key_type or "" }, node)
   if code then return nil, message, code end
   return replies.check("SCAN", reply, client)
 end
@@ -63,7 +63,7 @@ function pages.scan(client, node, cursor, pattern, key_type, count)
     return replies.command(client, words, node)
   end)
   if pages.is_too_large(message, code) then
-    reply, message, code = short_ones(client, node, cursor, pattern, key_type)
+    reply, message, code = scan_short_names(client, node, cursor, pattern, key_type)
   end
   return reply, message, code, fits
 end

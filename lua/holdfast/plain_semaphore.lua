@@ -17,11 +17,11 @@ local PlainSemaphore = {}
 PlainSemaphore.__index = PlainSemaphore
 PlainSemaphore.__name = "holdfast.plain_semaphore"
 
-local MOST = 1000000000
+local MAX_PERMITS = 1000000000
 
-local check_count = options.whole(1, MOST, "1 to 1e9")
-local check_all = options.whole(0, MOST, "0 to 1e9")
-local check_change = options.whole(-MOST, MOST, "-1e9 to 1e9")
+local check_count = options.whole(1, MAX_PERMITS, "1 to 1e9")
+local check_all = options.whole(0, MAX_PERMITS, "0 to 1e9")
+local check_change = options.whole(-MAX_PERMITS, MAX_PERMITS, "-1e9 to 1e9")
 
 ---@class holdfast.plain_semaphore_options
 ---@field wait? number seconds that acquire waits by default; default: the client's
@@ -202,7 +202,7 @@ end
 function PlainSemaphore:with_permit(opts, fn, ...)
   check_self(self, PlainSemaphore, "plain_semaphore:with_permit", 2)
   if options.callable(opts) == nil then
-    options.not_behind(with_options, "plain_semaphore:with_permit", "plain_semaphore:with_permit(", 2, fn, ...)
+    options.not_after_function(with_options, "plain_semaphore:with_permit", "plain_semaphore:with_permit(", 2, fn, ...)
     return PlainSemaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "plain_semaphore:with_permit", 2)

@@ -15,13 +15,13 @@ local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
 local MAX_AT_ONCE = 1000
-local MOST = 1000000000
+local MAX_PERMITS = 1000000000
 
 local semaphore = {}
 
 local check_count = options.whole(1, MAX_AT_ONCE, "1 to 1000")
-local check_permits = options.whole(1, MOST, "1 to 1e9")
-local check_all = options.whole(0, MOST, "0 to 1e9")
+local check_permits = options.whole(1, MAX_PERMITS, "1 to 1e9")
+local check_all = options.whole(0, MAX_PERMITS, "0 to 1e9")
 
 -- ---- permits ----
 
@@ -215,7 +215,7 @@ end
 function Semaphore:with_permit(opts, fn, ...)
   check_self(self, Semaphore, "semaphore:with_permit", 2)
   if options.callable(opts) == nil then
-    options.not_behind(with_options, "semaphore:with_permit", "semaphore:with_permit(", 2, fn, ...)
+    options.not_after_function(with_options, "semaphore:with_permit", "semaphore:with_permit(", 2, fn, ...)
     return Semaphore.with_permit(self, {}, opts, fn, ...)
   end
   opts = options.table(opts, with_options, "semaphore:with_permit", 2)

@@ -5,7 +5,7 @@ local locale = require "holdfast.locale"
 local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
-local MOST = { quorum = 32, shards = 64 }
+local MAX_SERVERS = { quorum = 32, shards = 64 }
 local MAX_WEIGHT = 100
 
 local servers = {}
@@ -43,7 +43,7 @@ local function check_entry(value)
 end
 
 function servers.check(value)
-  return options.list(value, MOST.shards, "a list of 1 to 32 URLs (1 to 64 for shards)", check_entry)
+  return options.list(value, MAX_SERVERS.shards, "a list of 1 to 32 URLs (1 to 64 for shards)", check_entry)
 end
 
 -- Returns what is wrong with the combination of options, or nil.
@@ -54,8 +54,8 @@ function servers.check_together(given)
   if mode and not list then return "mode needs servers" end
   if given.restart_guard and mode ~= "quorum" then return 'restart_guard works only with mode = "quorum"' end
   if given.sync and mode == "quorum" then return 'sync does not work with mode = "quorum"' end
-  if list and #list > MOST[mode] then
-    return ('at most %d servers for mode = "%s"'):format(MOST[mode], mode)
+  if list and #list > MAX_SERVERS[mode] then
+    return ('at most %d servers for mode = "%s"'):format(MAX_SERVERS[mode], mode)
   end
   local names = {}
   for _, each in ipairs(list or {}) do

@@ -30,15 +30,15 @@ local function increase(dict, name, more, room)
   return created, message
 end
 
-local told = false
+local has_logged = false
 
 -- Counts a series that has no room, once, and logs the worker's first one.
 local function drop(dict, dropped, name, message)
   if dropped[name] then return end
   dropped[name] = true
   dict:incr(DROPPED, 1)
-  if told then return end
-  told = true
+  if has_logged then return end
+  has_logged = true
   if message == "no memory" then message = "no memory is left" end
   ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", NAME, ": ", message, " for ", name,
     "; holdfast_dropped_series_total counts what is missing in the metrics: make the dict larger")
@@ -59,8 +59,8 @@ local function add(dict, sample, before, room)
   return room
 end
 
--- Returns what was added for the client. Starts anew in a worker that was forked from a process
--- that used the client.
+-- Returns what was added for the client. Starts from zero in a worker that was forked from a
+-- process that used the client.
 local function added_before(client)
   local before, pid = added[client], ngx.worker.pid()
   if before and before.pid == pid then return before end
@@ -93,7 +93,7 @@ local function add_now(ends, client)
   if not ends and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
 end
 
--- For a client that drives itself: adds its counts soon, and repeatedly while it holds something.
+-- Adds the client's counts soon, and repeatedly while the client holds something.
 function shared_metrics.add_soon(client)
   if timed[client] or not ngx.shared[NAME] then return end
   timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(EVERY, add_now, client)

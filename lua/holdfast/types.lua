@@ -6,7 +6,7 @@
 --- The third value of a failure. docs/reference/api/errors.md says what each means.
 ---@enum (key) holdfast.code
 local _ = {
-  busy = 1, -- another owner holds it and the wait is over
+  busy = 1, -- another owner holds it, and the wait has ended
   unreachable = 1, -- no usable reply in time
   lost = 1, -- it was held, but no longer is
   not_held = 1, -- this owner does not hold it

@@ -112,11 +112,12 @@ function acl.words(prefix, given)
   return rule
 end
 
--- Prefixes of the names that belong to any user's locks. Other such names begin with {key}.
-local OURS = { "holdfast_", "redisson_" }
+-- Prefixes that the names of all users' locks share. A lock's other names begin with {key}.
+local SHARED_PREFIXES = { "holdfast_", "redisson_" }
 
-local function is_apart(prefix)
-  for _, name in ipairs(OURS) do
+-- Returns whether a rule for this prefix allows no names of other users' locks.
+local function is_separate(prefix)
+  for _, name in ipairs(SHARED_PREFIXES) do
     local size = math.min(#name, #prefix)
     if prefix:sub(1, size) == name:sub(1, size) then return false end
   end
@@ -127,7 +128,7 @@ end
 function acl.check(prefix)
   local wrong = library_options.tenant(prefix)
   if wrong then return wrong end
-  if not is_apart(prefix) then
+  if not is_separate(prefix) then
     return 'a string that is not "{", does not begin with "holdfast_" or "redisson_" and is not the beginning '
       .. "of either: other users' queues and counters have these prefixes"
   end

@@ -1,7 +1,7 @@
 -- The checks of `holdfast doctor`: what will hurt locks on a server.
 --
--- A check is { name, function(facts, add) }. It calls add(what is wrong and why that hurts, what to
--- do) for each fault. It returns true if it could check, false and the reason if not, or nil if it
+-- A check is { name, function(facts, add) }. For each fault it calls add(problem and its harm,
+-- advice). It returns true if it could check, false and the reason if not, or nil if it
 -- does not apply to this server. `facts` is the result of facts.read.
 
 local locale = require "holdfast.locale"

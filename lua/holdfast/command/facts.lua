@@ -1,4 +1,4 @@
--- Reads what a server tells about itself, for `holdfast doctor`. Nothing here writes.
+-- Reads a server's own data about itself, for `holdfast doctor`. Nothing here writes.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

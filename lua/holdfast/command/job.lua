@@ -40,8 +40,9 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- Called if the job waits for the terminal, and no shell is left to give it. Does what the system
--- does to a stopped group without a parent: sends HUP and CONT. A job that asks again is ended.
+-- Called if the job waits for the terminal, and no shell is left that could grant it. Does what the
+-- system does to a stopped group without a parent: sends HUP and CONT. A job that asks again is
+-- ended.
 function Job:refuse_terminal()
   if self.asked_in_vain then return self:terminate(self.plan.grace, self.plan.on_no_terminal) end
   self.asked_in_vain = true
@@ -180,8 +181,7 @@ function Job:outlives()
   return self.refuses
 end
 
--- Returns whether the job is over and, if it was told to end, so is everything that it has left in
--- its group.
+-- Returns whether the job has ended, and, if it was asked to end, also all processes in its group.
 function Job:is_over()
   if not self.how or self:outlives() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
@@ -252,7 +252,7 @@ end
 --   on_overdue(…), on_no_terminal(…): "ending" | "partly" | "running"
 --   on_refused(pids, name of the signal, or nil at a check)
 -- → { how = "exit" | "signal", number, lost = reason or nil, overdue = whether it ran for
---   max_runtime, held_until = when min_hold is over }; if it was not started, { lost = reason },
+--   max_runtime, held_until = when min_hold ends }; if it was not started, { lost = reason },
 --   { signal = name } for a signal before the start, or { error = message, errno }
 function job.run(lock, plan)
   local acquired_at = core.now()

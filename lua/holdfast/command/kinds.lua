@@ -1,12 +1,12 @@
 -- What a key may contain: a row for each possibility, under the command's name for it. Other files
 -- of the command should not depend on these names.
 --
---   of         the core's kind that reads it; for a number, the kind whose channel its waiters use
+--   of         the kind in the core that reads it; for a number, the kind whose channel waiters use
 --   counts     a number without a TTL, which other programs also have
 --   is_held    for a number: whether an acquire or a wait would have to wait
 --   state      how `show` describes it; for a number `%s` is "closed" or "open"
 --   left       how a list describes a number
---   removes    `break` deletes it; the verb that does the same
+--   removes    the verb that deletes it, which `break` also does
 --   has_mode   it is held to read or to write
 --   is_string  a string; is_mutex: a string written by SET NX PX
 --   found_as   the row as which a scan for hashes finds it

@@ -41,8 +41,8 @@ local function command(client, ...)
   return replies.command(client, { ... })
 end
 
-local function command_beside(client, key, ...)
-  return replies.command(client, { ... }, driver.node_beside(client, key))
+local function command_for_lock(client, key, ...)
+  return replies.command(client, { ... }, driver.node_of_lock(client, key))
 end
 
 -- ---- finding ----
@@ -116,7 +116,7 @@ end
 -- lock.
 local function is_fair(client, key)
   return not core.client.is_quorum(client)
-    and command_beside(client, key, "EXISTS", queue_name(key, "fair")) == 1
+    and command_for_lock(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
 -- → how many fields the hash has, without the fingerprint of a running guard | nil, message, code
@@ -295,11 +295,11 @@ function Waited:next(known)
 end
 
 -- Adds scans for names made of a matching key, with or without braces around it.
-local function scan_beside(list, client, pattern, before, behind, key_type)
+local function add_scans(list, client, pattern, prefix, suffix, key_type)
   if pattern ~= "*" then
-    list[#list + 1] = scan(client, before .. "{" .. pattern .. "}" .. behind, key_type)
+    list[#list + 1] = scan(client, prefix .. "{" .. pattern .. "}" .. suffix, key_type)
   end
-  list[#list + 1] = scan(client, before .. pattern .. behind, key_type)
+  list[#list + 1] = scan(client, prefix .. pattern .. suffix, key_type)
 end
 
 -- Returns scans for mutexes, or for all other locks, with a matching key. A quorum has no
@@ -309,9 +309,9 @@ function locks.scans(client, pattern, mutexes)
   if mutexes then return { scan(client, pattern, "string") } end
   if core.client.is_quorum(client) then return { scan(client, pattern, "hash") } end
   local list = {}
-  scan_beside(list, client, pattern, LIST, "", "list")
+  add_scans(list, client, pattern, LIST, "", "list")
   list[#list + 1] = scan(client, pattern, "hash")
-  scan_beside(list, client, pattern, "", ":timeout", "zset")
+  add_scans(list, client, pattern, "", ":timeout", "zset")
   list[#list + 1] = setmetatable({ client = client, pattern = pattern }, Waited)
   return list
 end
@@ -331,7 +331,7 @@ function locks.rounds(client, pattern, mutexes)
     queues[1] = scan(client, "[hr]*_queue:{" .. pattern .. "}")
     queues[2], queues[3] = scan(client, QUEUE .. ":" .. pattern), scan(client, LIST .. pattern)
   end
-  scan_beside(held, client, pattern, "", ":timeout", "zset")
+  add_scans(held, client, pattern, "", ":timeout", "zset")
   return queues, held, setmetatable({ client = client, pattern = pattern }, Waited)
 end
 
@@ -485,7 +485,7 @@ end
 local function listed(client, key, limit, name)
   local list = {}
   local owners = pages.shrink(limit, function(count)
-    return command_beside(client, key, "LRANGE", name, 0, count - 1)
+    return command_for_lock(client, key, "LRANGE", name, 0, count - 1)
   end)
   for i, owner in ipairs(owners or {}) do list[i] = { owner = owner, place = i } end
   return list
@@ -500,7 +500,7 @@ function locks.waiters(client, entry, limit)
   local name = queue_name(key, kind)
   if core.kinds[kinds[kind].of].listed then return listed(client, key, limit, name) end
   local reply = pages.shrink(limit, function(count)
-    return command_beside(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
+    return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)
   local list = {}
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
@@ -547,12 +547,12 @@ function locks.token(token)
 end
 
 -- Describes how a read/write lock is held; "" for any other lock.
-function locks.mode_text(entry, before, behind)
+function locks.mode_text(entry, prefix, suffix)
   if not entry.mode then return "" end
   local readers = entry.readers or 0
   local text = entry.mode == "write" and "one writer" or readers == 1 and "one reader"
     or ("%d readers"):format(readers)
-  return before .. text .. behind
+  return prefix .. text .. suffix
 end
 
 -- Describes the holder, named by `who`; for a semaphore, the number of permits in use.

@@ -13,7 +13,7 @@ local texts = require "holdfast.text"
 
 local logins = {}
 
-local MOST = 65536 -- bytes that a program may print
+local MAX_SIZE = 65536 -- bytes that a program may print
 local PATIENCE = 10 -- seconds for a program
 local PAUSE = 1 -- seconds between a program that has failed and the next one
 local CALM = 60 -- seconds without a failure, after which the next one belongs to a new outage
@@ -110,13 +110,13 @@ local function take(run, seconds)
   local bytes = process.captured_read(seconds)
   if not bytes or bytes == "" then return false end
   run.parts[#run.parts + 1], run.size = bytes, run.size + #bytes
-  return run.size <= MOST
+  return run.size <= MAX_SIZE
 end
 
 -- → why the program's output is not used | nil
 local function fault(run, is_late, how, number)
   if is_late then return ("it did not end within %d s"):format(PATIENCE) end
-  if run.size > MOST then return "it printed too much" end
+  if run.size > MAX_SIZE then return "it printed too much" end
   if how == "signal" then return ("it was terminated by signal %d"):format(number) end
   if number ~= 0 then return ("it exited with code %d"):format(number) end
 end
@@ -126,7 +126,7 @@ end
 local function finish(run, seconds)
   take(run, seconds)
   local is_late = core.now() >= run.till
-  local how, number = process.captured_end(run.pid, is_late or run.size > MOST)
+  local how, number = process.captured_end(run.pid, is_late or run.size > MAX_SIZE)
   if not how then return nil end
   while take(run, 0) do end
   process.captured_close()

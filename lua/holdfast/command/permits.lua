@@ -9,12 +9,12 @@ local replies = require "holdfast.replies"
 local permits = {}
 
 local PAGE = 500
-local MOST = 1000 -- permits that are read
+local MAX_PERMITS = 1000 -- permits that are read
 local AT_ONCE = 100 -- permits that one run of a program takes back
 
 -- Sends a command to the node that has the leases.
-local function command_beside(client, key, ...)
-  return replies.command(client, { ... }, driver.node_beside(client, key))
+local function command_for_lock(client, key, ...)
+  return replies.command(client, { ... }, driver.node_of_lock(client, key))
 end
 
 local function leases_of(key)
@@ -84,11 +84,11 @@ end
 
 -- → the owners of permits and their leases: { { owner, permits, ttl, who }, ... }
 function permits.holders(client, key)
-  local time = command_beside(client, key, "TIME")
+  local time = command_for_lock(client, key, "TIME")
   local seconds, micros = locale.number(time and time[1]), locale.number(time and time[2])
   local now = seconds and micros and seconds * 1000 + math.floor(micros / 1000) or 0
-  local reply = command_beside(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
-    "WITHSCORES", "LIMIT", 0, MOST)
+  local reply = command_for_lock(client, key, "ZRANGEBYSCORE", leases_of(key), ("(%.0f"):format(now), "+inf",
+    "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
     local owner, till = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
@@ -114,7 +114,7 @@ return #ids]]
 -- Takes back all permits, as if their leases had ended, and gives them to the waiters.
 -- → whether there were any | nil, message, code
 function permits.take_back(client, entry, lock)
-  local ended, message, code = command_beside(client, entry.key, "EVAL", END, 1,
+  local ended, message, code = command_for_lock(client, entry.key, "EVAL", END, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
   for _ = 0, math.floor(ended / AT_ONCE) do

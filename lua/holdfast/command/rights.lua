@@ -11,7 +11,7 @@ local KEY, CHANNEL = {}, {} -- placeholders in the words of a command
 
 -- The arguments of commands that do not begin with a key. Other commands get a key and then as many
 -- words as they need.
-local BEHIND = {
+local ARGUMENTS = {
   auth = { "x" }, select = { "0" }, ping = {}, info = {}, time = {}, role = {}, asking = {},
   wait = { "1", "1" }, publish = { CHANNEL, "x" }, spublish = { CHANNEL, "x" },
   subscribe = { CHANNEL }, unsubscribe = {}, ssubscribe = { CHANNEL }, sunsubscribe = {},
@@ -31,28 +31,29 @@ local function filled(words, key, channel)
 end
 
 -- Tries the command as this user. → what the server replies
-local function dry_run(facts, user, name, behind)
+local function dry_run(facts, user, name, arguments)
   local words = { "ACL", "DRYRUN", user }
   for word in name:gmatch("[^|]+") do words[#words + 1] = word end
-  for _, word in ipairs(behind) do words[#words + 1] = word end
+  for _, word in ipairs(arguments) do words[#words + 1] = word end
   local reply, message = facts:ask(unpack(words))
   return type(reply) == "string" and reply or message or "the server does not answer ACL DRYRUN"
 end
 
-local function is_short(said)
-  return said:find("wrong number of arguments", 1, true)
+local function is_short(reply)
+  return reply:find("wrong number of arguments", 1, true)
 end
 
 -- → what the server replies to the command on this key
 local function try(facts, user, name, key, channel)
-  if BEHIND[name] then return dry_run(facts, user, name, filled(BEHIND[name], key, channel)) end
-  local behind = { key }
-  local said = dry_run(facts, user, name, behind)
-  while is_short(said) and #behind < MAX_WORDS do
-    behind[#behind + 1] = "1"
-    said = dry_run(facts, user, name, behind)
+  local known = ARGUMENTS[name]
+  if known then return dry_run(facts, user, name, filled(known, key, channel)) end
+  local arguments = { key }
+  local reply = dry_run(facts, user, name, arguments)
+  while is_short(reply) and #arguments < MAX_WORDS do
+    arguments[#arguments + 1] = "1"
+    reply = dry_run(facts, user, name, arguments)
   end
-  return said
+  return reply
 end
 
 local NAME = "holdfast_doctor"
@@ -98,18 +99,18 @@ function rights.look(facts, add)
   local refused, on_keys = {}, nil
   local commands, keys = needs_of(facts)
   for _, name in ipairs(commands) do
-    local said = try(facts, user, name, key, channel)
-    if said:find("permissions to run", 1, true) and not MAY_BE_REFUSED[name] then
+    local reply = try(facts, user, name, key, channel)
+    if reply:find("permissions to run", 1, true) and not MAY_BE_REFUSED[name] then
       refused[#refused + 1] = name
-    elseif said:find("permissions to access", 1, true) then
-      on_keys = on_keys or said
-    elseif said ~= "OK" and not MAY_BE_REFUSED[name] then
-      return false, said
+    elseif reply:find("permissions to access", 1, true) then
+      on_keys = on_keys or reply
+    elseif reply ~= "OK" and not MAY_BE_REFUSED[name] then
+      return false, reply
     end
   end
-  for _, beside in ipairs(facts.set.has_prefix and keys or {}) do
-    local said = try(facts, user, "set", beside, channel)
-    if said:find("permissions to access", 1, true) then on_keys = on_keys or said end
+  for _, other in ipairs(facts.set.has_prefix and keys or {}) do
+    local reply = try(facts, user, "set", other, channel)
+    if reply:find("permissions to access", 1, true) then on_keys = on_keys or reply end
   end
   if #refused > 0 then
     add(("user %s may not send %s"):format(user, table.concat(refused, ", ")), ADVICE)

@@ -1,7 +1,7 @@
 -- Rounds through all keys of the servers, page by page, spread over as many calls as they need.
 --
--- SCAN finds each key that exists from the beginning of a round to its end. So keys that a round
--- has not met are gone.
+-- SCAN finds each key that exists from the beginning of a round to its end, so keys that a round
+-- has not found no longer exist.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -141,7 +141,7 @@ function Run:come()
   if not period then return true end
   core.client.introduce(self.client, plan.chosen.name or "")
   self.fire = once.fire(self.client, plan.keys[1], period, plan.given.retry)
-  return self:counts(once.come(self.fire))
+  return self:counts(once.claim(self.fire))
 end
 
 -- Stores who runs the job instead, for the report. → true | nil, message, code

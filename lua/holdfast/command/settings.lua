@@ -75,7 +75,7 @@ local function candidates()
 end
 
 local NO_FILE, NO_ACCESS, NO_DIRECTORY = 2, 13, 20 -- values of errno
-local MOST = 65536 -- bytes of a file
+local MAX_SIZE = 65536 -- bytes of a file
 
 local function has_bit(mode, bit)
   return mode % (bit * 2) >= bit
@@ -99,7 +99,7 @@ local function warn_of_password(text, path, mode)
 end
 
 -- runuser, setpriv and su keep HOME, so the file may belong to another user.
-local NOT_OURS = "; set HOME to the home of the user who runs the command, "
+local OTHER_USERS_FILE = "; set HOME to the home of the user who runs the command, "
   .. "or HOLDFAST_CONFIG to a settings file (/dev/null: none)"
 
 -- `known`: the path if the file is read again, or nil.
@@ -108,7 +108,7 @@ local function read_text(known)
   local given = known or variable "HOLDFAST_CONFIG"
   if given == "/dev/null" then return "" end
   for _, path in ipairs(given and { given } or candidates()) do
-    local text, mode, is_foreign = process.read_file(path, MOST)
+    local text, mode, is_foreign = process.read_file(path, MAX_SIZE)
     if text then
       local why = why_untrusted(mode, is_foreign)
       if why then return nil, path .. ": " .. why end
@@ -117,7 +117,7 @@ local function read_text(known)
     end
     local message, number = mode, is_foreign
     local missing = number == NO_FILE or number == NO_DIRECTORY
-    local advice = not given and number == NO_ACCESS and NOT_OURS or ""
+    local advice = not given and number == NO_ACCESS and OTHER_USERS_FILE or ""
     if given or not missing then return nil, path .. ": " .. message .. advice end
   end
   return ""

@@ -78,14 +78,14 @@ local function continue(text, quote)
   return (body:sub(1, 1) == quote and quote or "") .. body .. quote
 end
 
--- In single quotes most shells take all characters literally, fish and csh do not. So these
--- characters go outside the quotes, after a backslash, which works in all of them.
-local APART = "['\\!]"
+-- Most shells take all characters in single quotes literally, but fish and csh do not. These
+-- characters therefore go outside the quotes, after a backslash, which works in all shells.
+local OUTSIDE = "['\\!]"
 local INSIDE = "[^'\\!]"
 
 local function quoted(text)
   local parts = {}
-  for inside, apart in text:gmatch("(" .. INSIDE .. "*)(" .. APART .. "?)") do
+  for inside, apart in text:gmatch("(" .. INSIDE .. "*)(" .. OUTSIDE .. "?)") do
     if inside ~= "" then parts[#parts + 1] = "'" .. inside .. "'" end
     if apart ~= "" then parts[#parts + 1] = "\\" .. apart end
   end

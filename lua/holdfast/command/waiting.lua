@@ -22,7 +22,7 @@ local AGAIN = 1 -- seconds between polls after a failure; a single failure is no
 local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
 local NAP = 5 -- seconds after which it checks whether the command is still waiting
 local ECHO = 3 -- columns left free, because the terminal echoes ^C after the line
-local MAX_KEYS, MAX_WAITERS = 10, 100 -- that one poll reads
+local MAX_KEYS, MAX_WAITERS = 10, 100 -- how many keys and waiters one poll reads
 
 -- ---- words ----
 

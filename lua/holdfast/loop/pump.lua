@@ -199,7 +199,7 @@ end
 -- loop. Under ngx_lua the link's reader calls it instead.
 local function fetch_credentials(self)
   local client, loop = self.client, self.loop
-  if not loop.settings.looped or not credentials.has(client) then return end
+  if not loop.settings.looped or not credentials.has_fetcher(client) then return end
   local link = engine.next_login(client)
   while link do
     fetch_for(client, loop, link)

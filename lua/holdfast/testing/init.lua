@@ -94,29 +94,29 @@ local function call(lock, kind, seconds, record)
 end
 
 -- These functions replace the pump's functions with the same names.
-local instead = {}
-loop.instead = instead
+local replacements = {}
+loop.replacements = replacements
 
-function instead.call(_, lock, kind, seconds, record)
+function replacements.call(_, lock, kind, seconds, record)
   return call(lock, kind, seconds, record)
 end
 
-function instead.call_all(list, kind)
+function replacements.call_all(list, kind)
   enter(list[1])
   return finish(raw.begin_all(list, kind .. "_all"), math.huge)
 end
 
-function instead.detach(lock, kind, seconds, record)
+function replacements.detach(lock, kind, seconds, record)
   loop.report(call(lock, kind, seconds, record))
 end
 
--- Does the work that was begun in the background at once, as far as possible.
-function instead.start_for_nobody()
+-- Does the work at once that was begun in the background, as far as possible.
+function replacements.start_for_nobody()
   world.advance(0)
   return true
 end
 
-function instead.close(client, _, patience)
+function replacements.close(client, _, patience)
   engine.close(client)
   world.run_until(function() return engine.is_quiet(client) end, world.now + patience)
   world.remove(client)
@@ -135,7 +135,7 @@ local LOOP_IN = {
 local function replace(name, loop_in)
   local plain = pump[name]
   pump[name] = function(...)
-    local own = loop_in(...).instead
+    local own = loop_in(...).replacements
     if own then return own[name](...) end
     return plain(...)
   end
@@ -214,11 +214,11 @@ end
 
 -- ---- trouble ----
 
-local BEHIND = 0.02 -- the server ends a lease later than its holder, by less than this fraction
+local LEASE_MARGIN = 0.02 -- fraction of a lease by which the server may end it after the holder
 
 -- Returns the seconds until the lease of a hold has ended for everybody.
 local function lease_of(lock)
-  return raw.remaining(lock) * (1 + BEHIND) + BEHIND
+  return raw.remaining(lock) * (1 + LEASE_MARGIN) + LEASE_MARGIN
 end
 
 -- client -> the handle through which it has taken a lock, so that neither is collected
@@ -237,7 +237,7 @@ function LOSE.expired(lock) world.freeze(data(lock).client, lease_of(lock)) end
 function LOSE.unreachable(lock) world.cut(data(lock).client, lease_of(lock)) end
 
 function LOSE.max_hold(lock)
-  world.advance((data(lock).max_hold or 0) + data(lock).lease * BEHIND + BEHIND)
+  world.advance((data(lock).max_hold or 0) + data(lock).lease * LEASE_MARGIN + LEASE_MARGIN)
 end
 
 function LOSE.deleted(lock)

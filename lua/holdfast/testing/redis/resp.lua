@@ -10,7 +10,7 @@ local resp = {}
 local INLINE_MAX = 64 * 1024
 local MULTIBULK_MAX = 2147483647
 local BULK_MAX = 512 * 1024 * 1024
-local STRANGER = { arguments = 10, bytes = 16384 }
+local UNAUTHENTICATED = { arguments = 10, bytes = 16384 }
 
 local floor = math.floor
 local find, sub, format = string.find, string.sub, string.format
@@ -97,7 +97,7 @@ local function bulk_at(self, at)
   if not length or length < 0 or length > BULK_MAX then
     return nil, "Protocol error: invalid bulk length"
   end
-  if self.stranger and length > STRANGER.bytes then
+  if self.stranger and length > UNAUTHENTICATED.bytes then
     return nil, "Protocol error: unauthenticated bulk length"
   end
   if #self.buffer < start + length + 1 then return nil end
@@ -116,7 +116,7 @@ local function count_at(self, at)
   if not count or count > MULTIBULK_MAX then
     return nil, "Protocol error: invalid multibulk length"
   end
-  if self.stranger and count > STRANGER.arguments then
+  if self.stranger and count > UNAUTHENTICATED.arguments then
     return nil, "Protocol error: unauthenticated multibulk length"
   end
   return count, start
