@@ -261,7 +261,7 @@ local function compare_nginx(server)
     local where = ("nginx, requests at a time: %d"):format(connections)
     report.row("acquire + release, cycles/s, " .. where, report.median(ours), "%.0f")
     report.row("SET NX by hand, cycles/s, " .. where, report.median(theirs), "%.0f")
-    report.row("time of ours to that by hand, " .. where, report.median(ratios), "%.2f",
+    report.row("time of holdfast relative to bare SET NX, " .. where, report.median(ratios), "%.2f",
       connections > 1 and "<=" or nil, SET_NX_BAR)
   end
   front:stop()

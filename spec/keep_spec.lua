@@ -261,7 +261,7 @@ describe("a kept lock", function()
     assert.is_true(process.now() < till, "it was lent without end")
   end)
 
-  it("is free once its keep time is over, even for clients that cannot announce that they wait", function()
+  it("is free once its keep time has passed, even for clients that cannot announce that they wait", function()
     local keep = 0.2
     for _, kind in ipairs { "lock", "mutex" } do
       local client = world.client { keep = keep }

@@ -625,7 +625,7 @@ describe("after the machine was suspended", function()
     ]]
   end)
 
-  it("a wait whose time is over ends soon", function()
+  it("a wait that has timed out ends soon", function()
     assert(world.client():lock("k"):acquire())
     run [[
       local lock = client:lock("k", { interruptible = true })

@@ -11,17 +11,12 @@ local lines_of, read, fail = tools.lines_of, tools.read, tools.fail
 -- The folders from the bottom up: name, the most files in a cycle, further folders below it. Each
 -- folder of CORE is below all that follow it. Through the headers of csrc/core itself its folders
 -- see each other as interfaces.
-local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op",
-  "csrc/core/quorum", "csrc/core" }
+local CORE = { "csrc/core/base", "csrc/core/lock", "csrc/core/link", "csrc/core/op", "csrc/core/quorum", "csrc/core" }
 local FOLDERS = {
-  { "csrc/core/base", 1 },
-  { "csrc/core/lock", 1 },
-  { "csrc/core/link", 1 },
-  { "csrc/core/op", 2 },
-  { "csrc/core/quorum", 2 },
-  { "csrc/core", 1 },
-  { "csrc/posix", 1 },
-  { "csrc/lua", 1, "csrc/posix" },
+  { "csrc/core/base", 1 }, { "csrc/core/lock", 1 },
+  { "csrc/core/link", 1 }, { "csrc/core/op", 2 },
+  { "csrc/core/quorum", 2 }, { "csrc/core", 1 },
+  { "csrc/posix", 1 }, { "csrc/lua", 1, "csrc/posix" },
   { "csrc/process", 1, "csrc/lua", "csrc/posix" }, -- compat.h, system.h, crash.h
 }
 

@@ -201,8 +201,7 @@ end
 -- ---- files ----
 
 local TOP = { bench = true, bin = true, completions = true, csrc = true, docs = true,
-  examples = true, lua = true,
-  packaging = true, spec = true, tools = true }
+  examples = true, lua = true, packaging = true, spec = true, tools = true }
 
 -- Checks that the files which a page names exist in the sources.
 local function check_files(path)

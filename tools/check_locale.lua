@@ -24,10 +24,8 @@ local FLOAT = "%%[-+ #0]*%d*%.?%d*[aAeEfgG]"
 
 -- A pattern, or a function that finds the place, and what to use instead.
 local LUA = {
-  { "[.:]lower%s*%(", "locale.lower" },
-  { "[.:]upper%s*%(", "a table of words" },
-  { "%f[%w_.]tonumber%s*%(", "locale.number" },
-  { "%f[%w_.]tostring%s*%(", "locale.text" },
+  { "[.:]lower%s*%(", "locale.lower" }, { "[.:]upper%s*%(", "a table of words" },
+  { "%f[%w_.]tonumber%s*%(", "locale.number" }, { "%f[%w_.]tostring%s*%(", "locale.text" },
   { "table%.sort%s*%([^,()]*%)", "table.sort with locale.is_before" },
   { "os%.date%s*%(%s*\"[^\"]*%%[^YmdHMS%%]", "os.date with numbers only" },
   { "setlocale", "no locale of one's own" },

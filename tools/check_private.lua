@@ -55,8 +55,7 @@ end
 
 local function check_uses(sources, folder)
   local said = output_of(("LC_ALL=C %s -std=c11 -D_GNU_SOURCE -fsyntax-only"
-    .. " %s %s 2>&1; :"):format(os.getenv("CC") or "cc", includes(folder),
-    sources))
+    .. " %s %s 2>&1; :"):format(os.getenv("CC") or "cc", includes(folder), sources))
   for path, line, kind, text in said:gmatch("([^\n:]+):(%d+):%d+: (%w+): ([^\n]*)") do
     local field = text:match("^.(.-). is deprecated")
     local use = ("%s:%s: %s"):format(path, line, field or text)

@@ -123,10 +123,8 @@ end
 local function no_core()
   local stub
   stub = setmetatable({}, {
-    __index = function() return stub end,
-    __call = function() return stub end,
-    __len = function() return 0 end,
-    __concat = function() return "" end,
+    __index = function() return stub end, __call = function() return stub end,
+    __len = function() return 0 end, __concat = function() return "" end,
   })
   for _, name in ipairs { "core", "process" } do
     package.preload["holdfast." .. name] = function() return stub end

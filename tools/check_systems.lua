@@ -13,12 +13,9 @@ local HAS_BOTH = {
 }
 
 local RULES = { -- a pattern, and the files that may have it
-  { "%f[%w_]dladdr%f[^%w_]", HAS_BOTH },
-  { "_GNU_SOURCE", HAS_BOTH },
-  { "__linux__", ASKS },
-  { "HF_PORTABLE", ASKS },
-  { "HF_LINUX", HAS_BOTH },
-  { "#include <linux/", {} },
+  { "%f[%w_]dladdr%f[^%w_]", HAS_BOTH }, { "_GNU_SOURCE", HAS_BOTH },
+  { "__linux__", ASKS }, { "HF_PORTABLE", ASKS },
+  { "HF_LINUX", HAS_BOTH }, { "#include <linux/", {} },
 }
 
 for _, name in ipairs { "__APPLE__", "__FreeBSD__", "__NetBSD__", "__OpenBSD__", "__sun", "_WIN32",

@@ -18,8 +18,7 @@ end
 
 local function output_of(command)
   local pipe = assert(io.popen(command))
-  local text = pipe:read("*a")
-  return text, pipe:close()
+  return pipe:read("*a"), pipe:close()
 end
 
 local version = dofile("lua/holdfast/version.lua")
@@ -82,10 +81,8 @@ expect(ok, "tools/opm: %s", made)
 local package = ini(directory .. "/dist.ini")
 local RULES = {
   name = "^[%w-]+$", abstract = "%S", author = "%a", is_original = "^yes$", license = "^mit$",
-  version = "^[%w.]+$",
-  repo_link = "^https?://%S+$", lib_dir = "^[%w/]+$", doc_dir = "^[%w/]+$",
-  main_module = "^lua/[%w/]+%.lua$", requires = "^[%w_]+[%w_ ,.>=/-]*$",
-  exclude_files = "^%S+$",
+  version = "^[%w.]+$", repo_link = "^https?://%S+$", lib_dir = "^[%w/]+$", doc_dir = "^[%w/]+$",
+  main_module = "^lua/[%w/]+%.lua$", requires = "^[%w_]+[%w_ ,.>=/-]*$", exclude_files = "^%S+$",
 }
 for name, pattern in pairs(RULES) do
   expect(package[name] and package[name]:find(pattern), "dist.ini: opm takes no %s = %s", name,
@@ -103,7 +100,7 @@ for line in io.lines(package.main_module) do
   expect(not (found and found:find("%d")), "%s: opm takes %s for its version", package.main_module,
     found)
 end
-for path in io.popen("find lua -name '*.lua'"):lines() do
+for _, path in ipairs(tools.lines_of "find lua -name '*.lua'") do
   local _, loads = output_of(("luajit -b %s /dev/null 2>&1"):format(path))
   expect(loads or path == package.exclude_files,
     "opm takes no package with %s, which LuaJIT does not compile", path)

@@ -67,8 +67,8 @@ ssize_t hf_send(int fd, const void *bytes, size_t size);
 ssize_t hf_recv(int fd, void *bytes, size_t size);
 
 /* hf_recv_wait is like recv, but sleeps until bytes arrive, for at most `span`, for which
- * hf_prepare_wait has prepared the socket: whole milliseconds, below 1 s. EAGAIN: nothing has arrived.
- * A signal handler ends the sleep with EINTR, unless it ran just before. */
+ * hf_prepare_wait has prepared the socket: whole milliseconds, below 1 s. EAGAIN: nothing has
+ * arrived. A signal handler ends the sleep with EINTR, unless it ran just before. */
 void hf_prepare_wait(int fd, hf_time span);
 ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span);
 

@@ -100,7 +100,7 @@ bool fresh[CLIENTS];     /* a lease that began when the last look was sent would
 bool after[CLIENTS];     /* the lease on the server began after that */
 bool wished[CLIENTS];
 byte before[CLIENTS];    /* how many callers asked before the wish */
-bool over[CLIENTS];      /* its time is over */
+bool over[CLIENTS];      /* its lease has ended */
 bool is_short[CLIENTS];  /* it was shortened since it is idle */
 bool late[CLIENTS];      /* a shortening of the present hold that nobody waits for is under way */
 bool crashed[CLIENTS];

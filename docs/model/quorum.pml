@@ -162,7 +162,7 @@ end:
         :: else
         fi;
         raise[PART(who, at)] = 0 }
-    :: d_step { counts[PART(who, at)] && state[who] != HOLDING -> /* its time is over */
+    :: d_step { counts[PART(who, at)] && state[who] != HOLDING -> /* its lease has ended */
         counts[PART(who, at)] = false; token[PART(who, at)] = 0 }
     :: d_step { owner[at] == who && ENDS_FIRST(who, at) -> owner[at] = NOBODY }
     od

@@ -34,7 +34,7 @@ local function add_children(node, order, world, level)
   end
 end
 
--- Runs all of a level. → the next level | nil: a rule is broken, or the time is over
+-- Runs all of a level. → the next level | nil: a rule is broken, or the time limit has passed
 local function run_level(self, level, is_last)
   local next_level = {}
   for _, node in ipairs(level) do
@@ -54,7 +54,7 @@ local function run_level(self, level, is_last)
 end
 
 -- bound: the most departures; options: those of simulator.run; over: a function that returns
--- whether the time is over, or nil.
+-- whether the time limit has passed, or nil.
 -- → { paths, void and events: how many were run; states: how many there were; bound: the most
 -- departures for which it was completed, -1: not even without one; complete: whether there are no
 -- orders with more; found and departures: what broke a rule, and how, or nil }

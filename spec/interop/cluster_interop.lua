@@ -104,7 +104,7 @@ describe("holdfast and Redisson in a cluster", function()
   end)
 
   -- Watches who holds the lock. While it is free, the time counts for the side that takes it next.
-  -- → the seconds of Redisson and of ours
+  -- → the seconds of Redisson and of holdfast
   local function held_by_both()
     local node, held, since = nodes:node_of(KEY), { java = 0, ours = 0 }, process.now()
     local stop = since + MEASURED
@@ -119,7 +119,7 @@ describe("holdfast and Redisson in a cluster", function()
     return held.java, held.ours
   end
 
-  -- Counts while all take turns. → the seconds of Redisson and of ours, a line with their turns too
+  -- Counts while all take turns. → the seconds of Redisson and of holdfast, a line with their turns
   local function contest(javas, ours)
     local options = { endless = 1, inside = 0.002, outside = 0.001, together = 1 }
     for i = 1, javas do add_java("java" .. i, options) end
@@ -144,9 +144,9 @@ describe("holdfast and Redisson in a cluster", function()
   end
 
   -- Each side has at least this share of the time. A share of the turns would not show whether they
-  -- are fair: a run of ours lasts as long as Redisson's run before it, and a turn of Redisson's takes
-  -- about twice as long as one of ours. With 3 and 3 both sides have half of the time. Without that
-  -- rule ours have 0.31 of it, and 0.43 of the turns.
+  -- are fair: a run of holdfast's lasts as long as Redisson's run before it, and a turn of Redisson's
+  -- takes about twice as long as one of holdfast's. With 3 and 3 both sides have half of the time.
+  -- Without that rule holdfast has 0.31 of it, and 0.43 of the turns.
   local function share(javas, ours, least)
     local shares, told = {}, {}
     for round = 1, ROUNDS do

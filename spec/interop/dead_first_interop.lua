@@ -1,5 +1,5 @@
--- The first waiter of ours is killed, or stopped, while other clients contend for the lock and do
--- not hand it over. The second one then does what the first one did.
+-- The first waiter of holdfast is killed, or stopped, while other clients contend for the lock and
+-- do not hand it over. The second one then does what the first one did.
 
 local java_program = require "spec.support.java"
 local process = require "spec.support.process"
@@ -9,7 +9,7 @@ local KEY = "shared"
 local TRIES, WITHIN = 10, 4 -- seconds from the end of the first one to the turn of the second one
 local INSIDE_MS, OUTSIDE_MS, POLL_MS = "30", "10", "100" -- redis-py polls so by default
 local THREADS, POLLERS = "3", 6
-local LEASE = 1 -- of ours, in seconds
+local LEASE = 1 -- of holdfast's locks, in seconds
 
 local WAITER = [[
 local kind, client = arg[2], require("holdfast").new(arg[1])
@@ -33,7 +33,7 @@ lock:release()
 client:close()
 ]]
 
--- What the threads of Java do beside a kind of ours.
+-- The kind that the threads of Java use next to each kind of holdfast's.
 local THEIRS = { lock = "lock", fair_lock = "fair", read = "write", write = "write", permit = "permit" }
 
 describe("holdfast's second waiter for a lock that Redisson holds", function()

@@ -12,7 +12,7 @@ local LIST, TIMEOUTS = "redisson_lock_queue:{shared}", "redisson_lock_timeout:{s
 local unpack = table.unpack or unpack -- luacheck: ignore 113 143
 local WAKE = 0.3 -- seconds after which a waiter is in
 local START_UP = java_program.START_UP
-local GRANT = 10 -- seconds between two looks of a waiter of ours: it is woken, or the spec fails
+local GRANT = 10 -- seconds between two polls of a holdfast waiter: it is woken, or the spec fails
 
 local server, others, client, lock, port, options_of_java
 

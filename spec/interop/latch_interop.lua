@@ -7,7 +7,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local START_UP = java_program.START_UP
-local LATE = 20 -- seconds between two looks of ours: only a message comes before
+local LATE = 20 -- seconds between two polls of holdfast: only a message is faster
 local WOKEN = LATE / 2
 -- Four waiters of each side, so a message that wakes one of a process or one process is seen.
 local PROCESSES, THREADS, OURS_WAITING = 2, 2, 4

@@ -8,7 +8,7 @@ local redis = require "spec.support.redis"
 
 local KEY, CHANNEL = "pool", "redisson_sc:{pool}"
 local START_UP = java_program.START_UP
-local LATE = 20 -- seconds between two looks of ours: only a message comes before
+local LATE = 20 -- seconds between two polls of holdfast: only a message is faster
 local FLOOR = 0.05 -- of all turns, for either side: there is no order between them
 
 local WAITS = [[

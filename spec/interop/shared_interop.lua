@@ -196,7 +196,7 @@ end)
 
 describe("holdfast and Redisson's SpinLock", function()
   local SECONDS = 45
-  local FIRST = 30 -- 8 s after the last moment without a waiter of ours
+  local FIRST = 30 -- 8 s after the last moment without a holdfast waiter
   local FAIR, LEAST = 2 / 6, 0.25 -- of that
 
   before_each(function()

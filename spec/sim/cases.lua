@@ -1569,8 +1569,8 @@ case("a release is published to Redisson's subscribers even if no holdfast clien
   c.same(-1, c.cmd("PTTL", COUNTER))
 end)
 
--- A waiter of ours whose host was cut off may still be subscribed to its patterns; monitoring tools
--- may have others.
+-- A holdfast waiter whose host was cut off may still be subscribed to its patterns; monitoring
+-- tools may have others.
 case("a release does not reserve the lock for Redisson if only pattern subscriptions match its channel", function(c)
   for _, pattern in ipairs { "redisson_lock__channel:*", "*" } do
     local watcher = c.watch(pattern)
@@ -1783,7 +1783,7 @@ case("when the first waiter behind another library's holder leaves, the next one
   held(c, OTHER)
   queued(c, 5, member(A, 1))
   c.same(0, leave(c, member(A, 1)))
-  c.same({}, listener.received(), "one of ours will hand over")
+  c.same({}, listener.received(), "a holdfast client will hand over")
   c.cmd("DEL", QUEUE, LOCK)
   held(c, JAVA)
   queued(c, 5, member(A, 1))

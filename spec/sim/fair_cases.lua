@@ -185,7 +185,7 @@ case("a waiter that leaves moves no Redisson client's timeout into the past even
   c.same(OURS_MS + 7000, timeout(c, JAVA2))
 end)
 
--- Lists `count` waiters of ours, each with a later timeout.
+-- Lists `count` holdfast waiters, each with a later timeout.
 local function listed_crowd(c, count, ms)
   for i = 1, count do listed(c, { { C .. ":" .. i, (ms or 6000) + i } }) end
 end

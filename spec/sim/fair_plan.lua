@@ -1,5 +1,5 @@
--- Schedules of a fair lock: tasks of ours and threads of Java in the same list, where some of them
--- die.
+-- Schedules of a fair lock: tasks of holdfast and threads of Java in the same list, where some of
+-- them die.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"

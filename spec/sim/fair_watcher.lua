@@ -93,7 +93,7 @@ local function check_first(self, key)
   end
 end
 
--- A living waiter leaves the list only by itself; in a calm schedule none of ours dies.
+-- A living waiter leaves the list only by itself; in a calm schedule no holdfast waiter dies.
 local function check_gone(self, key, args, actor)
   local list = waiters_of(self, key)
   for _, waiter in ipairs(key.was) do
@@ -143,7 +143,7 @@ local function check_in_step(self, key)
   end
 end
 
--- A program of ours that finds the lock free, or frees it, leaves no dead waiter at the head. A
+-- A holdfast program that finds the lock free, or frees it, leaves no dead waiter at the head. A
 -- force of a free lock removes no waiter.
 local function check_head(self, key, name, reply)
   if not name:find("^fair_") or name == "fair_info" or key.holder then return end
@@ -162,7 +162,7 @@ local function grant_ms_of(self, owner)
   return self.uuids[wire.client_of_owner(owner)].plan.grant_lease * 1000
 end
 
--- → how long a waiter of ours may block the list when it dies: three rechecks, and what waiters of
+-- → how long a holdfast waiter may block the list when it dies: three rechecks, and what waiters of
 -- Java subtract
 local function most_timeout(self, key, owner)
   local ahead, theirs, last = 0, 0, nil
@@ -190,7 +190,7 @@ local function check_timeout(self, key, owner)
   end
 end
 
--- The timeouts of Java's waiters after one of ours build on its timeout, and fall with it.
+-- The timeouts of Java's waiters after a holdfast waiter build on its timeout, and fall with it.
 local function check_behind(self, key, owner)
   local till, theirs, behind = timeout_of(self, key, owner), 0, false
   for _, other in ipairs(self.calm and waiters_of(self, key) or {}) do

@@ -1,8 +1,8 @@
--- Schedules in which a caller must acquire the lock soon: the second waiter, while the first one of
--- ours dies or is stopped for long and threads of Java, or clients that poll, contend for the lock;
--- a writer that comes after a reader has died and another reader with a longer lease has come and
+-- Schedules in which a caller must acquire the lock soon: the second waiter, while holdfast's first
+-- one dies or is stopped for long, and threads of Java or clients that poll contend for the lock; a
+-- writer that arrives after a reader has died and another reader with a longer lease has come and
 -- gone; and a thread of Java that waits for a hold whose lease becomes shorter than the thread was
--- told.
+-- informed.
 
 local Prng = require "spec.sim.prng"
 

@@ -346,8 +346,8 @@ local function take_both(prng, task)
   if task.finish == "drop" then task.finish = "release" end
 end
 
--- Two programs of Redisson that run for long among ours, in plans that aim; some of ours give up
--- and some acquire two locks atomically.
+-- Two Redisson programs that run for long among holdfast's, in plans that aim. Some of holdfast's
+-- tasks give up, and some acquire two locks atomically.
 local function mix(plan)
   local prng, key = Prng.new((plan.seed * 37 + 61) % 2147483647), plan.keys[1]
   if key.name ~= "a" or key.kind ~= "lock" or plan.keys[2] or plan.habits.sharing

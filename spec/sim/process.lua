@@ -1,4 +1,4 @@
--- A process with one client of ours: the core, driven through core.engine by its own clock.
+-- A process with one holdfast client: the core, driven through core.engine by its own clock.
 --
 -- Its links have the numbers of core.engine: three for each server, by their roles.
 --

@@ -12,7 +12,7 @@ local floor, max = math.floor, math.max
 
 local CALM_GAP = 400000
 local CLOCKS_MS = 500
-local PAUSE_MS = 250 -- for how long readers of ours may join again next to a writer of Redisson
+local PAUSE_MS = 250 -- for how long holdfast readers may join again next to a writer of Redisson
 local CLOCKS_US = 1500 -- the server's times are in whole milliseconds
 
 local ReadWrite = setmetatable({}, { __index = Watcher })
@@ -358,8 +358,8 @@ local function only_ours_read(holders)
   return next(holders) ~= nil
 end
 
--- Readers of ours that let a writer of Redisson go first do not do so again at once. What was noted
--- before they came in is the turn of another writer.
+-- Holdfast readers that let a Redisson writer go first do not do so again at once. A note from
+-- before they acquired the lock is about the turn of another writer.
 local function check_pause(self, key, holders)
   local queue, now = queue_of(self, key), self.server.redis:now_ms()
   local first = queue and queue.members[1]

@@ -396,8 +396,8 @@ local function fair(parts, changes)
   return plan({ { name = "a", kind = "fair" } }, parts, changes)
 end
 
--- A thread of Java dies in the list of a fair lock before it has subscribed, and one of ours waits
--- behind it.
+-- A thread of Java dies in the list of a fair lock before it has subscribed, and a holdfast task
+-- waits behind it.
 local fair_dead_java = fair({
   { what = "java_fair", start = 50000, dies = "deaf" },
   process(1), process(2),
@@ -424,7 +424,7 @@ local fair_long_hold = fair({
   task { process = 2, slot = 7, start = 100000, wait = huge },
 }, { calm = true })
 
--- A thread of Java waits after one of ours, which waits after another one with a short timeout.
+-- A thread of Java waits after a holdfast task, which waits after another with a short timeout.
 local fair_behind = fair({
   { what = "java_fair", start = 50000, wait = 5, nap = 3 * S },
   { what = "java_fair", start = 200000, wait = 120 },
@@ -596,7 +596,7 @@ local java_kept_out = plan(READ, {
   },
 }, CALM_READ)
 
--- The same, but the writer dies, and a reader of ours waits after it.
+-- The same, but the writer dies, and a holdfast reader waits after it.
 local java_kept_out_by_dead = plan(READ, {
   process(1), process(2), java_reads(0, 4 * S, 1),
   task { process = 2, slot = 7, kind = "write", start = 50000, wait = huge },

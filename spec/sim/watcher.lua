@@ -221,7 +221,7 @@ function Watcher:granted(claim)
   key.last_token = max(key.last_token, claim.token or 0)
 end
 
--- Whether a failover excuses two terms of leaders at a time, or a token of theirs.
+-- Returns whether a failover excuses two leaders' terms at a time, or a leader's token.
 function Watcher.excuses() return false end
 function Watcher.may_be_one_of_two() return false end
 
@@ -595,10 +595,10 @@ local function check_token(self, key, args)
   if key.holder and not kept then key.take_of[token] = take end -- also by joining a shared owner
 end
 
--- Redisson's waiters have the lock in turns with ours: their turn begins when they get it or it is
--- left to them, and then ours may have it for as long. The programs count a shared owner as one of
--- ours when it acquires the lock, and as one of theirs when they look at the holder: both are
--- right. A hold of theirs that was deleted may not have been seen.
+-- Redisson's waiters and holdfast's hold the lock in turns: Redisson's turn begins when one of its
+-- clients acquires the lock or the lock is left to them, and then holdfast's may last as long. The
+-- programs count a shared owner as holdfast's when it acquires the lock, and as Redisson's when they
+-- look at the holder: both are right. They may have missed a Redisson hold that was deleted.
 local function note_turn(turns, is_theirs, is_taken, now)
   if is_theirs then
     turns.theirs_since = turns.theirs_since or now

@@ -71,7 +71,7 @@ end
 
 -- ---- owners ----
 
--- Whether the owner is a client of ours, shared owners aside.
+-- Returns whether the owner is a holdfast client; false for shared owners.
 function wire.is_ours(owner)
   return owner:find("^%x+%-%x+%-8") ~= nil
 end

@@ -21,8 +21,8 @@ local DRAWN = [[
   const is_drawn = (svg) => svg && svg.clientWidth > 100 && svg.getAttribute('aria-roledescription') !== 'error';
   return [...document.querySelectorAll('.diagram')].map((d) => is_drawn(d.querySelector('svg')) ? 'drawn' : 'missing');]]
 
--- Text with less contrast than WCAG AA asks for, against the shape that it stands on. Each pair of
--- colours is told once.
+-- Reports text with less contrast than WCAG AA requires, against the shape behind it. Each pair of
+-- colours is reported once.
 local PALE = [[
   const parse = (text) => { const n = (text.match(/[\d.]+/g) || []).map(Number); return [n[0] || 0, n[1] || 0, n[2] || 0, n[3] ?? 1]; };
   const over = (front, back) => back.map((c, i) => i < 3 ? front[i] * front[3] + c * (1 - front[3]) : 1);

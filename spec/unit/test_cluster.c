@@ -340,7 +340,7 @@ TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
     rig_end(&rig, AT(4100));
 }
 
-/* Each reply takes its time, so one is awaited when a command's time is over. */
+/* Each reply takes its time, so one is awaited when a command times out. */
 TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));

@@ -130,7 +130,7 @@ TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replie
     set_count(&hold, 5);
     set_others(&hold, 2);
     CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);
-    hf_claim_rebase(claim_of(&hold), 7); /* two more of theirs */
+    hf_claim_rebase(claim_of(&hold), 7); /* two more holds of other processes */
     CHECK_EQ_INT(others_of(&hold), 4);
     CHECK_EQ_INT(count_of(&hold), 7);
     CHECK_EQ_INT(hf_claim_own(claim_of(&hold)), 3);

@@ -473,7 +473,7 @@ SCENE(a_late_answer) {
     end_world();
 }
 
-/* A lock that the client keeps for its callers, and returns when that time is over. */
+/* A lock that the client keeps for its callers, and returns when that time has passed. */
 static hf_code acquire_to_keep(caller *self, hf_time keep) {
     hf_op_spec spec = {
         .kind = HF_OP_ACQUIRE, .wait = LONG, .lease = LONG, .renewed = true, .keep = keep};

@@ -589,7 +589,7 @@ TEST(a_quorum_acquire_proposes_a_token_ahead_of_all_server_clocks_it_has_seen) {
     start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(0)), 1);
-    for (int i = 0; i < MAJORITY; i++) { /* clocks that are i seconds ahead of ours */
+    for (int i = 0; i < MAJORITY; i++) { /* clocks that are i seconds ahead of the client's */
         snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
                  (unsigned long long)(AT(0) / 1000 + (hf_time)i * 1000000));
         answer(i, text, AT(4));

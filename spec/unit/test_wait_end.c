@@ -1,4 +1,4 @@
-/* How waits end: their time is over, they are interrupted, abandoned or refused. */
+/* How waits end: they time out, are interrupted, abandoned or refused. */
 
 #include "acquire_rig.h"
 

@@ -424,8 +424,8 @@ static hf_verdict acquire_verdict(long long status) {
     }
 }
 
-/* Returns a number of the reply, limited to ±2^53, which no program of ours exceeds, so that sums
- * of a few numbers do not overflow. */
+/* Returns a number of the reply, limited to ±2^53, which none of the programs exceeds, so that
+ * sums of a few numbers do not overflow. */
 static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
     const long long most = 1LL << 53;
     long long number = hf_reply_integer_at(reply, i, otherwise);

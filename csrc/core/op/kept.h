@@ -10,8 +10,8 @@
  *   lent -> lent       its last release gives the lock to the next caller
  *   lent -> idle       its last release, and no other caller wants the lock
  *   idle -> lent       a caller acquires the lock
- *   lent, idle -> none the lock is lost, or released to the server: others want it, its time is
- *                      over, its tokens are used up, or a command for it is in doubt
+ *   lent, idle -> none the lock is lost, or released to the server: others want it, its keep time
+ *                      has passed, its tokens are used up, or a command for it is in doubt
  *
  * The state is that of the entry's hold: none, ACQUIRING, HELD, or HELD and idle. */
 #ifndef HF_KEPT_H

@@ -1,5 +1,5 @@
-/* Operations that wait by polling: a command is sent until it has succeeded, or the time is over. A
- * poll is due at each message on the key's channel, once the client is subscribed to it, and at
+/* Operations that wait by polling: a command is sent until it has succeeded or timed out. A poll
+ * is due at each message on the key's channel, once the client is subscribed to it, and at
  * regular times, so a lost message only delays a poll. Such an operation's hf_op_impl has
  * hf_poll_functions and the functions below. */
 #ifndef HF_POLL_H
