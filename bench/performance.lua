@@ -68,7 +68,7 @@ end
 
 local MORE, LESS = 1, -1
 
--- Whether this figure is better than holdfast's by more than 5 %. better: MORE or LESS
+-- Returns whether this figure is better than holdfast's by more than 5 %. better: MORE or LESS
 local function beats(results_of, one, figure, better)
   local own = results_of.holdfast and results_of.holdfast[figure]
   return own and (one[figure] - own) * better > own / 20

@@ -2,8 +2,8 @@
 -- a loop without a pause: bench/shares.lua [SECONDS [ROW [cluster]]]. It needs the classes of
 -- spec/interop/build_java.
 -- One row for each number of permits, length of a section and crowd: turns per second, Java's share
--- of them, and the longest wait of either side. Java's share, and ours, should be at least 0.35,
--- and no wait should reach 3 s. ROW: a pattern; only rows "PERMITS MS OURS+JAVA" that match.
+-- of them, and the longest wait of either side. The share of each side should be at least 0.35, and
+-- no wait should reach 3 s. ROW: a pattern; only rows "PERMITS MS HOLDFAST+JAVA" that match.
 -- cluster: on three nodes.
 
 local cluster = require "spec.support.cluster"

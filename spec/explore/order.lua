@@ -15,7 +15,7 @@ local Process = require "spec.sim.process"
 
 local max = math.max
 
-local LONGEST = 30000 -- us for which an event may be delayed
+local MAX_DELAY = 30000 -- µs for which an event may be delayed
 local ROLES = { "calls", "events", "renewer" }
 -- A state is two numbers below these primes.
 local PRIME, OTHER_PRIME = 2147483647, 2147483629
@@ -80,7 +80,7 @@ local function channel(self, name, place_name, in_order, place_of)
   return known
 end
 
--- What the server's data and its subscribers have to do with.
+-- The commands that concern the server's data and its subscribers.
 local COMMANDS = { "EVAL", "SUBSCRIBE", "subscribe" }
 
 local function concerns_data(connection)
@@ -152,7 +152,7 @@ local function is_empty(way)
   return way.first > way.last
 end
 
--- Whether nothing comes of the event.
+-- Returns whether nothing comes of the event.
 local function is_void(event)
   local run, subject = event.run, event.a
   if run == Network.up_arrives then return subject.up_lost or is_empty(subject.up_way) end
@@ -207,7 +207,7 @@ end
 
 local pending = {}
 
--- What is under way, in order.
+-- Sorts the events under way into `pending`. → their number
 local function sort_pending(self)
   local count = 0
   for i = 1, self.world.heap.size do
@@ -274,7 +274,7 @@ local function look_at_state(self)
   self.states[now] = true
 end
 
--- What has to happen behind what is delayed is delayed, too.
+-- Also delays the events that must happen after a delayed one.
 local function is_behind(self, event)
   if not event.channel.in_order then return false end
   for _, held in ipairs(self.held) do
@@ -286,11 +286,11 @@ local function is_behind(self, event)
   return false
 end
 
--- Whether something is delayed for longer than it may be. event: the next one | nil
+-- Returns whether something is delayed for longer than it may be. event: the next one | nil
 local function is_too_late(self, event)
   if not event then return true end
   for _, held in ipairs(self.held) do
-    if event.time - held.since > LONGEST then return true end
+    if event.time - held.since > MAX_DELAY then return true end
   end
   return false
 end
@@ -375,7 +375,7 @@ end
 
 -- ---- what to try next ----
 
--- Whether the event comes of the other one, directly or not.
+-- Returns whether the event comes of the other one, directly or not.
 local function comes_of(event, other)
   while event and event.happened ~= other.happened do
     if event.happened and event.happened < other.happened then return false end
@@ -384,13 +384,13 @@ local function comes_of(event, other)
   return event ~= nil
 end
 
--- Whether something else happens there soon after the moment with that number in the log.
+-- Returns whether something else happens there soon after the moment with that number in the log.
 local function may_wait(self, number)
   local log = self.log
   local this = log[number]
   for i = number + 1, #log do
     local other = log[i]
-    if other.time - this.time > LONGEST then return false end
+    if other.time - this.time > MAX_DELAY then return false end
     if other.place == this.place and other.event ~= this.event
         and not (this.channel.in_order and other.channel == this.channel)
         and this.event.happened and not comes_of(other.event, this.event) then

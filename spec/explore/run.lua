@@ -46,7 +46,7 @@ local function parse(args)
   return options
 end
 
--- Whether only the build of make sim-mutants can run the world.
+-- Returns whether only the build of make sim-mutants can run the world.
 local function proves_deaths(row)
   return row:find(" proves", 1, true) ~= nil
 end

@@ -1,4 +1,4 @@
--- A small world: what a row of worlds.lua stands for.
+-- Makes a small world from a row of worlds.lua.
 --
 -- A row reads "kind operation: client; client | fault; fault", with "quorum", "cluster" or "sync"
 -- (a master whose replica confirms) in front of it if there are several servers. A client is
@@ -290,7 +290,7 @@ end
 local REFUSALS = { oom = true, misconf = true, noreplicas = true, readonly = true, noperm = true,
   noauth = true }
 
--- Whether each fault of a world without a quorum has such a name.
+-- Returns whether each fault of a world without a quorum has such a name.
 local function has_only(plan, names)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and not names[part.name] then return nil end

@@ -32,7 +32,7 @@ local function open(world, member, link, faulty)
   world:call(engine.opened, member.client, link)
 end
 
--- The connection is gone, with the bytes that are on their way.
+-- Ends the connection, and loses the bytes that are on their way.
 function bytes.drop(self, member, link)
   local connection = member.connections[link]
   if not connection then return end

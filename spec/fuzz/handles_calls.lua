@@ -123,7 +123,7 @@ ENDS[2] = function(world, member, op)
   rules.note_end(op)
 end
 
--- The collector abandons it.
+-- Lets the collector abandon the operation.
 ENDS[3] = function(world, member, op)
   world:say(member, "drops %s", label(op))
   op.op = nil

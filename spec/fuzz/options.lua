@@ -91,7 +91,7 @@ function Input:table(depth)
   return given
 end
 
--- What is asked for is made up by a function of the caller's, whose errors are his own.
+-- The caller's own functions produce these values, so the caller is responsible for their errors.
 function Input:odd(depth)
   local kinds = { "__index", "__pairs", "__len", "__call", "__metatable", "raises", "__tostring",
     "__eq" }
@@ -199,8 +199,8 @@ for _, kind in ipairs { "holdfast", "client", "lock", "multi_lock", "one_by_one"
   end
 end
 
--- Behind those that came first, whose letters the kept inputs have. client:lead is not called: it
--- waits for the server without a limit.
+-- Listed after the functions above, whose letters the kept inputs use. client:lead is not called:
+-- it waits for the server without a limit.
 local KINDS = {
   client = {
     "read_write_lock", "fair_lock", "semaphore", "latch", "plain_semaphore", "with_fair_lock",
@@ -267,7 +267,7 @@ local function is_seconds(value, least, most)
   return type(value) == "number" and value >= least and value <= most
 end
 
--- What came through the checks is what the core is made for.
+-- A lock that has passed the checks must have values that the core supports.
 local function check_lock(call, lock)
   local data = core.lock.data(lock)
   local owner = data.owner

@@ -1,5 +1,4 @@
--- A fault of a schedule: which server answers at the address of a cluster's node, and with which
--- version.
+-- A kind of fault: another server, or another version, replies at the address of a cluster's node.
 --
 -- An address may belong to a node of another cluster for a while: any client that has used its own
 -- cluster breaks a rule if it sends something there. Two nodes may swap their addresses, which the
@@ -41,8 +40,8 @@ function Addresses:note(client)
   if client.process then self.at_home[client.process] = true end
 end
 
--- → whether all clients have read a map. One that has not may take the other cluster for its own,
--- unless the other addresses that it was given answer (plan.new_clients).
+-- → whether all clients have read a map. A client that has not may mistake the other cluster for
+-- its own, unless the other addresses that it was given answer (plan.new_clients).
 local function all_at_home(self)
   for _, process in pairs(self.run.processes) do
     if not process.dead and not process.closed and not self.at_home[process] then return false end
@@ -99,7 +98,7 @@ local function hear(news)
   known[a], known[b] = known[b] or b, known[a] or a
 end
 
--- Two nodes swap their addresses for good; the others learn of it within `gap`.
+-- Swaps the addresses of two nodes forever; the other nodes learn of it within `gap`.
 function Addresses:swap(first, second, gap)
   local a, b = self.leads[first], self.leads[second]
   if a == b or self.stranger and self.stranger.address then return end

@@ -1,8 +1,8 @@
--- Schedules that aim: each seed turns most kinds of faults and most habits of programs off, and
--- draws the others often. Faults come in bursts around the moment that they are to hit. A fault
--- with a signal `on` begins `at` microseconds after that signal comes for the nth time (0: each
--- time), for the process that the signal is about (process 0) or for another one. A fault with
--- `till` ends at the next signal of that name, if that comes before its time.
+-- Aimed schedules: each seed turns most kinds of faults and most habits of programs off, and draws
+-- the others often. Faults come in bursts around the moment that they should hit. A fault with a
+-- signal `on` begins `at` microseconds after that signal is given for the nth time (0: each time),
+-- for the process that the signal is about (process 0) or for another one. A fault with `till` ends
+-- at the next signal of that name, if that is earlier than its own end.
 
 local Prng = require "spec.sim.prng"
 
@@ -24,8 +24,8 @@ local HABITS = {
 }
 
 local CALM = 15    -- % of seeds in which nothing goes wrong
-local ON_TIME = 22 -- % in which waits end at the moment of a hand-off
-local SHARING = 14 -- % in which processes share an owner, and do little else
+local ON_TIME = 22 -- % of seeds in which waits end at the moment of a hand-off
+local SHARING = 14 -- % of seeds in which processes share an owner, and do little else
 
 local SIGNALS = {
   "grant", "grant", "grant", "grant", "grant", "grant", "release", "release", "acquire", "failed",
@@ -93,7 +93,7 @@ local function faults_of(prng, habits)
   return some_of(prng, ANY, prng:range(2, 5))
 end
 
--- Whether the habits of a seed arrange the moment for a pattern.
+-- Returns whether the habits of a seed arrange the moment for a pattern.
 local function is_arranged(plan)
   return plan.habits and (plan.habits.on_time or plan.habits.sharing)
 end
@@ -255,7 +255,7 @@ local function fault_of(prng, plan, pair)
   return fault
 end
 
--- Patterns around the weak moments of a hand-off. → signal, a list of faults
+-- Functions that draw faults around a weak moment of a hand-off. → signal, a list of faults
 local PATTERNS = {
   -- A client can neither receive nor send for longer than a grant lasts; then a reply is lost.
   function(prng, plan)
@@ -290,13 +290,13 @@ local PATTERNS = {
   end,
 }
 
--- What a burst is about. → signal, a list of faults
+-- Draws the moment and the faults of a burst. → signal, a list of faults
 local function theme_of(prng, plan)
   if not prng:chance(is_arranged(plan) and 90 or 40) then return prng:pick(SIGNALS), {} end
   return PATTERNS[prng:pick(plan.patterns)](prng, plan)
 end
 
--- More faults of the seed: often none if the habits arrange the moment.
+-- Draws the other faults of a burst: often none if the habits arrange the moment.
 local function others_of(prng, plan, has_some)
   if has_some and is_arranged(plan) and prng:chance(60) then return {} end
   return some_of(prng, plan.faults, prng:range(has_some and 0 or 1, #plan.faults))

@@ -4,10 +4,10 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local SOME = 40 -- % of plans
-local LASTING, SHORT = 50, 1 -- % of tasks whose lease is at most SHORT seconds
-local ATTENDED = 70 -- % of processes
-local VANISHING = 30 -- % of their tasks
+local SOME = 40 -- % of plans that have such clients
+local LASTING, SHORT = 50, 1 -- % of tasks with a lease of at most SHORT seconds that hold for long
+local ATTENDED = 70 -- % of processes with such a client
+local VANISHING = 30 -- % of their tasks that vanish
 
 local attend = {}
 

@@ -30,7 +30,7 @@ local function is_same(one, other)
   return one.err == other.err
 end
 
--- A subscriber. received(): the texts of all messages since the last call.
+-- Returns a subscriber; its received() returns the texts of all messages since the last call.
 local function listener(server, command, channel)
   local replies, texts = resp.replies(), {}
   local client = server:connect(function(bytes) replies:feed(bytes) end)

@@ -99,7 +99,7 @@ local function grant_text(kind, number, place, token, key, lease)
   return ("1 grant %s %d %s %s %d %s"):format(kind, number, place, token, lease or GRANT, key or LOCK)
 end
 
--- The queue as a list of member, score, …
+-- Returns the queue as a list of member, score, …
 local function queue(c) return c.cmd("ZRANGE", QUEUE, 0, -1, "WITHSCORES") end
 
 local function dead(c, count)
@@ -147,7 +147,7 @@ local function token_after(name, before, expected, ttl)
   end
 end
 
--- The same with a counter that is behind the clock: the token of most acquires.
+-- Does the same with a counter that is behind the clock, as in most acquires.
 local function token_behind(name, counter, ttl, expected_ttl)
   token_after(name, function(c)
     c.clock(T0 + 1)
@@ -233,7 +233,7 @@ token_after("is higher than the last one after the clock was set back", function
   c.cmd("SET", COUNTER, text(T0 + 800), "PX", KEPT_TTL)
 end, T0 + 808, KEPT_TTL)
 
--- None of these may be taken for the brief call of the program's head (acquire.lua).
+-- None of these may be mistaken for the short call of the program's head (acquire.lua).
 for _, program in ipairs { "acquire", "sharded_acquire", "mutex_acquire" } do
   local kind = program == "mutex_acquire" and "m" or "l"
   local function usual(c, more, ttl)
@@ -298,8 +298,8 @@ local function everything(c)
   return found
 end
 
--- In each of these cases the head has drawn a token, or could not, and leaves the rest to the text
--- after it, which must find the keys as they were. before(c): sets the counter, and may set the
+-- In each of these cases the head has drawn a token, or was unable to, and leaves the rest to the
+-- text after it, which must find the keys unchanged. before(c): sets the counter, and may set the
 -- clock.
 local function head_gives_up(name, before)
   local function after(c, more)
@@ -835,8 +835,8 @@ case("the next waiter counts as first while the first one's recheck is overdue",
   c.same({ 0, LEASE - OVERDUE, 1, 1, text(T0), OVERDUE }, look(B, 2))
 end)
 
--- By the number of waiters ahead: from 100 on, a waiter asks less often and does not watch the
--- first one.
+-- What a waiter does depends on the number of waiters ahead: from 100 on, it asks less often and
+-- does not watch the first one.
 for ahead, watches in pairs { [99] = true, [100] = false } do
   case(("the waiter behind %d others %s the first one for being overdue"):format(ahead,
     watches and "watches" or "does not watch"), function(c)

@@ -3,7 +3,7 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local CLOSING = 15 -- % of plans
+local CLOSING = 15 -- % of plans in which a program closes its client
 local SIGNALS = { "acquire", "release", "grant", "grant", "take", "waits", "waits", "renewed" }
 
 -- plan: of plan.lua; changed in place

@@ -6,8 +6,8 @@
 -- The names of places:
 --
 --   program <name>:<line> <what>     state <state of an operation or a hold>
---   reply <program> <first number>   message <kind> in <state>: heard
---   fault <kind> in <state>          step <program> <program>: one behind the other, of a process
+--   reply <program> <first number>   message <kind> in <state>: received
+--   fault <kind> in <state>          step <program> <program>: run in this order by a process
 --   change <state> <state>           of a hold
 --
 -- States need the build of make sim-mutants.
@@ -20,8 +20,8 @@ local wire = require "spec.sim.wire"
 
 local coverage = { on = false }
 
-local seen = {}           -- by the running schedule
-local total, count = {}, 0 -- by all schedules
+local seen = {}           -- the places that the running schedule has reached
+local total, count = {}, 0 -- the places that any schedule has reached, and their number
 local sites = {}          -- number → "program <name>:<line> <what>"
 
 -- ---- probes ----
@@ -174,7 +174,7 @@ function coverage.finish()
   return new, states_of_it
 end
 
--- Whether a schedule has reached this place.
+-- Returns whether a schedule has reached this place.
 function coverage.knows(name)
   return total[name] or false
 end

@@ -3,7 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 
-local CYCLES = 20 -- one in this many seeds,
+local CYCLES = 20 -- one in this many seeds has such callers:
 local CYCLES_AT = 5 -- those with this remainder
 local S = 1000000
 local NAMES = { "a", "b", "c" }

@@ -8,10 +8,10 @@
 
 local SLOTS = 8 -- number of tasks
 local LATE = 1000000 -- µs until others learn that a wait has ended, in a calm schedule
-local STALE = 25000000 -- …in any schedule: a lease of 10 s, and what is under way
-local UNSEEN = 3000000 -- …that a wait has ended or its process is gone,
-local UNSEEN_IN_QUORUM = 14000000 -- …without a queue: a published wait remains for 10 s
-local SOON = 4 -- times its first wait, a task has checked (again after twice that wait)
+local STALE = 25000000 -- the same in any schedule: a lease of 10 s, and messages under way
+local UNSEEN = 3000000 -- µs until others learn that a wait has ended because its process is gone
+local UNSEEN_IN_QUORUM = 14000000 -- the same without a queue: a published wait remains for 10 s
+local SOON = 4 -- after this many times its first wait, a task has checked for a deadlock
 local GRACE = 3000000
 
 local Cycles = {}
@@ -28,13 +28,13 @@ function Cycles.new(world, watcher, plan)
   return self
 end
 
--- Whether the task has the key, or had it less than `late` ago.
+-- Returns whether the task has the key, or had it less than `late` ago.
 local function has(self, slot, name, late)
   local claim, now = self.claims[name][slot], self.world.now
   return claim and (claim.till > now or now - (claim.ended_at or 0) < late)
 end
 
--- Whether the task waits for the key, or did so less than `late` ago.
+-- Returns whether the task waits for the key, or did so less than `late` ago.
 local function wants(self, task, name, late)
   local ended, process = task.waits[name], task.process
   if ended and process.dead then ended = math.min(ended, process.received_until or 0) end
@@ -74,7 +74,7 @@ local function all_search(tasks)
   return true
 end
 
--- A task has the key of the claim.
+-- A task has acquired the key of the claim.
 function Cycles:holds(task, claim)
   self.tasks[task.slot], self.claims[claim.key][task.slot] = task, claim
 end

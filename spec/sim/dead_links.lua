@@ -1,5 +1,6 @@
--- Connections that die without a word, as a NAT forgets them: what goes that way is lost for good,
--- neither side notices, and new connections work. In some plans nothing else goes wrong; there
+-- Connections that die silently, as when a NAT forgets them: bytes sent over one are lost, neither
+-- side notices, and new connections work. In plans in which nothing else goes wrong, these rules
+-- apply:
 --
 --   cut_off    no call that has time left fails for that
 
@@ -7,7 +8,7 @@ local Prng = require "spec.sim.prng"
 
 local S = 1000000
 local CALM, OTHERS = 25, 8 -- % of plans where nothing else goes wrong, and of the others
-local FAST = 8000 -- µs: with such a latency a call has time for two tries
+local FAST = 8000 -- µs of latency, with which a call has time for two tries
 local MIN_TIMEOUT = 1
 local MOMENTS = { "acquire", "take", "waits", "grant", "release" }
 local CLOCKS = 0.98 -- how early a wait may end, by its process's clock
@@ -57,7 +58,7 @@ function dead_links.add(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in the plan, even after other faults were added.
+-- Returns whether nothing else goes wrong in the plan, even after other faults were added.
 function dead_links.are_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "forget" then return false end
@@ -71,7 +72,7 @@ local function is_hurried(plan, verb)
   return verb == "complete" and plan.lease < 2 * MIN_TIMEOUT
 end
 
--- A call has ended. A call that must not be sent twice fails with its connection.
+-- Called when a call has ended. A call that must not be sent twice fails with its connection.
 function dead_links.check(task, verb, key, wait, asked_at, code, message)
   local world, plan = task.world, task.plan
   local fails = code == "unreachable" or code == "no_quorum"

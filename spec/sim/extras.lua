@@ -1,13 +1,13 @@
--- What a plan gets in addition to what its seed has always stood for: servers that refuse commands,
--- clients whose holds need approval, several locks acquired atomically, fingerprints. It has its
--- own random numbers, so the rest of a seed's plan never changes.
+-- Adds to the plan that a seed has always produced: servers that refuse commands, clients whose
+-- holds need approval, several locks acquired atomically, fingerprints. It has its own random
+-- numbers, so the rest of a seed's plan never changes.
 
 local Prng = require "spec.sim.prng"
 local attend = require "spec.sim.attend"
 local refusals = require "spec.sim.refusals"
 
 local MAX_KEYS = 3
-local OUTSTAY = 8 -- one in this many seeds with several locks
+local OUTSTAY = 8 -- one in this many seeds with several locks holds them past their lease
 local NAMES = { "a", "b", "c" }
 local FORGING = 15 -- % of schedules with faults in which grants are forged
 local PRINTS = { "", "A", "A", "B" }
@@ -55,7 +55,7 @@ local function take_several(prng, plan)
   end)
 end
 
--- Several locks are held for longer than their lease, as replies are late.
+-- Makes several locks be held for longer than their lease, because replies are late.
 local function outstay(prng, plan)
   each(plan, "task", function(task)
     if not task.several then return end

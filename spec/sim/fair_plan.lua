@@ -20,7 +20,7 @@ local function shape(prng, task)
   task.rounds, task.start = prng:range(1, 4), prng:range(0, prng:pick { 3000, 50000, S })
 end
 
--- dies: when; "deaf": in the list, before it has subscribed
+-- dies: when it dies; "deaf": in the list, before it has subscribed
 local function java_of(prng, plan, slot)
   local calm = plan.calm and not plan.deaths
   return {

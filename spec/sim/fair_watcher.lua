@@ -60,7 +60,7 @@ local function snapshot(self, key)
   return list
 end
 
--- Whether the waiter's timeout has passed, or its client is gone.
+-- Returns whether the waiter's timeout has passed, or its client is gone.
 local function is_dead(self, waiter)
   local past = not waiter.till or waiter.till <= self.server.redis:now_ms()
   return past or not waiter.subscribed

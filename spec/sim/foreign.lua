@@ -80,7 +80,7 @@ function Foreign:receive(bytes)
   end
 end
 
--- One attempt of the wait number `turn`; void once a later wait has begun.
+-- Makes one attempt of the wait with the number `turn`; a no-op once a later wait has begun.
 function Foreign:try(turn)
   if self.gone or turn ~= self.turn then return end
   self.turn, self.waits = self.turn + 1, false

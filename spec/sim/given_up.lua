@@ -2,8 +2,8 @@
 -- master, or on the node that has the key, once the network and the servers are well.
 --
 -- A hold is given up when its caller has released or dropped it, or when an acquire has failed; a
--- place in the queue when it has no acquire. What a failover brings back is excused: the replica
--- did not know of its release.
+-- place in the queue is given up when it has no acquire. A hold that a failover brings back is
+-- excused: the replica did not know of its release.
 
 local Server = require "spec.sim.server"
 local rules = require "spec.sim.rules"

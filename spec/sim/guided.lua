@@ -7,8 +7,8 @@ local aim = require "spec.sim.aim"
 local plans = require "spec.sim.plan"
 
 local S = 1000000
-local MOST = 400    -- kept schedules, the newest ones
-local CHANGED = 50 -- %
+local MAX_KEPT = 400 -- the newest schedules are kept
+local CHANGED = 50 -- % of schedules that are changed copies
 
 local Guided = {}
 Guided.__index = Guided
@@ -108,7 +108,7 @@ end
 function Guided:look_at(plan, new)
   if new == 0 then return end
   self.count = self.count + 1
-  self.kept[(self.count - 1) % MOST + 1] = plan
+  self.kept[(self.count - 1) % MAX_KEPT + 1] = plan
 end
 
 return Guided

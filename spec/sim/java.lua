@@ -1,7 +1,7 @@
 -- What threads of Java that use Redisson have in common: a connection for calls and one for
 -- messages, which they never lose, and their deaths. A subclass has `message`, the pattern of
--- messages that end its waits; attempt(), which tries once; take(), which notes what it got;
--- goes_on(), what it does then; and claims(), a list of what it believes to hold.
+-- messages that end its waits; attempt(), which tries once; take(), which notes what it acquired;
+-- goes_on(), which does what follows; and claims(), which lists what it believes it holds.
 
 local Prng = require "spec.sim.prng"
 local resp = require "holdfast.testing.redis.resp"
@@ -13,7 +13,7 @@ java.__index = java
 java.UUID = "6f1c2b7a-1111-4222-8333-%012d"
 java.RETRY = 100000
 
--- A class of threads with these methods.
+-- Creates a class of threads with these methods.
 function java.subclass()
   local class = setmetatable({}, java)
   class.__index = class
@@ -68,7 +68,7 @@ function java:try(turn)
   self:attempt()
 end
 
--- From now on it believes to hold what it asked for. → the claim
+-- From now on the thread believes that it holds what it asked for. → the claim
 function java:believe(claim)
   local plan = self.plan
   claim.key, claim.who, claim.slot = plan.key, "java " .. self.slot, self.slot
@@ -145,8 +145,8 @@ function java:wakes()
   self.watcher:sleeps(self.plan.key, self.slot, nil)
 end
 
--- The reply gave it nothing. → whether it now sleeps until it is notified of that many permits, or
--- of its half of a lock
+-- Called when the reply granted nothing. → whether the thread now sleeps until it is notified of
+-- that many permits, or of its half of a lock
 function java:sleeps(reply, wanted)
   if self:is_busy(reply) or self:heeds() then return false end
   self.waits = true

@@ -33,7 +33,7 @@ local function new_ids(self)
   for i = 1, self.plan.permits do
     local bytes = {}
     for j = 1, 16 do bytes[j] = string.char(self.prng:range(0, 255)) end
-    bytes[1] = "j" -- ours begin with another letter
+    bytes[1] = "j" -- holdfast's begin with another letter
     ids[i] = table.concat(bytes)
   end
   return ids

@@ -1,4 +1,4 @@
--- What must be true in every schedule of a latch: watcher.lua's part there.
+-- The rules of every schedule of a latch, in place of watcher.lua's.
 --
 --   early    a wait that ends well has seen the latch open
 --   missed   a wait that times out has looked at its end
@@ -12,7 +12,7 @@ local wire = require "spec.sim.wire"
 
 local huge, max = math.huge, math.max
 
-local CLOCKS = 0.99 -- how late a process may be with its end
+local CLOCKS = 0.99 -- how much later a process may end a wait, because its clock is slow
 local CALM_GAP = 400000
 
 local Watcher = {}
@@ -40,7 +40,7 @@ end
 -- The server that has the latch.
 function Watcher:home() return self.server end
 
--- Whether the server has kept all that was done since then: system_counts.lua.
+-- Returns whether the server has kept all that was done since then: system_counts.lua.
 function Watcher.is_certain() return true end
 
 local function count_of(self, server)

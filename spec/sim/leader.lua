@@ -52,7 +52,7 @@ end
 
 -- ---- a term ----
 
--- Notes what the term says now; call it in the task's coroutine.
+-- Records the state that the term reports now; call it in the task's coroutine.
 function leader.check(task)
   local mine = task.term
   active = task.process.client

@@ -1,7 +1,7 @@
--- What must be true in every schedule of leaders: the part of watcher.lua or system_watcher.lua
--- there, with the rules of their locks.
+-- The rules of every schedule of leaders, in addition to those of watcher.lua or system_watcher.lua
+-- for their locks.
 --
---   terms   a term begins when no other one is believed in
+--   terms   a term begins only when nobody believes in another one
 --   token   …with a higher token than all before
 --   told    a term that is over, and was not given up, says how it was lost, and on_lost was called
 --   ended   a leader goes on with another term until it resigns, however its terms end; before its

@@ -1,4 +1,4 @@
--- Writes a plan as a Lua table: what a seed stands for may change, a written plan does not (see
+-- Writes a plan as a Lua table. The plan of a seed may change, but a written plan does not (see
 -- schedules.lua).
 
 local function quoted(value)

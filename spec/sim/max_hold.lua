@@ -3,7 +3,7 @@
 
 local Prng = require "spec.sim.prng"
 
-local BOUNDED = 12 -- % of plans
+local BOUNDED = 12 -- % of plans with such callers
 local BOUNDS = { 0.1, 0.3, 1, 3 } -- seconds
 local S = 1000000
 local KINDS = { lock = true, mutex = true, read = true, write = true, fair = true, permit = true }
@@ -58,8 +58,8 @@ function max_hold.begin(task, claim, handle, asked_at)
   handle.not_before = claim.not_before
 end
 
--- Whether the handle's last hold may be over by its max_hold. A release that was sent before may
--- still reach the server after that.
+-- Returns whether the handle's last hold may be over by its max_hold. A release that was sent
+-- before may still reach the server after that.
 function max_hold.may_end(task, handle)
   return handle.not_before ~= nil and task.process:clock() >= handle.not_before
 end

@@ -72,7 +72,7 @@ local function finish(connection)
   if connection.peer then connection.peer:close() end
 end
 
--- Until then a server may believe that a process that is gone is still subscribed.
+-- Returns until when a server may believe that a process that is gone is still subscribed.
 local function received_until(process, at)
   process.received_until = max(process.received_until or 0, at)
 end
@@ -155,7 +155,7 @@ local function closed(connection, reason)
   connection.process:lost(connection, reason)
 end
 
--- What has been held back arrives now.
+-- Delivers the bytes that were held back.
 function Connection:go_on()
   local now = self.world.now
   self.stalled_until, self.up_stalled_until, self.up_at, self.down_at = 0, 0, now, now

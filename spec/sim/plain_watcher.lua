@@ -1,4 +1,4 @@
--- What must be true in every schedule of a plain semaphore: watcher.lua's part there.
+-- The rules of every schedule of a plain semaphore, in place of watcher.lua's.
 --
 --   exclusion  nobody believes in more permits than there are
 --   twice      a call changes the number once, however often its command is run; what it took comes
@@ -15,9 +15,9 @@ local Latch = require "spec.sim.latch_watcher"
 local refused = require "spec.sim.refused"
 local wire = require "spec.sim.wire"
 
-local CLOCKS = 0.99 -- how late a process may be with its end
-local TURN_US = 11000 -- a waiter that comes during a turn sleeps for as long as a whole one
-local MAX_OVERTAKEN = 12 -- how often ours may take what a thread of Java waits for
+local CLOCKS = 0.99 -- how much later a process may end a wait, because its clock is slow
+local TURN_US = 11000 -- a waiter that arrives during a turn sleeps for as long as a whole turn
+local MAX_OVERTAKEN = 12 -- how often holdfast may take permits that a thread of Java waits for
 
 local Watcher = setmetatable({}, { __index = Latch })
 Watcher.__index = Watcher
@@ -57,7 +57,7 @@ end
 -- A thread of Java has got its permits.
 function Watcher:serves(slot) self.overtaken[slot] = nil end
 
--- Ours have taken the last permit.
+-- Called when a holdfast client has taken the last permit.
 local function note_overtaken(self)
   for slot, java in pairs(self.asleep) do
     local times = (self.overtaken[slot] or 0) + 1
@@ -124,7 +124,7 @@ end
 
 -- ---- calls ----
 
--- `count` more permits are believed in.
+-- Called when a caller believes in `count` more permits.
 function Watcher:believe(count)
   self.believed = self.believed + count
   if self.believed > self.all and self:is_certain(0) then

@@ -1,4 +1,4 @@
--- What a seed stands for: a list of processes with their tasks, foreign clients and faults, as
+-- Makes the plan of a seed: a list of processes with their tasks, foreign clients and faults, as
 -- plain data. Parts can be left out without changing the rest.
 --
 -- Times are whole microseconds of simulated time; leases, waits and timeouts are seconds, as the
@@ -36,12 +36,12 @@ local READ_WRITE = 16 -- …one in this many about read/write locks:
 local READ_WRITE_AT = 3 -- those with this remainder
 local FAIR = 16 -- …one in this many about a fair lock:
 local FAIR_AT = 11 -- those with this remainder
-local DRAWN = 3 -- of the others, one in this many is drawn evenly, and the rest aims:
+local DRAWN = 3 -- of the others, one in this many is drawn evenly, and the rest are aimed:
 local DRAWN_AT = 1 -- those with this remainder
-local KEEPING = 22 -- % in which clients keep their locks
-local BREAKING = 12 -- % of their tasks, which take them by force
-local MIXED = 25 -- % of the aimed ones, with Redisson
-local ASYNC = 25 -- % in which releases are not awaited
+local KEEPING = 22 -- % of plans in which clients keep their locks
+local BREAKING = 12 -- % of the tasks in such plans that take a lock by force
+local MIXED = 25 -- % of the aimed plans that have Redisson clients
+local ASYNC = 25 -- % of plans in which releases are not awaited
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }

@@ -1,4 +1,4 @@
--- What must be true in every schedule of a semaphore: watcher.lua's part there.
+-- The rules of every schedule of a semaphore, in place of watcher.lua's.
 --
 -- A claim is what the holder of permits believes. The server's count is checked: free and taken
 -- permits add up to the total. A permit is taken back from a holder only after its claim has ended.
@@ -102,7 +102,7 @@ local function check_backed(self, key, claim, what)
   end
 end
 
--- Never are more permits believed in than there are.
+-- Checks that callers believe in no more permits than exist.
 local function check_sum(self, key)
   local sum, now = 0, self.world.now
   for slot = 1, SLOTS do

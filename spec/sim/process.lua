@@ -3,7 +3,7 @@
 -- Its links have the numbers of core.engine: three for each server, by their roles.
 --
 -- While it is paused nothing runs in it: bytes wait for it, and its clock continues. A dead process
--- stays dead.
+-- remains dead.
 
 local core = require "holdfast.core"
 local Prng = require "spec.sim.prng"
@@ -36,7 +36,7 @@ function Process.link_to(server, role)
   return (server - 1) * #ROLES + ROLE[role]
 end
 
--- → the number of the server at the other end
+-- → the number of the server at the link's other end
 function Process.server_of(link)
   return ceil(link / #ROLES)
 end

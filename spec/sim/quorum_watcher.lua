@@ -1,4 +1,4 @@
--- What must be true in every schedule of a quorum: watcher.lua's part there.
+-- The rules of every schedule of a quorum, in place of watcher.lua's.
 --
 -- A claim is what one owner believes. It must be backed: at its end a majority of the servers must
 -- still have the lock for that owner, by the servers' own clocks. What a server forgot in a restart
@@ -15,7 +15,7 @@ local MAX_COMMANDS = 600 -- of one process to one server, per second
 local SLACK = 300000
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 local MAX_GAP = 5000000  -- in a calm schedule: the lock is wanted, but not acquired
-local MIN_GRACE = 90000 -- a server that takes longer may count as away
+local MIN_GRACE = 90000 -- µs; a server that takes longer may count as unreachable
 local AWAKE = 1000000     -- after a pause, for the timeouts that it caused
 local SLOTS = 12
 
@@ -108,8 +108,8 @@ end
 
 -- ---- claims ----
 
--- Whether the claim began before the lock was forced. The processes of a shared owner cannot tell
--- which hold was whose.
+-- Returns whether the claim began before the lock was forced. The processes of a shared owner
+-- cannot tell which hold was whose.
 local function is_excused(key, claim)
   if key.loss_at < 0 then return false end
   if claim.shared then return true end

@@ -1,4 +1,4 @@
--- What must be true in every schedule of read/write locks: watcher.lua's part there.
+-- The rules of every schedule of read/write locks, in place of watcher.lua's.
 --
 -- A claim is what one owner believes: that it reads or writes until a moment. The server must have
 -- the hold for at least as long, unless data was lost there since it was acquired.
@@ -87,7 +87,7 @@ end
 
 -- ---- claims ----
 
--- Whether the claim began before data was lost, and was not confirmed since.
+-- Returns whether the claim began before data was lost, and was not confirmed since.
 local function is_excused(key, claim)
   return claim.till <= key.loss_at + claim.lease_us and claim.asked_at <= key.loss_at
 end

@@ -1,5 +1,5 @@
--- Runs the same steps on the small Redis and on a real redis-server, and compares all that comes
--- back.
+-- Runs the same steps on the small Redis and on a real redis-server, and compares everything that
+-- they send.
 --
 -- Both sides get the same bytes. The small one's clock is set to the real one's before each step,
 -- so times differ by at most the longest step of the run: integers of loose replies are compared
@@ -14,7 +14,7 @@ local steps = require "spec.sim.redis_steps"
 local sys = require "spec.support.sys"
 
 local TIMEOUT = 10
-local MAX_RUNS = 10 -- of steps that showed a difference
+local MAX_RUNS = 10 -- how often steps that showed a difference are run again
 local MARK = "-- end of replies --"
 
 local diff = {}
@@ -191,7 +191,7 @@ local function same_ttl(a, b, slack)
     and math.abs(a[2] - b[2]) <= slack * 1e3 + 1
 end
 
--- Whether both are numbers that follow a time of the server's clock in microseconds.
+-- Returns whether both are numbers that follow a time of the server's clock in microseconds.
 local function are_spans(a, b, i)
   local clock = a[i - 1]
   return type(clock) == "number" and clock >= 1e15 and type(a[i]) == "number"

@@ -3,7 +3,7 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
-local SOME = 30 -- % of plans with faults
+local SOME = 30 -- % of plans with faults in which a server refuses commands
 local REFUSALS = { "oom", "loading", "busy", "readonly", "misconf", "noperm", "nochannel" }
 local PASSING = { "readonly", "noperm", "noauth" } -- refusals of what was accepted before
 
@@ -94,7 +94,7 @@ function refusals.add_passing(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in the plan, even after other faults were added.
+-- Returns whether nothing else goes wrong in the plan, even after other faults were added.
 function refusals.are_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and not IS_ALONE[part.name] then return false end

@@ -1,4 +1,4 @@
--- What must be true while a server refuses commands for the moment, and then does them again.
+-- The rules for schedules in which a server refuses commands for a while.
 --
 --   patience   a wait does not end before its time because of such a refusal, nor because of a
 --              missing right once it has a place in the queue
@@ -21,7 +21,7 @@ local function says_one(message, words)
   return false
 end
 
--- Whether a message is such a refusal; accepted: of what the server has accepted before
+-- Returns whether a message is such a refusal; accepted: of what the server has accepted before
 function refused.says(message, accepted)
   return says_one(message, WORDS) or accepted and says_one(message, OF_USER) or false
 end

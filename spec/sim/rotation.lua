@@ -1,5 +1,5 @@
--- The password of the server is replaced while clients go on. Each log-in asks the process for the
--- one that it knows then. Where nothing else goes wrong:
+-- Replaces the password of the server while clients continue. Each log-in asks the process for the
+-- password that it knows at that time. If nothing else goes wrong, these rules apply:
 --
 --   login   no call that begins when the server and the processes agree again fails for a log-in
 --   kept    no renewed hold is lost whose lease is longer than the time without a valid log-in
@@ -10,7 +10,7 @@
 local Prng = require "spec.sim.prng"
 
 local S = 1000000
--- % of plans where nothing else goes wrong, of the others, and of systems.
+-- % of plans where nothing else goes wrong, of the others, and of systems whose password changes.
 local CALM, OTHERS, OF_SYSTEMS = 60, 6, 12
 local HOLDS = 25 -- % of calm plans
 local MOMENTS = { "acquire", "take", "waits", "grant", "release", "complete" }
@@ -94,7 +94,7 @@ function rotation.add(plan)
   plan.calm, plan.faults = false, plan.faults or {}
 end
 
--- Whether nothing else goes wrong in the plan, even after other faults were added.
+-- Returns whether nothing else goes wrong in the plan, even after other faults were added.
 function rotation.is_alone(plan)
   for _, part in ipairs(plan.parts) do
     if part.what == "fault" and part.name ~= "rotate" then return false end

@@ -6,17 +6,17 @@ local max = math.max
 
 local MAX_COMMANDS = 150 -- of one process per second, in addition to those that its tasks ask for
 local MAX_BRISK = 200    -- the same if a lease is 20 ms, which is renewed 150 times a second
-local SLACK = 300000      -- for an operation's time limit
-local SOON = 50000        -- for how long a grant is good without asking again
-local CLOSING_US = 400000 -- in a calm schedule
+local SLACK = 300000      -- µs beyond an operation's time limit
+local SOON = 50000        -- µs for which a waiter may rely on a grant without asking again
+local CLOSING_US = 400000 -- within which a client closes in a calm schedule
 local LEASES_MS = 125000  -- after this time an unused queue is gone, too
 
 local rules = {}
 
 local GENTLE = { give_up = true, stall_link = true }
 
--- Whether nothing in the plan makes an owner lose its hold, or the server keep a hold without an
--- owner.
+-- Returns whether nothing in the plan makes an owner lose its hold, or the server keep a hold
+-- without an owner.
 function rules.is_gentle(plan)
   for _, part in ipairs(plan.parts) do
     local gentle = part.name == "close" or GENTLE[part.name] and part.link == "events"
@@ -34,8 +34,8 @@ function rules.longest_grant(plan)
   return longest * 1000000
 end
 
--- Whether a command may arrive after its sender has given it up: then it may take a place or a lock
--- without an owner, and report an older count.
+-- Returns whether a command may arrive after its sender has given it up: then it may take a place
+-- or a lock without an owner, and report an older count.
 function rules.is_late(plan)
   if plan.gather then return true end
   for _, part in ipairs(plan.parts) do

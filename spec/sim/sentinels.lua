@@ -9,7 +9,7 @@ local Replication = require "spec.sim.replication"
 local Prng = require "spec.sim.prng"
 
 local SENTINELS = 3
-local TELLS = 300000 -- until all Sentinels know, except one that is cut off
+local TELLS = 300000 -- µs until all Sentinels know, except one that is cut off
 
 local Sentinels = {}
 Sentinels.__index = Sentinels

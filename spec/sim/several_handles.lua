@@ -1,9 +1,9 @@
 -- A caller with several handles of one lock: it enters and releases through any of them, and drops
 -- some without releasing. Now and then it abandons a release.
 --
--- It has what it acquired, less what it released, less what dropped handles had acquired and not
--- released. A release through a handle that has acquired nothing releases what another handle has
--- acquired: a stray.
+-- It holds what it acquired, minus what it released, minus what dropped handles had acquired and
+-- not released. A release through a handle that has acquired nothing, called a stray, releases what
+-- another handle has acquired.
 
 local core = require "holdfast.core"
 
@@ -49,7 +49,7 @@ local function handle_at(round, place)
   return handle
 end
 
--- Whether nothing can have taken the hold away from the caller.
+-- Returns whether nothing can have taken the hold away from the caller.
 local function is_certain(round)
   return round.certain and round.task.watcher.calm and not round.task.process.closed
 end
@@ -90,8 +90,8 @@ function steps.acquire(round, place)
   end
 end
 
--- Whether the next release is that of the last hold. The client may count fewer holds than the
--- book, as a detached release does not report that the hold was lost.
+-- Returns whether the next release is that of the last hold. The client may count fewer holds than
+-- the book, as a detached release does not report that the hold was lost.
 local function is_last(round)
   return min(round.book.has, raw.holds(round.witness.lock)) <= 1
 end

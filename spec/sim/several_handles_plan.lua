@@ -4,17 +4,17 @@
 local Prng = require "spec.sim.prng"
 
 local MANY = 15   -- % of plans in which callers have several handles
-local MANY_READERS = 40 -- …of those with read/write locks
-local COMMON = 10 -- % in which all callers of a process share one handle
-local COMMON_READERS = 40 -- …of those in which several callers may hold at a time
-local VANISHING = 25 -- % of these in which a caller vanishes without releasing
-local DIFFERING = 60 -- % in which handles have different leases
+local MANY_READERS = 40 -- the same for plans with read/write locks
+local COMMON = 10 -- % of plans in which all callers of a process share one handle
+local COMMON_READERS = 40 -- the same for plans in which several callers may hold at a time
+local VANISHING = 25 -- % of tasks with a shared handle that vanish without releasing
+local DIFFERING = 60 -- % of tasks with several handles whose leases differ
 local PLACES = 3
 local MAX_HOLDS = 5
 local ENTERED = { lock = true, read = true, write = true, fair = true }
 local SHARED = { lock = true, mutex = true, read = true, write = true, fair = true }
 
--- Whether the part is a plain user of a lock that it may enter any number of times.
+-- Returns whether the part is a plain user of a lock that it may enter any number of times.
 local function is_plain(part, kinds)
   return part.what == "task" and kinds[part.kind] and not part.owner and not part.several
     and not part.calls and not part.leads and not part.also and not part.force and not part.reads

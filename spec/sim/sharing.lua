@@ -1,6 +1,6 @@
--- Threads of Java among ours, in some schedules.
+-- Adds threads of Java to some schedules.
 
-local SHARED = 40 -- %
+local SHARED = 40 -- % of schedules with such threads
 local FIRST_SLOT = 9
 
 -- prng: used only here; make(prng, plan, slot): makes one thread

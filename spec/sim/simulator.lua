@@ -74,7 +74,7 @@ function faults.cut(run, fault, process)
   faults.cut_down(run, fault, process)
 end
 
--- What one connection delivers to the client is late.
+-- Delays what one connection delivers to the client.
 function faults.stall_link(run, fault, process)
   local connection = process.connections[link_of(fault)]
   if connection then connection.stalled_until = run.world.now + fault.duration end
@@ -88,8 +88,7 @@ function faults.forget(_, fault, process)
   end
 end
 
--- What the client sends over one connection arrives late, even if the connection ends: a proxy
--- holds it.
+-- Delays what the client sends over one connection, even if the connection ends: a proxy holds it.
 function faults.stall_up(run, fault, process)
   local connection = process.connections[link_of(fault)]
   if connection then connection.up_stalled_until = run.world.now + fault.duration end
@@ -133,7 +132,7 @@ function faults.delete(run, fault)
   server_of(run, fault):command("DEL", fault.key)
 end
 
--- Sets the server's clock; what ends early because of that is lost.
+-- Sets the server's clock. Holds that end early because of that are lost.
 function faults.clock(run, fault)
   local server = server_of(run, fault)
   if fault.jump > 0 then run.watcher:hasten() end
@@ -188,7 +187,7 @@ function of_systems.upgrade(run, fault)
   run.topology.addresses:upgrade(fault.server, fault.duration)
 end
 
--- What a stall or a cut holds back continues early.
+-- Ends a stall or a cut early.
 local function go_on(stopped)
   local process, server = stopped.process, stopped.fault.server or 1
   process.up_blocked[server], process.down_blocked[server] = nil, nil
@@ -226,7 +225,8 @@ function add.process(run, part)
   run.watcher:add_process(run.processes[part.index])
 end
 
--- Checks that the task has been in by now, unless the first task, which it waits for, has been.
+-- Checks that the task has acquired the lock by now. If it waits behind the first task, an acquire
+-- of that one is enough.
 local function check_in(run, task)
   if task.was_in or task.plan.behind_first and run.tasks[1].was_in then return end
   run.world:fail("late", "%s is not in by %.3f s", task.name, run.world.now / S)

@@ -257,12 +257,12 @@ function Slots:move(key, gap)
   self.run.world:at(self.run.world.now + self.prng:range(0, gap), move_key, move)
 end
 
--- Whether the slot of the key is moving, so that two nodes may have the key.
+-- Returns whether the slot of the key is moving, so that two nodes may have the key.
 function Slots:is_moving(key)
   return self.moving[slot_of(key)] ~= nil
 end
 
--- Whether it is moving, or was within the last `us` microseconds.
+-- Returns whether it is moving, or was within the last `us` microseconds.
 function Slots:has_just_moved(key, us)
   local at = self.moved_at[slot_of(key)]
   return self:is_moving(key) or at ~= nil and self.run.world.now - at <= us

@@ -15,7 +15,7 @@ function Part:home()
   return self.topology.master or self.topology:node_of(self.name)
 end
 
--- Whether no failover has been under way since `at`.
+-- Returns whether no failover has been under way since `at`.
 function Part:is_certain(at)
   for _, failover in ipairs(self.failovers) do
     if failover.to >= at then return false end

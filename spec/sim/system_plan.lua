@@ -1,4 +1,4 @@
--- Schedules of more than one server that is no quorum, and of a server whose clock jumps. Kinds:
+-- Schedules of several servers that are not a quorum, and of a server whose clock jumps. Kinds:
 --
 --   sentinel   a master, a replica that follows it late, three Sentinels; it fails over
 --   sync       the same, where a lock counts only when the replica has it
@@ -484,7 +484,7 @@ local TIMEOUTS = { cluster = { 0.4, 0.4, 1 } }
 local ALONE = { latch = "latch", plain_semaphore = "plain_semaphore", leader = "lock" } -- the only kind
 local SEVERAL = { sentinel = true, sync = true, cluster = true }
 
--- What seeds of several servers with these remainders are about; the others are about locks.
+-- The subjects of seeds of several servers, by remainder; the other seeds are about locks.
 local SEEDS_IN = 32
 local ABOUT = { [2] = "fair", [18] = "fair", [10] = "latch", [26] = "plain_semaphore" }
 for at = 1, SEEDS_IN, 8 do

@@ -1,5 +1,4 @@
--- What must be true in every schedule with a failover, and with slots that move: watcher.lua's part
--- there.
+-- The rules of every schedule with a failover or with slots that move, in place of watcher.lua's.
 --
 --   sync      exclusion, without an excuse: what is believed in is on the replica, which is the one
 --             that takes over
@@ -8,7 +7,7 @@
 --             asked the Sentinels
 --   cluster   exclusion, without an excuse: each key is at one node at a time; and no caller
 --             learns that servers are away
---   all       what a living client has given up does not stay: given_up.lua
+--   all       a hold or place that a living client has given up does not remain: given_up.lua
 --
 -- No order of waiters is checked: a failover forgets places, a slot that moves is heard of at
 -- different times. What exclusion is for a kind of lock: system_kinds.lua.
@@ -116,8 +115,8 @@ function Watcher:excuses(claim)
   return false
 end
 
--- Whether a failover was under way when the claim began: another owner may have acquired the lock
--- on the other master, with a higher token.
+-- Returns whether a failover was under way when the claim began: another owner may have acquired
+-- the lock on the other master, with a higher token.
 function Watcher:may_be_one_of_two(claim)
   if self.system ~= "sentinel" then return false end
   for _, failover in ipairs(self.failovers) do
@@ -162,7 +161,7 @@ local function check_pairs(self, key, claim)
   end
 end
 
--- Never are more permits believed in than there are.
+-- Checks that callers believe in no more permits than exist.
 local function check_sum(self, key)
   local sum = 0
   for _, claim in ipairs(key.claims) do

@@ -20,7 +20,7 @@ local floor, huge = math.floor, math.huge
 local WORKERS = 8
 local CLOCKS_US = 1500 -- between a process's clock and the world's
 local EXPIRING = 3000 -- µs before the end of a wait
-local EVERY = 1000 -- holds: more than any caller has
+local EVERY = 1000 -- a count of holds: more than any caller has
 local STOP = {}
 local OTHER_HALF = { read = "write", write = "read", permit = "permit" }
 
@@ -152,7 +152,7 @@ local function check_bound(check)
   task.world:fail("hang", "%s: %s of %s is not done in time", task.name, check.verb, check.key)
 end
 
--- Its client was just closed, which releases what the task has.
+-- Called when the task's client was just closed, which releases what the task holds.
 function Task:on_closed()
   for _, claim in ipairs(self.claims) do claim.kept = false end
   if self.op and not self.over and not operation.is_done(self.op) then
@@ -249,7 +249,7 @@ local function check_revived(self, claim, till)
   end
 end
 
--- Notes what the handles say now.
+-- Records the state that the handles report now.
 function Task:check_now()
   if self.term then leader.check(self) end
   for _, claim in ipairs(self.claims) do
@@ -372,8 +372,8 @@ local function add_share(self, handle, change)
   self.watcher:share_changed(self.plan.owner, handle.key)
 end
 
--- Whether its process has another task with the same owner. An acquire that waits for that task may
--- enter a lock that was free when it began.
+-- Returns whether its process has another task with the same owner. An acquire that waits for that
+-- task may enter a lock that was free when it began.
 local function shares_owner(self)
   for _, other in ipairs(self.process.tasks) do
     local same = other.plan.owner == self.plan.owner
@@ -513,7 +513,7 @@ local function new_handle(self, key, kind, lease)
   return handle
 end
 
--- A request ends without releasing: it does not confirm its holds any more, until that is noticed.
+-- Ends a request without a release: it no longer confirms its holds, until that is noticed.
 local function vanish(self, handles)
   self.vanished = true
   if self.plan.owner then self.watcher:may_lose(self.plan.owner) end

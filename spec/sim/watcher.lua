@@ -57,8 +57,8 @@ end
 
 -- ---- claims ----
 
--- Whether the claim began before data was lost, and was not confirmed since. The processes of a
--- shared owner cannot tell which hold was whose.
+-- Returns whether the claim began before data was lost, and was not confirmed since. The processes
+-- of a shared owner cannot tell which hold was whose.
 local function is_excused(key, claim)
   if claim.shared then return key.loss_at >= 0 end
   if claim.till > key.loss_at + claim.lease_us then return false end
@@ -106,7 +106,7 @@ local function is_subscribed(self, client)
   return self.server.redis.channels[wire.channel_of(client)] ~= nil
 end
 
-local MAX_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of our turns after Redisson's
+local MAX_IN_RETURN, ROUNDED = 2000000, 2000 -- µs of holdfast's turns after Redisson's
 local MAX_AHEAD = 300000 -- how far its tokens may be ahead of the server's clock
 local KEEP_SLACK = 20000
 
@@ -556,7 +556,7 @@ local function check_claims(self, key)
   end
 end
 
--- Whether the call may be for this key: foreign commands do not say so.
+-- Returns whether the call may be for this key: foreign commands do not say so.
 local function may_concern(args, key)
   if not args[4] then return true end
   for _, arg in ipairs(args) do
@@ -814,7 +814,7 @@ function Watcher:share_changed(owner, name)
   end
 end
 
--- A hold was lost, as its release tells.
+-- Called when a release has reported that its hold was lost.
 function Watcher:lost(plan, handle)
   if plan.owner then self:may_lose(plan.owner) end
   if not (self.calm and plan.renewed and not plan.extend and handle.kind ~= "guard") then

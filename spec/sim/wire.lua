@@ -3,7 +3,7 @@
 
 local wire = {}
 
--- Whether the member of a queue is the record of clients that do not use the queue.
+-- Returns whether the member of a queue is the record of clients that do not use the queue.
 function wire.is_record(member)
   return member:find("^1f ") ~= nil
 end
@@ -76,7 +76,7 @@ function wire.is_ours(owner)
   return owner:find("^%x+%-%x+%-8") ~= nil
 end
 
--- Whether the owner keeps its lock for the callers of its client.
+-- Returns whether the owner keeps its lock for the callers of its client.
 function wire.keeps(owner)
   return owner:find("^%x+%-%x+%-8[%x-]+:0%d") ~= nil
 end
@@ -86,7 +86,7 @@ function wire.client_of_owner(owner)
   return owner:sub(1, 36)
 end
 
--- Whether this is the owner, or the copy of it that a server of a quorum got later:
+-- Returns whether this is the owner, or the copy of it that a server of a quorum got later:
 -- "<owner>.<copy>".
 function wire.is_copy(text, owner)
   return text == owner or text:sub(1, #owner + 1) == owner .. "."
@@ -98,7 +98,7 @@ function wire.origin_of(owner)
   return owner:find("^%x+%-%x+%-8") and owner:match("^[^.]+") or owner
 end
 
--- Whether this is an owner of permits: "<uuid>:<number>", or "<uuid>:<number>*<count>".
+-- Returns whether this is an owner of permits: "<uuid>:<number>", or "<uuid>:<number>*<count>".
 function wire.is_permit_owner(text)
   return text:find("^%x+%-%x+%-8[%x-]+:%d+%*?%d*$") ~= nil
 end
@@ -120,7 +120,7 @@ function wire.ids_of(owner)
   return ids
 end
 
--- Whether the permit is one of the client's.
+-- Returns whether the permit is one of the client's.
 function wire.is_permit_of(id, uuid)
   return id:sub(1, 10) == wire.ids_of(uuid .. ":1")[1]:sub(1, 10)
 end
@@ -137,7 +137,7 @@ function wire.owner_of(member)
   return shared ~= "" and shared or owner
 end
 
--- Whether the owner, or the waiter, is a writer of a read/write lock.
+-- Returns whether the owner, or the waiter, is a writer of a read/write lock.
 function wire.writes(text)
   return text:find(":write$") ~= nil or text:find("^1w") ~= nil
 end
@@ -202,7 +202,7 @@ function wire.member_in(args)
   return args[10 + tonumber(args[3])] or ""
 end
 
--- Whether an acquire is queued. A first one, which may be late, has no place to keep.
+-- Returns whether an acquire is queued. A first one, which may be late, has no place to keep.
 function wire.waits(args)
   return wire.member_in(args) ~= ""
 end
@@ -241,7 +241,7 @@ function wire.each_renewal(args, each, keys_each)
   for i = 1, count / step do each(args[3 + step * (i - 1) + 1], args[3 + count + 2 * i - 1]) end
 end
 
--- Whether the arguments name the member or owner.
+-- Returns whether the arguments name the member or owner.
 function wire.names(args, text)
   for i = 4, #args do
     if args[i] == text then return true end

@@ -8,7 +8,7 @@ local Heap = require "spec.sim.heap"
 local MAX_EVENTS = 200000
 local MAX_TIME = 1200 * 1000000 -- the dead may remain in a fair lock's list for 15 minutes
 
-local EACH = 6 -- what must happen each time happens this often
+local EACH = 6 -- how many signals of a name a fault for each of them counts
 
 local World = {}
 World.__index = World
