@@ -1,5 +1,5 @@
 -- One of the processes of bench/contended.lua: URL START END SECTION. Prints how many cycles it
--- made.
+-- completed.
 
 local holdfast = require "holdfast"
 local process = require "spec.support.process"

@@ -1,12 +1,13 @@
--- A lock that nobody else wants: acquire and release, in rounds beside bare hiredis loops.
---   same commands    those that holdfast itself was seen to send
+-- A lock that nobody else wants: acquire and release, in rounds that alternate with bare hiredis
+-- loops.
+--   same commands    the commands that holdfast itself was seen to send
 --   lite             Redisson's two scripts without its latch
 --   Redisson         the same with the latch, for whose DEL it does not wait
 --   SET NX           SET NX PX, and a script that compares and deletes
--- One caller alone, over a unix socket and TCP; what a cycle takes of the server's processor among
--- 32 connections with a lock each, and how many cycles one processor of a server is enough for; and
--- in nginx, beside SET NX by hand over a pooled cosocket. All share one processor: what an idle one
--- takes to wake up is more than what is measured, and changes with every placement.
+-- One caller alone, over a unix socket and TCP; the server's processor time for a cycle among 32
+-- connections with a lock each, and how many cycles one processor of a server can run; and in
+-- nginx, compared to SET NX over a pooled cosocket. All share one processor, because an idle one
+-- takes longer to wake up than what is measured, and this time changes with every placement.
 
 local cost = require "bench.cost"
 local cycle = require "bench.cycle"
@@ -136,7 +137,7 @@ local function compare_alone(server, where, url, target)
   end
 end
 
--- The same with releases that are not awaited, compared to what the bare loop gains by sending both
+-- Measures releases that are not awaited, compared to what the bare loop gains by sending both
 -- commands in one write: on one processor only the server's time is left then.
 local function compare_async(server, where, url, target)
   local client = holdfast.new(url)

@@ -28,7 +28,7 @@ local function start_crowd(server, waiters)
       args = { server:url(), ("%.6f"):format(start), ("%.6f"):format(start + SECONDS + 2), 0 },
     }
   end
-  process.sleep(math.max(0, start + 1 - process.now())) -- all of them wait by then
+  process.sleep(math.max(0, start + 1 - process.now())) -- by then all of them are waiting
   return workers
 end
 

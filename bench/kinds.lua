@@ -1,7 +1,7 @@
 -- The kinds of lock under load, with everything on one processor.
 --
 -- Readers in a closed loop on one key, compared to as many processes with a lock of their own; a
--- writer among readers that are always in; a crowd on a semaphore, by the server's microseconds for
+-- writer among readers that always hold; a crowd on a semaphore, by the server's microseconds for
 -- each turn, compared to one process alone; and the same scripts compared to minimal ones.
 
 local cost = require "bench.cost"
@@ -62,7 +62,7 @@ local function readers(server)
   report.row("readers to locks", report.median(ratios), "%.2f", ">=", READ_BAR)
 end
 
--- Each reader is in for SECTION, and asks again immediately.
+-- Each reader holds the lock for SECTION, and asks again immediately.
 local function writer(server)
   local seconds = WRITES * 3 * SECTION
   local workers, start = start_crowd(server, READERS, seconds, "read",

@@ -3,10 +3,9 @@
 --
 --   lua5.4 bench/pair.lua OLD NEW     trees of the sources in which `make CHECKED=` has run
 --
--- Everything shares one processor. The builds take rounds by turns, on one server; the median of
--- the rounds' ratios is shown, with a quarter of the rounds below and above what stands behind it.
--- $HOLDFAST_BENCH_ROUNDS rounds, $HOLDFAST_BENCH_SECONDS each, of the parts that are named in
--- $HOLDFAST_BENCH_PARTS.
+-- Everything shares one processor. The builds take rounds in turn, on one server; each row shows
+-- the median of the rounds' ratios and, after it, the quartiles. $HOLDFAST_BENCH_ROUNDS rounds,
+-- $HOLDFAST_BENCH_SECONDS each, of the parts that are named in $HOLDFAST_BENCH_PARTS.
 
 local cost = require "bench.cost"
 local nginx = require "spec.support.nginx"
@@ -69,7 +68,7 @@ local function round(server, tree, part)
   return { turns = turns, cost = used / turns }
 end
 
--- The same for one nginx, whose requests take free locks.
+-- Measures the same for one nginx, whose requests take free locks.
 local function nginx_round(server, tree)
   local front = nginx.start {
     package_path = ("%s/lua/?.lua;%s/lua/?/init.lua;/usr/share/lua/5.1/?.lua;;"):format(tree, tree),

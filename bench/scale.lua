@@ -92,8 +92,8 @@ local function measure_waiters()
   end
 end
 
--- With readers that are in, and a writer that waits: → microseconds of a reader that comes, of one
--- that goes
+-- Measures with readers that hold the lock, and a writer that waits. → microseconds of a reader
+-- that acquires, of one that releases
 local function readers_of(server, count)
   local key = "bench:readers" .. count
   local readers = queue.of_kind("read", server, key, count + TURNS)

@@ -57,7 +57,7 @@ local function latch_rounds(server)
   end
 end
 
--- One half of a read/write lock, which `others` read meanwhile.
+-- One half of a read/write lock, which `others` read during the measurement.
 local function half(server, name, others)
   local key = "bench:pages" .. others
   local client, readers = new(server), new(server)

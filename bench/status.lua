@@ -1,4 +1,4 @@
--- What the status page costs while it is open, with 20,000 locks and three workers: the processor
+-- The cost of the status page while it is open, with 20,000 locks and three workers: the processor
 -- time of the nginx worker that serves it, and of Redis.
 
 local nginx = require "spec.support.nginx"

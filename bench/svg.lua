@@ -58,7 +58,7 @@ local function step_of(range)
   end
 end
 
--- → a function: value → place; the values to be marked
+-- → a function: value → position; the values to mark
 local function axis(from, to, logarithmic, low, high)
   local marks = {}
   if logarithmic then

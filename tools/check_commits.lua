@@ -1,11 +1,11 @@
--- Whether each commit says what it changes: lua5.4 tools/check_commits.lua
+-- Checks that each commit says what it changes: lua5.4 tools/check_commits.lua
 --
 -- It looks at the commits after the one that added this file. A subject has at most 72 characters,
--- names its scope and stands in the history once. Many changed lines need a body that says why. A
+-- names its scope and occurs once in the history. Many changed lines need a body that says why. A
 -- merge says what it brings. Outside a repository there is nothing to look at.
 
 local MAX_LETTERS = 72
-local MAX_LINES = 200 -- changed without a body
+local MAX_LINES = 200 -- lines that a commit may change without a body
 local times = {} -- subject → how many commits have it
 
 local tools = dofile "tools/files.lua"

@@ -107,7 +107,7 @@ local function is_command(line)
   return false
 end
 
--- Whether a line is only a synopsis, though it begins like a command.
+-- Returns whether a line is only a synopsis, although it begins like a command.
 local function is_synopsis(line) return line:find("…", 1, true) or line:find("%[options%]") end
 
 function check_language.text(path, line, text)

@@ -9,7 +9,7 @@ local lines_of, fail = tools.lines_of, tools.fail
 
 local BUILD = "build/path"
 local PROGRAM = BUILD .. "/unit/path"
-local MOST = 2
+local MAX_DEPTH = 2
 local CALLED = { -- path → file → the most calls from other files
   acquire = { ["op/acquire.c"] = 2 }, release = { ["op/calls.c"] = 2 },
   grant = {},
@@ -69,7 +69,7 @@ end
 
 local function check(name, path, called)
   for file, seen in pairs(path) do
-    if seen.deepest > MOST then
+    if seen.deepest > MAX_DEPTH then
       fail("%s: %s is on the path %d times at once", name, file, seen.deepest)
     end
   end

@@ -1,5 +1,5 @@
--- Checks that what is fetched and run for a check is always the same: an action of the workflows by
--- its commit's hash, a package of pip in tools by its SHA-256.
+-- Checks that everything fetched and run for a check is pinned: each action of the workflows to its
+-- commit's hash, each pip package in tools to its SHA-256.
 
 local tools = dofile "tools/files.lua"
 

@@ -8,7 +8,7 @@
 local tools = dofile "tools/files.lua"
 local read, output_of = tools.read, tools.output_of
 
--- Patterns of what stands before the fields of a struct, and of the fields.
+-- Patterns of the text before the fields of a struct, and of the fields.
 local STRUCTS = {
   ["lock/claims.h"] = { "(#define HF_CLAIM_FIELDS)(.-\n\n)" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
@@ -17,7 +17,7 @@ local STRUCTS = {
 local KNOWS = "spec/unit/fields.h"
 -- How many fields each list of KNOWS may read. Tests check what the server or the caller sees
 -- (drive.h, hf_hold_view), so these numbers may only fall.
-local MOST = { HOLD_READS = 18, OP_READS = 22, CLIENT_READS = 14 }
+local MAX_READS = { HOLD_READS = 18, OP_READS = 22, CLIENT_READS = 14 }
 local DEPRECATED = "__attribute__((deprecated)) "
 
 -- The header's text, with a mark before each field of the struct.
@@ -75,7 +75,7 @@ local function check_designators(paths)
 end
 
 local function check_lists()
-  for list, most in pairs(MOST) do
+  for list, most in pairs(MAX_READS) do
     local rows = read(KNOWS):match("#define " .. list .. "%(X%)(.-)\n\n")
     local _, count = rows:gsub("X%(", "")
     if count > most then

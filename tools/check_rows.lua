@@ -13,7 +13,7 @@ local tools = dofile "tools/files.lua"
 local report = tools.fail
 for _, problem in ipairs(mutants.problems()) do report("%s", problem) end
 
--- By name, and those of systems also with their kind.
+-- The mutants by name; those of systems also by kind and name.
 local named = {}
 for _, list in ipairs(mutants.named()) do
   for _, mutant in ipairs(list) do

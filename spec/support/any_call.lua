@@ -103,7 +103,7 @@ function value()
   return made
 end
 
--- ---- valid objects, with which calls get further ----
+-- ---- valid objects, which let calls pass their checks ----
 
 local MODES = {
   { url = url }, { url = url, external = true, renewer_link = true }, { url = url, looped = true },

@@ -43,7 +43,7 @@ local function write(path, text)
   file:close()
 end
 
--- `days`: how long it is valid; nil means years.
+-- `days`: how long the certificate is valid; nil means years.
 local function signed(directory, name, by, alternatives, days)
   local made = { cert = directory .. name .. ".pem", key = directory .. name .. ".key" }
   local request, extensions = directory .. name .. ".csr", directory .. name .. ".ext"

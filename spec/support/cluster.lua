@@ -269,8 +269,8 @@ function Cluster:wait_promotion(slot, old)
   return promoted
 end
 
--- A slot that is being moved from one master to another. Meanwhile the old owner replies ASK for a
--- key that it no longer has, and the new one accepts commands for the key after ASKING.
+-- A slot that is being moved from one master to another. During the move the old owner replies ASK
+-- for a key that it no longer has, and the new one accepts commands for the key after ASKING.
 local Move = {}
 Move.__index = Move
 

@@ -22,7 +22,7 @@ scripts.latch.set_count = [[
   return 1
 ]]
 
--- ARGV: how many → 1 | 0 if too few are free
+-- ARGV: how many permits to take → 1 | 0 if too few are free
 scripts.semaphore.acquire = [[
   local free = redis.call('GET', KEYS[1])
   if not free or tonumber(free) < tonumber(ARGV[1]) then return 0 end

@@ -82,8 +82,8 @@ function Crowd:finish(seconds)
   end
 end
 
--- Returns the history: { names = who was in, in order, tokens, overlap = the first line at which
--- two were in at once, turns, refused, lost = how many updates of the counter were lost }
+-- Returns the history: { names = the holders in order, tokens, overlap = the first line at which
+-- two held the lock at once, turns, refused, lost = how many updates of the counter were lost }
 function Crowd:history()
   local history = { names = {}, tokens = {}, turns = 0 }
   local inside
@@ -118,8 +118,8 @@ function Crowd:turns_of(name)
   return turns
 end
 
--- Returns how many turns each worker had while all took part: from the first turn of the last one
--- to join until the last turn of the first one to leave. `names`: who had each turn.
+-- Returns how many turns each worker had while all took part: from the first turn of the last
+-- worker to join until the last turn of the first one to leave. `names`: who had each turn.
 function crowd.turns_together(names)
   local first, last, from, to, turns = {}, {}, 1, #names, {}
   for i, name in ipairs(names) do

@@ -10,10 +10,10 @@
 -- kind     "holdfast", "fair", "redisson", "protocol": the client of examples/protocol, or of module=NAME,
 --          with programs=DIRECTORY
 -- wait     seconds for each acquire
--- turns    how many
--- seconds  instead of turns: how long
+-- turns    how many turns it takes
+-- seconds  instead of turns: for how long it takes turns
 -- endless  1, instead of turns: continues until the store has crowd:stop
--- inside   seconds of each turn
+-- inside   how many seconds each turn lasts
 -- outside  seconds between two turns
 -- waiters  a turn, except the last one, ends when this many are waiting
 -- stubborn 1: retries when a server or a replica is unreachable

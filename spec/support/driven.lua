@@ -103,8 +103,8 @@ function Driven:wait_until(cond)
   end, 5), "it did not come about")
 end
 
--- Lets time pass: does what is due, and all that follows from it. Three commands of the test make
--- sure that the server has accepted, read and answered what the client sent before.
+-- Lets time pass: does what is due, and everything that follows from it. Three commands of the test
+-- make sure that the server has accepted, read and answered what the client sent before.
 function Driven:pass(seconds)
   self.now = self.now + seconds
   repeat

@@ -1,4 +1,4 @@
--- What the Lua that runs the specs can do.
+-- The features of the Lua that runs the specs.
 
 local features = {}
 

@@ -16,7 +16,7 @@ local leaks = {
   patience = 10, -- seconds
 }
 
-local LINKS = 3 -- connections of a client to a server
+local LINKS = 3 -- connections that a client may have to a server
 
 local clients = setmetatable({}, { __mode = "k" })
 local under_test, excused, before, found = false, nil, nil, {}

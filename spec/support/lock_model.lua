@@ -5,9 +5,9 @@
 -- any of its handles. A handle remembers the holds that it has acquired or re-entered (`entries`),
 -- so that it can report a loss after another handle has acquired the key again.
 --
--- A shared owner has a hold in each client, all in one record: `others` of a hold's count were
--- entered by other clients. A kept lock without a user is `idle` in its client. The client lends
--- it without asking the server, so it may lend one that the server no longer has.
+-- A shared owner has a hold in each client, all in one record: `others` is the part of a hold's
+-- count that other clients entered. A kept lock without a user is `idle` in its client. The client
+-- lends it without asking the server, so it may lend a lock that the server no longer has.
 
 local model = {}
 
@@ -109,7 +109,7 @@ local function lease_of(handle)
   return math.min(handle.options.lease, handle.options.max_hold or math.huge)
 end
 
--- Adopts the server's count; what this client has not entered, others have.
+-- Adopts the server's count; entries that are not this client's belong to others.
 local function rebase(hold, record)
   local own = hold.count - hold.others
   hold.others, hold.count = math.max(record.count - own, 0), record.count

@@ -11,9 +11,9 @@ local loops = {}
 
 if not compat.yields_in_pcall then return loops end
 
-local MOST = 60 -- seconds that one run may take
+local MAX_RUN = 60 -- seconds that one run may take
 local MAX_STEP = 0.05 -- seconds that a step of wait_until counts at most, as in process.wait_until
-local LATE = ("a coroutine of the loop does not end in %d s"):format(MOST)
+local LATE = ("a coroutine of the loop does not end in %d s"):format(MAX_RUN)
 
 local function add(name, make)
   local found, loop = pcall(make)
@@ -72,7 +72,7 @@ add("cqueues", function()
     local controller = cqueues.new()
     for i = #queue, 1, -1 do controller:wrap(queue[i]) end
     queue = {}
-    assert(controller:loop(MOST))
+    assert(controller:loop(MAX_RUN))
     local ended = controller:empty()
     controller:close()
     raise()
@@ -103,7 +103,7 @@ add("luv", function()
   function loop.run()
     local late, ended = uv.new_timer(), true
     uv.update_time()
-    late:start(MOST * 1000, 0, function()
+    late:start(MAX_RUN * 1000, 0, function()
       ended = false
       uv.stop()
     end)
@@ -149,7 +149,7 @@ add("copas", function()
   end
   function loop.run()
     -- continues for as long as a client's task may need to end
-    local till, linger, steps = process.now() + MOST, nil, 0
+    local till, linger, steps = process.now() + MAX_RUN, nil, 0
     while (left > 0 or process.now() < linger or steps < 50) and process.now() < till do
       local begun = queue
       queue = {}

@@ -27,7 +27,7 @@ function multi_model.new(locks, handles)
   }, Multi)
 end
 
--- ---- in one step ----
+-- ---- all locks at once ----
 
 -- Returns why a member cannot be acquired, or nil.
 local function refusal(locks, one)

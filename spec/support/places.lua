@@ -35,7 +35,7 @@ function with.delete(key) world.cli("DEL", key) end
 
 local LOSE = {}
 
--- Like in a process that is stopped.
+-- Acts as if the process were stopped.
 function LOSE.expired(lock, client)
   client:watchdog():stop()
   sys.sleep(lock:remaining() * 1.02 + 0.02)

@@ -1,7 +1,7 @@
 # Read by tools/suites: the second look at what failed in make test
 # shellcheck shell=sh disable=SC2086,SC2154
 
-# A busy machine makes a test fail now and then that has nothing wrong. After everything has run, each spec file and each
+# On a busy machine a correct test fails now and then. After everything has run, each spec file and each
 # unit program that failed is run again, alone. One that then passes counts as passed and is "shaky"; tools/tally
 # names it, and fails the run if more than three files are shaky. A file that fails twice has failed, and so has one that
 # has seen two owners at once (spec/support/crowd.lua): no busy machine makes those. Nothing else is run again. The first

@@ -41,7 +41,7 @@ skipped() { # skipped NAME WHY: said again before the closing line
 has() { command -v "$1" >/dev/null 2>&1; }
 is_root() { [ "$(id -u)" = 0 ]; }
 
-# Runs these parts one after the other, beside what runs already.
+# Runs these parts one after the other, in parallel with what is already running.
 lane() {
     at_once=1
     for part in "$@"; do "$part"; done &
@@ -64,7 +64,7 @@ shared_out() {
     for one in $(seq $((jobs * 2))); do lane take_parts; done
 }
 
-# A suite that hangs is ended and has failed.
+# A suite that hangs is killed, and counts as failed.
 bounded() { timeout -k 10 "${HOLDFAST_SUITE_TIMEOUT:-600}" "$@"; }
 
 with() ( # with VARIABLE=value... -- COMMAND

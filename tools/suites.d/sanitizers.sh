@@ -1,7 +1,7 @@
 # Read by tools/suites: the specs and unit programs under sanitizers and valgrind
 # shellcheck shell=sh disable=SC2034,SC2154
 
-# What the slow tools run of the specs: all of the binding and the driver, without the specs that are about time or
+# The specs that the slow tools run: all of the binding and the driver, without the specs that are about time or
 # about other programs. Run a tool over everything with SPEC_FILES=spec tools/suites asan.
 SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
 spec/signal_spec.lua spec/threads_spec.lua}"
