@@ -2039,11 +2039,11 @@ for _, loop in ipairs(loops) do
 end
 
 describe("the blocking driver", function()
-  local server, client
+  local server, client, holders
 
   before_each(function()
     server = redis.start()
-    client = holdfast.new(server:url())
+    client, holders = holdfast.new(server:url()), {}
   end)
 
   after_each(function()
@@ -2051,7 +2051,7 @@ describe("the blocking driver", function()
     server:stop()
   end)
 
-  -- Acquires the lock in a coroutine, which then stays suspended.
+  -- Acquires the lock in a coroutine, which then stays suspended until the test ends or resumes it.
   local function held_by_coroutine(lock)
     local thread = coroutine.wrap(function()
       assert(lock:acquire(0))
@@ -2059,6 +2059,7 @@ describe("the blocking driver", function()
       assert(lock:release())
     end)
     thread()
+    holders[#holders + 1] = thread
     return thread
   end
 

@@ -407,12 +407,13 @@ describe("a client", function()
       local own = {}
       local lock = seen:lock("own", { on_event = function(event) own[#own + 1] = event.event end })
       assert(lock:acquire())
-      assert(seen:lock("another"):acquire())
+      local another = assert(seen:lock("another"):acquire())
       lock:release()
       local received = {}
       for i, event in ipairs(list) do received[i] = event.event .. " " .. event.key end
       assert.same({ "acquired own", "acquired another", "released own" }, received)
       assert.same({ "acquired", "released" }, own)
+      another:release()
       seen:close()
     end)
 
@@ -443,16 +444,15 @@ describe("a client", function()
     it("receives events after a coroutine with a waiting listener was dropped", function()
       if not require("holdfast.compat").yields_in_pcall then return end
       local received = {}
-      do
-        local slow = client:lock("slow", { on_event = function() coroutine.yield("waits") end })
-        local thread = coroutine.create(function() slow:acquire() end)
-        assert.same({ true, "waits" }, { coroutine.resume(thread) })
-      end
+      local slow = client:lock("slow", { on_event = function() coroutine.yield("waits") end })
+      local thread = coroutine.create(function() slow:acquire() end)
+      assert.same({ true, "waits" }, { coroutine.resume(thread) })
       local lock = other:lock("k", { on_event = function(event)
         received[#received + 1] = event.event
       end })
       assert(lock:acquire())
       assert.same({}, received)
+      slow, thread = nil, nil -- luacheck: ignore 311
       for _ = 1, 2 do collectgarbage() end
       lock:release()
       assert.same({ "acquired", "released" }, received)

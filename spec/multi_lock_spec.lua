@@ -8,7 +8,7 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 describe("a multi lock", function()
-  local one, two, clients
+  local one, two, clients, occupied
 
   setup(function()
     local servers = { redis.start { tcp = true }, redis.start { tcp = true } }
@@ -23,7 +23,7 @@ describe("a multi lock", function()
   end)
 
   before_each(function()
-    clients = {}
+    clients, occupied = {}, {}
     one:cli("FLUSHALL")
     two:cli("FLUSHALL")
   end)
@@ -38,7 +38,8 @@ describe("a multi lock", function()
 
   -- Takes the lock with another client, until its lease ends.
   local function occupy(server, key, lease)
-    return assert(connect(server:url()):lock(key, { lease = lease }):acquire(0))
+    occupied[#occupied + 1] = assert(connect(server:url()):lock(key, { lease = lease }):acquire(0))
+    return occupied[#occupied]
   end
 
   describe("while it waits", function()

@@ -283,12 +283,12 @@ describe("a read/write lock", function()
 
   describe("lost by several coroutines through one handle", function()
     local ALL = { "deleted", "deleted", "deleted", "deleted", "deleted" }
-    local losses, holders
+    local losses, holders, read
 
     -- Each coroutine holds the lock, and calls this method when it is resumed.
     local function hold(client, method)
       losses, holders = {}, {}
-      local read = client:read_write_lock("k", {
+      read = client:read_write_lock("k", {
         on_lost = function(_, reason) losses[#losses + 1] = reason end,
       }):read()
       for i = 1, #ALL do
