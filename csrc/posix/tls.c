@@ -147,7 +147,8 @@ static char *variable_or(const char *name, const char *fallback) {
     return strdup(value ? value : fallback);
 }
 
-/* Reads the environment now, in the caller's thread: another thread must not do so later. */
+/* Finds the system's store. Reads the environment now, in the caller's thread: contexts are made
+ * later, perhaps by the watchdog's thread while the program changes its environment. */
 static bool find_store(hf_tls_settings *settings) {
     const hf_tls_options *own = &settings->options;
     if (own->trusting || own->ca_file || own->ca_path) return true;
@@ -219,12 +220,22 @@ static bool fail_on_file(const char *option, const char *path, char *reason, siz
     return false;
 }
 
-static bool load_trust(SSL_CTX *context, const hf_tls_options *options, char *reason, size_t size) {
+/* Either place may be missing, as usual for SSL_CTX_set_default_verify_paths, which would read the
+ * environment. */
+static void load_store(SSL_CTX *context, const hf_tls_settings *settings) {
+    SSL_CTX_load_verify_locations(context, settings->store_file, NULL);
+    SSL_CTX_load_verify_locations(context, NULL, settings->store_path);
+    ERR_clear_error();
+}
+
+static bool load_trust(SSL_CTX *context, const hf_tls_settings *settings, char *reason,
+                       size_t size) {
+    const hf_tls_options *options = &settings->options;
     if (options->ca_file && SSL_CTX_load_verify_locations(context, options->ca_file, NULL) != 1)
         return fail_on_file("ca_file", options->ca_file, reason, size);
     if (options->ca_path && SSL_CTX_load_verify_locations(context, NULL, options->ca_path) != 1)
         return fail_on_file("ca_path", options->ca_path, reason, size);
-    if (!options->ca_file && !options->ca_path) SSL_CTX_set_default_verify_paths(context);
+    if (settings->store_file) load_store(context, settings);
     return true;
 }
 
@@ -287,7 +298,8 @@ static bool is_current(const hf_tls_settings *settings, const stamps *now) {
 }
 
 /* Returns a context made from the current files, or NULL if they cannot be used, with a reason. */
-static SSL_CTX *read_files(const hf_tls_options *options, char *reason, size_t size) {
+static SSL_CTX *read_files(const hf_tls_settings *settings, char *reason, size_t size) {
+    const hf_tls_options *options = &settings->options;
     SSL_CTX *context = SSL_CTX_new(TLS_client_method());
     if (!context) {
         char text[96];
@@ -295,7 +307,7 @@ static SSL_CTX *read_files(const hf_tls_options *options, char *reason, size_t s
         return NULL;
     }
     set_up(context, options);
-    bool trusts = options->trusting || load_trust(context, options, reason, size);
+    bool trusts = options->trusting || load_trust(context, settings, reason, size);
     if (trusts && load_identity(context, options, reason, size)) return context;
     SSL_CTX_free(context);
     return NULL;
@@ -316,7 +328,7 @@ static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size
     stamps now = stamp_files(settings);
     if (!make_method(settings, reason, size)) return false;
     if (is_current(settings, &now)) return true;
-    SSL_CTX *context = read_files(&settings->options, reason, size);
+    SSL_CTX *context = read_files(settings, reason, size);
     if (!context) {
         snprintf(settings->stale, sizeof settings->stale, "%s", reason);
         ERR_clear_error();
