@@ -13,6 +13,7 @@ local QUEUE = crowd.queue_of(KEY)
 local GRANT, SHORT = 10, 2
 
 local server, others, client, lock
+local holders -- luacheck: ignore 331 (keeps their locks)
 
 local function names(count)
   local list = {}
@@ -60,7 +61,7 @@ end
 
 describe("a waiter", function()
   before_each(function()
-    server = redis.start()
+    server, holders = redis.start(), {}
     others = crowd.new(server, KEY)
     use_grant_lease(GRANT)
   end)
@@ -284,7 +285,7 @@ describe("a waiter", function()
 
   -- Another process frees the key as soon as this one waits for it.
   local function released_by_another(key, grant_lease)
-    assert(client:lock(key, { owner = "holder" }):acquire(0))
+    holders = { assert(client:lock(key, { owner = "holder" }):acquire(0)) }
     return process.lua {
       code = [[
         local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]) }
@@ -402,7 +403,7 @@ describe("a waiter", function()
   end)
 
   it("uses one connection for grants, whatever the number of keys", function()
-    for i = 1, 5 do assert(client:lock("key" .. i, { owner = "holder" }):acquire(0)) end
+    for i = 1, 5 do holders[i] = assert(client:lock("key" .. i, { owner = "holder" }):acquire(0)) end
     local releaser = process.lua {
       code = [[
         local client = require("holdfast").new(arg[1])
@@ -416,8 +417,9 @@ describe("a waiter", function()
       args = { server:url() },
     }
     local other = holdfast.new(server:url())
+    local locks = {} -- luacheck: ignore 331
     for i = 1, 5 do
-      assert(other:lock("key" .. i):acquire(20))
+      locks[i] = assert(other:lock("key" .. i):acquire(20))
       local subscribers = select(2, server:cli("CLIENT", "LIST", "TYPE", "pubsub"):gsub("[^\n]+",
         ""))
       assert.equal(1, subscribers)

@@ -1,6 +1,7 @@
 -- Run by busted before the specs. Checks that holdfast was built for this interpreter, ends all
--- processes of the specs after them, fails tests that leave anything behind, and with
--- HOLDFAST_GC=stress makes the collector run at every allocation.
+-- processes of the specs after them, and fails tests that leave anything behind. Under Lua 5.4 the
+-- collector runs whenever the main coroutine begins or finishes an operation, so that a handle that
+-- no test keeps is collected; with HOLDFAST_GC=stress it runs at every allocation.
 
 local flavour = rawget(_G, "jit") and "luajit" or "lua" .. _VERSION:match("%d%.%d")
 
@@ -15,6 +16,14 @@ if os.getenv("HOLDFAST_GC") == "stress" then
     collectgarbage("setstepmul", 200)
   end
   collectgarbage("setpause", 0)
+elseif flavour == "lua5.4" then
+  local core, is_operation = require "holdfast.core", {}
+  for _, group in ipairs { core.lock, core.operation } do
+    for _, call in pairs(group) do is_operation[call] = true end
+  end
+  debug.sethook(function()
+    if is_operation[debug.getinfo(2, "f").func] then collectgarbage() end
+  end, "c")
 end
 
 local process = require "spec.support.process"
