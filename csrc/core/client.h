@@ -121,7 +121,7 @@ hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
 /* ---- operations ---- */
 
 /* The states of an acquire; op/operation.c defines the transitions. Operations that poll use some
- * of these states; all others remain BEGUN. */
+ * of these states; all others remain BEGUN. An operation that is done remains in its last state. */
 typedef enum hf_acquire_state {
     HF_ACQUIRE_BEGUN,
     HF_ACQUIRE_BLOCKED,     /* waits until an earlier command or call for its hold is done */
@@ -131,7 +131,6 @@ typedef enum hf_acquire_state {
     HF_ACQUIRE_WAITING,     /* is queued, or waits for a message on a channel */
     HF_ACQUIRE_CANCELLING,  /* is leaving the queue */
     HF_ACQUIRE_QUEUED, /* waits in this client to get the kept lock or to ask the server for it */
-    HF_ACQUIRE_DONE,
     HF_ACQUIRE_STATES
 } hf_acquire_state;
 

@@ -217,7 +217,7 @@ bool hf_op_is_blocked(const hf_op *op) {
 }
 
 bool hf_op_awaits_reply(const hf_op *op) {
-    return !hf_op_asked_for(op)->wait || op->state == HF_ACQUIRE_ASKING;
+    return !op->done && (!hf_op_asked_for(op)->wait || op->state == HF_ACQUIRE_ASKING);
 }
 
 hf_code hf_op_code(const hf_op *op) {

@@ -100,7 +100,8 @@ struct hf_op_impl {
     /* Implements hf_op_interrupt. NULL if it never waits. */
     void (*interrupt)(hf_op *op, hf_time now);
 
-    /* Undoes what the operation may have left on the server. If NULL, its command is dropped. */
+    /* Undoes what the operation, which has just failed, may have left on the server. If NULL, its
+     * command is dropped. */
     void (*abandon)(hf_op *op, hf_time now);
 
     /* Frees the memory of the operation's own fields in hf_op. NULL if they own none. */

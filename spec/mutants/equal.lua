@@ -28,7 +28,6 @@ local REFUSED_BELOW_0 = "any number below 0 is refused"
 local ONLY_ROOM = "it is only how much room there is"
 local NO_STATUS = "neither is a status of a program"
 local TWO_LINKS = "they are about two links"
-local NAME_UNREAD = "holds do not look at the name of what was busy"
 local RELEASE_UNREAD = "who waits for the hold does not look at the release"
 local NOT_PASSED_ON = "neither passes the lock on"
 local NO_TOKEN_1 = "no token is 1: it is the server's time at least"
@@ -199,9 +198,7 @@ return {
   { "alone.c:tick_renewer", ", «HF_LINK_RENEWER|HF_LINKS»,", "a topology asks alone whether it is the callers' half" },
   { "batch.c:name_key", "if (i «>=|>» 1 && i <= (long", "without a name the first lock is named" },
   { "batch.c:take_all", "hf_op_succeed(op); ⇄ for_each(op, free_hold, now);", "what is done for the holds does not depend on the outcome" },
-  { "batch.c:on_gone", "for_each(op, free_hold, now); ⇄ name_key(op, i);", NAME_UNREAD },
   { "batch.c:on_acquired", "long long i = «0|1»;", "it is set with each reply, and read only then" },
-  { "batch.c:on_acquired", "for_each(op, free_hold, now); ⇄ name_key(op, i);", NAME_UNREAD, 1 },
   { "calls.c:release_lost", "fail_lost(op, op->hold->reason); ⇄ hf_renewer_clean_up_lost(op->client, op->hold, now);", "the reason stays" },
   { "calls.c:clean_up", "hf_renewer_clean_up_replaced(op->client, &hold->claim, now); ⇄ hf_client_unblock(op->client, hold, now);", SENT_LATER },
   { "calls.c:on_released", "«HF_VERDICT_NONSENSE|HF_VERDICT_YES»", NOT_PASSED_ON },

@@ -245,8 +245,4 @@ static UNUSED inline bool is_queued_here(const hf_op *op) {
     return op_state(op) == HF_ACQUIRE_QUEUED;
 }
 
-static UNUSED inline bool is_over(const hf_op *op) {
-    return op_state(op) == HF_ACQUIRE_DONE;
-}
-
 #endif

@@ -241,7 +241,7 @@ TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request)
     CHECK_OUTCOME(op, "ok");
     op = begin_mutex(0, false, AT(2));
     CHECK_OUTCOME(op, "busy");
-    CHECK_STATE(op, DONE);
+    CHECK(hf_op_is_done(op));
     CHECK_SENT(&rig, CALLS, "");
     op = begin_acquire(&rig, 0, AT(3)); /* a lock of that name is something else */
     CHECK_OUTCOME(op, "under way");

@@ -113,8 +113,8 @@ static void wait_without_having_asked(void) {
 
 static void ask_after_the_end(void) {
     hf_op op = {0};
-    set_op_state(&op, HF_ACQUIRE_ASKING);
-    hf_op_become(&op, HF_ACQUIRE_DONE);
+    hf_op_become(&op, HF_ACQUIRE_ASKING);
+    hf_op_succeed(&op);
     hf_op_become(&op, HF_ACQUIRE_ASKING);
 }
 

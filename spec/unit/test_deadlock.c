@@ -339,7 +339,7 @@ TEST(an_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
         bool failed = memerr_failed();
         memerr_fail(0);
         hf_op *op = ops_of(&rig.client);
-        CHECK(ended || !is_over(op) || hf_op_code(op) == HF_NO_MEMORY);
+        CHECK(ended || !hf_op_is_done(op) || hf_op_code(op) == HF_NO_MEMORY);
         if (!failed) {
             CHECK(ended);
             most = nth;

@@ -1011,7 +1011,7 @@ TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
     release("a", AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
-    CHECK(is_over(op));
+    CHECK(hf_op_is_done(op));
     begin_as("b", HF_OP_CHECK, 0, AT(3));
     CHECK(is_in_flight(hold_in(op)));
     hf_client_abandon(&rig.client, hold_in(op), 1, AT(4));

@@ -565,7 +565,7 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "an earlier command for this key got no reply"), "%s",
              message_of(op));
-    CHECK_STATE(op, DONE);
+    CHECK(hf_op_is_done(op));
     rig_end(&rig, AT(4001));
 }
 

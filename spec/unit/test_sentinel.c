@@ -692,7 +692,7 @@ TEST(an_acquire_that_no_replica_confirms_is_undone) {
     output_of(link_of(&rig, HF_LINK_CALLS));
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
-    CHECK(is_over(op));
+    CHECK(hf_op_is_done(op));
     CHECK(strstr(message_of(op), "0 of 1 replicas confirmed the write within 0.1 s"));
     rig_tick(&rig, AT(100));
     CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));

@@ -903,7 +903,7 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
     rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);
-    for (int state = 0; state <= HF_ACQUIRE_DONE; state++) {
+    for (int state = 0; state < HF_ACQUIRE_STATES; state++) {
         bool waits = state == HF_ACQUIRE_WAITING || state == HF_ACQUIRE_SUBSCRIBING;
         set_op_state(op, (hf_acquire_state)state);
         CHECK_EQ_INT(impl_of(op)->wait->waits(op), waits);

@@ -41,7 +41,7 @@ static bool use_early_grant(hf_op *op, hf_time now);
 /* ---- the end ---- */
 
 static void finish(hf_op *op, hf_time now) {
-    hf_op_become(op, HF_ACQUIRE_DONE);
+    assert(op->done);
     op->blocked = false;
     hf_session_drop(&op->request);
     hf_client_listen(op, false, now);

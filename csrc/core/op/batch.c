@@ -117,10 +117,9 @@ static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
-    hf_op_become(op, HF_ACQUIRE_DONE);
+    hf_op_fail_for_memory(op);
     for_each(op, free_hold, now);
     forget_holds(op);
-    hf_op_fail_for_memory(op);
 }
 
 /* An acquire adds the holds that the caller does not have. Returns false when out of memory. */
@@ -219,10 +218,10 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_time end = end_of_all(op, op->request.sent_at);
     bool usable = all_are_usable(op);
     if (now >= end || !usable) {
-        for_each(op, undo_hold, now);
         hf_op_fail(op, HF_LOST,
                    usable ? "the server answered after the lease had ended"
                           : "this owner lost one of the locks in the meantime");
+        for_each(op, undo_hold, now);
         return;
     }
     for (size_t i = 0; i < op->spec.batch_count; i++) {
@@ -238,39 +237,38 @@ static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
     if (hold && hold->state == HF_HOLD_HELD)
         hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
-    for_each(op, free_hold, now);
     name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(hf_lost_reason_of(verdict)));
+    for_each(op, free_hold, now);
 }
 
 static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     long long i = 0;
-    hf_op_become(op, HF_ACQUIRE_DONE);
     const char *has = NULL;
     hf_verdict verdict = reply ? hf_wire_read_acquire_all(reply, &i, &has) : HF_VERDICT_NONSENSE;
     if (!reply) {
-        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
         hf_op_fail_as(op, request);
+        for_each(op, request->sends > 0 ? undo_hold : free_hold, now);
     } else if (verdict == HF_VERDICT_YES && !hf_request_is_confirmed(request)) {
-        for_each(op, undo_hold, now);
         hf_op_fail_unconfirmed(op);
+        for_each(op, undo_hold, now);
     } else if (verdict == HF_VERDICT_YES) {
         take_all(op, reply, now);
     } else if (verdict == HF_VERDICT_BUSY) {
-        for_each(op, free_hold, now);
         name_key(op, i);
         hf_op_fail(op, HF_BUSY, "%s", op->spec.lock_kind->taken);
-    } else if (verdict == HF_VERDICT_OTHER_KIND) {
         for_each(op, free_hold, now);
+    } else if (verdict == HF_VERDICT_OTHER_KIND) {
         name_key(op, i);
         hf_op_fail_for_other_kind(op, has);
+        for_each(op, free_hold, now);
     } else if (verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN) {
         on_gone(op, i, verdict, now);
     } else {
-        for_each(op, undo_hold, now);
         hf_op_fail(op, HF_SERVER, "the script returned an unexpected reply");
+        for_each(op, undo_hold, now);
     }
 }
 
@@ -408,7 +406,6 @@ static void abandon_entry(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void abandon(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
-    hf_op_become(op, HF_ACQUIRE_DONE);
     if (op->blocked && !acquires(op)) for_each(op, abandon_entry, now);
     else for_each(op, acquires(op) ? undo_hold : release_behind, now);
 }

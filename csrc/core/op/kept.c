@@ -177,7 +177,6 @@ static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice
 static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_hold *hold = replace(client, kept, old, op->spec.caller);
-    hf_op_become(op, HF_ACQUIRE_DONE);
     assert(!op->hold);
     if (!hold) {
         hf_op_fail_for_memory(op);
@@ -268,7 +267,6 @@ static void wait_here(hf_kept *kept, hf_op *op) {
     else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
         hf_acquire_fail_as_shed(op, waiters);
     else join(kept, op);
-    if (op->done) hf_op_become(op, HF_ACQUIRE_DONE);
 }
 
 /* Lends the idle lock, or releases it to the server and lets the operation wait for that

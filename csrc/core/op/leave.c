@@ -212,7 +212,7 @@ static bool is_about(const hf_op *op, const hf_hold *hold) {
 
 static bool is_entered(const hf_client *client, const hf_hold *hold) {
     for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
-        bool enters = op->impl->acquires && !op->blocked && op->state != HF_ACQUIRE_DONE;
+        bool enters = op->impl->acquires && !op->blocked && !op->done;
         if (enters && is_about(op, hold)) return true;
     }
     return false;

@@ -16,30 +16,29 @@
 
 #define TO(state) (1 << HF_ACQUIRE_##state)
 
-/* The transitions between the states of an acquire. An operation that polls is only ever ASKING
- * or WAITING before it is DONE; an operation on several locks is never either. */
+/* The transitions between the states of an acquire, which may be done in any of them. An operation
+ * that polls is only ever BEGUN, ASKING or WAITING; one on several locks remains BEGUN. */
 static const int steps[HF_ACQUIRE_STATES] = {
-    [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
     /* It waits for a lock that the client keeps, or for its turn to ask the server (kept.h). */
-    [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    [HF_ACQUIRE_QUEUED] = TO(BLOCKED) | TO(ASKING),
     /* It waits for earlier commands or calls that concern its hold, one after the other. */
-    [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING) | TO(DONE),
+    [HF_ACQUIRE_BLOCKED] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
     /* It asks again at once if another process of its owner has changed the count. */
     [HF_ACQUIRE_ASKING] =
-        TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING) | TO(DONE),
+        TO(ASKING) | TO(FOLLOWING) | TO(SUBSCRIBING) | TO(WAITING) | TO(CANCELLING),
     /* The reply was busy. It waits for the caller's own releases. */
-    [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING) | TO(DONE),
+    [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
-    [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
-    /* A grant makes it DONE. It is ASKING to confirm a grant, after a message, or at a recheck. */
-    [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING) | TO(DONE),
+    [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
+    /* A grant ends it. It is ASKING to confirm a grant, after a message, or at a recheck. */
+    [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING),
     /* The wait is over. It waits until the server has removed it from the queue. */
-    [HF_ACQUIRE_CANCELLING] = TO(DONE),
+    [HF_ACQUIRE_CANCELLING] = 0,
 };
 
 void hf_op_become(hf_op *op, hf_acquire_state state) {
-    assert(state < HF_ACQUIRE_STATES && steps[op->state] & 1 << state);
-    assert(!op->done || state == HF_ACQUIRE_DONE);
+    assert(!op->done && state < HF_ACQUIRE_STATES && steps[op->state] & 1 << state);
     (void)steps;
     op->state = state;
 }
@@ -233,9 +232,9 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
 void hf_op_stop(hf_op *op, hf_code code, const char *reason, hf_time now) {
     if (op->done) return;
     bool doubtful = op->impl->effect_remains && op->request.sends > 0;
+    hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
     if (op->impl->abandon) op->impl->abandon(op, now);
     else hf_session_drop(&op->request);
-    hf_op_fail(op, code, "%s%s", reason, doubtful ? HF_MAY_BE_DONE : "");
 }
 
 void hf_op_abandon(hf_op *op, hf_time now) {

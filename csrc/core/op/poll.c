@@ -19,7 +19,7 @@ static hf_time command_timeout(const hf_op *op) {
 
 static void finish(hf_op *op, hf_time now) {
     const hf_poll_functions *poll = op->impl->poll;
-    hf_op_become(op, HF_ACQUIRE_DONE);
+    assert(op->done);
     hf_session_drop(&op->request);
     if (poll->on_end) poll->on_end(op, now);
     hf_client_listen(op, false, now);
