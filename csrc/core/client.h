@@ -183,11 +183,10 @@ typedef struct hf_op_acquire {
      * not announce its release. */
     bool turn_of_pollers;
 
-    hf_time listen_at;  /* when it subscribes to Redisson's releases, or HF_NEVER */
-    hf_time doubted_at; /* when it last asked the server because of a doubtful grant */
-    hf_hold *behind;  /* the caller's previous hold with a detached release, referenced; or NULL */
-    hf_kept *kept;    /* the kept lock for which it is QUEUED or about to ask, or NULL */
-    hf_op *next_kept; /* QUEUED: the next acquire in that lock's queue, or NULL */
+    hf_time listen_at;   /* when it subscribes to Redisson's releases, or HF_NEVER */
+    hf_time doubted_at;  /* when it last asked the server because of a doubtful grant */
+    hf_kept *kept;       /* the kept lock for which it is QUEUED or about to ask, or NULL */
+    hf_op *next_kept;    /* QUEUED: the next acquire in that lock's queue, or NULL */
     uint64_t last_token; /* the last fencing token that came with the lock */
     long long server_us; /* the server's clock when it gave the lock, in us; 0 if unknown */
     uint32_t from;       /* the server's count of the owner's holds before the command */
@@ -214,10 +213,9 @@ typedef struct hf_op_batch {
 
 /* The fields of an operation on a plain semaphore, whose calls leave notes. */
 typedef struct hf_op_noted {
-    bool answered;     /* the reply to the command under way has come */
-    bool in_doubt;     /* a command was sent more than once, so a copy may still run */
-    bool result_taken; /* the caller has the result */
-    bool turn_used;    /* Redisson's clients have released since a turn was last left to them */
+    bool answered;  /* the reply to the command under way has come */
+    bool in_doubt;  /* a command was sent more than once, so a copy may still run */
+    bool turn_used; /* Redisson's clients have released since a turn was last left to them */
 } hf_op_noted;
 
 /* What is published about the operation's wait: see op/presence.h. */
@@ -246,6 +244,7 @@ typedef struct hf_op_result {
     size_t record_size;
     hf_reply *reply;    /* command, fenced, once: the reply, or NULL */
     hf_lock_info *info; /* info, watch: the result, or NULL */
+    bool taken;         /* the caller has the result */
 } hf_op_result;
 
 struct hf_op {
@@ -259,20 +258,23 @@ struct hf_op {
     hf_time begun_at;
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
-    bool reported; /* hf_client_next_done has returned it */
-    bool detached; /* no caller waits for it; the client ends it */
-    bool blocked;  /* it waits for another command for its hold */
-    hf_hold *hold; /* the hold that it acquires or uses, referenced; or NULL */
+    bool reported;   /* hf_client_next_done has returned it */
+    bool detached;   /* no caller waits for it; the client ends it */
+    bool blocked;    /* it waits for another command for its hold */
+    hf_hold *hold;   /* the hold that it acquires or uses, referenced; or NULL */
+    hf_hold *behind; /* acquire: the hold whose release it must follow, referenced; or NULL */
     hf_request request;
     hf_names own_names; /* detached: the names to which its spec points */
     char *own_caller;   /* detached: the caller to which its spec points, owned */
-    hf_failure failure; /* code HF_OK unless it has failed */
+    hf_fault failure;   /* code HF_OK unless it has failed */
     hf_op_result result;
     hf_op_wait wait;
-    hf_op_acquire acquire;
-    hf_op_call call;
-    hf_op_batch batch;
-    hf_op_noted noted;
+    union {                    /* by the kind of the operation */
+        hf_op_acquire acquire; /* acquire */
+        hf_op_call call;       /* release, complete, extend, check */
+        hf_op_batch batch;     /* acquire_all, release_all */
+        hf_op_noted noted;     /* take, drain, give */
+    };
     hf_op_presence presence;
     hf_op_deadlock deadlock;
     hf_op_crash crash;

@@ -3,6 +3,7 @@
 #include "holdfast.h"
 
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "interfaces.h"
@@ -226,9 +227,11 @@ hf_code hf_op_code(const hf_op *op) {
 
 void hf_op_take_result(hf_op *op, hf_result *result) {
     assert(op->done || op->detached);
-    op->noted.result_taken = true;
+    op->result.taken = true;
     result->failure.code = op->failure.code;
-    if (op->failure.code != HF_OK) result->failure = op->failure;
+    if (op->failure.code != HF_OK)
+        snprintf(result->failure.text, sizeof result->failure.text, "%s",
+                 hf_fault_text(&op->failure));
     if (op->result.info) result->info = *op->result.info;
     result->value = op->result.value;
     result->reply = op->result.reply;

@@ -284,10 +284,10 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
 
 static void check_op(const hf_op *op) {
     MUST(!op->done || op->failure.code == HF_OK ||
-         memchr(op->failure.text, '\0', sizeof op->failure.text));
-    MUST(!op->done || op->failure.code == HF_OK || is_printable(op->failure.text));
+         strlen(hf_fault_text(&op->failure)) < HF_FAILURE_TEXT);
+    MUST(!op->done || op->failure.code == HF_OK || is_printable(hf_fault_text(&op->failure)));
     MUST(!op->done || op->failure.code == HF_OK || w.tells ||
-         !strstr(op->failure.text, "hushhush"));
+         !strstr(hf_fault_text(&op->failure), "hushhush"));
     MUST(!op->done || !op->blocked || op->spec.kind != HF_OP_ACQUIRE);
 }
 

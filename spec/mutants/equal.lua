@@ -226,7 +226,7 @@ return {
   { "observe.c:on_acquired", "(hold->held_since > «0|1») {", NO_NANOSECOND },
   { "observe.c:end_as", "hf_time span = now «>|>=» hold->held_since", NO_DIFFERENCE },
   { "observe.c:end_as", "now - hold->held_since : «0|1»;", "nothing" },
-  { "operation.c:hf_op_fail_unconfirmed", "request->failure.text[«0|1»]) {", "no error is one byte" },
+  { "operation.c:hf_op_fail_unconfirmed", "refused[«0|1»]) {", "no error is one byte" },
   { "operation.c:hf_op_detach", "malloc(caller.size + «1|0»);", EMPTY_MEMORY },
   { "operation.c:hf_client_end_detached", "client->detached «>|>=» 0; op =", "where none is detached it finds none" },
   { "operation.c:hf_op_end", "hf_op_abandon(op, now); ⇄ hf_deadlock_end(op);", "a search that ends has nothing to do with what is undone" },

@@ -179,7 +179,7 @@ return {
   { "UNDO_REFUSED", "core/op/leave.c", "on_left", "request->failure.code == HF_CONFLICT",
     "request->failure.code == HF_CONFLICT || request->refusals > 0" },
   { "RECORD_DROPPED", "core/op/calls.c", "write_later", "return «held» && hf_renewer_record(", "false" },
-  { "RECORD_DENIED", "core/op/calls.c", "fail_to_complete", "failure.code == HF_DENIED", "false" },
+  { "RECORD_DENIED", "core/op/calls.c", "fail_to_complete", "code == HF_DENIED", "false" },
   { "REPLICA_FINAL", "core/base/failure.c", "hf_refusal_of", "known ? known->refusal : HF_REFUSAL_FINAL",
     "known && !hf_error_is_readonly(error) ? known->refusal : HF_REFUSAL_FINAL" },
   { "PLACE_DENIED", "core/op/acquire.c", "ask", "op->acquire.let_in && !op->wait.interrupted", "false" },

@@ -187,12 +187,13 @@ static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, h
 
 /* Does what the links of all nodes want from a driver. */
 static UNUSED void rig_serve(struct rig *rig, hf_time now) {
-    for (size_t i = 0; i < hf_client_link_count(&rig->client); i++) {
+    for (size_t i = 0, count = hf_client_link_count(&rig->client); i < count; i++) {
         hf_session *session = hf_client_link(&rig->client, i);
         const char *down = i / HF_LINKS < RIG_NODES ? rig->down[i / HF_LINKS] : NULL;
         if (rig->refusing) down = "refused";
-        if (hf_session_wants(session, now) == HF_WANT_CLOSE)
-            hf_session_closed(session, "not needed", now);
+        hf_want want = hf_session_wants(session, now);
+        if (want == HF_WANT_NOTHING) continue;
+        if (want == HF_WANT_CLOSE) hf_session_closed(session, "not needed", now);
         if (hf_session_wants(session, now) != HF_WANT_OPEN) continue;
         rig->opens++;
         hf_session_opening(session, now);

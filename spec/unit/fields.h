@@ -108,7 +108,6 @@ HOLD_WRITES(FIELD_HOLD_WRITE)
 HOLD_PARTS(FIELD_HOLD_PART)
 
 #define OP_READS(X)                                                                                \
-    X(const char *, message_of, failure.text)                                                      \
     X(hf_hold *, hold_in, hold)                                                                    \
     X(hf_acquire_state, op_state, state)                                                           \
     X(hf_op *, next_op, next)                                                                      \
@@ -140,7 +139,7 @@ HOLD_PARTS(FIELD_HOLD_PART)
     X(bool, set_may_be_queued, acquire.queued)                                                     \
     X(long long, set_server_us, acquire.server_us)                                                 \
     X(char *, set_cycle, deadlock.cycle)                                                           \
-    X(bool, set_result_taken, noted.result_taken)                                                  \
+    X(bool, set_result_taken, result.taken)                                                        \
     X(hf_time, set_wait_end, wait.until)                                                           \
     X(hf_time, set_recheck, wait.recheck_at)                                                       \
     X(hf_listening, set_listening, wait.listening)                                                 \
@@ -215,6 +214,10 @@ static UNUSED inline bool is_releasing(const hf_hold *hold) {
 
 static UNUSED inline bool is_cleaned_up(const hf_hold *hold) {
     return hf_view_of(hold).state == HF_HOLD_CLEANING_UP;
+}
+
+static UNUSED inline const char *message_of(const hf_op *op) {
+    return hf_fault_text(&op->failure);
 }
 
 static UNUSED inline bool is_blocked_acquire(const hf_op *op) {

@@ -795,8 +795,8 @@ static void random_begin(void) {
     int owner = chance(OWNERS);
     hf_op_spec spec = {.kind = kind,
                        .names = several || kind == HF_OP_PING ? NULL : &key_names[chance(KEYS)],
-                       .batch = both_keys,
-                       .batch_count = KEYS,
+                       .batch = several ? both_keys : NULL,
+                       .batch_count = several ? KEYS : 0,
                        .caller = hf_slice_of(owner_names[owner]),
                        .lease = leases[chance(4)],
                        .wait = waits[chance(4)],

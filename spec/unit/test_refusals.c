@@ -479,6 +479,15 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
     }
 }
 
+TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_before_it) {
+    hf_op *op = complete(AT(0));
+    refuse(NOREPLICAS, AT(0), AT(1000));
+    rig_sleep(&rig, AT(1000), AT(4000));
+    CHECK_OUTCOME(op, "unreachable");
+    CHECK(strstr(message_of(op), "NOREPLICAS"));
+    rig_end(&rig, AT(4000));
+}
+
 /* Renewals are refused as well. */
 TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     hf_op_end(complete(AT(0)), AT(0)); /* its command is under way */

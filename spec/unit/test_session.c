@@ -19,7 +19,7 @@ static void on_done(hf_request *request, const hf_reply *reply, hf_time now) {
     call->calls++;
     if (!reply) {
         snprintf(call->outcome, sizeof call->outcome, "%s: %.200s",
-                 hf_code_name(request->failure.code), request->failure.text);
+                 hf_code_name(request->failure.code), hf_fault_text(&request->failure));
     } else if (reply->type == HF_REPLY_INTEGER) {
         snprintf(call->outcome, sizeof call->outcome, "%lld", reply->integer);
     } else {
@@ -2168,7 +2168,7 @@ TEST(the_reply_of_a_wait_command_says_how_many_replicas_confirmed) {
         CHECK_STR(one.outcome, "5");
         CHECK_EQ_U64(one.request.confirmed, cases[i].confirmed);
         CHECK_EQ_INT(hf_request_is_confirmed(&one.request), cases[i].confirmed >= 2);
-        CHECK_STR(one.request.failure.text, cases[i].why);
+        CHECK_STR(hf_fault_text(&one.request.failure), cases[i].why);
         finish();
     }
 }

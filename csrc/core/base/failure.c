@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/reply.h"
@@ -172,6 +173,27 @@ void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slic
     if (advice) snprintf(failure->text + at, sizeof failure->text - at, "; %s", advice);
     hide_controls(failure->text);
     failure->code = code;
+}
+
+void hf_fault_set(hf_fault *fault, hf_code code, const char *text) {
+    size_t size = strnlen(text, HF_FAILURE_TEXT - 1);
+    char *copy = size > 0 ? malloc(size + 1) : NULL;
+    if (copy) {
+        memcpy(copy, text, size);
+        copy[size] = '\0';
+    }
+    hf_fault_free(fault);
+    *fault = (hf_fault){code, copy};
+}
+
+const char *hf_fault_text(const hf_fault *fault) {
+    if (fault->text) return fault->text;
+    return fault->code != HF_OK ? hf_code_name(fault->code) : "";
+}
+
+void hf_fault_free(hf_fault *fault) {
+    free(fault->text);
+    fault->text = NULL;
 }
 
 /* The error replies that the core distinguishes. A server older than 7 reports a refused write as a

@@ -41,6 +41,22 @@ typedef struct hf_failure {
     char text[HF_FAILURE_TEXT];
 } hf_failure;
 
+/* A failure as requests and operations store it, in no more bytes than its text needs. An all-zero
+ * struct is no failure. */
+typedef struct hf_fault {
+    hf_code code;
+    char *text; /* owned, at most HF_FAILURE_TEXT - 1 bytes; NULL for none, or when out of memory */
+} hf_fault;
+
+/* Stores the code, and a copy of the text instead of the previous one. */
+void hf_fault_set(hf_fault *fault, hf_code code, const char *text);
+
+/* Returns the text; the name of the code if there was no memory for it; "" without a failure. */
+const char *hf_fault_text(const hf_fault *fault);
+
+/* Frees the text. The code remains. */
+void hf_fault_free(hf_fault *fault);
+
 /* Sets `cannot <verb> "<key>" on <server>: <detail>` and appends advice for the code. `detail` is a
  * printf format. */
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,

@@ -94,9 +94,17 @@ bool hf_request_is_confirmed(const hf_request *request) {
     return request->confirmed >= request->replicas;
 }
 
+void hf_request_move(hf_request *to, hf_request *from) {
+    *to = *from;
+    to->failure = (hf_fault){0};
+    from->bytes = NULL;
+    from->reply = NULL;
+}
+
 void hf_request_clear(hf_request *request) {
     assert(request->state != HF_REQUEST_QUEUED && request->state != HF_REQUEST_SENT);
     free(request->bytes);
     request->bytes = NULL;
     request->size = 0;
+    hf_fault_free(&request->failure);
 }

@@ -80,7 +80,7 @@ struct hf_request {
     bool sent_back;     /* a replica refused it, so it is sent over a new connection */
     bool asking;        /* an ASKING is sent before it */
     hf_routing routing; /* unused with a single server, except `context_is_op` */
-    hf_failure failure; /* the code and bare reason; the operation adds key and server */
+    hf_fault failure;   /* the code and bare reason; the operation adds key and server */
 };
 
 /* Encodes a plain command. Returns false when out of memory. */
@@ -101,7 +101,11 @@ bool hf_request_confirm(hf_request *request, uint32_t replicas, hf_time timeout)
 /* For a request that is done: returns whether enough replicas have confirmed it. */
 bool hf_request_is_confirmed(const hf_request *request);
 
-/* Frees the request's bytes. It must not be in a session. */
+/* Moves the command to `to`, which owns nothing. `from` keeps its failure, and must not be in a
+ * session afterwards. */
+void hf_request_move(hf_request *to, hf_request *from);
+
+/* Frees the request's bytes and the text of its failure. It must not be in a session. */
 void hf_request_clear(hf_request *request);
 
 #endif

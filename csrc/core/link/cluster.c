@@ -140,8 +140,7 @@ static void park_for_map(hf_cluster *cluster, hf_request *request, hf_time now) 
 
 /* Sets the request's failure in case its deadline comes before the next attempt. */
 static void set_failure(hf_request *request, hf_code code, const char *reason) {
-    request->failure.code = code;
-    snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
+    hf_fault_set(&request->failure, code, reason);
 }
 
 static void want_map(hf_cluster *cluster, hf_link link, hf_time now) {
@@ -261,7 +260,8 @@ static void redirect(hf_cluster *cluster, hf_request *request, const hf_redirect
 static void report_delay(const hf_cluster *cluster, const hf_request *request, hf_time now) {
     const hf_session *calls = &cluster->client->first.links[HF_LINK_CALLS];
     if (calls->on_delay)
-        calls->on_delay(calls->context, request, request->failure.code, request->failure.text, now);
+        calls->on_delay(calls->context, request, request->failure.code,
+                        hf_fault_text(&request->failure), now);
 }
 
 /* Called after a transient refusal. The command was not run, and is sent again soon, to this node
@@ -553,7 +553,7 @@ static const char *read_map(hf_cluster *cluster, const hf_reply *reply) {
 static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_cluster *cluster = request->context;
     const char *wrong = reply ? read_map(cluster, reply) : NULL;
-    if (!reply) on_no_map(cluster, request->failure.code, request->failure.text, now);
+    if (!reply) on_no_map(cluster, request->failure.code, hf_fault_text(&request->failure), now);
     else if (wrong == HF_SLOTS_FOREIGN) on_no_map(cluster, HF_UNREACHABLE, wrong, now);
     else if (wrong) on_no_map(cluster, HF_SERVER, wrong, now);
     else if (is_doubted(cluster)) doubt(cluster, now);

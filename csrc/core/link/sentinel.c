@@ -217,7 +217,7 @@ static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
     list_sentinels(sentinels, list, sizeof list);
     if (one) {
         snprintf(text, size, "sentinel %.60s: %.80s", one->node->server.label,
-                 one->request.failure.text);
+                 hf_fault_text(&one->request.failure));
         return HF_DENIED;
     }
     if (find_in_state(sentinels, HF_SENTINEL_IGNORANT, HF_OK)) {
@@ -226,7 +226,7 @@ static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
     }
     one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_OK);
     snprintf(text, size, "no sentinel at %s answered (%.78s)", list,
-             one ? one->request.failure.text : "");
+             one ? hf_fault_text(&one->request.failure) : "");
     return HF_UNREACHABLE;
 }
 
@@ -353,8 +353,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     } else if (read_address(reply, &sentinel->answer)) {
         sentinel->state = HF_SENTINEL_ANSWERED;
     } else {
-        request->failure =
-            (hf_failure){.code = HF_SERVER, .text = "unexpected reply; is this server a sentinel?"};
+        hf_fault_set(&request->failure, HF_SERVER, "unexpected reply; is this server a sentinel?");
         sentinel->state = HF_SENTINEL_FAILED;
     }
     if (sentinels->asking) decide(sentinels, now);
@@ -365,7 +364,7 @@ static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now) {
                        {"GET-MASTER-ADDR-BY-NAME", 23},
                        hf_slice_of(sentinels->client->config.master)};
     if (!hf_request_command(&sentinel->request, 3, args)) {
-        sentinel->request.failure = (hf_failure){.code = HF_NO_MEMORY, .text = "out of memory"};
+        hf_fault_set(&sentinel->request.failure, HF_NO_MEMORY, "out of memory");
         sentinel->state = HF_SENTINEL_FAILED;
         return;
     }

@@ -90,8 +90,7 @@ static void finish(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now) {
-    request->failure.code = code;
-    snprintf(request->failure.text, sizeof request->failure.text, "%s", reason);
+    hf_fault_set(&request->failure, code, reason);
     finish(request, NULL, now);
 }
 
@@ -624,13 +623,11 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
         hf_session_drop(request);
         return false;
     }
-    *heir = *request;
+    hf_request_move(heir, request);
     heir->routing.context_is_op = false;
     heir->state = HF_REQUEST_SENT;
     if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
     if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
-    request->bytes = NULL;
-    request->reply = NULL;
     request->state = HF_REQUEST_IDLE;
     return true;
 }
@@ -949,8 +946,7 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
-    request->failure.code = hf_code_of_error(error);
-    snprintf(request->failure.text, sizeof request->failure.text, "%s", error);
+    hf_fault_set(&request->failure, hf_code_of_error(error), error);
     request->retry_at = hf_time_min(now + pause_after_refusal(session, request), request->deadline);
     enqueue(session, request);
     report_delay(session, request, request->failure.code, error, now);
@@ -1018,8 +1014,7 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
     bool counts = reply->type == HF_REPLY_INTEGER && reply->integer > 0;
     request->reply = NULL;
     request->confirmed = counts ? (uint32_t)hf_time_min((hf_time)reply->integer, UINT32_MAX) : 0;
-    snprintf(request->failure.text, sizeof request->failure.text, "%s",
-             reply->type == HF_REPLY_ERROR ? reply->string : "");
+    hf_fault_set(&request->failure, HF_OK, reply->type == HF_REPLY_ERROR ? reply->string : "");
     request->as_eval = false;
     finish(request, first, now);
     hf_reply_free(first);

@@ -43,6 +43,8 @@ static bool use_early_grant(hf_op *op, hf_time now);
 static void finish(hf_op *op, hf_time now) {
     assert(op->done);
     op->blocked = false;
+    free(op->acquire.waiter);
+    op->acquire.waiter = NULL;
     hf_session_drop(&op->request);
     hf_client_listen(op, false, now);
     if (op->hold) hf_renewer_abandon_dropped(op->client, op->hold, now);
@@ -311,10 +313,10 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
         end_as(op, op->acquire.ended, now);
         return;
     }
-    hf_failure failure = request->failure;
+    const hf_fault *failure = &request->failure;
     undo(op, now);
-    if (op->acquire.ended == HF_BUSY && failure.code == HF_UNREACHABLE)
-        fail_with(op, failure.code, failure.text, now);
+    if (op->acquire.ended == HF_BUSY && failure->code == HF_UNREACHABLE)
+        fail_with(op, failure->code, hf_fault_text(failure), now);
     else end_as(op, op->acquire.ended, now);
 }
 
@@ -414,8 +416,8 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
 static void follow(hf_op *op, hf_hold *hold) {
     assert(hf_hold_is_released(hold) || hold->state == HF_HOLD_CLEANING_UP);
     hf_hold_ref(hold);
-    if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
-    op->acquire.behind = hold;
+    if (op->behind) hf_hold_unref(op->behind);
+    op->behind = hold;
 }
 
 /* Returns whether this hold keeps the caller out while its release is under way: it is the other
@@ -450,7 +452,7 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
  * is not done, because it had to be sent again or was given up. */
 static bool must_follow(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->acquire.behind && op->acquire.behind->in_flight) return true;
+    if (op->behind && op->behind->in_flight) return true;
     hf_hold *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
     if (before) follow(op, before);
@@ -464,7 +466,7 @@ static bool must_follow(hf_op *op, hf_time now) {
 static bool block_behind_release(hf_op *op, hf_time now) {
     if (!must_follow(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
-    hf_op_block(op, op->acquire.behind);
+    hf_op_block(op, op->behind);
     return true;
 }
 
@@ -536,14 +538,14 @@ static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     finish(op, now);
 }
 
-static void on_failed(hf_op *op, const hf_failure *failure, hf_time now) {
+static void on_failed(hf_op *op, hf_time now) {
     if (op->request.sends == 0 && !op->acquire.queued) forget(op, now);
     else undo(op, now);
-    if (op->wait.interrupted && failure->code == HF_UNREACHABLE) {
+    if (op->wait.interrupted && op->request.failure.code == HF_UNREACHABLE) {
         end_as(op, HF_INTERRUPTED, now);
         return;
     }
-    hf_op_fail(op, failure->code, "%s", failure->text);
+    hf_op_fail_as(op, &op->request);
     finish(op, now);
 }
 
@@ -626,8 +628,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
     if (!reply) {
-        hf_failure failure = request->failure;
-        on_failed(op, &failure, now);
+        on_failed(op, now);
         return;
     }
     hf_wire_answer answer = hf_wire_read_acquire(reply);

@@ -321,7 +321,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (!reply) {
         for_each(op, release_behind, now);
         hf_op_fail(op, request->failure.code, "%s; the release continues in the background",
-                   request->failure.text);
+                   hf_fault_text(&request->failure));
         return;
     }
     size_t lost = 0, unclear = 0;

@@ -40,8 +40,7 @@ static bool is_gone(hf_verdict verdict) {
 
 /* Lets a reply that no program sends count as a missing one. */
 static void note_nonsense(hf_request *request) {
-    request->failure =
-        (hf_failure){.code = HF_SERVER, .text = "the script returned an unexpected reply"};
+    hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
 
 static void lose(hf_op *op, hf_verdict verdict, hf_time now) {
@@ -177,10 +176,9 @@ static void clean_up(hf_op *op, hf_time now) {
 }
 
 static void on_release_failed(hf_op *op, const hf_request *request, hf_time now) {
-    hf_failure failure = request->failure;
     bool used_up = is_used_up(request);
     clean_up(op, now);
-    hf_op_fail(op, failure.code, "%s; the release %s", failure.text,
+    hf_op_fail(op, request->failure.code, "%s; the release %s", hf_fault_text(&request->failure),
                used_up ? "may have been lost; if so, the lock expires with its lease"
                        : "continues in the background");
 }
@@ -248,10 +246,10 @@ static bool write_later(hf_op *op, hf_time now) {
 }
 
 static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) {
-    hf_failure failure = request->failure;
-    bool refused = failure.code == HF_UNREACHABLE || failure.code == HF_DENIED;
+    hf_code code = request->failure.code;
+    bool refused = code == HF_UNREACHABLE || code == HF_DENIED;
     bool goes_on = refused && write_later(op, now);
-    hf_op_fail(op, failure.code, "%s%s", failure.text,
+    hf_op_fail(op, code, "%s%s", hf_fault_text(&request->failure),
                goes_on ? "; the record is being written in the background" : "");
 }
 

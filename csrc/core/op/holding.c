@@ -27,7 +27,7 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
     hold->settled_at = now;
     for (hf_op *next; op && !hold->in_flight; op = next) {
         next = op->next;
-        if (op->done || !op->blocked || (op->hold != hold && op->acquire.behind != hold)) continue;
+        if (op->done || !op->blocked || (op->hold != hold && op->behind != hold)) continue;
         op->blocked = false;
         op->impl->unblock(op, now);
     }

@@ -204,7 +204,7 @@ void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf
 /* ---- entries that no caller will release ---- */
 
 static bool is_about(const hf_op *op, const hf_hold *hold) {
-    for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
+    for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++) {
         if (op->batch.holds[i] == hold) return true;
     }
     return op->hold == hold;

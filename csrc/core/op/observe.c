@@ -165,7 +165,7 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
     hold->observer = op->spec.observer;
     if (class) {
         class->outcomes[HF_OK]++;
-        class->hand_offs += op->acquire.handed_over;
+        class->hand_offs += op->spec.batch_count == 0 && op->acquire.handed_over;
         count_time(&class->waited, now - op->begun_at);
     }
     add_hold_event(op->client, HF_EVENT_ACQUIRED, hold, NULL, now - op->begun_at);
@@ -235,7 +235,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
     } else if (polls) {
         on_looked(op, now);
     } else if (op->spec.batch_count > 0) {
-        for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++)
+        for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++)
             on_hold(op, op->batch.holds[i], acquires, now);
     } else {
         on_hold(op, op->hold, acquires, now);

@@ -93,17 +93,19 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    hf_failure_set(&op->failure, code, hf_op_impls[op->spec.kind]->verb, key_of(op),
+    hf_failure failure;
+    hf_failure_set(&failure, code, hf_op_impls[op->spec.kind]->verb, key_of(op),
                    op->node->server.label, "%s", text);
+    hf_fault_set(&op->failure, code, failure.text);
     op->done = true;
 }
 
 void hf_op_fail_as(hf_op *op, const hf_request *request) {
-    hf_op_fail(op, request->failure.code, "%s", request->failure.text);
+    hf_op_fail(op, request->failure.code, "%s", hf_fault_text(&request->failure));
 }
 
 void hf_op_fail_in_doubt(hf_op *op, const hf_request *request) {
-    hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+    hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
                request->sends > 0 ? HF_MAY_BE_DONE : "");
 }
 
@@ -126,10 +128,10 @@ void hf_op_fail_for_other_kind(hf_op *op, const char *has) {
 void hf_op_fail_unconfirmed(hf_op *op) {
     const hf_request *request = &op->request;
     const hf_sync *sync = &op->client->config.sync;
-    if (request->failure.text[0]) {
-        bool denied = hf_code_of_error(request->failure.text) == HF_DENIED;
-        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas failed: %s",
-                   request->failure.text);
+    const char *refused = hf_fault_text(&request->failure);
+    if (refused[0]) {
+        bool denied = hf_code_of_error(refused) == HF_DENIED;
+        hf_op_fail(op, denied ? HF_DENIED : HF_NO_QUORUM, "WAIT for replicas failed: %s", refused);
         return;
     }
     char seconds[32];
@@ -195,12 +197,15 @@ hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
     return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
 }
 
+/* Thousands of waiters have one each. */
+_Static_assert(sizeof(hf_op) <= 1300, "an operation remains small");
+
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     hf_op *op = calloc(1, sizeof *op);
     if (!op) return NULL;
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
-    assert(!spec->names || spec->lock_kind);
+    assert(!spec->names || (spec->lock_kind && spec->batch_count == 0));
     /* if the row had another number, a call would set no lease, and the hold would end at once */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
@@ -259,7 +264,7 @@ void hf_op_tick(hf_op *op, hf_time now) {
 }
 
 void hf_op_block(hf_op *op, hf_hold *hold) {
-    assert(!op->done && (op->hold == hold || op->acquire.behind == hold));
+    assert(!op->done && (op->hold == hold || op->behind == hold));
     op->blocked = true;
     hold->awaited = true;
 }
@@ -311,15 +316,15 @@ void hf_op_end(hf_op *op, hf_time now) {
         hf_ended_note(&client->ended, op->wait.number, op->spec.lock_kind, op->spec.names->key);
     hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);
-    if (op->acquire.behind) hf_hold_unref(op->acquire.behind);
+    if (op->behind) hf_hold_unref(op->behind);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     hf_names_free(&op->own_names);
     hf_names_free(&op->wait.channels);
     free(op->own_caller);
     hf_request_clear(&op->request);
+    hf_fault_free(&op->failure);
     hf_reply_free(op->result.reply);
-    free(op->acquire.waiter);
     free(op->result.record);
     free(op->result.info);
     free(op->deadlock.cycle);

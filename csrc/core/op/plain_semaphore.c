@@ -74,7 +74,7 @@ static void undo(hf_op *op, hf_time now) {
 /* Returns permits to the server if their caller is gone. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!is_good(op)) return;
-    if (!op->noted.result_taken) settle(op, true, now);
+    if (!op->result.taken) settle(op, true, now);
     else forget_note(op);
 }
 
@@ -200,7 +200,7 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
     bool goes_on =
         request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && gives_back(op));
     if (goes_on) settle(op, false, now);
-    hf_op_fail(op, request->failure.code, "%s%s", request->failure.text,
+    hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
                goes_on ? "; the call continues in the background, so do not repeat it" : "");
 }
 

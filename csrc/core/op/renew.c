@@ -441,9 +441,8 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     }
     bool under_way = hf_session_inherit(&task->request, request);
     if (!under_way) {
-        task->request = *request;
+        hf_request_move(&task->request, request);
         task->request.routing.context_is_op = false;
-        request->bytes = NULL;
     }
     task->request.done = on_recorded;
     task->request.context = task;

@@ -108,7 +108,7 @@ void hf_vote_yes(hf_vote *vote) {
 static const char *why_not(const hf_op *op) {
     bool from_server = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
     bool bare = from_server && op->request.failure.code == op->failure.code;
-    return bare ? op->request.failure.text : hf_code_name(op->failure.code);
+    return bare ? hf_fault_text(&op->request.failure) : hf_code_name(op->failure.code);
 }
 
 static void count_vote(hf_op *op, size_t index, hf_time now) {
