@@ -781,7 +781,12 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
     hold_all(AT(0));
     output_of(link_of(&rig, CALLS));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
+    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
+    spec.names = NULL;
+    spec.batch = all;
+    spec.batch_count = COUNT;
+    spec.owner = HF_NO_TEXT; /* the new holds have owners of their own */
+    hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK(hf_op_is_blocked(op));
     const char *sent = output_of(link_of(&rig, CALLS));
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));

@@ -18,6 +18,7 @@
 #include "op/operation.h"
 #include "op/presence.h"
 #include "op/renew.h"
+#include "op/taking.h"
 
 #define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
 #define LEAVING (900 * HF_MS)        /* an acquire leaves the queue within 1 s of its wait */
@@ -165,27 +166,16 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     bool first = hold->state == HF_HOLD_ACQUIRING;
     hold->others = first ? op->acquire.from : hold->others;
     if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
-    hold->count = op->acquire.from + 1;
     hold->shared = op->spec.shared;
     hold->granted = granted || (!first && hold->granted); /* until the grant is confirmed */
-    hold->at_risk = false;
-    hold->failures = 0;
-    hold->renewed = op->spec.renewed || (!first && hold->renewed);
-    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
-    if (first) hold->max_until = hf_op_max_until(op, granted ? now : op->request.sent_at);
-    end = hf_time_min(end, hold->max_until);
-    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hf_taken taken = {op->acquire.from + 1, granted ? now : op->request.sent_at, end, token};
+    hf_op_take(op, hold, &taken);
     if (granted || !hold->granted)
         hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
-    if (granted) hold->confirm_at = hf_acquire_confirm_at(op, end, now);
-    if (first || token > hold->token)
-        hold->token = token; /* higher only if the counter of a shared owner's hold was lost */
-    hf_hold_become(hold, HF_HOLD_HELD);
+    if (granted)
+        hold->confirm_at = hf_acquire_confirm_at(op, hf_time_min(end, hold->max_until), now);
     if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
     hf_renewer_resume(client, &hold->claim, now);
-    if (first) client->stats.acquires++;
-    else client->stats.reentries++;
     hf_op_succeed(op);
     finish(op, now);
     hf_client_unblock(client, hold, now);
@@ -676,18 +666,6 @@ static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     return read && read->state == HF_HOLD_HELD;
 }
 
-static hf_hold *find_own(const hf_op *op) {
-    const hf_op_spec *spec = &op->spec;
-    return hf_holds_find(&op->client->holds, spec->lock_kind, spec->names->key, spec->caller);
-}
-
-/* Takes the caller's lost hold out of the table. */
-static void replace_lost(hf_op *op, hf_hold *hold, hf_time now) {
-    bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
-    if (same) hf_holds_remove(&op->client->holds, hold);
-    else hf_renewer_clean_up_lost(op->client, hold, now);
-}
-
 /* Returns whether the caller's hold does not permit the acquire, which has then failed. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
@@ -698,58 +676,42 @@ static bool is_refused(hf_op *op, const hf_hold *hold) {
     return op->done;
 }
 
-static hf_hold *add_hold(hf_op *op) {
-    const hf_op_spec *spec = &op->spec;
-    const hf_kind *kind = spec->lock_kind;
-    hf_slice key = spec->names->key, owner = spec->shared ? spec->caller : spec->owner;
-    if (op->acquire.kept) return hf_kept_add_hold(op);
-    if (spec->permits > 0)
-        return hf_client_add_permits(op->client, kind, key, spec->caller, spec->permits);
-    return hf_client_add_hold(op->client, kind, key, spec->caller, owner);
-}
-
 bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     assert(!op->hold);
     hf_client *client = op->client;
-    hf_hold *hold = find_own(op);
-    if (hold) hf_client_refresh(client, hold, now);
+    hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
     if (is_upgrade(op, hold, now)) {
         hf_op_fail(op, HF_DEADLOCK,
                    "this owner holds the read lock, and a reader cannot become a writer");
         return false;
     }
-    if (hold && hold->state == HF_HOLD_LOST) {
-        replace_lost(op, hold, now);
-        hold = find_own(op);
-    }
+    hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
     if (hold && may_follow(client, hold)) {
         follow(op, hold);
         hf_holds_remove(&client->holds, hold);
         hold = NULL;
     }
     if (hold && is_refused(op, hold)) return false;
-    if (!hold) hold = add_hold(op);
+    if (!hold)
+        hold = op->acquire.kept ? hf_kept_add_hold(op) : hf_op_add_hold(op, op->spec.names->key);
     if (!hold) {
         hf_op_fail_for_memory(op);
         return false;
     }
-    if (hold->state == HF_HOLD_ACQUIRING && !hold->in_flight) hold->agent = op->spec.agent;
     hf_hold_ref(hold);
     op->hold = hold;
     return true;
 }
 
 static void start(hf_op *op, hf_time now) {
-    assert(op->hold->state != HF_HOLD_LOST && !op->hold->in_flight);
     hf_hold *hold = op->hold;
+    assert(hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD);
     if (hold->state == HF_HOLD_ACQUIRING) {
         hold->shared = op->spec.shared;
         hold->lease = op->spec.lease;
     }
     op->acquire.from = hold->state == HF_HOLD_HELD ? hold->count : 0;
-    hold->in_flight = true;
-    hf_holds_wake_at(&op->client->holds, &hold->claim,
-                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    hf_op_mark_in_flight(op, hold);
     if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
 }

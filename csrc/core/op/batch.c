@@ -10,6 +10,7 @@
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/renew.h"
+#include "op/taking.h"
 
 static bool acquires(const hf_op *op) {
     return op->impl->acquires;
@@ -74,19 +75,11 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
-    hf_client *client = op->client;
-    hf_hold *hold =
-        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now)) {
-        hf_renewer_lose_at_end(client, hold, now);
-    }
-    if (hold && hold->state == HF_HOLD_LOST && acquires(op)) {
-        hf_renewer_clean_up_lost(client, hold, now);
-        return hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
-                             op->spec.caller);
-    }
+    hf_slice key = op->spec.batch[i]->key;
+    if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
+    hf_hold *hold = hf_op_find_hold(op, key, now);
     bool released = hold && (hold->state == HF_HOLD_CLEANING_UP || hf_hold_is_released(hold));
-    return released && !acquires(op) ? NULL : hold;
+    return released ? NULL : hold;
 }
 
 /* Returns whether every existing hold can be used now. If not, the operation waits or has
@@ -99,21 +92,9 @@ static bool all_are_idle(hf_op *op, hf_time now) {
     return true;
 }
 
-static hf_hold *add_hold(hf_op *op, size_t i) {
-    hf_slice owner = op->spec.shared ? op->spec.caller : op->spec.owner;
-    hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.batch[i]->key,
-                                       op->spec.caller, owner);
-    if (hold) hold->agent = op->spec.agent;
-    return hold;
-}
-
 static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
     (void)now;
-    if (hold->state == HF_HOLD_LOST) return;
-    assert(!hold->in_flight);
-    hold->in_flight = true;
-    hf_holds_wake_at(&op->client->holds, &hold->claim,
-                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    if (hold->state != HF_HOLD_LOST) hf_op_mark_in_flight(op, hold);
 }
 
 static void fail_for_memory(hf_op *op, hf_time now) {
@@ -125,7 +106,7 @@ static void fail_for_memory(hf_op *op, hf_time now) {
 /* An acquire adds the holds that the caller does not have. Returns false when out of memory. */
 static bool choose(hf_op *op, size_t i, hf_time now) {
     hf_hold *hold = find(op, i, now);
-    if (!hold && acquires(op)) hold = add_hold(op, i);
+    if (!hold && acquires(op)) hold = hf_op_add_hold(op, op->spec.batch[i]->key);
     if (!hold) return !acquires(op);
     hf_hold_ref(hold);
     op->batch.holds[i] = hold;
@@ -180,20 +161,10 @@ static void name_key(hf_op *op, long long i) {
 /* ---- acquiring ---- */
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
-    bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->count = first ? 1 : hold->count + 1;
-    hold->renewed = op->spec.renewed || (!first && hold->renewed);
-    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
-    end = hf_time_min(end, hf_lease_end(op->request.sent_at, hold->shortened));
-    if (first) hold->max_until = hf_op_max_until(op, op->request.sent_at);
-    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
-    if (first) hold->token = token;
-    hf_hold_become(hold, HF_HOLD_HELD);
-    hold->at_risk = false;
-    hold->failures = 0;
-    if (first) op->client->stats.acquires++;
-    else op->client->stats.reentries++;
+    hf_time sent_at = op->request.sent_at;
+    end = hf_time_min(end, hf_lease_end(sent_at, hold->shortened));
+    hf_taken taken = {count_of(hold) + 1, sent_at, end, token};
+    hf_op_take(op, hold, &taken);
 }
 
 /* Returns false if a lock that was already held has been lost, and reported, in the meantime. */

@@ -11,6 +11,7 @@
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/renew.h"
+#include "op/taking.h"
 
 static hf_time deadline_of(const hf_op *op) {
     return op->begun_at + op->client->config.session.command_timeout;
@@ -18,7 +19,7 @@ static hf_time deadline_of(const hf_op *op) {
 
 static void fail_for_memory(hf_op *op, hf_time now) {
     hf_op_fail_for_memory(op);
-    if (op->hold && op->hold->in_table) hf_client_unblock(op->client, op->hold, now);
+    if (op->hold->in_table) hf_renewer_forget(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -79,14 +80,11 @@ static void release_lost(hf_op *op, hf_time now) {
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
  * until no other command for the hold is in flight. */
 static bool take_hold(hf_op *op, hf_time now) {
-    hf_client *client = op->client;
     if (op->spec.lost) {
         hf_call_begin_on_lost(op);
         return false;
     }
-    hf_hold *hold =
-        hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold) hf_client_refresh(client, hold, now);
+    hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
     bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
     if (!ours) {
         fail_not_held(op);
@@ -97,7 +95,7 @@ static bool take_hold(hf_op *op, hf_time now) {
     else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
     if (!op->done && hold->in_flight) hf_op_block(op, hold);
     if (op->done || op->blocked) return false;
-    hold->in_flight = true;
+    hf_op_mark_in_flight(op, hold);
     return true;
 }
 
@@ -234,7 +232,7 @@ static void begin_release(hf_op *op, hf_time now) {
         hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
     op->request.accepted = true;
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
-    hf_holds_wake_at(&op->client->holds, &hold->claim, last ? HF_NEVER : hold->valid_until);
+    if (last) hf_holds_wake_at(&op->client->holds, &hold->claim, HF_NEVER);
     hf_op_send(op, on_released, deadline, false, now);
 }
 
@@ -291,7 +289,6 @@ static void begin_complete(hf_op *op, hf_time now) {
         fail_for_memory(op, now);
         return;
     }
-    hf_holds_wake_at(&op->client->holds, &op->hold->claim, op->hold->valid_until);
     hf_time deadline = record_deadline(op, now);
     op->request.accepted = true;
     op->request.persists_until = deadline;

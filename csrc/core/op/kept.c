@@ -11,6 +11,7 @@
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/renew.h"
+#include "op/taking.h"
 
 #define FOR_POLLERS (25 * HF_MS) /* how long a mutex is left free for clients that poll */
 
@@ -182,19 +183,16 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
         hf_op_fail_for_memory(op);
         return;
     }
+    hf_time end = hf_time_min(old->valid_until, hf_lease_end(now, op->spec.lease));
+    hf_taken taken = {1, now, end, op->spec.token_ttl_ms > 0 ? kept->token : 0};
+    if (taken.token > 0) kept->token++;
     hold->agent = op->spec.agent;
-    hold->renewed = op->spec.renewed;
-    hold->lease = op->spec.lease;
-    hold->max_until = hf_op_max_until(op, now);
-    hold->valid_until = hf_time_min(old->valid_until, hf_lease_end(now, hold->lease));
+    hf_op_take(op, hold, &taken);
+    hold->token_ttl_ms = kept->token_ttl_ms;
     hold->granted = true; /* it gets its full lease once this is confirmed */
     hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
-    hold->token = op->spec.token_ttl_ms > 0 ? kept->token : 0;
-    if (hold->token > 0) kept->token++;
-    hf_hold_become(hold, HF_HOLD_HELD);
     hf_hold_ref(hold);
     op->hold = hold;
-    client->stats.acquires++;
     hf_renewer_resume(client, &hold->claim, now);
     hf_op_succeed(op);
 }
@@ -367,6 +365,7 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
         return NULL;
     }
     assert(!kept->lent.hold && hold->number == number);
+    hold->agent = op->spec.agent;
     hold->keeps = true;
     hold->lent = &kept->lent;
     kept->lent.hold = hold;

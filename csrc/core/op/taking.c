@@ -1,0 +1,69 @@
+#include "op/taking.h"
+
+#include <assert.h>
+
+#include "op/holding.h"
+#include "op/leave.h"
+#include "op/operation.h"
+
+static hf_hold *find(const hf_op *op, hf_slice key) {
+    return hf_holds_find(&op->client->holds, op->spec.lock_kind, key, op->spec.caller);
+}
+
+hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now) {
+    hf_hold *hold = find(op, key);
+    if (hold) hf_client_refresh(op->client, hold, now);
+    return hold;
+}
+
+/* In a quorum the new hold may have the same owner, and a clean-up would end it. */
+static void replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
+    bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
+    if (same) hf_holds_remove(&op->client->holds, hold);
+    else hf_renewer_clean_up_lost(op->client, hold, now);
+}
+
+hf_hold *hf_op_find_hold_to_enter(const hf_op *op, hf_slice key, hf_time now) {
+    assert(hf_op_asked_for(op)->acquires);
+    hf_hold *hold = hf_op_find_hold(op, key, now);
+    if (!hold || hold->state != HF_HOLD_LOST) return hold;
+    replace_lost(op, hold, now);
+    return find(op, key);
+}
+
+hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
+    const hf_op_spec *spec = &op->spec;
+    hf_slice owner = spec->shared ? spec->caller : spec->owner;
+    hf_hold *hold =
+        spec->permits > 0
+            ? hf_client_add_permits(op->client, spec->lock_kind, key, spec->caller, spec->permits)
+            : hf_client_add_hold(op->client, spec->lock_kind, key, spec->caller, owner);
+    if (hold) hold->agent = spec->agent;
+    return hold;
+}
+
+void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
+    assert(!hold->in_flight && hold->in_table);
+    hold->in_flight = true;
+    hf_holds_wake_at(&op->client->holds, &hold->claim,
+                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+}
+
+void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
+    bool first = hold->state == HF_HOLD_ACQUIRING;
+    assert(first || hold->state == HF_HOLD_HELD);
+    if (first) hold->max_until = hf_op_max_until(op, taken->since);
+    hf_time end = hf_time_min(taken->end, hold->max_until);
+    hold->count = taken->count;
+    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
+    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
+    hold->renewed = op->spec.renewed || (!first && hold->renewed);
+    hold->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->at_risk = false;
+    hold->failures = 0;
+    if (first || taken->token > hold->token)
+        hold->token = taken->token; /* higher only if the counter of a shared owner was lost */
+    hf_hold_become(hold, HF_HOLD_HELD);
+    if (first) op->client->stats.acquires++;
+    else op->client->stats.reentries++;
+}
