@@ -86,6 +86,50 @@ static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
     hf_holds_wake_at(&holds, claim_of(hold), 10);
 }
 
+/* Returns a held hold that ends at 100, and needs attention at `wake`. */
+static hf_hold *new_held(hf_holds *holds, hf_time wake) {
+    hf_hold *hold = new_hold(holds, "k");
+    set_count(hold, 1);
+    set_end(hold, 100);
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hf_holds_wake_at(holds, claim_of(hold), wake);
+    return hold;
+}
+
+static void pass_a_sound_table(void) {
+    hf_holds holds = {0};
+    new_held(&holds, 100);
+    hf_holds_check(&holds, 0);
+    hf_holds_wake_at(&holds, claim_of(holds.heap[0]), 101);
+    hf_holds_check(&holds, 101);
+}
+
+static void sleep_past_the_end_of_a_hold(void) {
+    hf_holds holds = {0};
+    new_held(&holds, 101);
+    hf_holds_check(&holds, 0);
+}
+
+static void acquire_without_a_command(void) {
+    hf_holds holds = {0};
+    new_hold(&holds, "k");
+    hf_holds_check(&holds, 0);
+}
+
+static void release_without_a_command(void) {
+    hf_holds holds = {0};
+    hf_hold_become(new_held(&holds, 100), HF_HOLD_RELEASING);
+    hf_holds_check(&holds, 0);
+}
+
+static void forget_a_clean_up(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_held(&holds, 100);
+    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    hf_holds_wake_at(&holds, claim_of(hold), HF_NEVER);
+    hf_holds_check(&holds, 0);
+}
+
 static void open_a_link_twice(void) {
     hf_session_config config = {.connect_timeout = HF_SECOND};
     hf_session session;
@@ -148,6 +192,10 @@ TEST(a_violated_assertion_aborts_the_process) {
         add_a_hold_twice,
         add_a_hold_without_a_key,
         wake_a_hold_that_is_elsewhere_in_the_heap,
+        sleep_past_the_end_of_a_hold,
+        acquire_without_a_command,
+        release_without_a_command,
+        forget_a_clean_up,
         open_a_link_twice,
         clear_a_request_that_is_sent,
         succeed_twice,
@@ -156,7 +204,7 @@ TEST(a_violated_assertion_aborts_the_process) {
     };
     for (size_t i = 0; i < sizeof acts / sizeof *acts; i++)
         CHECK_OR(is_refused(acts[i]), "act %zu went through", i);
-    CHECK(!is_refused(do_nothing));
+    CHECK(!is_refused(do_nothing) && !is_refused(pass_a_sound_table));
 }
 
 CHECK_MAIN

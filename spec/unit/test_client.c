@@ -452,6 +452,7 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
         listen_to_grants();
         hf_hold *hold = hold_lock(&rig, AT(2));
         set_hold_state(hold, cases[i].state);
+        if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_in_flight(hold, cases[i].state != HF_HOLD_LOST);
         CHECK_EQ_U64(number_of(hold), 2);
         feed_message(&rig, GRANT("2", "88"), AT(10));
@@ -502,7 +503,7 @@ TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
         "1 grant s 2 5 88 2000 k"};
     listen_to_grants();
     had_waited(77, &hf_kind_lock);
-    set_hold_state(hold_lock(&rig, AT(2)), HF_HOLD_LOST);
+    hf_client_lose(&rig.client, hold_lock(&rig, AT(2)), HF_LOST_TAKEN);
     rig_tick(&rig, AT(9));
     output_of(link_of(&rig, RENEWER));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {

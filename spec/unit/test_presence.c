@@ -439,11 +439,14 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
         hf_client_introduce(&rig.client, "x");
-        set_end(hold_lock(&rig, AT(0)), AT(i == 0 ? 600250 : 1000));
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(1000));
+        set_end(hold, AT(i == 0 ? 600250 : 1000));
         hf_hold *other = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("j"),
                                       hf_slice_of("me"), hf_slice_of("me"));
         set_count(other, 1);
         hf_hold_become(other, HF_HOLD_HELD);
+        hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(1000));
         set_end(other, AT(i == 0 ? 1000 : 600250));
         rig_tick(&rig, AT(250));
         CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 600000");

@@ -6,6 +6,8 @@
 
 #include "base/lease.h"
 
+#define MAX_CHECKED 64 /* so that a check costs little with thousands of holds */
+
 #define NAME(REASON, name) #name,
 const char *hf_lost_reason_name(hf_lost_reason reason) {
     static const char *const names[] = {NULL, HF_LOST_LIST(NAME)};
@@ -329,6 +331,32 @@ void hf_hold_check(const hf_hold *hold) {
     assert((hold->member_count == 0) == !hold->member_holds);
     check_state(hold);
     (void)hold;
+}
+
+/* Asserts what is true of a hold in the table when no event is being handled. */
+static void check_at_rest(const hf_hold *hold, hf_time now) {
+    bool busy = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
+    assert(!busy || hold->in_flight);
+    assert(hold->state != HF_HOLD_HELD || hold->wake_at <= hf_time_max(hold->valid_until, now));
+    assert(hold->state != HF_HOLD_CLEANING_UP || hold->in_flight || hold->wake_at < HF_NEVER);
+    (void)busy, (void)hold, (void)now;
+}
+
+void hf_holds_check(const hf_holds *holds, hf_time now) {
+#ifndef NDEBUG
+    for (size_t i = 0; i < holds->count && i < MAX_CHECKED; i++) {
+        const hf_hold *hold = holds->heap[i];
+        hf_slice caller = hf_hold_caller(hold);
+        hf_hold_check(hold);
+        check_order(holds, hold);
+        check_at_rest(hold, now);
+        assert(hold->in_table);
+        assert(hf_numbers_find(&holds->numbers, hold->number, NULL));
+        assert(caller.size == 0 ||
+               hf_holds_find(holds, hold->kind, hf_hold_key(hold), caller) == hold);
+    }
+#endif
+    (void)holds, (void)now;
 }
 
 void hf_hold_note_stray(hf_hold *hold) {

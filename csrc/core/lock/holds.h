@@ -128,6 +128,10 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state);
 /* Asserts the invariants of a hold. */
 void hf_hold_check(const hf_hold *hold);
 
+/* Asserts the invariants of the table, and what is true of its holds once the event at `now` has
+ * been handled. Examines at most the first 64 holds of the heap. */
+void hf_holds_check(const hf_holds *holds, hf_time now);
+
 /* Adds the kept lock to the list of due ones. */
 void hf_lent_note(hf_lent *lent);
 

@@ -93,11 +93,13 @@ void hf_client_tick_calls(hf_client *client, hf_time now) {
     }
     hf_kept_tick(client, now);
     hf_client_end_detached(client, now);
+    hf_holds_check(&client->holds, now);
 }
 
 void hf_client_tick_renewer(hf_client *client, hf_time now) {
     hf_presence_tick(client, now);
     client->decider->tick_renewer(client, now);
+    hf_holds_check(&client->holds, now);
 }
 
 void hf_client_tick(hf_client *client, hf_time now) {
