@@ -27,7 +27,7 @@ redis.call('TIME')
 redis.call('SET', COUNTER, '8', 'KEEPTTL', 'GET')
 redis.call('HSET', LOCK, OWNER, '1')
 redis.call('PEXPIRE', LOCK, ARGV[5])
-return { 1, 8, 0 }]]
+return 8]]
 
 local BARE_RELEASE = [[
 local LOCK, COUNTER, QUEUE, RELEASES, GRANT_MS = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[2]

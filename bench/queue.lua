@@ -87,6 +87,7 @@ end
 function Queue:acquire(i, waits)
   local reply = self:call(self.acquiring, i, 0, LEASE, TTL, waits and self:member(i) or "",
     self.permits)
+  if type(reply) == "number" then return 1 end -- the token
   return assert(reply[1], reply.err)
 end
 

@@ -15,13 +15,14 @@ local OURS = "11111111-0000-8000-8000-%012x"
 
 local texts = {}
 
--- Calls the program for the key: the key's names, the owner and the grant lease come first.
+-- Calls the program for the key: the key's names, the owner and the grant lease come first. → its
+-- reply, with { 1, token, 0 } for a token alone
 local function call(program, key, owner, ...)
   texts[program] = texts[program] or crowd.program(program)
   local reply, message = world.cli("EVAL", texts[program], 4, key, "redisson_lock_token:{" .. key
     .. "}",
     crowd.queue_of(key), "redisson_lock__channel:{" .. key .. "}", owner, GRANT, ...)
-  return assert(reply, message)
+  return wire.spelled_out(program, assert(reply, message))
 end
 
 local function acquire(owner, member, from, shared)

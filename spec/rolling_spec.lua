@@ -8,6 +8,8 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local scenarios = require "spec.support.scenarios"
 
+local unpack = table.unpack or unpack
+
 local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
 local GRANT, LEASE = 0.5, 20
@@ -250,6 +252,28 @@ describe("clients of an earlier protocol and of today's", function()
       two.close()
     end
   end)
+
+  for _, kind in ipairs { "", "mutex_" } do
+    it("draw rising tokens from one counter, of which each keeps the format: " .. kind .. "acquire", function()
+      local counter, last = "redisson_lock_token:{" .. KEY .. "}", 0
+      for i = 1, 12 do
+        local directory = i % 3 == 0 and kept_programs() or today
+        local owner = ("11111111-0000-8000-8000-%012d:1"):format(i)
+        local brief = directory == today and i % 2 == 0 -- the kept programs may not know that
+        local more = brief and { 20000, 600000 } or { 500, 0, 0, 20000, 600000, "" }
+        local reply = call_of(directory, kind .. "acquire", owner, unpack(more))
+        assert.equal(directory == today and "number" or "table", type(reply))
+        local token = type(reply) == "number" and reply or reply[2]
+        assert.is_true(token > last and token % 8 == 0)
+        assert.equal(("%.0f"):format(token), server:cli("GET", counter))
+        local left = server:cli("PTTL", counter)
+        assert.is_true(left >= 600000 and left <= 600000 * 33 / 32, left)
+        directory = i % 4 < 2 and today or kept_programs()
+        assert.equal(1, call_of(directory, kind .. "release", owner, 500, 0, 0, ""))
+        last = token
+      end
+    end)
+  end
 
   it("grant a mutex to each other's waiters", function()
     local mutex, kept_one = client:mutex(KEY, { lease = LEASE, fencing = false }), waiter "m"

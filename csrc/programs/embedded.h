@@ -10,81 +10,75 @@ enum hf_program_id {
     HF_PROGRAM_FAIR_INFO, HF_PROGRAM_FAIR_LEAVE, HF_PROGRAM_FAIR_RELEASE, HF_PROGRAM_FENCE,
     HF_PROGRAM_FORCE, HF_PROGRAM_INFO, HF_PROGRAM_LATCH_DELETE, HF_PROGRAM_LATCH_DOWN,
     HF_PROGRAM_LATCH_SET, HF_PROGRAM_LEAVE, HF_PROGRAM_MUTEX_ACQUIRE, HF_PROGRAM_MUTEX_EXTEND,
-    HF_PROGRAM_MUTEX_FORCE, HF_PROGRAM_MUTEX_INFO, HF_PROGRAM_MUTEX_LEAVE,
-    HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_ONCE, HF_PROGRAM_PERMIT_ACQUIRE,
-    HF_PROGRAM_PERMIT_EXTEND, HF_PROGRAM_PERMIT_INFO, HF_PROGRAM_PERMIT_LEAVE,
-    HF_PROGRAM_PERMIT_RELEASE, HF_PROGRAM_PERMIT_RENEW, HF_PROGRAM_PERMIT_SET, HF_PROGRAM_RAISE,
-    HF_PROGRAM_RELEASE, HF_PROGRAM_RELEASE_ALL, HF_PROGRAM_RENEW, HF_PROGRAM_RW_ACQUIRE,
-    HF_PROGRAM_RW_EXTEND, HF_PROGRAM_RW_FORCE, HF_PROGRAM_RW_INFO, HF_PROGRAM_RW_LEAVE,
-    HF_PROGRAM_RW_RELEASE, HF_PROGRAM_RW_RENEW, HF_PROGRAM_SEMAPHORE_ACQUIRE,
-    HF_PROGRAM_SEMAPHORE_DELETE, HF_PROGRAM_SEMAPHORE_DRAIN, HF_PROGRAM_SEMAPHORE_LEAVE,
-    HF_PROGRAM_SEMAPHORE_RELEASE, HF_PROGRAM_SEMAPHORE_SET, HF_PROGRAM_SHARDED_ACQUIRE,
-    HF_PROGRAM_SHARDED_ACQUIRE_ALL, HF_PROGRAM_SHARDED_BEGIN, HF_PROGRAM_SHARDED_COMPLETE,
-    HF_PROGRAM_SHARDED_EXTEND, HF_PROGRAM_SHARDED_FAIR_ACQUIRE, HF_PROGRAM_SHARDED_FAIR_EXTEND,
-    HF_PROGRAM_SHARDED_FAIR_FORCE, HF_PROGRAM_SHARDED_FAIR_LEAVE, HF_PROGRAM_SHARDED_FAIR_RELEASE,
-    HF_PROGRAM_SHARDED_FORCE, HF_PROGRAM_SHARDED_LATCH_DELETE, HF_PROGRAM_SHARDED_LATCH_DOWN,
-    HF_PROGRAM_SHARDED_LATCH_SET, HF_PROGRAM_SHARDED_LEAVE, HF_PROGRAM_SHARDED_PERMIT_ACQUIRE,
-    HF_PROGRAM_SHARDED_PERMIT_EXTEND, HF_PROGRAM_SHARDED_PERMIT_LEAVE,
-    HF_PROGRAM_SHARDED_PERMIT_RELEASE, HF_PROGRAM_SHARDED_PERMIT_SET, HF_PROGRAM_SHARDED_RELEASE,
-    HF_PROGRAM_SHARDED_RELEASE_ALL, HF_PROGRAM_SHARDED_RW_ACQUIRE, HF_PROGRAM_SHARDED_RW_EXTEND,
-    HF_PROGRAM_SHARDED_RW_FORCE, HF_PROGRAM_SHARDED_RW_LEAVE, HF_PROGRAM_SHARDED_RW_RELEASE,
-    HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE, HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE,
-    HF_PROGRAM_SHARDED_SEMAPHORE_SET, HF_PROGRAM_WAIT,
+    HF_PROGRAM_MUTEX_FAIR_ACQUIRE, HF_PROGRAM_MUTEX_FORCE, HF_PROGRAM_MUTEX_INFO,
+    HF_PROGRAM_MUTEX_LEAVE, HF_PROGRAM_MUTEX_RELEASE, HF_PROGRAM_MUTEX_RENEW, HF_PROGRAM_ONCE,
+    HF_PROGRAM_PERMIT_ACQUIRE, HF_PROGRAM_PERMIT_EXTEND, HF_PROGRAM_PERMIT_INFO,
+    HF_PROGRAM_PERMIT_LEAVE, HF_PROGRAM_PERMIT_RELEASE, HF_PROGRAM_PERMIT_RENEW,
+    HF_PROGRAM_PERMIT_SET, HF_PROGRAM_RAISE, HF_PROGRAM_RELEASE, HF_PROGRAM_RELEASE_ALL,
+    HF_PROGRAM_RENEW, HF_PROGRAM_RW_ACQUIRE, HF_PROGRAM_RW_EXTEND, HF_PROGRAM_RW_FORCE,
+    HF_PROGRAM_RW_INFO, HF_PROGRAM_RW_LEAVE, HF_PROGRAM_RW_RELEASE, HF_PROGRAM_RW_RENEW,
+    HF_PROGRAM_SEMAPHORE_ACQUIRE, HF_PROGRAM_SEMAPHORE_DELETE, HF_PROGRAM_SEMAPHORE_DRAIN,
+    HF_PROGRAM_SEMAPHORE_LEAVE, HF_PROGRAM_SEMAPHORE_RELEASE, HF_PROGRAM_SEMAPHORE_SET,
+    HF_PROGRAM_SHARDED_ACQUIRE, HF_PROGRAM_SHARDED_ACQUIRE_ALL, HF_PROGRAM_SHARDED_BEGIN,
+    HF_PROGRAM_SHARDED_COMPLETE, HF_PROGRAM_SHARDED_EXTEND, HF_PROGRAM_SHARDED_FAIR_ACQUIRE,
+    HF_PROGRAM_SHARDED_FAIR_EXTEND, HF_PROGRAM_SHARDED_FAIR_FORCE, HF_PROGRAM_SHARDED_FAIR_LEAVE,
+    HF_PROGRAM_SHARDED_FAIR_RELEASE, HF_PROGRAM_SHARDED_FORCE, HF_PROGRAM_SHARDED_LATCH_DELETE,
+    HF_PROGRAM_SHARDED_LATCH_DOWN, HF_PROGRAM_SHARDED_LATCH_SET, HF_PROGRAM_SHARDED_LEAVE,
+    HF_PROGRAM_SHARDED_PERMIT_ACQUIRE, HF_PROGRAM_SHARDED_PERMIT_EXTEND,
+    HF_PROGRAM_SHARDED_PERMIT_LEAVE, HF_PROGRAM_SHARDED_PERMIT_RELEASE,
+    HF_PROGRAM_SHARDED_PERMIT_SET, HF_PROGRAM_SHARDED_RELEASE, HF_PROGRAM_SHARDED_RELEASE_ALL,
+    HF_PROGRAM_SHARDED_RW_ACQUIRE, HF_PROGRAM_SHARDED_RW_EXTEND, HF_PROGRAM_SHARDED_RW_FORCE,
+    HF_PROGRAM_SHARDED_RW_LEAVE, HF_PROGRAM_SHARDED_RW_RELEASE, HF_PROGRAM_SHARDED_SEMAPHORE_LEAVE,
+    HF_PROGRAM_SHARDED_SEMAPHORE_RELEASE, HF_PROGRAM_SHARDED_SEMAPHORE_SET, HF_PROGRAM_WAIT,
     HF_PROGRAMS
 };
 
 enum hf_segment_id {
-    HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_2, ACQUIRE_3, ACQUIRE_4, ACQUIRE_5, ACQUIRE_ALL_1,
-    ACQUIRING_1, ACQUIRING_2, ACQUIRING_3, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2, BEHIND_1, CLOCK_2,
-    CLOCK_3, CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_1, EXTEND_2,
-    EXTEND_4, FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2,
+    HF_NO_SEGMENT, ACQUIRE_1, ACQUIRE_2, ACQUIRE_3, ACQUIRE_4, ACQUIRE_ALL_1, ACQUIRING_1,
+    ACQUIRING_2, ACQUIRING_3, AHEAD_1, AHEAD_2, BEGIN_1, BEGIN_2, BEHIND_1, CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, COMPLETE_1, COMPLETE_2, DRAWING_1, DRAWING_2, DUE_1, EXTEND_2, EXTEND_4,
+    FAIR_ACQUIRE_1, FAIR_ACQUIRE_2, FAIR_ACQUIRE_3, FAIR_EXTEND_2, FAIR_EXTEND_3, FAIR_FORCE_2,
     FAIR_FORCE_3, FAIR_INFO_2, FAIR_LEAVE_1, FAIR_PASSING_1, FAIR_QUEUE_1, FAIR_QUEUE_2,
-    FAIR_RELEASE_1, FAIR_RELEASE_2, FENCE_1, FORCE_1, FORCE_2, FORGET_RECORD_1, FORGETTING_1,
-    FRESH_1, FRESH_3, GRANTING_1, GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15, HASH_16, HASH_17,
-    HASH_18, HASH_2, HASH_20, HASH_21, HASH_3, HASH_4, HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1,
-    LATCH_1, LATCH_2, LATCH_3, LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1,
-    MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3,
-    NOTIFYING_1, ONCE_1, OWNERS_1, OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
-    PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10, PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4,
-    PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9,
-    PERMIT_EXTEND_1, PERMIT_EXTEND_2, PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3,
-    PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2, PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2,
-    PERMIT_RELEASE_1, PERMIT_RELEASE_2, PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_5,
-    PERMIT_RELEASE_6, PERMIT_RELEASE_7, PERMIT_RELEASE_8, PERMIT_RELEASE_9, PERMIT_RENEW_1,
-    PERMIT_SET_1, PERMITS_1, PERMITS_2, PERMITS_3, PLACING_1, PLAIN_2, PLAIN_4, PLAIN_6, POOL_1,
-    POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3, QUEUE_1, QUEUE_2, QUEUEING_1,
-    QUEUEING_2, RAISE_2, RANGES_1, RECORD_1, RECORD_2, RECORD_3, RELEASE_1, RELEASE_10, RELEASE_2,
-    RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8, RELEASE_9, RELEASE_ALL_1, RENEW_1,
-    RUNS_1, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3, RW_ACQUIRE_4, RW_ACQUIRE_5,
-    RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1, RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1, RW_QUEUE_2,
-    RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1, RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_2,
-    SEMAPHORE_ACQUIRE_1, SEMAPHORE_DELETE_1, SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1,
-    SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1, SEMAPHORE_TURN_1, SETTLING_1,
-    SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4, STRING_10, STRING_14,
-    STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
-    WAIT_1, WHOLE_NUMBER_1
+    FAIR_RELEASE_1, FAIR_RELEASE_2, FAIR_RELEASE_3, FAIR_RELEASE_4, FENCE_1, FORCE_1, FORCE_2,
+    FORGET_RECORD_1, FORGETTING_1, FREE_1, FREE_2, FREE_3, FRESH_1, FRESH_3, GRANTING_1,
+    GRANTING_2, HASH_10, HASH_12, HASH_14, HASH_15, HASH_16, HASH_17, HASH_18, HASH_2, HASH_20,
+    HASH_21, HASH_3, HASH_4, HASH_6, HASH_8, INFO_2, IS_QUEUE_1, KEYS_1, LATCH_1, LATCH_2, LATCH_3,
+    LATCH_4, LATCH_DELETE_1, LATCH_DOWN_1, LATCH_SET_1, LEAVE_1, MEMBER_1, MEMBER_2, MEMBER_3,
+    MEMBERS_1, MEMBERS_2, NEXT_BEHIND_RECORD_1, NOTE_1, NOTE_3, NOTIFYING_1, ONCE_1, OWNERS_1,
+    OWNERS_3, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, PERMIT_ACQUIRE_1, PERMIT_ACQUIRE_10,
+    PERMIT_ACQUIRE_2, PERMIT_ACQUIRE_3, PERMIT_ACQUIRE_4, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
+    PERMIT_ACQUIRE_7, PERMIT_ACQUIRE_8, PERMIT_ACQUIRE_9, PERMIT_EXTEND_1, PERMIT_EXTEND_2,
+    PERMIT_GRANTING_1, PERMIT_INFO_2, PERMIT_INFO_3, PERMIT_LEAVE_1, PERMIT_NOW_1, PERMIT_NOW_2,
+    PERMIT_PASSING_1, PERMIT_QUEUE_1, PERMIT_QUEUE_2, PERMIT_RELEASE_1, PERMIT_RELEASE_2,
+    PERMIT_RELEASE_3, PERMIT_RELEASE_4, PERMIT_RELEASE_6, PERMIT_RELEASE_7, PERMIT_RELEASE_8,
+    PERMIT_RELEASE_9, PERMIT_RENEW_1, PERMIT_SET_1, PERMITS_1, PERMITS_2, PERMITS_3, PLACING_1,
+    PLAIN_2, PLAIN_4, PLAIN_6, POOL_1, POOL_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
+    QUEUE_1, QUEUE_2, QUEUEING_1, QUEUEING_2, RAISE_2, RANGES_1, RECORD_1, RECORD_2, RECORD_3,
+    RELEASE_1, RELEASE_10, RELEASE_2, RELEASE_3, RELEASE_4, RELEASE_5, RELEASE_7, RELEASE_8,
+    RELEASE_9, RELEASE_ALL_1, RENEW_1, RUNS_1, RW_1, RW_ACQUIRE_1, RW_ACQUIRE_2, RW_ACQUIRE_3,
+    RW_ACQUIRE_4, RW_ACQUIRE_5, RW_ACQUIRE_6, RW_ACQUIRE_7, RW_EXTEND_1, RW_EXTEND_2, RW_FORCE_1,
+    RW_INFO_2, RW_LEAVE_1, RW_QUEUE_1, RW_QUEUE_2, RW_RELEASE_1, RW_RELEASE_2, RW_RENEW_1,
+    RW_SETTLING_1, RW_TOKEN_1, SEMAPHORE_1, SEMAPHORE_2, SEMAPHORE_ACQUIRE_1, SEMAPHORE_DELETE_1,
+    SEMAPHORE_DRAIN_1, SEMAPHORE_GIVING_1, SEMAPHORE_LEAVE_1, SEMAPHORE_RELEASE_1, SEMAPHORE_SET_1,
+    SEMAPHORE_TURN_1, SETTLING_1, SHARDED_2, SHARDED_4, SHARDED_6, SHORTENED_1, SILENT_2, SILENT_4,
+    STRING_10, STRING_14, STRING_2, STRING_4, STRING_6, STRING_8, TIMES_1, TIMES_2, TOKEN_2,
+    TOKEN_3, TOKEN_4, TOKEN_5, WAIT_1, WHOLE_NUMBER_1
 };
 
 static const char *const hf_segment_table[] = {
-    [ACQUIRE_1] = "local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]\n"
-    "local SHORT = not ARGV[4]\n"
-    "local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]\n"
-    "local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0\n"
-    "if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
-    "local call, ttl_ms = redis.call, TOKEN_TTL\n"
-    "local time, drawn, text = call('TIME'), false, nil\n",
-    [ACQUIRE_2] = "if drawn then\n",
-    [ACQUIRE_3] = "return { 1, text + 0, 0 }\n"
-    "end\n"
-    "end\n"
-    "local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
+    [ACQUIRE_1] = "local KEYS, ARGV, call = KEYS, ARGV, redis.call\n"
+    "local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]\n"
+    "local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]\n"
+    "if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end\n"
+    "local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0\n",
+    [ACQUIRE_2] = "ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV\n"
     "local GRANT_MS = ARGV[2]\n"
     "if ARGV[3] == '0' then\n",
-    [ACQUIRE_4] = "local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0\n"
+    [ACQUIRE_3] = "local WAITER, ttl_ms = ARGV[7], holder and redis.call('PTTL', LOCK) or 0\n"
     "if ttl_ms > 0 and holder ~= OWNER and holder:byte(15) == 56 and holder:byte(37) == 58 then\n"
     "if WAITER == '' then return { 0, ttl_ms, 0, 0, '' } end\n"
     "local time = redis.call('TIME')\n",
-    [ACQUIRE_5] = "end\n"
+    [ACQUIRE_4] = "end\n"
     "end\n",
     [ACQUIRE_ALL_1] = "local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]\n"
     "local function select_lock(i)\n"
@@ -267,15 +261,14 @@ static const char *const hf_segment_table[] = {
     "return is_queue() and notify_done() and 3 or 1\n",
     [DRAWING_1] = "local us = time[2] + 0\n"
     "us = us + -us % 8\n"
-    "local clock = time[1] .. string.format('%06d', us)\n"
-    "local token = clock + 0\n"
-    "if token < 4.5e15 then\n"
-    "text = clock\n"
+    "token = time[1] * 1000000 + us\n"
+    "if us < 1000000 and token < 4.5e15 then\n"
+    "text = time[1] .. string.format('%06d', us)\n"
     "local found = redis.pcall('SET', COUNTER, text, 'KEEPTTL', 'GET')\n"
     "local last = tonumber(found)\n",
     [DRAWING_2] = "drawn = lasts or not found\n"
     "if not found then\n"
-    "call('SET', COUNTER, text, 'PX', string.format('%.0f', ttl_ms * 33 / 32))\n"
+    "redis.pcall('PEXPIRE', COUNTER, string.format('%.0f', ttl_ms * 33 / 32))\n"
     "elseif not lasts and not found.err then\n"
     "call('SET', COUNTER, found, 'KEEPTTL')\n"
     "end\n"
@@ -305,8 +298,9 @@ static const char *const hf_segment_table[] = {
     [EXTEND_4] = "announce(ARGV[5])\n"
     "end\n"
     "return 1\n",
-    [FAIR_ACQUIRE_1] = "local PRINT = nil\n",
-    [FAIR_ACQUIRE_2] = "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
+    [FAIR_ACQUIRE_1] = "local call = redis.call\n",
+    [FAIR_ACQUIRE_2] = "local PRINT = nil\n",
+    [FAIR_ACQUIRE_3] = "local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]\n"
     "local CROWD = 100\n"
     "local MAX_RECHECK_MS = 30000\n"
     "local RECHECKS = 3\n"
@@ -316,7 +310,7 @@ static const char *const hf_segment_table[] = {
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
     "if WAITER ~= '' then forget(OWNER, now) end\n"
-    "return { 1, token, 0 }\n"
+    "return token\n"
     "end\n"
     "local function place_in(members)\n"
     "local theirs, last = 0, nil\n"
@@ -511,16 +505,16 @@ static const char *const hf_segment_table[] = {
     "local new = math.max(base, now) + MIN_TIMEOUT_MS\n"
     "if at and old and new < old then lower_behind(at, old, new) end\n"
     "end\n",
-    [FAIR_RELEASE_1] = "if not holds_of(LOCK, OWNER) then\n"
+    [FAIR_RELEASE_1] = "local freed = ARGV[3] == '0' and redis.call('HDEL', LOCK, OWNER) == 1\n"
+    "if freed and redis.call('EXISTS', QUEUE) == 0 then return 1 end\n",
+    [FAIR_RELEASE_2] = "if not freed and not holds_of(LOCK, OWNER) then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
-    "end\n"
-    "if ARGV[3] ~= '0' then\n"
+    "end\n",
+    [FAIR_RELEASE_3] = "if not freed then\n"
     "set_holds(LOCK, OWNER, ARGV[3], ARGV[4])\n"
     "return 2\n"
-    "end\n"
-    "redis.call('DEL', LOCK)\n"
-    "if redis.call('EXISTS', QUEUE) == 0 then return 1 end\n",
-    [FAIR_RELEASE_2] = "return pass_on()\n",
+    "end\n",
+    [FAIR_RELEASE_4] = "return pass_on()\n",
     [FENCE_1] = "local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =\n"
     "KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])\n"
     "local was = redis.call('HMGET', FENCE, 'token', 'lock', WRITER)\n"
@@ -597,6 +591,16 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "end\n"
     "end\n",
+    [FREE_1] = "if FREE and not ARGV[8] and OWNER:byte(38) ~= 48 then\n"
+    "local ttl_ms, token, text = TOKEN_TTL, 0\n"
+    "local drawn = ttl_ms == '0'\n"
+    "if not drawn and #ttl_ms < 16 then\n"
+    "local time = call('TIME')\n",
+    [FREE_2] = "end\n"
+    "if drawn then\n",
+    [FREE_3] = "return token\n"
+    "end\n"
+    "end\n",
     [FRESH_1] = "local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]\n"
     "local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0\n",
     [FRESH_3] = "if FREE then\n"
@@ -618,7 +622,7 @@ static const char *const hf_segment_table[] = {
     [HASH_10] = "local fields = redis.call('HKEYS', LOCK)\n"
     "local holder = not fields[2] and fields[1]\n",
     [HASH_12] = "local LAST_OF_FEW = '1'\n"
-    "local removed = redis.call('HDEL', LOCK, OWNER) == 1\n",
+    "local removed = call('HDEL', LOCK, OWNER) == 1\n",
     [HASH_14] = "do\n"
     "local i = first_few[2] == '0' and 3 or 1\n"
     "local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')\n",
@@ -626,10 +630,9 @@ static const char *const hf_segment_table[] = {
     "if owner == '' then owner = client .. ':' .. number end\n"
     "if kind == 'l' and #ttl_ms < 16 and owner:byte(38) ~= 48 then\n"
     "local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)\n",
-    [HASH_16] = "local call = redis.call\n"
-    "local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')\n"
+    [HASH_16] = "local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')\n"
     "if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then\n"
-    "local drawn, text = ttl_ms == '0', '0'\n"
+    "local drawn, text, token = ttl_ms == '0', '0'\n"
     "if not drawn then\n",
     [HASH_17] = "end\n"
     "if drawn then\n"
@@ -1000,7 +1003,7 @@ static const char *const hf_segment_table[] = {
     "if none_free and apart then\n"
     "local ttl_ms = first_end < ENDLESS and first_end - NOW or -1\n",
     [PERMIT_ACQUIRE_4] = "elseif apart and call('EXISTS', QUEUE) == 0 then\n"
-    "local ttl_ms, drawn, text = TOKEN_TTL, TOKEN_TTL == '0', '0'\n"
+    "local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0\n"
     "if not drawn then\n",
     [PERMIT_ACQUIRE_5] = "end\n"
     "if drawn then\n"
@@ -1013,7 +1016,7 @@ static const char *const hf_segment_table[] = {
     "call('INCRBY', LOCK, '1')\n"
     "call('ZADD', LEASES, till, id)\n"
     "end\n",
-    [PERMIT_ACQUIRE_7] = "return { 1, text + 0 }\n"
+    [PERMIT_ACQUIRE_7] = "return { 1, token }\n"
     "end\n"
     "end\n"
     "end\n",
@@ -1239,10 +1242,8 @@ static const char *const hf_segment_table[] = {
     "if usual and first_two[3] then\n",
     [PERMIT_RELEASE_4] = "usual = not foreign\n"
     "end\n"
-    "local drawn, text = usual and ttl_ms == '0', '0'\n"
+    "local drawn, text, token = usual and ttl_ms == '0', '0'\n"
     "if usual and not drawn then\n",
-    [PERMIT_RELEASE_5] = "end\n"
-    "if drawn then\n",
     [PERMIT_RELEASE_6] = "local ms = NOW + GRANT_MS\n"
     "local low = ms % 1e7\n"
     "local till = string.format('%d%07d', (ms - low) / 1e7, low)\n",
@@ -1554,7 +1555,8 @@ static const char *const hf_segment_table[] = {
     "local member = ('1f %d %d %d %.0f'):format(turns, unused, listeners and 1 or 0, run)\n"
     "redis.call('ZADD', QUEUE, string.format('%.0f', -till), member)\n"
     "end\n",
-    [RELEASE_1] = "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
+    [RELEASE_1] = "local KEYS, ARGV, call = KEYS, ARGV, redis.call\n"
+    "local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]\n"
     "local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'\n"
     "if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then\n",
     [RELEASE_10] = "if #first_few > 0 then return pass_on(first_few) end\n"
@@ -1572,9 +1574,11 @@ static const char *const hf_segment_table[] = {
     [RELEASE_4] = "if not removed then\n"
     "return redis.call('EXISTS', LOCK) == 0 and -1 or -2\n"
     "end\n"
-    "local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
-    "if #first_few == 0 then\n",
-    [RELEASE_5] = "if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end\n"
+    "local first_few = redis.pcall('EXISTS', QUEUE) == 1\n"
+    "and redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')\n"
+    "if not first_few or first_few.err then\n",
+    [RELEASE_5] = "if receivers == 0 or not tonumber(receivers) or first_few then return 1 end\n"
+    "first_few = {}\n"
     "end\n",
     [RELEASE_7] = "do\n",
     [RELEASE_8] = "local i, now_us\n"
@@ -1693,40 +1697,53 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [RW_ACQUIRE_1] = "local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]\n"
     "local WAITER, WRITER = ARGV[7], ARGV[11]\n"
-    "local found = redis.call('HGET', LOCK, 'mode')\n"
-    "local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0\n"
-    "if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then\n"
     "local call = redis.call\n"
-    "local free = call('EXISTS', QUEUE) == 0\n"
-    "and (found and foreign_waiters(RELEASES) == 0 or not found and call('EXISTS', LOCK) == 0)\n"
+    "if FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'\n"
+    "and call('EXISTS', LOCK, QUEUE) == 0 then\n"
+    "local ttl_ms, token, text = TOKEN_TTL, 0\n"
+    "local drawn = ttl_ms == '0'\n"
+    "if not drawn and #ttl_ms < 16 then\n"
+    "local time = call('TIME')\n",
+    [RW_ACQUIRE_2] = "end\n"
+    "if drawn then\n"
+    "call('HSET', LOCK, 'mode', 'write', OWNER, '1')\n"
+    "local lock, ms = LOCK, LEASE\n",
+    [RW_ACQUIRE_3] = "return token\n"
+    "end\n"
+    "end\n"
+    "local found = call('HGET', LOCK, 'mode')\n"
+    "local held = found and tonumber(call('HGET', LOCK, OWNER)) or 0\n"
+    "if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then\n"
+    "local free = found and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0\n"
+    "or not found and call('EXISTS', LOCK, QUEUE) == 0\n"
     "local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))\n"
     "if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then\n"
     "if not found then\n"
     "call('HSET', LOCK, 'mode', 'read', OWNER, '1')\n"
     "local lock, ms = LOCK, LEASE\n",
-    [RW_ACQUIRE_2] = "else\n"
+    [RW_ACQUIRE_4] = "else\n"
     "call('HSET', LOCK, OWNER, '1')\n"
     "if call('PTTL', LOCK) < tonumber(LEASE) then call('PEXPIRE', LOCK, LEASE) end\n"
     "end\n"
     "local tag = LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}'\n"
     "call('SET', tag .. ':' .. OWNER .. ':rwlock_timeout:1', '1', 'PX', LEASE)\n"
-    "return { 1, token, 0 }\n"
+    "return token\n"
     "end\n"
     "end\n",
-    [RW_ACQUIRE_3] = "local WRITES = is_write(OWNER)\n"
+    [RW_ACQUIRE_5] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
     "if held == 0 then return { found and -2 or -1 } end\n"
     "enter(LOCK, OWNER, FROM + 1, LEASE, held, true)\n"
-    "return { 1, 0, 0 }\n"
+    "return 0\n"
     "end\n"
     "if not found and redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.error_reply('WRONGTYPE the key holds a lock of another kind')\n"
     "end\n",
-    [RW_ACQUIRE_4] = "local function take()\n"
+    [RW_ACQUIRE_6] = "local function take()\n"
     "local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)\n"
     "enter(LOCK, OWNER, 1, LEASE, held, found and true or false)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-    "return { 1, token, 0 }\n"
+    "return token\n"
     "end\n"
     "if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
     "return take()\n"
@@ -1735,7 +1752,7 @@ static const char *const hf_segment_table[] = {
     "if (not found or joins) and redis.call('EXISTS', QUEUE) == 0 then\n"
     "if not found or foreign_waiters(RELEASES) == 0 then return take() end\n"
     "end\n",
-    [RW_ACQUIRE_5] = "local function drain(place)\n"
+    [RW_ACQUIRE_7] = "local function drain(place)\n"
     "local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))\n"
     "if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end\n"
     "if till then\n"
@@ -2292,7 +2309,7 @@ static const char *const hf_segment_table[] = {
     "end\n",
     [SILENT_4] = "local receivers = 0\n",
     [STRING_10] = "local LAST_OF_FEW = '2'\n"
-    "local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1\n",
+    "local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1\n",
     [STRING_14] = "local next_waiter = next_behind_record\n",
     [STRING_2] = "local KIND, KINDS = 'string', 'm'\n"
     "local function holds_of(lock, owner)\n"
@@ -2377,14 +2394,14 @@ static const char *const hf_segment_table[] = {
 };
 
 static const hf_program hf_program_table[] = {
-    {"acquire", "0c787a21901de93c8a44303b960ad2e7b0280c29", (const unsigned char[]){ACQUIRE_1,
-    DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, HASH_8, HASH_3, ACQUIRE_3, CLOCK_2, HASH_10,
-    ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
-    OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3, HASH_6,
-    PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1,
+    {"acquire", "aeff426ebcc1f5a9b21fd2477a3b21c67feaa3f0", (const unsigned char[]){ACQUIRE_1,
+    FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, HASH_8, HASH_3, FREE_3, ACQUIRE_2, CLOCK_2,
+    HASH_10, ACQUIRE_3, BEHIND_1, ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3,
+    HASH_4, OWNERS_1, FAIR_ACQUIRE_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, FRESH_3,
+    HASH_6, PLAIN_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1, QUEUEING_1,
     PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1,
-    QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22508,
+    QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22555,
     &hf_program_table[HF_PROGRAM_SHARDED_ACQUIRE], NULL},
     {"acquire_all", "83a58b2cfce6db9a4f8f4a8c7d0c9ac1ddbaf94e", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
@@ -2408,11 +2425,12 @@ static const hf_program hf_program_table[] = {
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "f8a9ec696794e7a322028d4750e3642fe1cff266", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "e38aa9808212585a98e1ce42567546cbed100ba8", (const unsigned char[]){KEYS_1,
+    FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, HASH_8, HASH_3, FREE_3,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
-    HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_1, FRESH_1, FRESH_3, PLAIN_2, FAIR_QUEUE_1, RECORD_2,
-    FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 9855,
-    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
+    HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_2, FRESH_3, PLAIN_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2,
+    FAIR_ACQUIRE_3, HF_NO_SEGMENT}, 10814, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE],
+    NULL},
     {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1342,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_EXTEND], NULL},
@@ -2427,17 +2445,18 @@ static const hf_program hf_program_table[] = {
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, HASH_6, PLAIN_2, FAIR_QUEUE_1,
     RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1, HF_NO_SEGMENT}, 5444,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_LEAVE], NULL},
-    {"fair_release", "d5f41243a6ddc258841fc2a06c7c16ea15810ecf", (const unsigned char[]){KEYS_1,
-    HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PLAIN_2,
-    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_2, HF_NO_SEGMENT}, 5353,
-    &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE], NULL},
+    {"fair_release", "eb6f5ee88b6513a265ad317db3fefd538fbdf461", (const unsigned char[]){KEYS_1,
+    FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, FAIR_RELEASE_2, HASH_6, FAIR_RELEASE_3, CLOCK_2,
+    CLOCK_3, CLOCK_4, CLOCK_5, PLAIN_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1,
+    FAIR_RELEASE_4, HF_NO_SEGMENT}, 5418, &hf_program_table[HF_PROGRAM_SHARDED_FAIR_RELEASE],
+    NULL},
     {"fence", "7be8e9729290019866b3167e389eef64efc1fe5a", (const unsigned char[]){FENCE_1,
     HF_NO_SEGMENT}, 1805, NULL, NULL},
     {"force", "88dac6e6be0be332470871d6b8219d649ad984f3", (const unsigned char[]){KEYS_1, CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3,
     HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 13439,
+    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_4, HF_NO_SEGMENT}, 13439,
     &hf_program_table[HF_PROGRAM_SHARDED_FORCE], NULL},
     {"info", "d55482341a5e31a947b7b32999b245a8d93e89b2", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, HASH_6, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
@@ -2457,21 +2476,27 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14965,
     &hf_program_table[HF_PROGRAM_SHARDED_LEAVE], NULL},
-    {"mutex_acquire", "910cbfac276bca9759105e416a8676ca6de19beb",
-    (const unsigned char[]){ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, STRING_6,
-    ACQUIRE_3, CLOCK_2, STRING_8, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4,
-    CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1,
-    FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, ACQUIRING_1,
-    QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, ACQUIRING_2, QUEUE_1,
-    MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 21444, NULL, NULL},
+    {"mutex_acquire", "5b019845399bde1b442802c540bc8ed7a78243c7",
+    (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, STRING_6,
+    FREE_3, ACQUIRE_2, CLOCK_2, STRING_8, ACQUIRE_3, BEHIND_1, ACQUIRE_4, CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, STRING_2, OWNERS_1, FAIR_ACQUIRE_2, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
+    RANGES_1, FRESH_3, STRING_4, SILENT_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
+    ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
+    ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 21491,
+    NULL, NULL},
     {"mutex_extend", "182deaef08820ab999b7d16f94a0e65f4b5d0347", (const unsigned char[]){STRING_2,
     EXTEND_2, FAIR_EXTEND_2, SILENT_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1070, NULL, NULL},
+    {"mutex_fair_acquire", "409d52d29744744962fd9a023bf1cca8ac2ff194",
+    (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
+    FREE_2, STRING_6, FREE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
+    TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_2, FRESH_3, SILENT_2,
+    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_3, HF_NO_SEGMENT}, 10536, NULL, NULL},
     {"mutex_force", "f2c7b8c279327145aa07d86810920a3325d59c92", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, STRING_2,
     STRING_4, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SILENT_2, QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
-    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 12548, NULL, NULL},
+    DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_4, HF_NO_SEGMENT}, 12548, NULL, NULL},
     {"mutex_info", "4c223c7a290c9982a8ca5f25ac6f9162c7c45b7c", (const unsigned char[]){STRING_2,
     STRING_4, AHEAD_1, AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, INFO_2,
     HF_NO_SEGMENT}, 2020, NULL, NULL},
@@ -2481,19 +2506,19 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4,
     DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1, HF_NO_SEGMENT}, 14074,
     NULL, NULL},
-    {"mutex_release", "7d13208c33bf49f6993940afdca15dd8da3033b3",
+    {"mutex_release", "a559a9c1d4b15e6c1b3dc7651071ffcc1bed2118",
     (const unsigned char[]){RELEASE_1, STRING_2, RELEASE_2, STRING_4, RELEASE_3, STRING_10,
     RELEASE_4, SILENT_4, RELEASE_5, STRING_2, SILENT_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, RELEASE_7, MEMBER_2, MEMBER_3, RECORD_1,
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, STRING_14, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 15744, NULL, NULL},
+    RELEASE_10, HF_NO_SEGMENT}, 15844, NULL, NULL},
     {"mutex_renew", "232de3fb5554ac79becb31761bb1b9fb70684311", (const unsigned char[]){STRING_2,
     RENEW_1, HF_NO_SEGMENT}, 545, NULL, NULL},
     {"once", "80e932d08e45ea6b5cefda68b607ec74b288c319", (const unsigned char[]){ONCE_1,
     HF_NO_SEGMENT}, 1480, NULL, NULL},
-    {"permit_acquire", "4bf32c4b0ed6c68fdc88d8e7ee8f32450c31dbd1", (const unsigned char[]){KEYS_1,
+    {"permit_acquire", "32ad6affe36411ae74d0f03c1805c8b6b5192399", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_ACQUIRE_1, PLAIN_2,
     PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2, BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1,
     TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6, PERMIT_ACQUIRE_7, CLOCK_2, CLOCK_3,
@@ -2502,7 +2527,7 @@ static const hf_program hf_program_table[] = {
     RECORD_1, RECORD_2, RECORD_3, PLAIN_2, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1, PERMIT_QUEUE_1, MEMBERS_1,
     MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, PERMIT_ACQUIRE_10,
-    HF_NO_SEGMENT}, 21055, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
+    HF_NO_SEGMENT}, 21060, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_ACQUIRE], NULL},
     {"permit_extend", "c1345d909f33a4429ed4ae312e0ed4f067f4594d", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
     PERMITS_3, PERMIT_EXTEND_1, PLAIN_2, SHORTENED_1, PERMIT_EXTEND_2, HF_NO_SEGMENT}, 2785,
@@ -2518,15 +2543,15 @@ static const hf_program hf_program_table[] = {
     MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1,
     FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT}, 14996,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_LEAVE], NULL},
-    {"permit_release", "d4311df25c8d701f9e6bd60e34cbb7f268ee85cc", (const unsigned char[]){KEYS_1,
+    {"permit_release", "61e96a79e113185b459c02202a7f622eb071da07", (const unsigned char[]){KEYS_1,
     PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1, POOL_2, PERMIT_RELEASE_1,
     PERMITS_2, PERMIT_RELEASE_2, PLAIN_6, PERMIT_RELEASE_3, POOL_CHANGES_2, PERMIT_RELEASE_4,
-    DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
+    DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, PERMITS_2, PERMIT_RELEASE_6, PERMIT_ACQUIRE_6,
     PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2,
     TOKEN_3, TOKEN_4, TOKEN_5, PLAIN_2, POOL_CHANGES_1, POOL_CHANGES_2, POOL_CHANGES_3,
     PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PERMIT_GRANTING_1,
     PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 16618,
+    PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_RELEASE_9, HF_NO_SEGMENT}, 16628,
     &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_RELEASE], NULL},
     {"permit_renew", "bd00cd07849211e0a2607341d0804921ce4d1326", (const unsigned char[]){CLOCK_2,
     CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2,
@@ -2540,7 +2565,7 @@ static const hf_program hf_program_table[] = {
     HF_NO_SEGMENT}, 13898, &hf_program_table[HF_PROGRAM_SHARDED_PERMIT_SET], NULL},
     {"raise", "ff1c1d6600d85ad3855c85bab5de30a16b84017f", (const unsigned char[]){CLOCK_2, CLOCK_3,
     CLOCK_4, CLOCK_5, TOKEN_2, RAISE_2, HF_NO_SEGMENT}, 1130, NULL, NULL},
-    {"release", "5676362073579b49b67d1a9cb67609ec0c965d6b", (const unsigned char[]){RELEASE_1,
+    {"release", "8f1dfe0c3b5afb2ac39aa9b7985cc2df1d922544", (const unsigned char[]){RELEASE_1,
     HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3, HASH_12, RELEASE_4, PLAIN_4, RELEASE_5,
     HASH_14, MEMBER_2, HASH_15, PLAIN_6, CLOCK_2, HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17,
     HASH_3, HASH_18, HASH_2, HASH_3, HASH_4, PLAIN_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
@@ -2548,7 +2573,7 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, DUE_1, NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9,
     OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1,
     MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2,
-    RELEASE_10, HF_NO_SEGMENT}, 19010, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
+    RELEASE_10, HF_NO_SEGMENT}, 19102, &hf_program_table[HF_PROGRAM_SHARDED_RELEASE], NULL},
     {"release_all", "102f94a437382a6cdab0dfab087fbb0160b9651d", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PLAIN_2,
@@ -2557,13 +2582,14 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "411d5c17357ba0f9fe8e5d9c9bce8c7a7ba08235", (const unsigned char[]){KEYS_1,
-    PLAIN_2, RW_ACQUIRE_1, HASH_3, RW_ACQUIRE_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2,
-    TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_3, RW_TOKEN_1, RW_ACQUIRE_4, OWNERS_1, PLACING_1,
-    RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3,
-    QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_5,
-    HF_NO_SEGMENT}, 24051, &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
+    {"rw_acquire", "2126a2e00a1c6331fe0c60480615f789a2ae9fab", (const unsigned char[]){KEYS_1,
+    PLAIN_2, RW_ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3,
+    HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
+    RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
+    RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1,
+    RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
+    RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25024,
+    &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "db852c0f63b4e7a09efa3373d82b312c975be769", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
@@ -2611,14 +2637,14 @@ static const hf_program hf_program_table[] = {
     SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3, SEMAPHORE_TURN_1, SEMAPHORE_GIVING_1,
     SEMAPHORE_SET_1, HF_NO_SEGMENT}, 1907, &hf_program_table[HF_PROGRAM_SHARDED_SEMAPHORE_SET],
     NULL},
-    {"sharded_acquire", "c61b7e41d59499f23e667680aa34b0814b52c398",
-    (const unsigned char[]){ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2, ACQUIRE_2, HASH_8, HASH_3,
-    ACQUIRE_3, CLOCK_2, HASH_10, ACQUIRE_4, BEHIND_1, ACQUIRE_5, CLOCK_2, CLOCK_3, CLOCK_4,
-    CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_1, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
-    RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
-    ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
+    {"sharded_acquire", "b252aff79449d5a51bfead7f4ad1a28cbe46d50e",
+    (const unsigned char[]){ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, HASH_8,
+    HASH_3, FREE_3, ACQUIRE_2, CLOCK_2, HASH_10, ACQUIRE_3, BEHIND_1, ACQUIRE_4, CLOCK_2, CLOCK_3,
+    CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4, OWNERS_1, FAIR_ACQUIRE_2, TOKEN_2, TOKEN_3, TOKEN_4,
+    TOKEN_5, RANGES_1, FRESH_3, HASH_6, SHARDED_2, OWNERS_3, PLACING_1, RECORD_1, RECORD_2,
+    RECORD_3, ACQUIRING_1, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     ACQUIRING_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1,
-    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22914,
+    GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, ACQUIRING_3, HF_NO_SEGMENT}, 22961,
     NULL, &hf_program_table[HF_PROGRAM_ACQUIRE]},
     {"sharded_acquire_all", "23ebcf96318dd513a67b7be68dbd13dcea5b9b9d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
@@ -2642,10 +2668,11 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "6a2a605999bfdfbe69b117f98b6801d6b152aadd",
-    (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
-    TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_1, FRESH_1, FRESH_3, SHARDED_2,
-    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_2, HF_NO_SEGMENT}, 10261, NULL,
+    {"sharded_fair_acquire", "0bc14c56e842a76ce4d2c7e559c230f881f09a7a",
+    (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
+    FREE_2, HASH_8, HASH_3, FREE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
+    TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_2, FRESH_3, SHARDED_2,
+    FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_3, HF_NO_SEGMENT}, 11220, NULL,
     &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
@@ -2659,15 +2686,16 @@ static const hf_program hf_program_table[] = {
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, HASH_2, HASH_3, HASH_4,
     HASH_6, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_LEAVE_1,
     HF_NO_SEGMENT}, 5850, NULL, &hf_program_table[HF_PROGRAM_FAIR_LEAVE]},
-    {"sharded_fair_release", "a640bf0da3e3831a5b900717cf06d440f220fa57",
-    (const unsigned char[]){KEYS_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_RELEASE_1, CLOCK_2,
-    CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_PASSING_1,
-    FAIR_RELEASE_2, HF_NO_SEGMENT}, 5759, NULL, &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
+    {"sharded_fair_release", "f96bfa41ee1ff56f5db5e62bdd4a84dcb39e62c9",
+    (const unsigned char[]){KEYS_1, FAIR_RELEASE_1, HASH_2, HASH_3, HASH_4, FAIR_RELEASE_2, HASH_6,
+    FAIR_RELEASE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, SHARDED_2, FAIR_QUEUE_1, RECORD_2,
+    FAIR_QUEUE_2, FAIR_PASSING_1, FAIR_RELEASE_4, HF_NO_SEGMENT}, 5824, NULL,
+    &hf_program_table[HF_PROGRAM_FAIR_RELEASE]},
     {"sharded_force", "934c283404748a758f89dfe757b9246c22c94de2", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2,
     HASH_3, HASH_4, HASH_6, OWNERS_1, OWNERS_3, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2,
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
-    GRANTING_2, HASH_4, DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_2, HF_NO_SEGMENT}, 13845,
+    GRANTING_2, HASH_4, DUE_1, QUEUE_2, FORCE_1, FORCE_2, FAIR_RELEASE_4, HF_NO_SEGMENT}, 13845,
     NULL, &hf_program_table[HF_PROGRAM_FORCE]},
     {"sharded_latch_delete", "1930cd16c55b2523f8b5e43fee610acf69a917dd",
     (const unsigned char[]){SHARDED_2, LATCH_1, WHOLE_NUMBER_1, LATCH_2, NOTE_1, LATCH_3, NOTE_3,
@@ -2685,7 +2713,7 @@ static const hf_program hf_program_table[] = {
     QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, GRANTING_1,
     GRANTING_2, HASH_4, DUE_1, QUEUE_2, RUNS_1, IS_QUEUE_1, FORGETTING_1, NOTIFYING_1, LEAVE_1,
     HF_NO_SEGMENT}, 15371, NULL, &hf_program_table[HF_PROGRAM_LEAVE]},
-    {"sharded_permit_acquire", "b057d97f6a22f61809a3b9ddf757a5f08175570b",
+    {"sharded_permit_acquire", "2a313bea505f14d640583cea291c62f92d76ab6e",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_ACQUIRE_1, SHARDED_2, PERMIT_ACQUIRE_2, PERMITS_2, PERMIT_ACQUIRE_3, CLOCK_2,
     BEHIND_1, PERMIT_ACQUIRE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_ACQUIRE_5, PERMIT_ACQUIRE_6,
@@ -2694,7 +2722,7 @@ static const hf_program hf_program_table[] = {
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, SHARDED_2, QUEUEING_1, PASSING_OVER_1,
     PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, PERMIT_ACQUIRE_9, PERMIT_GRANTING_1,
     PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
-    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21867, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
+    PERMIT_ACQUIRE_10, HF_NO_SEGMENT}, 21872, NULL, &hf_program_table[HF_PROGRAM_PERMIT_ACQUIRE]},
     {"sharded_permit_extend", "a01fbc6be3032f24b68acb6c36efc88fe65f8a23",
     (const unsigned char[]){CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, PERMIT_NOW_1, CLOCK_4,
     PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, PERMIT_EXTEND_1, SHARDED_2, SHORTENED_1,
@@ -2707,16 +2735,16 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
     FORGET_RECORD_1, PERMIT_PASSING_1, IS_QUEUE_1, FORGETTING_1, PERMIT_LEAVE_1, HF_NO_SEGMENT},
     15402, NULL, &hf_program_table[HF_PROGRAM_PERMIT_LEAVE]},
-    {"sharded_permit_release", "b02381d1a58042174c086cafda9d4bff52090099",
+    {"sharded_permit_release", "f2a0bc36f996b779a10f4d03cc28512b992422ad",
     (const unsigned char[]){KEYS_1, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, POOL_1, WHOLE_NUMBER_1,
     POOL_2, PERMIT_RELEASE_1, PERMITS_2, PERMIT_RELEASE_2, SHARDED_6, PERMIT_RELEASE_3,
-    POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, PERMIT_RELEASE_5, PERMITS_2,
+    POOL_CHANGES_2, PERMIT_RELEASE_4, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, PERMITS_2,
     PERMIT_RELEASE_6, PERMIT_ACQUIRE_6, PERMIT_RELEASE_7, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     PERMITS_1, PERMITS_2, PERMITS_3, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, SHARDED_2, POOL_CHANGES_1,
     POOL_CHANGES_2, POOL_CHANGES_3, PERMIT_RELEASE_8, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PERMIT_GRANTING_1, PASSING_OVER_2, PERMIT_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
     MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2, FORGET_RECORD_1, PERMIT_PASSING_1,
-    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17187, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
+    PERMIT_RELEASE_9, HF_NO_SEGMENT}, 17197, NULL, &hf_program_table[HF_PROGRAM_PERMIT_RELEASE]},
     {"sharded_permit_set", "d2e2dc6a56304f90e02103967119c802f6dad206",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, PERMIT_NOW_1, CLOCK_4, PERMIT_NOW_2, PERMITS_1, PERMITS_2, PERMITS_3, POOL_1,
@@ -2725,7 +2753,7 @@ static const hf_program hf_program_table[] = {
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, SETTLING_1, PERMIT_QUEUE_2,
     FORGET_RECORD_1, PERMIT_PASSING_1, PERMIT_SET_1, HF_NO_SEGMENT}, 14304, NULL,
     &hf_program_table[HF_PROGRAM_PERMIT_SET]},
-    {"sharded_release", "90283009a2f5bf579a8e2c899daad7d1637e6380",
+    {"sharded_release", "f236d352ae808cadfa459ccceee709ce7b18bc4e",
     (const unsigned char[]){RELEASE_1, HASH_2, HASH_3, HASH_4, RELEASE_2, HASH_6, RELEASE_3,
     HASH_12, RELEASE_4, SHARDED_4, RELEASE_5, HASH_14, MEMBER_2, HASH_15, SHARDED_6, CLOCK_2,
     HASH_16, DRAWING_1, TOKEN_4, DRAWING_2, HASH_17, HASH_3, HASH_18, HASH_2, HASH_3, HASH_4,
@@ -2733,7 +2761,7 @@ static const hf_program hf_program_table[] = {
     RELEASE_7, MEMBER_2, MEMBER_3, HASH_20, RECORD_1, RECORD_2, RECORD_3, DUE_1,
     NEXT_BEHIND_RECORD_1, HASH_21, RELEASE_8, GRANTING_2, RELEASE_9, OWNERS_1, OWNERS_3, PLACING_1,
     RECORD_1, RECORD_2, RECORD_3, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19743,
+    SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_10, HF_NO_SEGMENT}, 19835,
     NULL, &hf_program_table[HF_PROGRAM_RELEASE]},
     {"sharded_release_all", "31d7d437778921b13dd08016e47e089633590d83",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
@@ -2741,13 +2769,14 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
     13563, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "67ad0432c18c1cf1e63cc5515c2715d3a2d6ec1c",
-    (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, HASH_3, RW_ACQUIRE_2, CLOCK_2,
-    CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_3, RW_TOKEN_1,
-    RW_ACQUIRE_4, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1,
-    PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2,
-    MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1,
-    RW_ACQUIRE_5, HF_NO_SEGMENT}, 24457, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    {"sharded_rw_acquire", "03ca5eaefd998b2fb6a889b8cf6ed1b8cd1df439",
+    (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, DRAWING_1, TOKEN_4, DRAWING_2,
+    RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
+    TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1,
+    PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
+    PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
+    MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
+    HF_NO_SEGMENT}, 25430, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "866208cf1a9c1e3f7915da804d096605401a0df4", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4171, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},

@@ -4,6 +4,7 @@ local Redis = require "holdfast.testing.redis"
 local programs = require "spec.sim.programs"
 local refused_parts = require "spec.sim.refused_parts"
 local resp = require "holdfast.testing.redis.resp"
+local wire = require "spec.sim.wire"
 
 local unpack = table.unpack or unpack
 
@@ -59,7 +60,7 @@ function case_runner.run(case, texts, parts)
     return client:call(args)
   end
   local c = { cmd = cmd }
-  function c.run(name, keys, ...)
+  function c.raw(name, keys, ...)
     local args = { "EVAL", (texts or programs)[name], #keys }
     for _, words in ipairs { keys, { ... } } do
       for _, word in ipairs(words) do args[#args + 1] = word end
@@ -70,6 +71,7 @@ function case_runner.run(case, texts, parts)
     if broken then error(broken, 0) end
     return run()
   end
+  function c.run(name, keys, ...) return wire.spelled_out(name, c.raw(name, keys, ...)) end
   function c.listen(channel, sharded)
     return listener(server, sharded and "SSUBSCRIBE" or "SUBSCRIBE", channel)
   end

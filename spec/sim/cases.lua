@@ -4,7 +4,9 @@
 --
 -- Each case is { name, run }; run(c) uses
 --
---   c.run(program, keys, ...)  calls a program. → reply, an error as { err = text }
+--   c.run(program, keys, ...)  calls a program. → reply, an error as { err = text }; for a token
+--                              alone, { 1, token, 0 }
+--   c.raw(program, keys, ...)  the same, with a token alone as it is
 --   c.cmd(...)                 → reply of a command
 --   c.listen(channel)          → a subscriber; its received() gives all messages since the last
 --   c.pass(ms)                 moves the server's clock on
@@ -335,6 +337,12 @@ head_gives_up("a counter with arbitrary bytes", with_counter("\0\255\r\n", "PX",
 head_gives_up("a counter with the value nan", with_counter("nan", "PX", TTL))
 head_gives_up("a negative counter", with_counter("-8", "PX", TTL))
 head_gives_up("a counter at its highest value", with_counter("9007199254740983", "PX", TTL))
+head_gives_up("a counter of 2^53 - 1", with_counter("9007199254740991", "PX", TTL))
+head_gives_up("a counter of 2^53", with_counter("9007199254740992", "PX", TTL))
+head_gives_up("a counter of 20 digits", with_counter("18446744073709551616", "PX", TTL))
+head_gives_up("a counter with an exponent", with_counter("1.7e15", "PX", TTL))
+head_gives_up("a counter in hexadecimal", with_counter("0x8", "PX", TTL))
+head_gives_up("a counter with blanks", with_counter(" " .. text(T0 - 80), "PX", KEPT_TTL))
 head_gives_up("a counter of an earlier time slot", with_counter(text(PART - 8), "PX", KEPT_TTL))
 head_gives_up("a counter whose TTL is too short", with_counter(text(PART - 8), "PX", KEPT_TTL - 1))
 head_gives_up("a counter whose TTL is too long", with_counter(text(PART - 8), "PX", SET_TTL + 1))
@@ -350,6 +358,52 @@ head_gives_up("a server that refuses SET with GET", function(c)
   c.cmd("SET", COUNTER, text(T0 - 80), "PX", KEPT_TTL)
 end)
 head_gives_up("a server that refuses SET with GET, without a counter", function(c) c.refuse_set_get() end)
+
+-- The clock in µs, from 2^31 on and up to 15, 16 digits and the end of what the head draws.
+local CLOCKS = { 2147483640, 2147483648, 4294967296, 999999999999992, 1e15, 4499999999999992,
+  4.5e15 }
+
+for _, prefix in ipairs { "", "sharded_", "mutex_" } do
+  for _, us in ipairs(CLOCKS) do
+    case(("%sacquire at a clock of %.0f stores the token in digits and returns it"):format(prefix, us), function(c)
+      c.clock(us)
+      for _, after in ipairs { 0, 8 } do
+        c.clock(us + after)
+        c.cmd("DEL", LOCK)
+        local reply = acquire(c, { program = prefix .. "acquire", brief = true })
+        c.same({ 1, us + after, 0 }, reply)
+        c.same(text(us + after), c.cmd("GET", COUNTER))
+      end
+    end)
+  end
+
+  case(prefix .. "acquire of a free lock returns the token alone, or 0 with fencing off", function(c)
+    for _, ttl in ipairs { TTL, 0 } do
+      c.same(ttl > 0 and T0 or 0, c.raw(prefix .. "acquire", FOUR, OWNER, LEASE, ttl))
+      c.cmd("DEL", LOCK, COUNTER)
+      c.same(ttl > 0 and T0 or 0, c.raw(prefix .. "acquire", FOUR, OWNER, GRANT, 0, 0, LEASE, ttl, ""))
+      c.cmd("DEL", LOCK, COUNTER)
+    end
+  end)
+
+  -- A mutex gets its TTL with the key, so only its new counter has none.
+  case(prefix .. "acquire leaves no lock without a TTL if the server refuses PEXPIRE", function(c)
+    for i, counter in ipairs { text(T0 - 80), false } do
+      c.cmd("FLUSHALL")
+      if counter then c.cmd("SET", COUNTER, counter, "PX", KEPT_TTL) end
+      c.clock(T0 + 8 * i)
+      c.refuse("pexpire")
+      local reply = acquire(c, { program = prefix .. "acquire", brief = true })
+      c.same(prefix == "mutex_" and "nil" or "string", type(reply.err))
+      c.same({ prefix == "mutex_" and LEASE or -2, counter and KEPT_TTL or -1 },
+        { c.cmd("PTTL", LOCK), c.cmd("PTTL", COUNTER) })
+      c.refuse()
+      c.cmd("DEL", LOCK)
+      c.clock(T0 + 8 * i + 8)
+      c.same({ 1, T0 + 8 * i + 8, 0 }, acquire(c, { program = prefix .. "acquire", brief = true }))
+    end
+  end)
+end
 
 for _, prefix in ipairs { "", "sharded_", "mutex_" } do
   local mutex = prefix == "mutex_"

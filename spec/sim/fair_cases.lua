@@ -72,6 +72,14 @@ case("an acquire of a free lock takes one hold even if the command is sent twice
   c.same(LEASE, c.cmd("PTTL", LOCK))
 end)
 
+case("an acquire of a free lock returns the token alone, or 0 with fencing off", function(c)
+  for _, ttl in ipairs { TTL, 0 } do
+    c.same(ttl > 0 and T0_MS * 1000 or 0, c.raw("fair_acquire", FIVE, OWNER, GRANT, 0, 0, LEASE, ttl, ""))
+    c.same({ OWNER, "1" }, c.cmd("HGETALL", LOCK))
+    c.cmd("DEL", LOCK, COUNTER)
+  end
+end)
+
 case("an acquire fails with a conflict on the key of an idempotent run or of a read/write lock", function(c)
   local function is_refused(kind, ...)
     c.cmd("HSET", LOCK, ...)

@@ -1375,4 +1375,13 @@ case("each release that grants a permit notifies the next waiter to subscribe to
   c.same({ "1 recheck 3" }, third.received())
 end)
 
+case("an acquire leaves a counter without a TTL if tokens never expire", function(c)
+  set(c, 2)
+  for i, counter_ttl in ipairs { -1, TTL } do
+    if counter_ttl > 0 then c.cmd("PEXPIRE", COUNTER, counter_ttl) end
+    c.same(1, acquire(c, A .. ":" .. i, { ttl = "9007199254740991" })[1])
+    c.same(-1, c.cmd("PTTL", COUNTER))
+  end
+end)
+
 return cases

@@ -68,6 +68,38 @@ case("a re-entry of a lost hold reports whether it expired or another owner hold
   c.same({ -2 }, acquire(c, READER, { from = 1 }))
 end)
 
+-- Only the first of the two takes the fast path, because a waiter does not.
+case("the fast path of a writer leaves the same as the long one, whatever the counter is", function(c)
+  local counters = { false, text(T0 - 80), text(T0), text(T0 + 800), text(T0 - 77), "none", "",
+    "9007199254740991", "1.7e15", text(T0 - 86400000000) }
+  local function after(counter, ttl, counter_ttl, me)
+    c.cmd("FLUSHALL")
+    if counter then c.cmd("SET", COUNTER, counter) end
+    if counter_ttl then c.cmd("PEXPIRE", COUNTER, counter_ttl) end
+    local reply = acquire(c, WRITER, { ttl = ttl, member = me })
+    return { reply, c.cmd("HGETALL", LOCK), c.cmd("PTTL", LOCK), c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) }
+  end
+  for _, counter in ipairs(counters) do
+    for _, ttl in ipairs { TTL, 0, "9007199254740991" } do
+      for _, counter_ttl in ipairs { false, 1000, TTL * 33 / 32 } do
+        c.same(after(counter, ttl, counter_ttl, member("w", A, 2)), after(counter, ttl, counter_ttl),
+          ("%s, %s, %s"):format(tostring(counter), ttl, tostring(counter_ttl)))
+      end
+    end
+  end
+end)
+
+case("an acquire of a free lock returns the token alone, to read or to write, or 0 with fencing off", function(c)
+  local function raw(owner, ttl) return c.raw("rw_acquire", FOUR, owner, GRANT, 0, 0, LEASE, ttl, "") end
+  c.same({ 0, 0 }, { raw(READER, 0), c.cmd("EXISTS", COUNTER) })
+  c.cmd("DEL", LOCK)
+  c.same({ 0, 0 }, { raw(WRITER, 0), c.cmd("EXISTS", COUNTER) })
+  c.cmd("DEL", LOCK)
+  c.same({ T0, text(T0), "write" }, { raw(WRITER, TTL), c.cmd("GET", COUNTER), mode(c) })
+  c.cmd("DEL", LOCK)
+  c.same({ T0, text(T0), "read" }, { raw(READER, TTL), c.cmd("GET", COUNTER), mode(c) })
+end)
+
 case("the fast path acquires only a lock that a reader may join at once", function(c)
   local states = {
     { "a lock of another kind", function() c.cmd("HSET", LOCK, B .. ":1", 1) end },

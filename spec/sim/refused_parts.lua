@@ -148,8 +148,10 @@ local function attempt(server, before, run, denied)
   return now
 end
 
--- run(): calls the program. → nil | what is wrong
+-- run(): calls the program. → nil | what is wrong. Without a TTL, what is left can only be deleted,
+-- so a case that refuses the TTL is not tried with a second refusal.
 function refused_parts.check(server, call, run)
+  if server.faults.deny.pexpire then return end
   local before, called = copy_of(entries_of(server)), {}
   local deny, wrote = server.faults.deny, false
   local watched = setmetatable({}, { __index = function(_, name)

@@ -6,6 +6,7 @@ local programs = require "spec.sim.programs"
 local rotation = require "spec.sim.rotation"
 local rules = require "spec.sim.rules"
 local sha1 = require("holdfast.core").sha1
+local wire = require "spec.sim.wire"
 
 local EPOCH_US = 1700000000000000
 -- by its own clock it has been up for a day, even if it has just started
@@ -99,9 +100,10 @@ function Server:run(run, client, args, sha)
   watcher:before(name, client, args, self)
   local newcomer = rules.newcomer(self, name, args)
   local reply = run(client, args)
-  if self.world.coverage then self.world.coverage.program(client.process, name, reply) end
+  local full = wire.spelled_out(name, reply)
+  if self.world.coverage then self.world.coverage.program(client.process, name, full) end
   if newcomer then rules.check_place(self, args, newcomer) end
-  watcher:after(name, client, args, reply, self)
+  watcher:after(name, client, args, full, self)
   return reply
 end
 

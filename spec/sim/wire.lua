@@ -193,6 +193,12 @@ end
 wire.ACQUIRES = { acquire = true, mutex_acquire = true, begin = true, rw_acquire = true,
   fair_acquire = true, permit_acquire = true }
 
+-- → a program's reply, with { 1, token, 0 } for the short form of that
+function wire.spelled_out(name, reply)
+  local token = wire.ACQUIRES[(name:gsub("^sharded_", ""))] and type(reply) == "number" and reply >= 0
+  return token and { 1, reply, 0 } or reply
+end
+
 function wire.owner_in(args)
   return args[4 + tonumber(args[3])]
 end

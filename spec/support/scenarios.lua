@@ -3,6 +3,7 @@
 -- described in docs/reference/protocol.md.
 
 local resp = require "spec.support.resp"
+local wire = require "spec.sim.wire"
 
 local scenarios = {}
 
@@ -266,7 +267,7 @@ local function run_once(server, scenario, text_of)
       reply, message = cli((table.unpack or unpack)(words))
     end
     out[#out + 1] = ("  %s: %s"):format(each[1] or each.command[1], reply == nil and message
-      or verdict(reply))
+      or verdict(wire.spelled_out(each[1] or "", reply)))
     for _, who in ipairs { "a", "b", "c" } do received_by(listeners[who], who, out) end
     state_of(cli, out)
   end

@@ -89,7 +89,14 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*1\r\n:-6\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "another kind of lock"}},
         {"*1\r\n:-7\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"*0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {":1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {":0\r\n", {HF_VERDICT_YES, .count = 0, .ahead = -1}},
+        {":1\r\n", {HF_VERDICT_YES, .count = 1, .ahead = -1}},
+        {":2147483648\r\n", {HF_VERDICT_YES, .count = 2147483648, .ahead = -1}},
+        {":1700000000000000\r\n", {HF_VERDICT_YES, .count = 1700000000000000, .ahead = -1}},
+        {":9007199254740991\r\n", {HF_VERDICT_YES, .count = 9007199254740991, .ahead = -1}},
+        {":9223372036854775807\r\n", {HF_VERDICT_YES, .count = 1LL << 53, .ahead = -1}},
+        {":-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {"$1\r\n1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

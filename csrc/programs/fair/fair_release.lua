@@ -1,6 +1,4 @@
 --#include "base/keys.lua"
---#include "lock/hash.lua:layout"
---#include "lock/hash.lua:holding"
 -- Releases one hold of a fair lock. The last one frees it and notifies the first waiter. Safe to
 -- resend.
 --
@@ -9,16 +7,18 @@
 --
 -- 1 freed; 3 freed, but dead waiters remain: call fair_leave.lua; 2 still held; not held by this
 -- owner: -1 the key is gone, -2 another owner holds it
-if not holds_of(LOCK, OWNER) then
+local freed = ARGV[3] == '0' and redis.call('HDEL', LOCK, OWNER) == 1
+if freed and redis.call('EXISTS', QUEUE) == 0 then return 1 end
+
+--#include "lock/hash.lua:layout"
+if not freed and not holds_of(LOCK, OWNER) then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
-if ARGV[3] ~= '0' then
+--#include "lock/hash.lua:holding"
+if not freed then
   set_holds(LOCK, OWNER, ARGV[3], ARGV[4])
   return 2
 end
-redis.call('DEL', LOCK)
-if redis.call('EXISTS', QUEUE) == 0 then return 1 end
-
 --#include "base/clock.lua"
 --#include "fair/fair_passing.lua"
 return pass_on()

@@ -4,26 +4,15 @@
 -- takes longer than running them. Other programs do the same. Code that is straight-line in one
 -- program and in a function in another is a section of a file.
 --
--- First case: the lock is free, the caller neither holds it nor waits for it, there is no queue,
--- the token is the clock, and the counter's TTL is long enough (token.lua) or starts now.
--- Everything else is left to the code that follows, which finds the state unchanged: a lock without
--- fencing, a counter without a TTL, a guard, a quorum, an owner that keeps the lock (its number
--- begins with 0), and a counter that is not a number, that Java has drawn from, or that is ahead of
--- the clock. Servers before 6.2 do not know this SET and always refuse it.
+-- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
+-- queue. Everything else is left to the code that follows.
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local LOCK, COUNTER, QUEUE, RELEASES, OWNER = KEYS[1], KEYS[2], KEYS[3], KEYS[4], ARGV[1]
-local SHORT = not ARGV[4]
-local LEASE, TOKEN_TTL = ARGV[SHORT and 2 or 5], ARGV[SHORT and 3 or 6]
-local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and redis.call('EXISTS', LOCK, QUEUE) == 0
-if FREE and TOKEN_TTL ~= '0' and #TOKEN_TTL < 16 and not ARGV[8] and OWNER:byte(38) ~= 48 then
-  local call, ttl_ms = redis.call, TOKEN_TTL
-  local time, drawn, text = call('TIME'), false, nil
---#include "token/drawing.lua"
-  if drawn then
---#include "LAYOUT:taking"
-    return { 1, text + 0, 0 }
-  end
-end
-local ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
+local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]
+if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end
+local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0
+--#include "lock/free.lua"
+ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 
 -- Second case: another owner of ours holds the lock (owners.lua; here two characters are checked),

@@ -13,6 +13,7 @@
 -- A lock or mutex also takes three arguments only: owner, lease and token TTL. The others are then
 -- 0 or "", and the grant lease is 2 s.
 --
+-- a token                        acquired: short for { 1, token, 0 }
 -- { 1, token, others, clock µs, last }
 --                                acquired; token 0: unchanged, or no fencing; others: the server's
 --                                count minus (from + 1), not 0 if a shared owner was granted the

@@ -79,7 +79,7 @@ local holder = not fields[2] and fields[1]
 -- held it) and LAST_OF_FEW, the index of the last member of the queue that a release reads: here a
 -- waiter after a grant.
 local LAST_OF_FEW = '1'
-local removed = redis.call('HDEL', LOCK, OWNER) == 1
+local removed = call('HDEL', LOCK, OWNER) == 1
 --#end
 
 --#section handing
@@ -97,10 +97,9 @@ do
     local counts = redis.pcall('PUBSUB', 'NUMSUB', RELEASES, 'holdfast_grant:' .. client)
 --#include "CHANNEL:unqueued"
 --#include "base/clock.lua:places"
-    local call = redis.call
     local time = (counts[4] or 0) > 0 and unqueued == 0 and call('TIME')
     if time and time[1] * 1000000 + time[2] - place <= LOCK_PROBE_US then
-      local drawn, text = ttl_ms == '0', '0'
+      local drawn, text, token = ttl_ms == '0', '0'
       if not drawn then
 --#include "token/drawing.lua"
       end

@@ -10,6 +10,7 @@
 --
 -- 1 freed; 3 freed, but dead waiters remain: call leave.lua; 2 still held; not held by this owner:
 -- -1 the key is gone, -2 another owner holds it
+local KEYS, ARGV, call = KEYS, ARGV, redis.call
 local LOCK, COUNTER, QUEUE, RELEASES = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local OWNER, GRANT_MS = ARGV[1], ARGV[2] or '2000'
 if ARGV[2] and (ARGV[3] ~= '0' or ARGV[5] ~= '') then
@@ -30,10 +31,12 @@ end
 if not removed then
   return redis.call('EXISTS', LOCK) == 0 and -1 or -2
 end
-local first_few = redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
-if #first_few == 0 then
+local first_few = redis.pcall('EXISTS', QUEUE) == 1
+  and redis.pcall('ZRANGE', QUEUE, '0', LAST_OF_FEW, 'WITHSCORES')
+if not first_few or first_few.err then
 --#include "CHANNEL:receivers"
-  if receivers == 0 or not tonumber(receivers) or first_few.err then return 1 end
+  if receivers == 0 or not tonumber(receivers) or first_few then return 1 end
+  first_few = {}
 end
 
 --#include "LAYOUT:handing"

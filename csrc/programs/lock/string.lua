@@ -37,7 +37,7 @@ local holder = redis.call('GET', LOCK)
 --#section removing
 -- The last member that a release reads is a waiter after the record and a grant.
 local LAST_OF_FEW = '2'
-local removed = redis.call('GET', LOCK) == OWNER and redis.call('DEL', LOCK) == 1
+local removed = call('GET', LOCK) == OWNER and call('DEL', LOCK) == 1
 --#end
 
 --#section handing

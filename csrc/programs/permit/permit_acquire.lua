@@ -41,7 +41,7 @@ if ONE then
 --#include "base/clock.lua:places"
 --#include "queue/behind.lua"
   elseif apart and call('EXISTS', QUEUE) == 0 then
-    local ttl_ms, drawn, text = TOKEN_TTL, TOKEN_TTL == '0', '0'
+    local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0
     if not drawn then
 --#include "token/drawing.lua"
     end
@@ -59,7 +59,7 @@ if ONE then
         call('ZADD', LEASES, till, id)
       end
       --#end
-      return { 1, text + 0 }
+      return { 1, token }
     end
   end
 end

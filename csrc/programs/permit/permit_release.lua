@@ -33,7 +33,7 @@ if first_two and first_two[1] then
 --#include "permit/pool_changes.lua:foreign"
       usual = not foreign
     end
-    local drawn, text = usual and ttl_ms == '0', '0'
+    local drawn, text, token = usual and ttl_ms == '0', '0'
     if usual and not drawn then
 --#include "token/drawing.lua"
     end

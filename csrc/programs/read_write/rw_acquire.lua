@@ -10,7 +10,7 @@
 -- ARGV[7] waiter    its member of the queue, "": do not wait
 -- ARGV[11] writer   for a read hold: the owner under which the same caller writes; may be left out
 --
--- { 1, token, 0 }                acquired; a write hold draws a token, a read hold has the last
+-- a token                        acquired; a write hold draws a token, a read hold has the last
 --                                writer's; 0: unchanged, or no fencing
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                taken; ttl -1: no end is known; ahead: waiters that come first;
@@ -22,14 +22,30 @@
 --                                know
 local FROM, LEASE, TOKEN_TTL = tonumber(ARGV[3]), ARGV[5], ARGV[6]
 local WAITER, WRITER = ARGV[7], ARGV[11]
--- A reader that arrives when nobody writes or waits, straight-line: see acquire.lua. Everything
--- else is left to the code that follows, such as a counter without a token.
-local found = redis.call('HGET', LOCK, 'mode')
-local held = found and tonumber(redis.call('HGET', LOCK, OWNER)) or 0
+-- The common cases, straight-line as in acquire.lua: a writer finds the lock free and nobody
+-- waiting, and draws a token from the clock; or a reader arrives when nobody writes or waits.
+-- Everything else is left to the code that follows, such as a counter without a token.
+local call = redis.call
+if FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'
+  and call('EXISTS', LOCK, QUEUE) == 0 then
+  local ttl_ms, token, text = TOKEN_TTL, 0
+  local drawn = ttl_ms == '0'
+  if not drawn and #ttl_ms < 16 then
+    local time = call('TIME')
+--#include "token/drawing.lua"
+  end
+  if drawn then
+    call('HSET', LOCK, 'mode', 'write', OWNER, '1')
+    local lock, ms = LOCK, LEASE
+--#include "lock/hash.lua:ending"
+    return token
+  end
+end
+local found = call('HGET', LOCK, 'mode')
+local held = found and tonumber(call('HGET', LOCK, OWNER)) or 0
 if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) ~= ':write' then
-  local call = redis.call
-  local free = call('EXISTS', QUEUE) == 0
-    and (found and foreign_waiters(RELEASES) == 0 or not found and call('EXISTS', LOCK) == 0)
+  local free = found and call('EXISTS', QUEUE) == 0 and foreign_waiters(RELEASES) == 0
+    or not found and call('EXISTS', LOCK, QUEUE) == 0
   local token = free and (TOKEN_TTL == '0' and 0 or tonumber(call('GET', COUNTER)))
   if token and (token > 0 or TOKEN_TTL == '0') and token < 9007199254740983 then
     if not found then
@@ -42,7 +58,7 @@ if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) 
     end
     local tag = LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}'
     call('SET', tag .. ':' .. OWNER .. ':rwlock_timeout:1', '1', 'PX', LEASE)
-    return { 1, token, 0 }
+    return token
   end
 end
 
@@ -54,7 +70,7 @@ local WRITES = is_write(OWNER)
 if FROM > 0 then
   if held == 0 then return { found and -2 or -1 } end
   enter(LOCK, OWNER, FROM + 1, LEASE, held, true)
-  return { 1, 0, 0 }
+  return 0
 end
 if not found and redis.call('EXISTS', LOCK) == 1 then
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
@@ -65,7 +81,7 @@ local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
   enter(LOCK, OWNER, 1, LEASE, held, found and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  return { 1, token, 0 }
+  return token
 end
 
 if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
