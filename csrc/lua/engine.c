@@ -226,6 +226,16 @@ static int l_serve(lua_State *L) {
     return 0;
 }
 
+/* collect(client): makes the descriptor of `rest` readable now, unless `serve` is called first, so
+ * that what can be sent is sent soon, together with what follows */
+static int l_collect(lua_State *L) {
+    hf_driver *driver = check_looped(L);
+    hf_driver_enter(driver);
+    hf_driver_collect(driver);
+    hf_driver_leave(driver);
+    return 0;
+}
+
 /* ended(client, done): the list becomes the numbers of the operations that have ended since the
  * last call */
 static int l_ended(lua_State *L) {
@@ -430,6 +440,7 @@ void hf_open_engine(lua_State *L) {
                                          {"load", l_load},
                                          {"timeouts", l_timeouts},
                                          {"serve", l_serve},
+                                         {"collect", l_collect},
                                          {"ended", l_ended},
                                          {"next_login", l_next_login},
                                          {"ask_login", l_ask_login},

@@ -152,7 +152,8 @@ static void begin_anew_after_fork(hf_driver *driver) {
     if (driver->ready) hf_ready_forget(driver->ready);
     driver->ready = NULL;
     driver->generation++;
-    driver->running = driver->stopping = driver->calling = driver->fetching = false;
+    driver->running = driver->stopping = driver->calling = driver->fetching = driver->collects =
+        false;
     atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = driver->reads_left_at = 0;
     init_locks(driver);
@@ -213,7 +214,8 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
 
 /* An operation that has ended is due until its caller has been notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
-    hf_time until = hf_client_has_done(driver->client) ? 0 : hf_client_deadline(driver->client);
+    bool due = driver->collects || hf_client_has_done(driver->client);
+    hf_time until = due ? 0 : hf_client_deadline(driver->client);
     until = hf_time_min(until, driver->rests_until);
     return hf_time_min(until, hf_links_next_dial(driver));
 }
@@ -233,6 +235,7 @@ static void rest(hf_driver *driver, hf_time until) {
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
     assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
+    driver->collects = false;
     bool reads_first = reads; /* a reply that has arrived counts, even if its deadline has passed */
     if (reads) driver->rests_until = HF_NEVER;
     else reads_first = hf_client_deadline(driver->client) <= hf_now();
@@ -240,6 +243,12 @@ void hf_driver_serve(hf_driver *driver, bool reads) {
     hf_links_serve_calls(driver, hf_now());
     hf_links_serve_renewer(driver, hf_now());
     if (driver->ready && !reads) rest(driver, HF_NEVER);
+}
+
+void hf_driver_collect(hf_driver *driver) {
+    assert(hf_driver_is_entered(driver) && driver->looped);
+    driver->collects = true;
+    if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
 }
 
 int hf_driver_rest(hf_driver *driver, hf_time until) {

@@ -91,6 +91,7 @@ typedef struct hf_driver {
     bool external, looped;       /* see above; at most one of them */
     bool blocks;                 /* each call from Lua waits until its operation is done */
     bool introduces;             /* publishes who the client is */
+    bool collects;               /* a looped driver has output that the loop sends soon */
     bool fetching;               /* `fetch` is running, and must not use the client */
     char known_as[128];          /* a name for people, published after host and pid, or "" */
     hf_ready *ready;             /* what wakes a looped driver, or NULL before it is needed */
@@ -163,6 +164,10 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec);
 /* For a looped driver: reads bytes that have arrived if `reads`, does what is due, and writes as
  * much as the sockets accept. It does not wait. */
 void hf_driver_serve(hf_driver *driver, bool reads);
+
+/* For a looped driver: makes the descriptor of hf_driver_rest readable at once, unless
+ * hf_driver_serve is called first. Output is then sent together with what follows it. */
+void hf_driver_collect(hf_driver *driver);
 
 /* For a looped driver: returns the descriptor that becomes readable when hf_driver_serve has work,
  * and at `until`. On failure returns -1 and sets errno. */

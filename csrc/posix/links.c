@@ -400,7 +400,8 @@ hf_time hf_links_read_idle(hf_driver *driver) {
     hf_time now = hf_now();
     for (size_t link = HF_LINK_CALLS; link < driver->connection_count; link += HF_LINKS) {
         const hf_session *calls = hf_link_session(driver, link);
-        bool left_behind = !hf_client_has_detached(driver->client) && hf_session_has_work(calls);
+        bool left_behind = !driver->looped && !hf_client_has_detached(driver->client) &&
+                           hf_session_has_work(calls);
         hf_time read_at =
             hf_time_max(hf_session_received_at(calls), driver->connections[link].quiet_at);
         bool idle = left_behind || now >= read_at + IDLE_AFTER;

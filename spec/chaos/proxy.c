@@ -4,7 +4,7 @@
  *
  * Each address is a TCP port on 127.0.0.1 (to listen, 0 means any) or the path of a unix socket.
  * The proxy prints "ready PORT" once it listens; PORT is 0 for a path. Commands are lines sent to
- * CONTROL, each answered by "ok" or "what?":
+ * CONTROL, each answered by "ok", a number or "what?":
  *
  *   delay MS             delays each byte, both ways
  *   chunk BYTES          passes at most this many at a time, a millisecond apart; 0 ends that
@@ -17,8 +17,9 @@
  *   refuse, accept       refuses new connections, or accepts them again
  *   to SERVER            sends new connections to this server; the others remain
  *   reset                resets all connections
- *   late MS              resets all connections, but delivers to the server what their clients had
- *                        sent, that much later
+ *   segments             answers how many TCP segments with data the clients of the open
+ * connections have sent: with TCP_NODELAY, one for each write that is not larger late MS resets all
+ * connections, but delivers to the server what their clients had sent, that much later
  *
  * WAY is up (to the server), down or both. When a client resets its connection, its bytes that are
  * still held back are dropped, as a real sender would drop them. */
@@ -29,8 +30,8 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/tcp.h> /* unlike netinet/tcp.h, it knows the number of segments with data */
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -394,6 +395,18 @@ static void apply_go(rule *r, long long unused_number) {
     *r = (rule){.cut_after = -1};
 }
 
+static unsigned segments(void) {
+    unsigned sum = 0;
+    for (const connection *c = connections; c < connections + CONNECTIONS; c++) {
+        struct tcp_info info = {0};
+        socklen_t size = sizeof info;
+        if (!c->open || c->streams[UP].from < 0) continue;
+        getsockopt(c->streams[UP].from, IPPROTO_TCP, TCP_INFO, &info, &size);
+        sum += info.tcpi_data_segs_in;
+    }
+    return sum;
+}
+
 static bool obey(const char *line) {
     char word[16] = "", way[16] = "";
     long long number = 0;
@@ -434,7 +447,11 @@ static void take_commands(void) {
     text[size] = '\0';
     for (char *stop; (stop = strchr(text, '\n'));) {
         *stop = '\0';
-        const char *answer = obey(text) ? "ok\n" : "what?\n";
+        char number[16];
+        snprintf(number, sizeof number, "%u\n", segments());
+        const char *answer = strcmp(text, "segments") == 0 ? number
+                             : obey(text)                  ? "ok\n"
+                                                           : "what?\n";
         send(control, answer, strlen(answer), MSG_NOSIGNAL);
         size -= (size_t)(stop + 1 - text);
         memmove(text, stop + 1, size + 1);

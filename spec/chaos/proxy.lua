@@ -25,12 +25,22 @@ function proxy.start(server_path, port)
   return self
 end
 
+local function ask(self, command)
+  assert(sys.write(self.control, command .. "\n", ANSWER_TIMEOUT))
+  return assert(sys.read(self.control, ANSWER_TIMEOUT))
+end
+
 -- Sends a command, such as tell("stop", "up"), and returns when it is done.
 function Proxy:tell(...)
   local command = table.concat({ ... }, " ")
-  assert(sys.write(self.control, command .. "\n", ANSWER_TIMEOUT))
-  local answer = assert(sys.read(self.control, ANSWER_TIMEOUT))
+  local answer = ask(self, command)
   assert(answer == "ok\n", command .. ": " .. answer)
+end
+
+-- Returns how many TCP segments with data the clients of the open connections have sent. What
+-- earlier commands let pass has been delivered by then.
+function Proxy:segments()
+  return assert(tonumber((ask(self, "segments"))))
 end
 
 function Proxy:stop()

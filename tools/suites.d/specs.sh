@@ -41,7 +41,7 @@ spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spe
 spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
-spec/guard_model_spec.lua spec/failing_ngx_spec.lua spec/failing_loops_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
+spec/guard_model_spec.lua spec/failing_ngx_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
 spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua \
@@ -140,7 +140,7 @@ spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua 
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/fence_spec.lua"
-LOOP_SPECS="spec/loops_spec.lua spec/failing_loops_spec.lua"
+LOOP_SPECS="spec/loops_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua"
 
 get_lua5_5() { tools/machine lua5.5 "$1"; }
 

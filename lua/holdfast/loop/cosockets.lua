@@ -96,14 +96,16 @@ end
 cosockets.advance = advance
 
 -- Called when an operation has begun. With one server its request uses the first link, whose writer
--- sends it and then advances.
-function cosockets.begun(self)
+-- sends it, with all that is begun until it runs, and then advances.
+function cosockets.send(self)
   local calls = self.clock and #self.actions == ROLES and self.links[1]
   if not calls or not calls.socket or calls.broken or calls.action == "close" then
     return advance(self)
   end
   kick_writer(calls)
 end
+
+cosockets.collect = cosockets.send
 
 -- ---- sockets ----
 

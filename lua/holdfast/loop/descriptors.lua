@@ -29,17 +29,26 @@ end
 
 function descriptors.leave() end
 
--- Must be called after a caller has changed something: sends what can be sent. The task reads
+-- Must be called after a change of the core's state: sends what can be sent. The task reads
 -- replies.
 function descriptors.advance(self)
+  self.collects = false
   engine.serve(self.client)
 end
 
-descriptors.begun = descriptors.advance
+descriptors.send = descriptors.advance
+
+-- Leaves what can be sent to the next `send`, or to the task, which runs soon.
+function descriptors.collect(self)
+  if self.collects then return end
+  self.collects = true
+  engine.collect(self.client)
+end
 
 -- Called in the task.
 function descriptors.tend(self)
   local till = now() + PASSING
+  self.collects, self.is_last = false, false
   engine.serve(self.client, self.done)
   while self.done[1] do
     pump.wake_done(self)

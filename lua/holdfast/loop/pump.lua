@@ -29,7 +29,7 @@ function pump.of(client, loop)
   if self and self.process == process then return self end
   self = {
     loop = loop, process = process, waiting = {}, done = {}, actions = {}, asked = 0, answered = 0,
-    links = {}, failures = 0,
+    links = {}, failures = 0, woken = 0, is_last = false, collects = false,
     deadline = math.huge, sleeps_until = 0,
   }
   pumps[client] = self
@@ -51,12 +51,42 @@ local function fire(self, signal)
   self.loop.report(pcall(signal.fire, signal))
 end
 
--- Wakes the caller of this waiter's operation, once per signal.
-local function wake(self, waiter)
+-- ---- a turn of the loop ----
+--
+-- What callers ask for in one turn of the loop is sent together, in one write for each connection.
+-- Most callers ask for something because the task has just woken them, together with others: each
+-- of them leaves its command to the last one. A caller that was not woken sends its command at once
+-- if no other call is waiting; otherwise, it leaves its command to the task, which runs at the end
+-- of the turn and sends what is left. Under ngx_lua a thread that runs after all callers writes.
+
+-- Called when the caller of this waiter continues, or never will.
+local function continues(self, waiter)
+  if not waiter.woken then return end
+  waiter.woken, self.woken = false, self.woken - 1
+  self.is_last = self.woken == 0
+end
+
+-- Called when a caller has begun an operation. Sends its command, now or at the end of the turn.
+local function send(self)
+  local io = self.loop.io
+  if not self.client then return end
+  local sends = self.woken == 0 and (self.is_last or not next(self.waiting))
+  self.is_last = false
+  if sends then io.send(self) else io.collect(self) end
+end
+
+-- Returns the waiter whose caller must be woken for the end of this waiter's operation, or false if
+-- that caller was woken already. It counts as woken from now on.
+local function to_wake(self, waiter)
   local of = waiter.main or waiter
-  if of.fired then return end
-  of.fired = true
-  fire(self, of.ready)
+  if of.fired then return false end
+  of.fired, of.woken, self.woken = true, true, self.woken + 1
+  return of
+end
+
+local function wake(self, waiter)
+  local of = to_wake(self, waiter)
+  if of then fire(self, of.ready) end
 end
 
 -- → a new signal | nil, why the loop cannot create one
@@ -67,20 +97,24 @@ local function new_signal(loop)
 end
 
 -- Wakes the callers of the operations in `done`, which have ended. A caller may run at once and
--- begin other operations.
+-- begin other operations, so all of them are counted first.
 function pump.wake_done(self)
   local done, waiting = self.done, self.waiting
   if not done[1] then return end
   self.done = {}
-  for _, number in ipairs(done) do
+  for i, number in ipairs(done) do
     local waiter = waiting[number]
+    done[i] = false
     if waiter and waiter.ready then
       waiter.done = true
-      wake(self, waiter)
+      done[i] = to_wake(self, waiter)
     elseif waiter then
       waiting[number] = nil
       self.loop.report(waiter.op:finish()) -- it has no caller
     end
+  end
+  for _, waiter in ipairs(done) do
+    if waiter and waiter.woken then fire(self, waiter.ready) end
   end
 end
 
@@ -101,6 +135,7 @@ end
 -- message for a caller that continues nevertheless.
 function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
+  continues(self, waiter)
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
   self.loop.owner.waits(waiter, false)
   waiter.op:abandon()
@@ -349,20 +384,20 @@ end
 
 local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blocked the loop
 
--- Unused waiters, of calls that have ended: { op, ready, fired, owner, done, seen_at, late,
+-- Unused waiters, of calls that have ended: { op, ready, fired, woken, owner, done, seen_at, late,
 -- abandoned, gives_way, beside, main }
--- `fired`: whether the signal `ready` was fired; `seen_at`: when a check first found that the
--- caller was woken but had not continued; `abandoned`: why; `gives_way`: the leader's term, if this
--- is a wait to become leader, which ends when the leader resigns or nginx's worker exits; `beside`:
--- the waiter of the operation that runs alongside; `main`: in that waiter, the waiter whose signal
--- wakes the caller.
+-- `fired`: whether the signal `ready` was fired; `woken`: whether it was, and the caller has not
+-- continued yet; `seen_at`: when a check first found that the caller was woken but had not
+-- continued; `abandoned`: why; `gives_way`: the leader's term, if this is a wait to become leader,
+-- which ends when the leader resigns or nginx's worker exits; `beside`: the waiter of the operation
+-- that runs alongside; `main`: in that waiter, the waiter whose signal wakes the caller.
 local spare, MAX_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
-  local waiter = spare[last] or { op = false, ready = false, fired = false, owner = false,
-    done = false, seen_at = false, late = false, abandoned = false, gives_way = false,
-    beside = false, main = false }
+  local waiter = spare[last] or { op = false, ready = false, fired = false, woken = false,
+    owner = false, done = false, seen_at = false, late = false, abandoned = false,
+    gives_way = false, beside = false, main = false }
   spare[last] = nil
   return waiter
 end
@@ -382,15 +417,15 @@ end
 -- Begins the next operation beside this waiter's (see driver.run_beside). `...`: the results of the
 -- previous one.
 local function begin_beside(self, lock, waiter, ...)
-  local loop, beside = self.loop, new_waiter()
+  local beside = new_waiter()
   local kind, seconds, record = raw.data(lock).beside(...)
   notify_due(self)
   if not kind then return end -- the wait has ended
   beside.op, beside.number = raw.begin(lock, kind, seconds, record, beside.op or nil)
   beside.main, beside.ready, beside.owner = waiter, waiter.ready, waiter.owner
   waiter.beside, self.waiting[beside.number] = beside, beside
-  loop.owner.waits(beside, true)
-  if self.client then loop.io.begun(self) end
+  self.loop.owner.waits(beside, true)
+  send(self)
 end
 
 local function tend_beside(self, lock, waiter)
@@ -415,6 +450,7 @@ local function await(self, waiter, number)
   local seconds = self.comes_by == math.huge and CHECK_EVERY or self.loop.comes_within
   local till = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
+  continues(self, waiter)
   if waited then
     if now() > till + BLOCKED then excuse(self) end
     return fired
@@ -494,7 +530,7 @@ end
 
 -- Drives the operation of a call, which has begun, to its end. → the operation's results
 local function drive(self, data, lock, kind, waiter, number, done)
-  local client, loop, op = data.client, data.loop, waiter.op
+  local client, op = data.client, waiter.op
   local needs_no_task = kind ~= "release" or self.closing
   if done and needs_no_task then return op:finish() end
   local started, message = pump.start(self, client)
@@ -502,7 +538,7 @@ local function drive(self, data, lock, kind, waiter, number, done)
     op:finish()
     return nil, cannot(kind, lock, no_task(self, message)), "unreachable"
   end
-  if self.client then loop.io.begun(self) end
+  send(self)
   if kind == "release" and data.async_release then
     local sent, why, code = op:detach()
     if sent ~= false then return sent, why, code end
