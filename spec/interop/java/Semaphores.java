@@ -2,7 +2,7 @@
 //
 // WHAT: set, acquire, release, add, drain, available, delete, or work. count: of permits; wait: in seconds, none: without
 // end; cluster=1: the port is that of a node of a cluster. work: takes and gives back for `seconds`, holds for `inside`,
-// and counts in test:out, from test:start on; share: the same without that. It prints "ready" before and "done <result>" behind it.
+// and counts in test:out, from test:start on. It prints "ready" before and "done <result>" behind it.
 
 import java.util.HashMap;
 import java.util.Map;
@@ -56,20 +56,6 @@ public class Semaphores {
         return taken;
     }
 
-    // As bench/shares.lua wants it. → "<turns> <longest wait in ms>"
-    private static String share(RedissonClient client, RSemaphore semaphore, int count) throws InterruptedException {
-        while (!client.getBucket("test:start", StringCodec.INSTANCE).isExists()) sleep(0.005);
-        long stop = System.nanoTime() + (long) (option("seconds", 1) * 1e9), turns = 0, longest = 0;
-        for (long asked; (asked = System.nanoTime()) < stop; turns++) {
-            boolean got = semaphore.tryAcquire(count, 10, TimeUnit.SECONDS);
-            longest = Math.max(longest, System.nanoTime() - asked);
-            if (!got) continue;
-            sleep(option("inside", 0));
-            semaphore.release(count);
-        }
-        return turns + " " + longest / 1000000;
-    }
-
     private static Object carryOut(RedissonClient client, RSemaphore semaphore, String what) throws InterruptedException {
         int count = (int) option("count", 1);
         switch (what) {
@@ -82,7 +68,6 @@ public class Semaphores {
             case "add": semaphore.addPermits(count); return true;
             case "drain": return semaphore.drainPermits();
             case "delete": return semaphore.delete();
-            case "share": return share(client, semaphore, count);
             case "work": return work(client, semaphore, count);
             default: return semaphore.availablePermits();
         }
