@@ -752,7 +752,8 @@ case("an acquire behind a Redisson holder keeps the token counter even in the la
   c.same({ "8", -1 }, { c.cmd("GET", COUNTER), c.cmd("PTTL", COUNTER) })
 end)
 
--- before: turns, unused, heard, ms from now; after: the new record's ms from now; nil: unchanged
+-- before: turns, unused, heard, ms from now; a reservation lasts for 59 ms; after: the new record's
+-- ms from now; nil: unchanged
 local function noted(name, before, after)
   case("a waiter behind another library's holder " .. name, function(c)
     held(c, JAVA)
@@ -767,11 +768,12 @@ end
 noted("does not rewrite a queue record with the same contents", { 0, 0, 0, 0 })
 noted("does not rewrite an earlier queue record with the same contents", { 0, 0, 0, -100 })
 noted("rewrites a queue record with a future time", { 0, 0, 0, 1 }, 0)
-noted("rewrites the record of a reservation that was used", { 0, 0, 1, 20 }, -30)
-noted("rewrites the record of a reservation that had ended when its use was seen", { 0, 0, 1, -10 }, -60)
-noted("rewrites a queue record with the present time if the clock was set back", { 0, 0, 1, 51 }, 0)
+noted("rewrites the record of a reservation that was used", { 0, 0, 1, 20 }, -39)
+noted("rewrites the record of a reservation that had ended when its use was seen", { 0, 0, 1, -10 }, -69)
+noted("rewrites a queue record with the present time if the clock was set back", { 0, 0, 1, 60 }, 0)
 noted("rewrites a queue record after holds of holdfast clients", { 1, 0, 0, 0 }, 0)
 noted("rewrites the record of a reservation that nobody used", { 0, 1, 0, 0 }, 0)
+noted("rewrites the record of holds that followed an unused reservation", { 1, 0, 1, -10 }, 0)
 
 -- before: turns, unused, heard, ms from now; after: turns, run, ms from now
 local function run_of_ours(name, before, after, owner)
@@ -780,13 +782,13 @@ local function run_of_ours(name, before, after, owner)
     queued(c, T0, member(A, 1))
     queued(c, T0 + 1, member(B, 7))
     c.same(1, acquire(c, { member = member(A, 1), owner = owner })[1])
-    c.same({ ("1f %d %d 0 %d"):format(after[1], before[2], after[2]),
+    c.same({ ("1f %d %d %d %d"):format(after[1], before[2], before[3], after[2]),
       "-" .. text(T0_MS + after[3]), member(B, 7), text(T0 + 1) }, queue(c))
   end)
 end
 run_of_ours("records for how long other libraries' clients held it", { 0, 0, 0, -30 }, { 1, 30, 0 })
 run_of_ours("records at most two seconds of other libraries' holds", { 0, 0, 0, -2001 }, { 1, 2000, 0 })
-run_of_ours("measures other libraries' holds from when the lock was reserved for them", { 0, 0, 1, -10 }, { 1, 60, 0 })
+run_of_ours("measures other libraries' holds from when the lock was reserved for them", { 0, 0, 1, -10 }, { 1, 69, 0 })
 run_of_ours("records no holds of other libraries if the clock was set back", { 0, 0, 0, 300 }, { 1, 0, 0 })
 run_of_ours("records no holds of other libraries if a holdfast client held the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
 run_of_ours("records no holds of other libraries if none of their clients acquired the lock", { 0, 1, 0, -30 }, { 0, 9, -30 })
@@ -1451,20 +1453,20 @@ case("a released idempotent run's key is never reserved for other libraries", fu
   c.same({ grant_text("g", 7, text(T0 - 1e7), text(T0)) }, listener.received())
 end)
 
--- before: turns, unused, run, ms since its time; after: what the release writes; nil: it leaves the
--- lock to those clients
+-- before: turns, unused, run, ms since its time, 1: the reservation was not used; after: what the
+-- release writes, or for how many ms it leaves the lock to those clients
 local function window_after(name, before, after)
   case("when a lock that Redisson waits for is released, " .. name, function(c)
     local listener = grants_of(c, B)
     c.listen(CHANNEL)
     held(c)
-    record(c, before[1], before[2], 0, before[3], T0_MS - before[4])
+    record(c, before[1], before[2], before[5] or 0, before[3], T0_MS - before[4])
     queued(c, T0, member(B, 7))
     c.same(1, release(c))
-    c.same({ after and grant_text("l", 7, text(T0), text(T0)) or "1 turn 7 50" }, listener.received())
-    c.same({ after or ("1f 0 %d 1 0"):format(before[2]),
-      "-" .. text(T0_MS - (after and before[4] or -50)), member(B, 7), after and "0"
-      or text(T0) }, queue(c))
+    local ms = tonumber(after)
+    c.same({ ms and "1 turn 7 " .. ms or grant_text("l", 7, text(T0), text(T0)) }, listener.received())
+    c.same({ ms and ("1f 0 %d 1 %d"):format(before[2], ms - 50) or after,
+      "-" .. text(T0_MS + (ms or -before[4])), member(B, 7), ms and text(T0) or "0" }, queue(c))
   end)
 end
 case("a release reserves the lock for a subscribed Redisson client before holdfast's first waiter", function(c)
@@ -1493,14 +1495,19 @@ case("a grant lasts for the grant lease, and contains a range of tokens for a cl
 end)
 
 window_after("a holdfast client gets it if holdfast's holds then last as long as Redisson's", { 1, 0, 20, 10 }, "1f 2 0 0 20")
-window_after("it is reserved for Redisson if another hold by holdfast would exceed Redisson's time", { 1, 0, 20, 11 })
-window_after("holdfast gets a fifth hold if its holds then last as long as Redisson's", { 4, 0, 20, 16 }, "1f 5 0 0 20")
-window_after("it is reserved for Redisson if a fifth hold by holdfast would exceed Redisson's time", { 4, 0, 20, 17 })
-window_after("it is reserved for Redisson if Redisson has not held it before", { 1, 0, 0, 1 })
-window_after("it is reserved for Redisson if the end of Redisson's last hold is unknown", { 0, 0, 20, 0 })
-window_after("it is reserved for Redisson even if Redisson ignored the last reservation", { 1, 1, 20, 0 })
-window_after("it is reserved for Redisson if the clock was set back", { 1, 0, 20, -1 })
-window_after("it is reserved for Redisson if the clock was set back by an hour", { 1, 0, 20, -3600000 })
+window_after("it is reserved for Redisson if another hold by holdfast would exceed Redisson's time", { 1, 0, 20, 11 }, 50)
+window_after("it is reserved for Redisson after two holds by holdfast", { 2, 0, 2000, 10 }, 50)
+window_after("holdfast gets a fifth hold after an unused reservation if its holds then last as long", { 4, 0, 20, 16, 1 }, "1f 5 0 1 20")
+window_after("it is reserved for Redisson if a fifth hold by holdfast would exceed an unused reservation", { 4, 0, 20, 17, 1 }, 50)
+window_after("it is reserved for twice as long as Redisson needed the last time", { 2, 0, 30, 31 }, 60)
+window_after("it is reserved for twice as long if the last reservation was not used", { 2, 0, 60, 61, 1 }, 120)
+window_after("it is reserved for at most 200 ms", { 2, 0, 199, 200, 1 }, 200)
+window_after("it is reserved for 50 ms if Redisson did not even come within 200 ms", { 2, 0, 200, 201, 1 }, 50)
+window_after("it is reserved for Redisson if Redisson has not held it before", { 1, 0, 0, 1 }, 50)
+window_after("it is reserved for Redisson if the end of Redisson's last hold is unknown", { 0, 0, 20, 0 }, 50)
+window_after("it is reserved for Redisson even if Redisson ignored the last reservation", { 1, 1, 20, 0 }, 50)
+window_after("it is reserved for Redisson if the clock was set back", { 1, 0, 20, -1 }, 50)
+window_after("it is reserved for Redisson if the clock was set back by an hour", { 1, 0, 20, -3600000 }, 50)
 
 case("a release deletes the record of polling clients if only dead waiters are queued", function(c)
   mutex_held(c)
@@ -1664,6 +1671,15 @@ case("after a hold of holdfast's, a release reserves the lock for Redisson's wai
   c.same(-1, c.cmd("PTTL", QUEUE), "the waiters keep it")
   c.same(-1, c.cmd("PTTL", COUNTER))
   c.same(0, c.cmd("EXISTS", LOCK))
+end)
+
+case("a release by the only holdfast client reserves the lock for Redisson after Redisson's hold", function(c)
+  c.listen(CHANNEL)
+  held(c)
+  record(c, 1, 0, 0, 9, T0_MS - 5)
+  c.same(1, release(c))
+  c.same({ "1f 0 0 1 0", "-" .. text(T0_MS + 50) }, queue(c))
+  c.same(50, c.cmd("PTTL", QUEUE))
 end)
 
 case("a reservation for Redisson preserves what the queue records about polling clients", function(c)

@@ -13,6 +13,7 @@
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
 local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come
+local MAX_TURNS = 2 -- of ours, after a run of Redisson's
 local FEW = '2' -- the last of a record, a grant and a waiter
 
 --#include "queue/members.lua"
@@ -87,15 +88,23 @@ end
 -- Leaves the free lock to others for `ms`, also ahead of callers of ours that arrive in the
 -- meantime; our first waiter must ask again after `recheck_ms`.
 local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
-  write_record(was, 0, unused, listeners, 0, now_ms() + ms)
+  write_record(was, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
+end
+
+-- For how many ms the lock is left to Redisson's waiters: twice as long as they took the last time,
+-- or as none of them came. If none came for very long, they may be dead, and this starts over.
+local function listen_ms(was)
+  local run = was and was.run or 0
+  return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS
 end
 
 -- Leaves the lock to Redisson's waiters.
 local function foreign_turn(was, member, more)
   keep_counter()
-  leave_free(was, LISTEN_MS, LISTEN_MS, was and was.unused or 0, true, member, more)
+  local ms = listen_ms(was)
+  leave_free(was, ms, ms, was and was.unused or 0, true, member, more)
 end
 
 -- Whether a lock's first waiter has waited long enough to look for clients that poll, of which none
@@ -127,11 +136,12 @@ local function left_to_pollers(was, member, place)
 end
 
 -- Whether our clients have had the lock for less time than Redisson's had it before, even with one
--- more turn. Redisson may have taken several turns in a row, because one release of theirs wakes
--- all of their waiters but only one of ours. If their run ends in the future, the server's clock
--- was set back.
+-- more turn; after a run in which one of theirs was seen, ours get two turns. Redisson may have
+-- taken several turns in a row, because one release of theirs wakes all of their waiters but only
+-- one of ours. If their run ends in the future, the server's clock was set back.
 local function is_ours_again(was)
   if not was or was.turns == 0 or was.unused > 0 then return false end
+  if was.turns >= MAX_TURNS and not was.listeners then return false end
   local since = now_ms() - was.till
   return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
 end
@@ -150,11 +160,13 @@ local function pass_on(heads)
     return 1
   end
   if ours and is_ours_again(was) then
-    write_record(was, was.turns + 1, 0, false, was.run, was.till)
+    write_record(was, was.turns + 1, 0, was.listeners, was.run, was.till)
     grant(member, place)
     return 1
   end
-  if (foreign or 0) > 0 then foreign_turn(was, member, place) end
-  announce(RELEASES)
+  local received = announce(RELEASES)
+  if (foreign or received > 0 and foreign_waiters(RELEASES) or 0) > 0 then
+    foreign_turn(was, member, place)
+  end
   return foreign == 0 and not member and place and 3 or 1
 end

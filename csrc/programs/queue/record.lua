@@ -5,9 +5,11 @@
 --
 -- turns      of ours since such a client had the lock; 0: it has it, or had it last
 -- unused     how often in a row the free lock was left to them and none came
--- listeners  1: it is left to those that listen to the lock's channel, while any does
--- run        for how many ms they last had the lock; the score is then when that ended
-local LISTEN_MS = 50 -- for those that listen to a release
+-- listeners  1: it is left to those that listen to the lock's channel, while any does; with turns:
+--            it was, and none was seen to come
+-- run        for how many ms they last had the lock; the score is then when that ended. While it is
+--            left to those that listen: for how many ms more than LISTEN_MS
+local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for those that listen to a release
 --#section now
 -- The server's clock in ms.
 local function now_ms()
@@ -23,8 +25,8 @@ local function record_in(members)
   return turns and {
     member = members[1], till = -score, turns = tonumber(turns), unused = tonumber(unused),
     listeners = listeners == '1', run = tonumber(run),
-    -- when their run began, if the lock was left to them
-    began = listeners == '1' and -score - LISTEN_MS or -score,
+    -- when the lock was left to them, or their run began; not during a run of ours
+    began = turns ~= '0' and math.huge or listeners == '1' and -score - LISTEN_MS - run or -score,
   }
 end
 

@@ -5,5 +5,6 @@ local RUN_MS = 2000 -- the most that ours get in return
 local function note_ours()
   local was, now = record_in(first_members()), now_ms()
   if not was or was.turns > 0 or was.unused > 0 then return end
-  write_record(was, 1, 0, false, math.max(0, math.min(now - was.began, RUN_MS)), now)
+  local run = math.max(0, math.min(now - was.began, RUN_MS))
+  write_record(was, 1, 0, was.listeners, run, now)
 end
