@@ -70,14 +70,16 @@ end
 
 function Foreign:listen(on)
   if self.gone or self.listens == on then return end
-  self.listens = on
+  self.listens, self.notified = on, false
   self.listener:feed(resp.command { on and "SUBSCRIBE" or "UNSUBSCRIBE", self.channel })
 end
 
+-- A message that arrives while it does not wait ends its next wait at once: Redisson counts
+-- messages.
 function Foreign:receive(bytes)
-  if bytes:find("\r\n0\r\n", 1, true) and self.waits then
-    self:later(self.try, self.prng:range(200, 3000), self.turn)
-  end
+  if not bytes:find("\r\n0\r\n", 1, true) then return end
+  if self.waits then self:later(self.try, self.prng:range(200, 3000), self.turn)
+  else self.notified = true end
 end
 
 -- Makes one attempt of the wait with the number `turn`; a no-op once a later wait has begun.
@@ -98,6 +100,7 @@ function Foreign:answered(reply)
   end
   if reply == false then
     self.was_in = true
+    self.watcher:sleeps(self.plan.key, self.slot, nil)
     self:listen(false)
     self.claim = {
       key = self.plan.key, owner = self.owner, who = "foreign " .. self.slot, slot = self.slot,
@@ -111,8 +114,11 @@ function Foreign:answered(reply)
     return self:later(self.try, self.prng:range(1000, POLL), self.turn)
   end
   if self.listens then
-    self.waits = true
-    return self:later(self.try, reply * 1000 + 1000, self.turn)
+    self.waits = not self.notified
+    self.watcher:sleeps(self.plan.key, self.slot, true)
+    local ms = self.notified and 0 or reply + 1
+    self.notified = false
+    return self:later(self.try, ms * 1000 + self.prng:range(200, 3000), self.turn)
   end
   self:listen(true)
   self:try(self.turn)

@@ -203,6 +203,8 @@ local IN_PROGRAMS = {
   { "no_turn", "a lock that Redisson waits for is always handed over", "queue.lua:pass_on",
     "if ours and foreign == 0 then",
     "if ours then" },
+  { "run_long", "…ours take turns for as long as theirs lasted, however many those are",
+    "queue.lua:is_ours_again", "was.turns >= MAX_TURNS and not was.listeners", "false" },
   { "run_endless", "…however short their turn was", "queue.lua:is_ours_again",
     "since >= 0 and since * (was.turns + 1) <= was.run * was.turns", "was.run > 0" },
   { "taker_stays", "a waiter that takes the lock stays in the queue",

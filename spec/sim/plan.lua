@@ -20,6 +20,7 @@ local refusals = require "spec.sim.refusals"
 local rotation = require "spec.sim.rotation"
 local several_handles_plan = require "spec.sim.several_handles_plan"
 local several_plan = require "spec.sim.several_plan"
+local turns_plan = require "spec.sim.turns_plan"
 local system_of = require "spec.sim.system_plan"
 
 local S = 1000000
@@ -382,6 +383,12 @@ function plans.is_several(seed)
     and not plans.is_fair(seed) and not plans.is_read_write(seed)
 end
 
+function plans.is_turns(seed)
+  return turns_plan.is_of(seed) and not plans.is_quorum(seed) and not plans.is_pool(seed)
+    and not plans.is_fair(seed) and not plans.is_read_write(seed) and not plans.is_several(seed)
+    and not plans.is_cycle(seed)
+end
+
 local function chosen(seed)
   if plans.is_pool(seed) then
     return pool_plan.of(seed, { processes = add_processes, fault = new_fault })
@@ -394,6 +401,9 @@ local function chosen(seed)
   end
   if plans.is_several(seed) then
     return several_plan.of(seed, { processes = add_processes, fault = new_fault })
+  end
+  if plans.is_turns(seed) then
+    return turns_plan.of(seed, { processes = add_processes, fault = new_fault })
   end
   if not plans.is_quorum(seed) and seed % DRAWN ~= DRAWN_AT then return mix(aim.of(seed)) end
   return plans.drawn(seed)

@@ -14,6 +14,8 @@
 --   lua5.4 spec/sim/run.lua ... --fair               those that stand for a fair lock
 --   lua5.4 spec/sim/run.lua ... --several          those in which callers take several locks in
 --                                                    one step
+--   lua5.4 spec/sim/run.lua ... --turns            those in which Redisson's clients and ours take
+--                                                  one lock again and again
 --   lua5.4 spec/sim/run.lua ... --cycles             those in which callers wait for each other
 --   lua5.4 spec/sim/run.lua ... --mutant NAME              with a mutant
 --                                                          (spec/sim/mutants.lua)
@@ -57,7 +59,7 @@ local OPTIONS = {
   ["--from"] = "number", ["--seeds"] = "number", ["--seed"] = "number", ["--trace"] = "flag",
   ["--first"] = "flag",
   ["--mutant"] = "text", ["--mutants"] = "flag", ["--kept"] = "flag", ["--quorum"] = "flag",
-  ["--pool"] = "flag", ["--cycles"] = "flag", ["--several"] = "flag",
+  ["--pool"] = "flag", ["--cycles"] = "flag", ["--several"] = "flag", ["--turns"] = "flag",
   ["--read-write"] = "flag", ["--fair"] = "flag", ["--coverage"] = "flag", ["--meet"] = "flag", ["--guided"] = "flag",
   ["--schedule"] = "text", ["--system"] = "flag", ["--kind"] = "text", ["--find"] = "flag",
   ["--cases"] = "flag", ["--refused"] = "flag",
@@ -219,6 +221,7 @@ local function range(from, count)
     if options.fair then chosen = plans.is_fair(seed) end
     if options.pool then chosen = plans.is_pool(seed) end
     if options.several then chosen = plans.is_several(seed) end
+    if options.turns then chosen = plans.is_turns(seed) end
     if options.cycles then chosen = plans.is_cycle(seed) end
     if chosen then list[#list + 1] = seed end
   end

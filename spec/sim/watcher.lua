@@ -12,6 +12,8 @@ local floor, max = math.floor, math.max
 
 local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
 local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
+local MAX_IN_A_ROW = 2    -- turns of ours after one of Redisson's that was seen
+local MAX_OVERTAKEN = 40  -- how often ours may take the lock during one wait of Redisson's
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 
 local Watcher = {}
@@ -45,7 +47,8 @@ function Watcher:add_key(name, kind)
     waiters = {}, claims = {}, wanting = {}, last_token = 0, takes = 0, loss_at = -1,
       lost_token = -1, free_since = 0,
     store = { take = 0 }, take_of = {}, ranges = {}, tenures = {}, taken = {},
-    turns = {}, turns_with_shared = {}, arrivals = 0,
+    turns = {}, turns_with_shared = {}, ours_in_a_row = 0, overtaken = {},
+    arrivals = 0,
     records = {}, prints = {}, done_for_sure = 0,
   }
   self.names[#self.names + 1] = name
@@ -608,6 +611,29 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
+-- If a waiter of ours has seen that one of theirs holds the lock, ours may then have it twice.
+local function note_seen(self, key, name, args, reply)
+  local holder = key.holder
+  if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
+  local waits = type(reply) == "table" and reply[1] == 0 and reply[4] == 1 and reply[5] ~= ""
+  if waits and may_concern(args, key) then key.theirs_seen = not self.shared[holder] end
+end
+
+local function note_ours_in_a_row(self, key)
+  local holder = key.holder
+  if self.shared[holder] ~= nil then
+    key.theirs_seen = false
+  elseif not wire.is_ours(holder) then
+    key.ours_in_a_row, key.theirs_seen = 0, false
+  elseif key.granted_to or key.ours_in_a_row == 0 then
+    key.ours_in_a_row = key.ours_in_a_row + 1
+  end
+end
+
+local function is_third_turn(key)
+  return key.theirs_seen and key.ours_in_a_row > MAX_IN_A_ROW
+end
+
 local function note_sides(self, key, before)
   local holder, now = key.holder, self.world.now
   local left = before and not holder and self.server.redis.channels[key.releases]
@@ -634,9 +660,9 @@ local function check_grant(self, key, before)
     end)
   end
   local is_known = self.world.now > (key.turns_unknown_till or 0)
+  local in_return = is_in_return(self, key.turns) or is_in_return(self, key.turns_with_shared)
   if before and is_known and key.kind == "lock" and self.server.redis.channels[key.releases]
-      and not is_in_return(self, key.turns)
-      and not is_in_return(self, key.turns_with_shared) then
+      and (is_third_turn(key) or not in_return) then
     self.world:fail("turn", "%s: handed over to %s although Redisson waits", key.name,
       key.granted_to)
   end
@@ -655,8 +681,20 @@ local function check_told(self, key)
   end
 end
 
+-- Ours have taken the lock.
+local function note_overtaken(self, key)
+  for slot, times in pairs(key.overtaken) do
+    key.overtaken[slot] = times + 1
+    if self.calm and times >= MAX_OVERTAKEN then
+      self.world:fail("overtaken", "%s: ours have taken it %d times while foreign %d waits", key.name,
+        times + 1, slot)
+    end
+  end
+end
+
 local function pass(self, key, before)
   key.takes = key.takes + 1
+  if wire.is_ours(key.holder) then note_overtaken(self, key) end
   self.world:note("  %s passes to %s", key.name, key.holder)
   if key.done_until then
     self.world:fail("once", "%s: %s runs what was done", key.name, key.holder)
@@ -754,10 +792,12 @@ function Watcher:after(name, client, args, reply)
       pass(self, key, before)
       key.granted_to = not wire.names(args, holder) and wire.is_ours(holder) and holder or nil
       key.granted_at = self.world.now
+      note_ours_in_a_row(self, key)
       if key.granted_to then check_grant(self, key, before) end
       tell_pass(self, key, client)
     end
     if before and before ~= holder then check_backed(self, key, before, name) end
+    note_seen(self, key, name, args, reply)
     check_token(self, key, args)
     check_idle(self, key)
     if before and not holder then key.free_since, key.expired = self.world.now, false end
@@ -771,6 +811,12 @@ function Watcher:after(name, client, args, reply)
   if name == "complete" and type(reply) == "number" then self.recorded[args[#args]] = true end
   if name == "acquire_all" then check_several(self, args, reply) end
   tell_program(self, name, client, args, reply)
+end
+
+-- A client without a queue waits from now on, and listens to releases; nil: its wait has ended.
+function Watcher:sleeps(name, slot, waits)
+  local overtaken = self.keys[name].overtaken
+  overtaken[slot] = waits and (overtaken[slot] or 0) or nil
 end
 
 -- Foreign commands have other names.
