@@ -3,8 +3,8 @@
 --
 --   bench/shares.lua [SECONDS [ROW [cluster] [busy]]]
 --
--- ROW: a pattern; only rows "KIND PERMITS MS HOLDFAST+JAVA" that match. cluster: on three nodes. busy:
--- beside two busy loops; taskset keeps all of this on one core.
+-- ROW: a pattern; only rows "KIND PERMITS MS HOLDFAST+JAVA" that match. cluster: on three nodes.
+-- busy: beside two busy loops; taskset keeps all of this on one core.
 --
 -- One row for each kind, number of permits, length of a section and crowd: turns per second, Java's
 -- share of them, and the longest wait of either side. The smaller share should be at least 0.35,
