@@ -87,6 +87,20 @@ describe("a run after a crash of the previous run", function()
     end)
   end
 
+  -- Nobody collects the dead processes as long as what has adopted them is stopped.
+  it("with -n waits for dead processes of the job that nobody has collected yet", function()
+    local child, pid = run "echo holds; exec sleep 60"
+    process.signal(child.pid, "STOP")
+    process.signal(pid, "KILL")
+    local waiter = command.start(world.server, { "run", "-n", "k", "--", "true" })
+    world.children[#world.children + 1] = waiter
+    local waits = process.wait_until(function() return world.cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+    process.signal(child.pid, "CONT")
+    local how, code = waiter:wait(20)
+    assert(waits, waiter:output())
+    assert.same({ "exit", 0 }, { how, code }, waiter:output())
+  end)
+
   it("with -n acquires the record of --idempotent at once if the job has ended", function()
     local child, pid = start { "run", "k", "--idempotent", "1h", "-c", "echo holds; exec sleep 60" }
     crash(child, pid)

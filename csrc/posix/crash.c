@@ -142,10 +142,19 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
     return found == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
+/* Returns what a group that is not empty tells. The kernel kills a job's first process with the
+ * holder, so if that process exists, it is probably about to end, or to be reaped. Any other process
+ * of the group is left to go on. */
+static hf_life life_of_group(pid_t first) {
+    bool exists = kill(first, 0) == 0 || errno != ESRCH;
+    return exists ? HF_LIFE_UNSURE : HF_LIFE_GOES_ON;
+}
+
 /* Checks the group and the lock before it searches. Both results stay true: no process can join an
  * empty group, or get the descriptor again. */
 static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
-    int lock = is_empty(group) ? open_lock(directory, uuid, O_RDONLY) : -1;
+    if (!is_empty(group)) return life_of_group(group);
+    int lock = open_lock(directory, uuid, O_RDONLY);
     if (lock < 0) return HF_LIFE_GOES_ON;
     bool over = is_unlocked(lock) && !hf_job_holds(lock);
     hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_GOES_ON;

@@ -421,14 +421,28 @@ static void stay_without_descriptor(int lock) {
     stay();
 }
 
+/* The kernel kills a job's first process with the holder. */
+TEST(a_job_whose_first_process_is_not_collected_yet_is_about_to_end) {
+    pid_t job, pid = start_job(stay_as_job, &job);
+    kill_and_collect(pid);
+    kill(job, SIGKILL);
+    siginfo_t info;
+    waitid(P_PID, (id_t)job, &info, WEXITED | WNOWAIT); /* it stays a zombie */
+    hf_life life = hf_crash_life(uuid);
+    kill_and_collect(job);
+    CHECK_EQ_INT(life, HF_LIFE_UNSURE);
+    CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
+    end_job();
+}
+
 TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     kill_and_collect(pid);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
     kill(job, SIGSTOP);
-    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
+    CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_UNSURE);
     kill_and_collect(job);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
     end_job();
@@ -1321,7 +1335,7 @@ static bool leaves_a_job_of_another_user(const char *directory) {
     }
     waitpid(pid, &status, 0);
     bool good = status == 0;
-    for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_GOES_ON;
+    for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_UNSURE;
     hf_crash_forget(name);
     rmdir(directory);
     return good;
