@@ -20,6 +20,8 @@
 
 #define TMPFS 0x01021994
 #define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
+#define SWEEP_EVERY ((time_t)3600) /* seconds between two sweeps */
+#define SWEPT "swept"              /* the file that was modified at the time of the last sweep */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
 #define MAX_DIGITS 9 /* a process id is at most 2^22 on Linux */
@@ -143,8 +145,8 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
 }
 
 /* Returns what a group that is not empty tells. The kernel kills a job's first process with the
- * holder, so if that process exists, it is probably about to end, or to be reaped. Any other process
- * of the group is left to go on. */
+ * holder, so if that process exists, it is probably about to end, or to be reaped. The others are
+ * left to go on. */
 static hf_life life_of_group(pid_t first) {
     bool exists = kill(first, 0) == 0 || errno != ESRCH;
     return exists ? HF_LIFE_UNSURE : HF_LIFE_GOES_ON;
@@ -207,20 +209,40 @@ static void sweep_behind(int directory, const char *name) {
     if (is_gone) unlinkat(directory, name, 0);
 }
 
-/* The record of a dead process is kept for a day, so that all its leases end first. Its time of
- * modification is 0 until a client has found the process dead. */
+/* A record cannot be removed as soon as its process is found dead: it may have held several locks,
+ * and each of them is freed by a waiter that needs the proof, or ends with its lease. So the record
+ * is kept for a day, after which hardly any lease is left. Its time of modification is 0 until a
+ * sweep has found the process dead. */
 static void sweep_one(int directory, const char *name, const char *place) {
     static const struct timespec seen[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
     owner found;
     struct stat info;
     if (strlen(name) > HF_UUID_SIZE) sweep_behind(directory, name);
-    if (!read_record(directory, name, place, &found) || !has_ended(found.pid)) return;
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
-    if (info.st_mtime == 0) utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
-    else if (time(NULL) - info.st_mtime > RECORD_TTL) unlinkat(directory, name, 0);
+    bool is_seen = info.st_mtime != 0;
+    if (is_seen && time(NULL) - info.st_mtime <= RECORD_TTL) return;
+    if (!read_record(directory, name, place, &found) || !has_ended(found.pid)) return;
+    if (is_seen) unlinkat(directory, name, 0);
+    else utimensat(directory, name, seen, AT_SYMLINK_NOFOLLOW);
+}
+
+/* Returns whether a sweep is due, and counts it as done, so that a start looks at the records of
+ * others only once in a while, however many there are. If the time of the sweep cannot be stored,
+ * each start sweeps. */
+static bool is_due(int directory) {
+    struct stat last;
+    bool is_known = fstatat(directory, SWEPT, &last, AT_SYMLINK_NOFOLLOW) == 0;
+    time_t age = is_known ? time(NULL) - last.st_mtime : SWEEP_EVERY;
+    if (age >= 0 && age < SWEEP_EVERY) return false; /* below 0: the clock was set back */
+    int fd = openat(directory, SWEPT, O_CREAT | O_WRONLY | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0) return true;
+    futimens(fd, NULL);
+    close(fd);
+    return true;
 }
 
 static void sweep(int directory, const char *place) {
+    if (!is_due(directory)) return;
     int again = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *records = again >= 0 ? fdopendir(again) : NULL;
     if (!records && again >= 0) close(again);

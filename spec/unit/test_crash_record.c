@@ -722,6 +722,14 @@ static bool become_nobody(char directory[64]) {
     return setuid(user) == 0;
 }
 
+/* Removes the directory of records, if no record is left in it. */
+static void remove_directory(const char *directory) {
+    char swept[128];
+    snprintf(swept, sizeof swept, "%s/swept", directory);
+    unlink(swept);
+    rmdir(directory);
+}
+
 /* Runs `test` in a process of its own, as a user that no other process has; 0 if it returns true.
  */
 static int as_nobody(bool (*test)(const char *directory)) {
@@ -779,7 +787,7 @@ static bool waits_for_an_unreadable_process(void) {
     kill_and_collect(apart);
     good = good && life_in_the_end() == HF_LIFE_JOB_ENDED;
     end_job();
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -796,7 +804,7 @@ static bool waits_without_a_description(void) {
     bool good = feed() == apart && truncate(path_of(name), 0) == 0 && is_never_proved(20);
     kill_and_collect(apart);
     end_job();
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -825,7 +833,7 @@ static bool ignores_an_older_process(void) {
     bool good = life_in_the_end() == HF_LIFE_JOB_ENDED;
     kill_and_collect(older);
     end_job();
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -885,7 +893,7 @@ static bool is_proved_beside_daemon(bool *good) {
     kill_and_collect(job);
     bool never = is_never_proved(50);
     end_job();
-    rmdir(directory);
+    remove_directory(directory);
     return beside.logs_in && !has_login ? true : !never;
 }
 
@@ -929,7 +937,7 @@ static bool never_proves_beside_hidden_processes(const char *directory) {
     kill_and_collect(apart);
     good = good && is_never_proved(20);
     end_job();
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -1276,19 +1284,47 @@ static bool makes_another_record(void) {
     return made;
 }
 
+/* Makes a record after the last sweep was this many seconds ago. */
+static bool makes_another_record_after(const char *directory, time_t seconds) {
+    char swept[128];
+    snprintf(swept, sizeof swept, "%s/swept", directory);
+    return age(swept, seconds) && makes_another_record();
+}
+
+static bool sweeps(const char *directory) {
+    return makes_another_record_after(directory, 3601);
+}
+
 static bool sweeps_after_a_day(const char *directory) {
     char path[128];
     pid_t living = start(stay);
     snprintf(path, sizeof path, "%s/%s", directory, uuid);
-    bool good = !is_seen(path) && makes_another_record() && !is_seen(path);
-    good = good && age(path, 100000) && makes_another_record() && exists(path);
+    bool good = !is_seen(path) && sweeps(directory) && !is_seen(path);
+    good = good && age(path, 100000) && sweeps(directory) && exists(path);
     kill(living, SIGKILL);
     waitpid(living, NULL, 0);
-    good = good && age(path, time(NULL)) && makes_another_record() && is_seen(path);
-    good = good && age(path, 86300) && makes_another_record() && exists(path);
-    good = good && age(path, 86500) && makes_another_record() && !exists(path);
+    good = good && age(path, time(NULL)) && sweeps(directory) && is_seen(path);
+    good = good && age(path, 86300) && sweeps(directory) && exists(path);
+    good = good && age(path, 86500) && sweeps(directory) && !exists(path);
     unlink(path);
-    rmdir(directory);
+    remove_directory(directory);
+    return good;
+}
+
+static bool sweeps_once_an_hour(const char *directory) {
+    char path[128];
+    pid_t living = start(stay); /* this sweeps */
+    snprintf(path, sizeof path, "%s/%s", directory, uuid);
+    kill(living, SIGKILL);
+    waitpid(living, NULL, 0);
+    bool good = makes_another_record() && !is_seen(path);
+    good = good && makes_another_record_after(directory, 3500) && !is_seen(path);
+    good = good && makes_another_record_after(directory, 3601) && is_seen(path);
+    good = good && age(path, time(NULL)) && makes_another_record() && !is_seen(path);
+    good = good && makes_another_record_after(directory, -60) && is_seen(path); /* set back */
+    good = good && age(path, time(NULL)) && makes_another_record() && !is_seen(path);
+    unlink(path);
+    remove_directory(directory);
     return good;
 }
 
@@ -1297,10 +1333,10 @@ static bool sweeps_behind_a_record(const char *directory) {
     bool good = hf_crash_record(new_uuid());
     int fd = hf_crash_lock_job(uuid);
     snprintf(lock, sizeof lock, "%s/%s.job", directory, uuid);
-    good = good && fd >= 0 && makes_another_record() && exists(lock);
+    good = good && fd >= 0 && sweeps(directory) && exists(lock);
     unlink(path_of(uuid));
-    good = good && makes_another_record() && !exists(lock);
-    rmdir(directory);
+    good = good && sweeps(directory) && !exists(lock);
+    remove_directory(directory);
     return good;
 }
 
@@ -1337,7 +1373,7 @@ static bool leaves_a_job_of_another_user(const char *directory) {
     bool good = status == 0;
     for (int i = 0; i < 20; i++) good = good && hf_crash_life(name) == HF_LIFE_UNSURE;
     hf_crash_forget(name);
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -1347,7 +1383,7 @@ static bool takes_another_users_process_for_alive(const char *directory) {
     read_place(place, sizeof place);
     snprintf(text, sizeof text, "%s %ld", place, (long)others);
     bool good = place[0] && life_by(text) == HF_LIFE_GOES_ON;
-    rmdir(directory);
+    remove_directory(directory);
     return good;
 }
 
@@ -1384,7 +1420,7 @@ static bool works_without_standard_streams(const char *directory) {
     good = good && lock >= 0 && hf_crash_record_job(uuid, getpgrp(), 0);
     good = good && hf_crash_forget(uuid) && hf_crash_life(uuid) == HF_LIFE_UNKNOWN;
     close(lock);
-    rmdir(directory);
+    remove_directory(directory);
     return good && open("/", O_RDONLY) == 0; /* nothing is left open */
 }
 
@@ -1411,6 +1447,10 @@ TEST(without_the_proc_file_system_no_process_counts_as_dead) {
 
 TEST(crash_records_of_dead_processes_are_removed_after_a_day_and_those_of_live_ones_never) {
     CHECK_EQ_INT(as_nobody(sweeps_after_a_day), 0);
+}
+
+TEST(crash_records_of_others_are_looked_at_once_an_hour) {
+    CHECK_EQ_INT(as_nobody(sweeps_once_an_hour), 0);
 }
 
 TEST(a_jobs_lock_file_is_removed_after_its_crash_record) {
