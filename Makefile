@@ -359,7 +359,7 @@ ZSH_DIR = $(PREFIX)/share/zsh/site-functions
 installed_versions = $(foreach flavour,$(FLAVOURS),$(call version_of,$(flavour)))
 served = $(foreach lua,$(INTERPRETERS),$(if $(filter $(call version_of,$(lua)),$(installed_versions)),$(lua)))
 COMMAND_LUA = $(if $(filter command%,$(origin LUA)),$(LUA),$(firstword $(served) $(FLAVOURS)))
-SHEBANG = /usr/bin/env $(notdir $(COMMAND_LUA))
+SHEBANG = $(notdir $(COMMAND_LUA))
 # Lua 5.1 has no option that ignores LUA_INIT.
 IGNORING = $(if $(filter %lua5.1,$(SHEBANG)),, -E)
 

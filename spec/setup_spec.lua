@@ -147,11 +147,11 @@ describe("the Makefile", function()
     local all = { "lua5.1", "lua5.2", "lua5.3", "lua5.4", "lua5.5", "luajit" }
     for _, flavour in ipairs(all) do
       local expected = flavour == "lua5.1" and "luajit" or flavour
-      assert.equal("/usr/bin/env " .. expected, interpreter(all, "FLAVOURS=" .. flavour))
+      assert.equal(expected, interpreter(all, "FLAVOURS=" .. flavour))
     end
-    assert.equal("/usr/bin/env lua5.4", interpreter(all, "FLAVOURS='lua5.1 lua5.4 luajit'"))
-    assert.equal("/usr/bin/env lua5.1", interpreter({ "lua5.1", "lua5.4" }, "FLAVOURS=luajit"))
-    assert.equal("/usr/bin/env luajit", interpreter({ "lua5.4" }, "FLAVOURS=luajit"))
-    assert.equal("/usr/bin/env lua5.3", interpreter(all, "FLAVOURS=lua5.4 LUA=lua5.3"))
+    assert.equal("lua5.4", interpreter(all, "FLAVOURS='lua5.1 lua5.4 luajit'"))
+    assert.equal("lua5.1", interpreter({ "lua5.1", "lua5.4" }, "FLAVOURS=luajit"))
+    assert.equal("luajit", interpreter({ "lua5.4" }, "FLAVOURS=luajit"))
+    assert.equal("lua5.3", interpreter(all, "FLAVOURS=lua5.4 LUA=lua5.3"))
   end)
 end)
