@@ -8,7 +8,7 @@ local PROGRAM = [==[
   local holdfast, core = require "holdfast", require "holdfast.core"
   local json, options = require "holdfast.command.json", require "holdfast.command.options"
   local exits = require "holdfast.command.exits"
-  local library, record = require "holdfast.options", require "holdfast.record"
+  local hints, library, record = require "holdfast.hints", require "holdfast.options", require "holdfast.record"
   local metrics, servers = require "holdfast.metrics", require "holdfast.servers"
   if arg[2] ~= "" then
     assert(os.setlocale(arg[2]))
@@ -44,7 +44,7 @@ local PROGRAM = [==[
 
   local keys = client:multi_lock({ "a", "B", "i", "I", "\253", "z", "_" }):keys()
   show("order", table.concat(keys, " "))
-  show("order", library.nearest("WAIT", { wai = 1, WAI = 1, wAIT = 1 }))
+  show("order", hints.nearest("WAIT", { wai = 1, WAI = 1, wAIT = 1 }))
 
   for _, text in ipairs { "1.5", "1,5", "1.5s", "90", "1h30m", "0.25m", ".5", "1e1", "x" } do
     show("duration", options.lease(text))

@@ -1,7 +1,7 @@
 local core = require "holdfast.core"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
-local nearest = require("holdfast.options").nearest
+local nearest = require("holdfast.hints").nearest
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 

@@ -3,8 +3,9 @@
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
+local lazy = require "holdfast.lazy"
 local loops = require "holdfast.loop"
-local pump = require "holdfast.loop.pump"
+local pump = lazy "holdfast.loop.pump"
 
 local raw, data = core.lock, core.lock.data
 
@@ -23,7 +24,6 @@ local owner = host.owner
 local driver = {
   default = host.driver or "posix",
   owner = owner, -- for every client, whichever loop drives it
-  add_notifier = pump.add_notifier,
   lock = setmetatable({}, { __index = raw }),
 }
 
@@ -191,9 +191,18 @@ end
 
 local loops_of = setmetatable({}, { __mode = "k" }) -- client -> its loop, if it has one
 
+local notifiers = {} -- objects of holdfast.notifier
+
+-- Adds a notifier: the tasks of event loops check whether it has something to report.
+function driver.add_notifier(notifier)
+  notifiers[#notifiers + 1] = notifier
+end
+
 function driver.set_loop(client, loop)
   loops_of[client] = loop
-  looping = looping or loop ~= nil
+  if not loop or looping then return end
+  looping = true
+  pump.set_notifiers(notifiers)
 end
 
 -- Like core.client.command, for any client.

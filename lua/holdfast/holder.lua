@@ -91,26 +91,13 @@ function holder.part(message)
   return message:match("(held by [^;]*%(pid %d+.*)$") or message:match("%d+ already waiting in line.*$")
 end
 
-local acquire = driver.lock.acquire
-
--- Wraps acquire so that a wait that fails names the holder. try_acquire and a wait of 0 do not name
--- it, so that they cost only one round trip.
-function driver.lock.acquire(lock, wait)
-  local acquired, message, code, record = acquire(lock, wait)
-  if acquired then return acquired end
-  if record then return nil, message, code, record end
-  if code ~= "busy" then return nil, message, code end
-  local data = core.lock.data(lock)
-  wait = wait or data.wait
-  local waits = wait > 0 and data.max_waiters ~= 0
-  local is_asked = waits and not core.kinds[data.kind].fingerprinted
-    and #core.client.nodes(data.client) == 1
-  if not is_asked or not driver.can_wait(lock) then return nil, message, code end
-  local who
+-- Names the holder in the message of a wait of this many seconds that has just failed, and in its
+-- event. → the message
+function holder.name(lock, message, waited)
   local by = core.now() + READ_LIMIT - core.lock.overdue(lock)
-  message, who = holder.describe(lock, message, wait, by)
+  local named, who = holder.describe(lock, message, waited, by)
   events.name_holder(lock, who)
-  return nil, message, code
+  return named
 end
 
 return holder

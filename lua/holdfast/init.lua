@@ -1,14 +1,17 @@
 -- holdfast: distributed locks on Redis. See docs/reference/api.md.
 
 require "holdfast.native"
+require "holdfast.holder" -- whatever locks and with_lock use is loaded now: see holdfast.lazy
+require "holdfast.with_lock"
 
-local admission = require "holdfast.admission"
+local lazy = require "holdfast.lazy"
+local admission = lazy "holdfast.admission"
 local client = require "holdfast.client"
 local driver = require "holdfast.driver"
-local idempotent_request = require "holdfast.idempotent_request"
-local multi_lock = require "holdfast.multi_lock"
+local idempotent_request = lazy "holdfast.idempotent_request"
+local multi_lock = lazy "holdfast.multi_lock"
 local options = require "holdfast.options"
-local traceback = require "holdfast.traceback"
+local traceback = lazy "holdfast.traceback"
 
 ---@class holdfast
 local holdfast = { _VERSION = require "holdfast.version" }
@@ -132,5 +135,8 @@ function holdfast.status(opts)
   local one = opts.client or default_client(2)
   require("holdfast.status").serve(one, opts, client.defaults(one).where)
 end
+
+-- A worker of nginx may not be able to read the files, and must not wait for a disk.
+if rawget(_G, "ngx") then lazy.load_all() end
 
 return holdfast

@@ -4,10 +4,12 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local error = require("holdfast.compat").error
 local events = require "holdfast.events"
-local fence_headers = require "holdfast.fence_headers"
+local lazy = require "holdfast.lazy"
+local fence_headers = lazy "holdfast.fence_headers"
+local holder = lazy "holdfast.holder"
 local loss = require "holdfast.loss"
-local names = require "holdfast.names"
-local observed = require "holdfast.observed"
+local names = lazy "holdfast.names"
+local observed = lazy "holdfast.observed"
 local options = require "holdfast.options"
 local texts = require "holdfast.text"
 
@@ -17,6 +19,24 @@ local notify, notify_after = loss.notify, loss.notify_after
 local is_wrong_wait = options.wait
 
 local lock = {}
+
+local acquire = raw.acquire
+
+-- A wait that fails names the holder. try_acquire and a wait of 0 do not name it, so that they cost
+-- only one round trip.
+function raw.acquire(self, wait)
+  local acquired, message, code, record = acquire(self, wait)
+  if acquired then return acquired end
+  if record then return nil, message, code, record end
+  if code ~= "busy" then return nil, message, code end
+  local data = raw.data(self)
+  wait = wait or data.wait
+  local waits = wait > 0 and data.max_waiters ~= 0
+  local is_asked = waits and not core.kinds[data.kind].fingerprinted
+    and #core.client.nodes(data.client) == 1
+  if is_asked and driver.can_wait(self) then message = holder.name(self, message, wait) end
+  return nil, message, code
+end
 
 -- Returns a token as a decimal string; nil for nil.
 function lock.text_of(token)

@@ -7,6 +7,7 @@
 
 local core = require "holdfast.core"
 local error = require("holdfast.compat").error
+local hints = require "holdfast.lazy" "holdfast.hints"
 local locale = require "holdfast.locale"
 
 local options = {}
@@ -255,102 +256,6 @@ function options.list(value, most, must, check)
   if count > most or count ~= #value then return must, "", ("a table of %d"):format(count) end
 end
 
--- Names that other libraries use for holdfast's options, in lower case and without separators.
-local FOREIGN = {}
-
-local function foreign(ours, ...)
-  for _, theirs in ipairs { ... } do FOREIGN[theirs] = ours end
-end
-
-foreign({ "wait", "command_timeout" }, "timeout")
-foreign({ "wait" }, "retry", "retries", "retrycount", "retrydelay", "retryinterval", "retryjitter",
-  "retrytimes",
-  "waittime", "maxwait", "blocking", "blockingtimeout", "acquiretimeout", "step", "ratio",
-  "maxstep")
-foreign({ "expire", "lease" }, "ttl", "expire", "expires", "expiry", "expiration", "exptime", "ex",
-  "px")
-foreign({ "lease" }, "leasetime", "locktimeout", "locktime", "duration")
-foreign({ "watchdog" }, "renew", "autorenew", "autorenewal", "autoextend", "keepalive", "renewal")
-foreign({ "owner" }, "token", "id", "identifier", "identity", "value")
-foreign({ "url" }, "host", "port", "password", "auth", "user", "username", "db", "database",
-  "socket",
-  "address", "redis")
-foreign({ "servers", "url" }, "hosts", "nodes", "masters", "startupnodes")
-foreign({ "prefix" }, "keyprefix", "namespace")
-foreign({ "abort_on_loss" }, "abort", "abortonlost")
-foreign({ "tls" }, "ssl")
-
--- option -> the functions that accept it, for messages about an option in the wrong place
-local HOME = {}
-
-local function home(function_name, ...)
-  for _, name in ipairs { ... } do HOME[name] = function_name end
-end
-
-home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
-  .. "and one_by_one:execute", "abort_on_loss")
-home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "credentials", "sync", "prefix", "tenant", "driver",
-  "grant_lease", "crash_release",
-  "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
-home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")
-home("client:lock, client:mutex, client:with_lock and client:one_by_one", "keep")
-home("client:lock, client:with_lock, client:lead, client:semaphore and client:one_by_one", "max_hold")
-home("client:lock, client:with_lock, client:semaphore and client:one_by_one", "max_waiters")
-home("client:one_by_one", "queue")
-home("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
-
--- Computes a row of the table of edit distances. An edit adds, drops or changes a letter, or swaps
--- two neighbours.
-local function next_row(a, b, i, row, above)
-  local new = { [0] = i }
-  for j = 1, #b do
-    local same = a:byte(i) == b:byte(j)
-    new[j] = math.min(row[j - 1] + (same and 0 or 1), row[j] + 1, new[j - 1] + 1)
-    local swapped = above and j > 1 and a:byte(i) == b:byte(j - 1) and a:byte(i - 1) == b:byte(j)
-    if swapped then new[j] = math.min(new[j], above[j - 2] + 1) end
-  end
-  return new
-end
-
-local function distance(a, b)
-  local above, row = nil, {}
-  for j = 0, #b do row[j] = j end
-  for i = 1, #a do above, row = row, next_row(a, b, i, row, above) end
-  return row[#b]
-end
-
--- Returns the key of `known` that `name` misspells, or nil. Allows one edit in names of 3 or 4
--- letters, two in longer ones.
-function options.nearest(name, known)
-  if #name > 64 then return nil end
-  local best, best_distance = nil, #name < 3 and 0 or #name < 5 and 1 or 2
-  for candidate in pairs(known) do
-    local d = distance(name, candidate)
-    local first = not best or locale.is_before(candidate, best)
-    if d < best_distance or d == best_distance and first then
-      best, best_distance = candidate, d
-    end
-  end
-  return best
-end
-
-local function foreign_names(name, known)
-  local list = {}
-  for _, ours in ipairs(FOREIGN[locale.lower(name):gsub("[_-]", "")] or {}) do
-    if known[ours] then list[#list + 1] = ('"%s"'):format(ours) end
-  end
-  return #list > 0 and table.concat(list, " or ")
-end
-
--- → the end of the message about an unknown option
-local function hint(name, known)
-  if type(name) ~= "string" then return "" end
-  local likely = foreign_names(name, known)
-  local near = not likely and options.nearest(name, known)
-  likely = likely or near and ('"%s"'):format(near)
-  return likely and ("; did you mean %s?"):format(likely) or ""
-end
-
 -- Raises unless `value` passes `check`. `what`: the function's name; `name`: the argument's;
 -- `level`: as for error, seen from the caller.
 function options.argument(value, check, what, name, level)
@@ -387,11 +292,7 @@ function options.table(given, known, what, level)
   given = settled(given, known)
   for name, value in pairs(given) do
     local check = known[name]
-    if not check and HOME[name] then
-      error(("%s: %s is an option of %s"):format(what, shown(name), HOME[name]), level + 1)
-    elseif not check then
-      error(("%s: unknown option %s%s"):format(what, shown(name), hint(name, known)), level + 1)
-    end
+    if not check then error(("%s: %s"):format(what, hints.about(name, known)), level + 1) end
     options.argument(value, check, what, name, level + 1)
   end
   return given

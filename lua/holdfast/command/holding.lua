@@ -7,16 +7,17 @@
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local exits = require "holdfast.command.exits"
-local holder = require "holdfast.holder"
-local holdfast = require "holdfast"
-local permits = require "holdfast.command.permits"
+local lazy = require "holdfast.lazy"
+local holder = lazy "holdfast.holder"
+local holdfast = lazy "holdfast"
+local permits = lazy "holdfast.command.permits"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
-local replies = require "holdfast.replies"
+local replies = lazy "holdfast.replies"
 local settings = require "holdfast.command.settings"
 local signals = require "holdfast.command.signals"
 local target = require "holdfast.command.target"
-local waiting = require "holdfast.command.waiting"
+local waiting = lazy "holdfast.command.waiting"
 
 local unpack = table.unpack or unpack
 
@@ -202,6 +203,7 @@ end
 
 function Holding:begin_report()
   local plan, keys = self.plan, in_order(self.plan.keys)
+  if not plan.keeps and not self.out:shows_wait(plan.given.quiet) then return end
   local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
   local waits, held = "waiting for", "held"
   if plan.keeps then waits, held = "waiting to lead", "led" end
@@ -217,7 +219,7 @@ end
 function Holding:take_reported(inside)
   self:begin_report()
   local held, message, code = self:take(inside)
-  waiting.finish()
+  process.end_report()
   return held, message, code
 end
 

@@ -1,5 +1,5 @@
--- Reads a verb's arguments according to its list of options, and writes its help from the same
--- list.
+-- Reads a verb's arguments according to its list of options. holdfast.command.help writes the help
+-- from the same list.
 --
 -- An option is { "name", short = "n", aliases = { "other-name" }, value = "TIME", check =
 -- function(text) → value | nil, what it must be, help = "…", group = its title in the help, implies
@@ -7,6 +7,8 @@
 -- switch.
 
 local locale = require "holdfast.locale"
+local lazy = require "holdfast.lazy"
+local hints = lazy "holdfast.hints"
 local library_options = require "holdfast.options"
 local texts = require "holdfast.text"
 
@@ -134,7 +136,7 @@ function Reader:long(argument)
   local all = by_long(self.known)
   local option = all[name]
   if name == "timeout" and all.wait then return nil, no_timeout(all) end
-  if not option then return nil, unknown("--" .. name, library_options.nearest(name, all)) end
+  if not option then return nil, unknown("--" .. name, hints.nearest(name, all)) end
   if option.value and text == nil then text = self:next() end
   return set(self.values, option, text, "--" .. name)
 end
@@ -184,11 +186,6 @@ function options.asks_for(args, switch, other)
   return false
 end
 
-local function left_side(option)
-  local short = option.short and "-" .. option.short .. ", " or "    "
-  return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
-end
-
 -- Joins lists of options. The title of each list heads its options in the help.
 function options.join(...)
   local all = {}
@@ -200,36 +197,6 @@ function options.join(...)
     end
   end
   return all
-end
-
-local COLUMNS, INDENT = 80, 29
-
--- Breaks the text into lines that fit to the right of the options' names.
-local function wrap(text)
-  local lines, line = {}, ""
-  for word in text:gmatch("[^ ]+") do
-    if line ~= "" and INDENT + #line + 1 + #word > COLUMNS then
-      lines[#lines + 1], line = line, ""
-    end
-    line = line == "" and word or line .. " " .. word
-  end
-  lines[#lines + 1] = line
-  return table.concat(lines, "\n" .. (" "):rep(INDENT))
-end
-
--- Returns the help for the options, under the titles of their groups.
-function options.help(known)
-  local lines, group = {}, nil
-  for _, option in ipairs(known) do
-    if not option.hidden then
-      if option.group ~= group then
-        group = option.group
-        lines[#lines + 1] = (#lines > 0 and "\n" or "") .. group .. ":"
-      end
-      lines[#lines + 1] = ("  %-26s %s"):format(left_side(option), wrap(option.help))
-    end
-  end
-  return table.concat(lines, "\n")
 end
 
 return options

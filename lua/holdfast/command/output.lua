@@ -3,10 +3,11 @@
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
-local json = require "holdfast.command.json"
+local lazy = require "holdfast.lazy"
+local json = lazy "holdfast.command.json"
 local process = require "holdfast.process"
 local texts = require "holdfast.text"
-local width = require "holdfast.command.width"
+local width = lazy "holdfast.command.width"
 
 local unpack = table.unpack or unpack
 
@@ -59,6 +60,13 @@ end
 -- Prints the event on a terminal, and with --json or --verbose.
 function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
+end
+
+-- Returns how the command shows what it waits for: in a "line" on the terminal that is kept up to
+-- date, by "events", or nil for not at all.
+function Output:shows_wait(quiet)
+  local is_live = not self.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
+  if self.json or self.verbose or is_live and not quiet then return is_live and "line" or "events" end
 end
 
 -- The library's advice to a program, and its replacement in a shell.

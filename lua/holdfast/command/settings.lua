@@ -7,7 +7,9 @@
 local options = require "holdfast.command.options"
 local library_options = require "holdfast.options"
 local locale = require "holdfast.locale"
-local logins = require "holdfast.command.logins"
+local lazy = require "holdfast.lazy"
+local clients = lazy "holdfast.client"
+local logins = lazy "holdfast.command.logins"
 local process = require "holdfast.process"
 local library_servers = require "holdfast.servers"
 local texts = require "holdfast.text"
@@ -328,7 +330,6 @@ end
 -- override.
 -- → the client | nil, message
 function settings.client(chosen, more)
-  local holdfast = require "holdfast"
   local given = { url = chosen.url }
   if chosen.servers then
     given = { servers = chosen.servers, mode = "quorum", restart_guard = chosen.restart_guard }
@@ -343,7 +344,7 @@ function settings.client(chosen, more)
   for _, name in ipairs { "connect_timeout", "command_timeout" } do
     given[name] = chosen[name] or given[name]
   end
-  local made, client = pcall(holdfast.new, given)
+  local made, client = pcall(clients.new, given, 1)
   if made then return client end
   local message = tostring(client):gsub("^.-holdfast%.new: ", "") -- any locale: an error
   local place = message:match("^url: ") or message:match("^servers: ")

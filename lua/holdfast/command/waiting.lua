@@ -6,8 +6,9 @@
 -- cut off.
 
 local core = require "holdfast.core"
-local locks = require "holdfast.command.locks"
-local names = require "holdfast.names"
+local lazy = require "holdfast.lazy"
+local locks = lazy "holdfast.command.locks"
+local names = lazy "holdfast.names"
 local output = require "holdfast.command.output"
 local process = require "holdfast.process"
 local settings = require "holdfast.command.settings"
@@ -282,11 +283,10 @@ end
 -- whether it waits to lead, which always reports new leaders and outages; told = whether an outage
 -- was reported before }
 function waiting.begin(out, wait)
-  local is_live = not out.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
-  local is_reported = out.json or out.verbose or is_live and not wait.quiet
-  if not is_reported and not wait.leads or wait.seconds < SHORT then return end
+  local shown = out:shows_wait(wait.quiet)
+  if not shown and not wait.leads or wait.seconds < SHORT then return end
   local report = setmetatable({
-    out = out, is_live = is_live and is_reported, is_reported = is_reported,
+    out = out, is_live = shown == "line", is_reported = shown ~= nil,
     told = wait.told, leads = wait.leads,
     waiter = wait.client, chosen = patient(wait.chosen), since = wait.since,
     subject = wait.subject, poll = wait.poll, found = { key = wait.key },

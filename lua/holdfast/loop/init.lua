@@ -20,7 +20,6 @@
 -- readable when there is something to do or a time is due.
 
 local compat = require "holdfast.compat"
-local descriptors = require "holdfast.loop.descriptors"
 local owner = require "holdfast.loop.owner"
 
 local loop = {}
@@ -44,6 +43,7 @@ end
 local made = setmetatable({}, { __mode = "k" }) -- a user's loop -> the one that the pump uses
 
 local function make(given)
+  local descriptors = require "holdfast.loop.descriptors"
   local self = {
     name = given.name or "the event loop",
     check = given.check,

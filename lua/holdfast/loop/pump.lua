@@ -196,9 +196,10 @@ end
 
 local notifiers = {} -- objects of holdfast.notifier
 
--- Adds a notifier: the tasks check whether it has something to report.
-function pump.add_notifier(notifier)
-  notifiers[#notifiers + 1] = notifier
+-- From now on the tasks check whether the notifiers of this list, which may grow, have something to
+-- report.
+function pump.set_notifiers(list)
+  notifiers = list
 end
 
 -- A new coroutine calls the user's functions. The task must not wait for them, since they may need

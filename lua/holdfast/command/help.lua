@@ -1,0 +1,96 @@
+-- What the command says about itself: the help, and what was probably meant by a word that is not a
+-- verb.
+
+local hints = require "holdfast.hints"
+
+local help = {}
+
+local SERVER = [[
+
+The server is --url URL, $HOLDFAST_URL, the settings file's url, or else redis://127.0.0.1:6379:
+  redis://[user:password@]host[:port][/db]  one server; unix:///path for its socket
+  redis+sentinel://host,host/master         the master that these Sentinels report
+  redis+cluster://host,host                 the cluster of these nodes
+With rediss in place of redis it uses TLS; valkey means the same as redis.]]
+
+-- `verbs`: their names in order; `load(name)` returns a verb.
+function help.overview(verbs, load)
+  local lines = { "Usage: holdfast SUBCOMMAND [options]", "",
+    "Distributed locks on Redis or Valkey, for shells, cron and CI.", "" }
+  for _, verb in ipairs(verbs) do
+    lines[#lines + 1] = ("  %-9s %s"):format(verb, load(verb).summary)
+  end
+  lines[#lines + 1] = SERVER
+  lines[#lines + 1] = "\nholdfast SUBCOMMAND --help prints that subcommand's options and examples."
+  return table.concat(lines, "\n")
+end
+
+-- ---- a verb ----
+
+local function left_side(option)
+  local short = option.short and "-" .. option.short .. ", " or "    "
+  return short .. "--" .. option[1] .. (option.value and " " .. option.value or "")
+end
+
+local COLUMNS, INDENT = 80, 29
+
+-- Breaks the text into lines that fit to the right of the options' names.
+local function wrap(text)
+  local lines, line = {}, ""
+  for word in text:gmatch("[^ ]+") do
+    if line ~= "" and INDENT + #line + 1 + #word > COLUMNS then
+      lines[#lines + 1], line = line, ""
+    end
+    line = line == "" and word or line .. " " .. word
+  end
+  lines[#lines + 1] = line
+  return table.concat(lines, "\n" .. (" "):rep(INDENT))
+end
+
+-- Returns the help for the options, under the titles of their groups.
+local function of_options(known)
+  local lines, group = {}, nil
+  for _, option in ipairs(known) do
+    if not option.hidden then
+      if option.group ~= group then
+        group = option.group
+        lines[#lines + 1] = (#lines > 0 and "\n" or "") .. group .. ":"
+      end
+      lines[#lines + 1] = ("  %-26s %s"):format(left_side(option), wrap(option.help))
+    end
+  end
+  return table.concat(lines, "\n")
+end
+
+function help.of(verb)
+  local parts = { "Usage: " .. verb.usage, verb.summary, of_options(verb.options) }
+  parts[#parts + 1] = verb.more
+  if verb.examples then parts[#parts + 1] = "Examples:\n  " .. table.concat(verb.examples, "\n  ") end
+  return table.concat(parts, "\n\n")
+end
+
+-- ---- no verb ----
+
+-- Verbs of other programs, and the verb to suggest for each.
+local OTHERS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
+  unlock = "break", release = "break" }
+
+local function nearest(word, verbs)
+  local known = {}
+  for _, verb in ipairs(verbs) do known[verb] = true end
+  return OTHERS[word] or hints.nearest(word, known)
+end
+
+-- Returns what is wrong with this word in the place of a verb.
+function help.without_verb(word, verbs)
+  if word:find("^%-") then
+    local near = hints.nearest(word:gsub("^%-+", ""), { help = true, version = true })
+    if near then return ("unknown option %s; did you mean --%s?"):format(word, near) end
+    return "options come after the subcommand: holdfast SUBCOMMAND " .. word .. " …"
+  end
+  local near = nearest(word, verbs)
+  return ('unknown subcommand "%s";%s holdfast --help lists all subcommands'):format(word, near
+    and (" did you mean holdfast %s?"):format(near) or "")
+end
+
+return help

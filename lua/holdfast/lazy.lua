@@ -1,0 +1,44 @@
+-- lazy "holdfast.x" stands for the module holdfast.x, which is loaded when one of its fields is first
+-- read, so that a program reads only the files that it needs.
+--
+-- Such a module must change nothing in the others when it is loaded. A call uses it before it
+-- acquires anything, so that a module that cannot be loaded leaves no lock behind.
+
+local VERSION = "holdfast.version"
+local version = require(VERSION)
+
+local lazy = {}
+
+local names = {} -- a list of all that lazy stands for
+
+-- An upgrade may have replaced the files since this program has started, and modules of different
+-- versions must not work together.
+local function check_version()
+  package.loaded[VERSION] = nil
+  local installed = require(VERSION)
+  if installed == version then return end
+  error(("holdfast %s was replaced by %s while this program runs; restart the program"):format(version, installed), 0)
+end
+
+-- Loads all modules now.
+function lazy.load_all()
+  local i = 1
+  while names[i] do -- each may add more
+    require(names[i])
+    i = i + 1
+  end
+end
+
+local function stand_for(_, name)
+  names[#names + 1] = name
+  return setmetatable({}, {
+    __index = function(self, field)
+      if package.loaded[name] == nil then check_version() end
+      local module = require(name)
+      setmetatable(self, { __index = module })
+      return module[field]
+    end,
+  })
+end
+
+return setmetatable(lazy, { __call = stand_for })
