@@ -106,7 +106,7 @@ describe("holdfast latch", function()
       wrong("%-n and %-w work only with `latch wait`", (table.unpack or unpack)(words))
     end
     wrong("%-q and %-v cannot be combined", "wait", "job", "-qv")
-    wrong("works only with a single server", "--servers", "redis://a,redis://b,redis://c", "count", "job")
+    wrong("unknown option", "--servers", "redis://a,redis://b,redis://c", "count", "job")
   end)
 
   it("exits with 73 for a key of another type and 69 for an unreachable server", function()

@@ -1916,6 +1916,7 @@ describe("holdfast run over several servers", function()
   end)
 
   it("is rejected by verbs that work only with a single server", function()
+    assert.equal(64, (run { "bench", "--servers", list(servers) }))
     local url = servers[1]:url()
     local _, output = run { "bench", env = { HOLDFAST_SERVERS = list(servers) } }
     assert.equal("holdfast bench: this verb works only with a single server; specify it with --url\n", output)

@@ -5,20 +5,17 @@ local options = require "holdfast.command.options"
 local output = require "holdfast.command.output"
 local settings = require "holdfast.command.settings"
 
-local unpack = table.unpack or unpack
-
 local verb = {}
-
-local NO_SERVERS = { "servers", value = "URL,URL",
-  help = "not supported: this verb works only with a single server" }
 
 -- Returns a verb's options: its own, those for the server (with self.of_servers, for several) and
 -- the connection, and `more`.
 function verb.options(self, own, more)
-  local url, servers, _, ca, cert, key, credentials, tenant = unpack(settings.options)
-  local shown = self.of_servers and servers or NO_SERVERS
+  local server = { title = settings.options.title }
+  for _, option in ipairs(settings.options) do
+    local is_quorums = option[1] == "restart-guard" or option[1] == "servers" and not self.of_servers
+    if not is_quorums then server[#server + 1] = option end
+  end
   own.title = own.title or "Options"
-  local server = { title = settings.options.title, url, shown, ca, cert, key, credentials, tenant }
   return options.join(own, server, more or {})
 end
 
