@@ -13,7 +13,7 @@ local resp = require "examples.protocol.resp"
 
 local unpack = rawget(_G, "unpack") or table.unpack
 
-local OPTIONS = { lease = 30000, grant_lease = 2000, token_ttl = 7 * 86400000, io_timeout = 5000 }
+local OPTIONS = { lease = 30000, grant_lease = 2000, token_ttl = 86400000, io_timeout = 5000 }
 local REFUSED = { [-3] = "the key is a hash without a TTL: no lock",
   [-4] = "clients of a newer format wait first", [-6] = "a lock of another kind has the key" }
 
