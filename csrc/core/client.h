@@ -53,8 +53,6 @@ typedef struct hf_node {
     char id[HF_NODE_ID_SIZE + 1]; /* in a cluster: its id in the map, or "" */
 } hf_node;
 
-#define HF_NODES_MAX 1024
-
 #define HF_PLACE_SIZE 32 /* the size of a queue place as the server writes it, with the NUL */
 
 struct hf_client {

@@ -338,6 +338,7 @@ typedef enum hf_mode {
 
 #define HF_QUORUM_MAX 32  /* servers of a quorum, or Sentinels */
 #define HF_SERVERS_MAX 64 /* shards, or nodes that are given for a cluster */
+#define HF_NODES_MAX 1024 /* nodes of a client; those of a cluster beyond that are not used */
 
 /* A server in the ring of shards. */
 typedef struct hf_shard {

@@ -298,7 +298,7 @@ static void lock_as_watchdog(hf_driver *driver) {
     pthread_mutex_unlock(&driver->gate);
 }
 
-#define POLL_MAX ((size_t)3 * 1024) /* sockets in one poll */
+#define POLL_MAX ((size_t)HF_LINKS * HF_NODES_MAX) /* sockets in one poll */
 
 typedef struct hf_polled {
     struct pollfd fds[POLL_MAX + 1];
@@ -311,7 +311,8 @@ typedef struct hf_polled {
 static hf_time choose_polled(const hf_driver *driver, unsigned roles, hf_polled *polled) {
     hf_time until = HF_NEVER;
     polled->count = 0;
-    for (size_t link = 0; link < driver->connection_count && polled->count < POLL_MAX; link++) {
+    assert(driver->connection_count <= POLL_MAX);
+    for (size_t link = 0; link < driver->connection_count; link++) {
         int fd = has_role(link, roles) ? poll_fd(driver, link) : -1;
         if (fd < 0) continue;
         const hf_connection *connection = &driver->connections[link];

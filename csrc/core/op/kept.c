@@ -21,7 +21,6 @@ struct hf_kept {
     const hf_kind *kind;
     hf_node *node;         /* the node whose events link it needs */
     hf_op *first, **end;   /* the callers that wait here, in order */
-    hf_time keep;          /* unused */
     hf_time keep_until;    /* until when the present hold may be kept */
     uint64_t token;        /* the next caller's token; 0 for no fencing */
     uint64_t last_token;   /* the last of the tokens that came with the lock */
