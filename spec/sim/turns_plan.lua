@@ -1,5 +1,5 @@
--- Schedules in which clients of Redisson and of ours take one lock again and again, with sections
--- of about the same length.
+-- Schedules in which clients of Redisson and of holdfast take one lock again and again, with
+-- sections of about the same length.
 
 local Prng = require "spec.sim.prng"
 

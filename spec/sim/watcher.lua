@@ -12,7 +12,7 @@ local floor, max = math.floor, math.max
 
 local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
 local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
-local MAX_IN_A_ROW = 2    -- turns of ours after one of Redisson's that was seen
+local MAX_IN_A_ROW = 2    -- holdfast's turns after a turn of Redisson that was seen
 local MAX_OVERTAKEN = 40  -- how often ours may take the lock during one wait of Redisson's
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 
@@ -611,7 +611,7 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
--- If a waiter of ours has seen that one of theirs holds the lock, ours may then have it twice.
+-- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it twice in a row.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end

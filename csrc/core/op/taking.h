@@ -14,8 +14,8 @@ typedef struct hf_taken {
     uint64_t token; /* the fencing token, or 0 */
 } hf_taken;
 
-/* Returns the caller's hold of the operation's kind on this key, or NULL. It is LOST if its time is
- * over. Adds no reference. */
+/* Returns the caller's hold of the operation's kind on this key, or NULL. It is LOST if it is no
+ * longer valid. Adds no reference. */
 hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now);
 
 /* Does the same for an acquire: a lost hold leaves the table. The renewer may still have to clean
