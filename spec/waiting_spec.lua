@@ -13,7 +13,7 @@ local QUEUE = crowd.queue_of(KEY)
 local GRANT, SHORT = 10, 2
 
 local server, others, client, lock
-local holders -- luacheck: ignore 331 (keeps their locks)
+local holders -- luacheck: ignore 241 (keeps their locks)
 
 local function names(count)
   local list = {}
@@ -417,7 +417,7 @@ describe("a waiter", function()
       args = { server:url() },
     }
     local other = holdfast.new(server:url())
-    local locks = {} -- luacheck: ignore 331
+    local locks = {} -- luacheck: ignore 241
     for i = 1, 5 do
       locks[i] = assert(other:lock("key" .. i):acquire(20))
       local subscribers = select(2, server:cli("CLIENT", "LIST", "TYPE", "pubsub"):gsub("[^\n]+",

@@ -611,7 +611,8 @@ local function note_turn(turns, is_theirs, is_taken, now)
   end
 end
 
--- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it twice in a row.
+-- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it twice in a
+-- row.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
