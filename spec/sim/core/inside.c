@@ -12,9 +12,8 @@ hf_mutant hf_mutant_on;
 
 /* Pushes the operation's kind, and its state if operations of its class may wait. */
 static void push_op(lua_State *L, const hf_op *op) {
-    static const char *const states[] = {" begun",      " blocked",     " following",
-                                         " asking",     " subscribing", " waiting",
-                                         " cancelling", " queued",      " done"};
+    static const char *const states[] = {" begun",       " blocked", " following",  " asking",
+                                         " subscribing", " waiting", " cancelling", " queued"};
 #define HF_OP_NAME(NAME, name, ...) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
