@@ -346,7 +346,7 @@ describe("under ngx_lua", function()
             assert(lock:release())
           end
           ngx.socket.tcp = tcp
-          SAY(count(sizes.sent) > 30, count(sizes.received) > 15)
+          SAY(count(sizes.sent) > 30, count(sizes.received) > 8)
         ]]) }
         assert.equal("true|true", say "/")
       end)
