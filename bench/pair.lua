@@ -8,6 +8,7 @@
 -- $HOLDFAST_BENCH_SECONDS each, of the parts that are named in $HOLDFAST_BENCH_PARTS.
 
 local cost = require "bench.cost"
+local counted = require "bench.counted"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -118,5 +119,12 @@ local server = redis.start { tcp = true }
 local wanted = os.getenv("HOLDFAST_BENCH_PARTS")
 for _, part in ipairs(PARTS) do
   if not wanted or wanted:find(part[1], 1, true) then compare(server, part) end
+end
+for _, name in ipairs(counted.names) do
+  if (not wanted or wanted:find(name, 1, true)) and counted.may_measure(name) then
+    local old = counted.measure(name, server, trees[1])
+    local new = counted.measure(name, server, trees[2])
+    print(("%-9s count ratio %.3f (%.0f to %.0f)"):format(name, new / old, old, new))
+  end
 end
 server:stop()

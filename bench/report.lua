@@ -19,6 +19,15 @@ function report.row(name, value, format, relation, bar)
   io.stdout:flush()
 end
 
+local GROWTH_MAX = 1.02 -- times the figure of the last release
+
+-- Reports a figure beside that of the last release. bench/run repeats the rows that end with
+-- "grown".
+function report.growth(name, before, now)
+  print(("%-58s %10.0f  %8.3f %s"):format(name, now, now / before, now > before * GROWTH_MAX and "grown" or ""))
+  io.stdout:flush()
+end
+
 function report.note(text)
   print("-- " .. text)
 end

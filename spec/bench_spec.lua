@@ -1,9 +1,12 @@
--- How bench/run reports missed bars and broken benches.
+-- How bench/run reports missed bars, growth and broken benches.
+
+local counted = require "bench.counted"
+local redis = require "spec.support.redis"
 
 -- → its output, its exit code
-local function run(options, figure)
-  local pipe = io.popen(("FIGURE=%s bench/run %s ../spec/fixtures/bench/row 2>&1; echo $?"):format(
-    figure, options))
+local function run(options, figure, bench)
+  local pipe = io.popen(("FIGURE=%s bench/run %s ../spec/fixtures/bench/%s 2>&1; echo $?"):format(
+    figure, options, bench or "row"))
   local text = pipe:read("*a")
   pipe:close()
   local output, code = text:match("^(.*\n)(%d+)\n$")
@@ -26,11 +29,40 @@ describe("bench/run", function()
     assert.equal(0, code)
   end)
 
+  it("repeats at the end each figure that is more than 2 % above the last release", function()
+    local text, code = run("--strict", 103, "growth")
+    assert.matches("\na figure +103 +1%.030 grown\nmore than 2 %% above the last release:\na figure +103 +1%.030 grown\n$", text)
+    assert.equal(0, code)
+    for _, figure in ipairs { 102, 100, 50 } do
+      assert.is_nil(run("", figure, "growth"):find("grown", 1, true))
+      assert.is_nil(run("", figure, "growth"):find("above", 1, true))
+    end
+  end)
+
   it("fails if a benchmark raises an error", function()
     for _, options in ipairs { "", "--strict" } do
       local text, code = run(options, "none")
       assert.matches("stack traceback", text)
       assert.equal(1, code)
     end
+  end)
+end)
+
+describe("the figures that are counted", function()
+  it("are of a plausible size, and need no timing", function()
+    local server = redis.start {}
+    local hold, aof = counted.measure("hold", server, "."), counted.measure("aof", server, ".")
+    server:stop()
+    assert.is_true(hold > 500 and hold < 5000, hold)
+    assert.is_true(aof > 200 and aof < 2000, aof)
+  end)
+
+  it("include those of valgrind where it is installed", function()
+    if not counted.may_measure "cycle" then return end
+    local server = redis.start {}
+    local start, cycle = counted.measure("start", server, "."), counted.measure("cycle", server, ".")
+    server:stop()
+    assert.is_true(start > 1e6 and start < 1e9, start)
+    assert.is_true(cycle > 1000 and cycle < 1e6, cycle)
   end)
 end)
