@@ -333,14 +333,15 @@ void hf_hold_check(const hf_hold *hold) {
     (void)hold;
 }
 
+#ifndef NDEBUG
 /* Asserts what is true of a hold in the table when no event is being handled. */
 static void check_at_rest(const hf_hold *hold, hf_time now) {
     bool busy = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
     assert(!busy || hold->in_flight);
     assert(hold->state != HF_HOLD_HELD || hold->wake_at <= hf_time_max(hold->valid_until, now));
     assert(hold->state != HF_HOLD_CLEANING_UP || hold->in_flight || hold->wake_at < HF_NEVER);
-    (void)busy, (void)hold, (void)now;
 }
+#endif
 
 void hf_holds_check(const hf_holds *holds, hf_time now) {
 #ifndef NDEBUG
