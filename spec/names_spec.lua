@@ -72,6 +72,17 @@ describe("a holder's published name", function()
     waiter:close()
   end)
 
+  it("is in the message for the key that was waited for, whichever lock has the same options", function()
+    kept = {}
+    local part = hold(client:lock("k"))
+    for _, opts in ipairs { {}, { lease = 20, class = "reports" } } do
+      local first = reader:lock("another key", opts)
+      assert(first:acquire(0))
+      assert(first:release())
+      assert.matches(part, select(2, reader:lock("k", opts):acquire(0.05)), 1, true)
+    end
+  end)
+
   it("is followed in the message by the time waited, in whole ms or seconds", function()
     kept = {}
     local waiter = holdfast.new(server:url())

@@ -28,7 +28,8 @@ end
 -- the lock is free by now, or there was no reply in time
 local function who_holds(lock, by)
   local data, left = core.lock.data(lock), time_left(by)
-  local info = left and driver.lock.info(driver.reader(data.client, data.key, data.kind, left))
+  local key = core.lock.key(lock)
+  local info = left and driver.lock.info(driver.reader(data.client, key, data.kind, left))
   left = info and info.owner and time_left(by)
   local who = left and names.of(data.client, info.owner, left)
   return who, who and info
