@@ -156,6 +156,21 @@ for _, loop in ipairs(loops) do
       return list
     end
 
+    it("an asynchronous release is sent before it returns", function()
+      local released = 0
+      run(function()
+        local ended = wake_together(function(i)
+          local lock = client:lock("async:" .. i, { async_release = true })
+          assert(lock:acquire(5))
+          assert(lock:release())
+          local function is_free() return server:cli("EXISTS", "async:" .. i) == 0 end
+          if process.wait_until(is_free, 5) then released = released + 1 end
+        end)
+        assert(loop.wait_until(function() return ended() == TASKS end))
+      end)
+      assert.equal(TASKS, released)
+    end)
+
     it("commands are sent in the order in which tasks have asked for them", function()
       local asked, sent = {}, nil
       run(function()

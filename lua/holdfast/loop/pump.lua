@@ -67,10 +67,11 @@ local function continues(self, waiter)
 end
 
 -- Called when a caller has begun an operation. Sends its command, now or at the end of the turn.
-local function send(self)
+-- `at_once`: the caller does not wait for the operation, so it may keep the loop from running.
+local function send(self, at_once)
   local io = self.loop.io
   if not self.client then return end
-  local sends = self.woken == 0 and (self.is_last or not next(self.waiting))
+  local sends = at_once or self.woken == 0 and (self.is_last or not next(self.waiting))
   self.is_last = false
   if sends then io.send(self) else io.collect(self) end
 end
@@ -486,6 +487,7 @@ local function wait(self, data, lock, kind, waiter, number)
     if alive and waiter.beside and not over then tend_beside(self, lock, waiter) end
     if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
+  continues(self, waiter) -- it may have been woken while it did not wait
   end_beside(self, waiter)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
@@ -539,8 +541,9 @@ local function drive(self, data, lock, kind, waiter, number, done)
     op:finish()
     return nil, cannot(kind, lock, no_task(self, message)), "unreachable"
   end
-  send(self)
-  if kind == "release" and data.async_release then
+  local detaches = kind == "release" and data.async_release
+  send(self, detaches)
+  if detaches then
     local sent, why, code = op:detach()
     if sent ~= false then return sent, why, code end
   end
