@@ -8,7 +8,7 @@ local report = require "bench.report"
 local sys = require "spec.support.sys"
 
 local HOLDS, LEASE, SECONDS = 10000, 3, tonumber(os.getenv "HOLDFAST_BENCH_SECONDS") or 30
-local CPU_BAR, BYTES_BAR, ALL_BYTES_BAR = 0.25, 512, 1300
+local CPU_BAR, BYTES_BAR, ALL_BYTES_BAR, OPTIONS_BYTES_BAR = 0.25, 512, 1300, 1700
 
 -- → the memory of C, and of C and Lua, in bytes
 local function memory_now()
@@ -54,6 +54,17 @@ report.row("their keys gone from the server", HOLDS - #server:cli("KEYS", "bench
 report.row("share of one core used by renewal", used, "%.3f", "<=", CPU_BAR)
 report.row("bytes of C memory for a hold", (c_memory - handles) / HOLDS, "%.0f", "<=", BYTES_BAR)
 report.row("bytes for a handle and its hold", (all_memory - before) / HOLDS, "%.0f", "<=", ALL_BYTES_BAR)
+
+local with_options = {}
+for i = 1, HOLDS do with_options[i] = false end
+_, before = memory_now()
+for i = 1, HOLDS do
+  with_options[i] = client:lock("bench:options:" .. i, { lease = LEASE, watchdog = true })
+  assert(with_options[i]:acquire(0))
+end
+_, all_memory = memory_now()
+report.row("bytes for a handle with options and its hold", (all_memory - before) / HOLDS, "%.0f", "<=",
+  OPTIONS_BYTES_BAR)
 
 client:close()
 server:stop()

@@ -34,6 +34,41 @@ local function in_coroutine(fn, ...)
 end
 
 describe("a client", function()
+  it("gives each lock its own options, however many different ones there are", function()
+    local client = world.client()
+    local function made(lease, on_lost)
+      return client:lock("k" .. lease, { lease = lease, on_lost = on_lost, token_ttl = 2 * lease })
+    end
+    for round = 1, 2 do
+      for lease = 100, 200 do
+        local lock = made(lease, lease % 10 == 0 and print or nil)
+        assert(lock:acquire(0))
+        assert.is_true(lock:remaining() <= lease and lock:remaining() > lease - 30, "round " .. round)
+        assert(lock:release())
+      end
+    end
+    local plain = client:lock("plain")
+    assert(plain:acquire(0))
+    assert.is_true(plain:remaining() <= 30)
+    assert(plain:release())
+    local mutex = client:mutex("m", { lease = 150, token_ttl = 300 })
+    assert(mutex:acquire(0))
+    assert.equal("string", world.cli("TYPE", "m"))
+    assert(mutex:release())
+  end)
+
+  it("releases the first lock with its options, too, when that lock is collected", function()
+    local client = world.client()
+    local function acquire_and_drop(opts) assert(client:lock("dropped", opts):acquire(0)) end
+    for _, opts in ipairs { false, { lease = 20 }, { class = "reports" } } do
+      acquire_and_drop(opts or nil)
+      assert(process.wait_until(function()
+        collectgarbage()
+        return world.cli("EXISTS", "dropped") == 0
+      end, 20))
+    end
+  end)
+
   it("does no I/O before its first call that needs the server", function()
     local client = world.client { url = "unix:///nowhere/redis.sock" }
     assert.equal("k", client:lock("k"):key())

@@ -149,7 +149,7 @@ local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
   local on_lost = given.on_lost
-  term.lock = locks.new(client, key, {
+  term.lock = locks.unshared(client, key, {
     lease = given.lease, max_hold = given.max_hold, watchdog = true, wait = math.huge,
     interruptible = given.interruptible, class = given.class, keep = 0,
     on_event = given.on_event, fencing = given.fencing, token_ttl = given.token_ttl,

@@ -393,20 +393,54 @@ local function make(client, key, given, defaults, kind, permits)
   return self
 end
 
--- A lock without options is a copy of the client's first one of the kind.
-local function make_plain(client, key, defaults, kind)
-  local plain = core.client.data(client)
-  plain[kind] = plain[kind] or make(client, key, lock.none, defaults, kind)
-  return raw.copy(plain[kind], defaults.prefix .. key)
+local MAX_SHARED = 64 -- the most different options of one kind of lock that a client remembers
+
+local function is_shareable(given)
+  return not (given.owner or given.on_lost or given.on_event or given.fingerprint or given.permits)
+end
+
+-- Returns the place below `all` for locks with these options: one step for each option, in
+-- the order in which pairs returns them.
+local function place_of(all, given)
+  local place = all
+  for name, value in pairs(given) do
+    local values = place[name] or {}
+    place[name] = values
+    place = values[value] or {}
+    values[value] = place
+  end
+  return place
+end
+
+-- Keeps a lock with these options at this place, for others to be copied from. No caller gets it,
+-- because it is collected only with the client.
+local function keep_pattern(client, key, given, defaults, kind, all, place)
+  all.count = (all.count or 0) + 1
+  if all.count > MAX_SHARED then core.client.data(client)[kind] = nil end
+  place.pattern = make(client, key, given, defaults, kind)
+end
+
+-- Creates a lock with a table of settings of its own. The arguments are those of lock.new.
+function lock.unshared(client, key, given, defaults, kind, permits)
+  return make(client, key, given, defaults, kind or "lock", permits)
 end
 
 -- Creates a lock of the client. `given` must be checked already; `defaults` are the client's.
 -- `kind`: a kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a
--- semaphore's permits an acquire takes.
+-- semaphore's permits an acquire takes. Locks with the same options share their table of settings,
+-- whose `key` is that of the first one.
 function lock.new(client, key, given, defaults, kind, permits)
   kind = kind or "lock"
-  if given == lock.none and not permits then return make_plain(client, key, defaults, kind) end
-  return make(client, key, given, defaults, kind, permits)
+  local is_none = given == lock.none
+  if permits or not is_none and not is_shareable(given) then
+    return make(client, key, given, defaults, kind, permits)
+  end
+  local data = core.client.data(client)
+  local all = data[kind] or {}
+  data[kind] = all
+  local place = is_none and all or place_of(all, given)
+  if not place.pattern then keep_pattern(client, key, given, defaults, kind, all, place) end
+  return raw.copy(place.pattern, defaults.prefix .. key)
 end
 
 return lock
