@@ -471,7 +471,7 @@ function Client:with_lock(key, opts, fn, ...)
   check_call(self, "client:with_lock", key)
   if options.callable(opts) == nil then
     options.not_after_function(templates.options, "client:with_lock", "client:with_lock(key, ", 2, fn, ...)
-    return Client.with_lock(self, key, locks.none, opts, fn, ...)
+    return templates.run(locks.new(self, key, locks.none, defaults[self]), locks.none, opts, fn, ...)
   end
   opts = lock_options(self, opts, templates.options, "client:with_lock", 2)
   argument(fn, options.callable, "client:with_lock", "fn", 2)
