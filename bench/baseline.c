@@ -2,7 +2,10 @@
  * The bare cost of a cycle: sends two given commands by hiredis, one after the other, again and
  * again; pipelined: both in one write.
  *
- *   baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined]
+ *   baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined|CONNECTIONS]
+ *
+ * With a number of connections, each of them has one command in flight at all times: the loop sends
+ * a command over each, and then receives the replies. CYCLES are those of all connections.
  *
  * FILE holds the two commands, each as a line with the number of arguments, then for each argument
  * a line with its length, its bytes and a newline. Ten # in an argument stand for the number of the
@@ -18,6 +21,7 @@
 
 #define ARGUMENTS_MAX 64
 #define COMMANDS 2
+#define CONNECTIONS_MAX 1024
 #define WARM_UP 200
 #define NUMBER "##########"
 
@@ -92,6 +96,26 @@ static void run_cycles(redisContext *redis, struct command *commands, int togeth
     }
 }
 
+static void flush(redisContext *redis) {
+    for (int done = 0; !done;) {
+        if (redisBufferWrite(redis, &done) != REDIS_OK) fail(redis->errstr);
+    }
+}
+
+/* The same by many connections, for cycles with these numbers. */
+static void run_apart(redisContext **all, int count, struct command *commands, long from, long to) {
+    for (long first = from; first < to; first += count) {
+        for (int j = 0; j < COMMANDS; j++) {
+            for (int i = 0; i < count; i++) {
+                write_number(&commands[j], first + i);
+                append(all[i], &commands[j]);
+                flush(all[i]);
+            }
+            for (int i = 0; i < count; i++) receive(all[i], &commands[j]);
+        }
+    }
+}
+
 static double now(void) {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
@@ -100,18 +124,22 @@ static double now(void) {
 
 int main(int argc, char **argv) {
     struct command commands[COMMANDS] = {{0}};
-    if (argc < 4) fail("usage: baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined]");
+    if (argc < 4) fail("usage: baseline unix:PATH|tcp:PORT CYCLES FILE [pipelined|CONNECTIONS]");
     long cycles = atol(argv[2]);
-    int together = argc > 4 ? COMMANDS : 1;
+    int count = argc > 4 ? atoi(argv[4]) : 0, together = argc > 4 && count == 0 ? COMMANDS : 1;
+    if (count < 0 || count > CONNECTIONS_MAX) fail("too many connections");
     FILE *file = fopen(argv[3], "rb");
     if (!file) fail("cannot read the file");
     for (int i = 0; i < COMMANDS; i++) read_command(file, &commands[i]);
-    redisContext *redis = connect_to(argv[1]);
-    run_cycles(redis, commands, together, 0, WARM_UP);
+    redisContext *all[CONNECTIONS_MAX] = {connect_to(argv[1])};
+    for (int i = 1; i < count; i++) all[i] = connect_to(argv[1]);
+    if (count > 0) run_apart(all, count, commands, 0, WARM_UP);
+    else run_cycles(all[0], commands, together, 0, WARM_UP);
     double start = now();
-    run_cycles(redis, commands, together, WARM_UP, WARM_UP + cycles);
+    if (count > 0) run_apart(all, count, commands, WARM_UP, WARM_UP + cycles);
+    else run_cycles(all[0], commands, together, WARM_UP, WARM_UP + cycles);
     printf("%.9f\n", (now() - start) / (double)cycles);
-    redisFree(redis);
+    for (int i = 0; i < CONNECTIONS_MAX && all[i]; i++) redisFree(all[i]);
     fclose(file);
     return 0;
 }

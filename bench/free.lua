@@ -9,6 +9,7 @@
 -- nginx, compared to SET NX over a pooled cosocket. All share one processor, because an idle one
 -- takes longer to wake up than what is measured, and this time changes with every placement.
 
+local bare = require "bench.bare"
 local cost = require "bench.cost"
 local cycle = require "bench.cycle"
 local holdfast = require "holdfast"
@@ -24,10 +25,6 @@ local OWN_BAR = rawget(_G, "jit") and 1.12 or 1.08
 local ROUNDS = tonumber(os.getenv("HOLDFAST_BENCH_ROUNDS") or 75)
 local CONNECTIONS, SERVER_ROUNDS = 32, math.ceil(ROUNDS / 5)
 local SECONDS, IN_A_REQUEST = 2, 10 -- seconds of wrk; cycles in one request
-
-local COMPARE_AND_DELETE = [[
-if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) end
-return 0]]
 
 -- ---- what the bare loops send ----
 
@@ -54,27 +51,14 @@ local LOOPS = {
     return { redisson.lock_words(load(server, redisson.LOCK), key),
       redisson.unlock_words(load(server, redisson.UNLOCK), key, latch, 20000) }
   end,
-  ["SET NX"] = function(server, key)
-    return { { "SET", key, "0123456789abcdef", "NX", "PX", "30000" },
-      { "EVALSHA", load(server, COMPARE_AND_DELETE), 1, key, "0123456789abcdef" } }
-  end,
+  ["SET NX"] = bare.set_nx,
 }
-
-local function write_commands(path, commands)
-  local file = assert(io.open(path, "wb"))
-  for _, args in ipairs(commands) do
-    file:write(#args, "\n")
-    for _, arg in ipairs(args) do file:write(#tostring(arg), "\n", arg, "\n") end
-  end
-  file:close()
-  return path
-end
 
 -- → the file with the commands of a loop for the n-th connection
 local function commands_of(server, name, n)
   local key = ("bench:%s:%d"):format(name:gsub(" ", "_"), n)
   local path = ("%s/%s"):format(server.directory, key:gsub(":", "-"))
-  return write_commands(path, LOOPS[name](server, key))
+  return bare.write(path, LOOPS[name](server, key))
 end
 
 local function start_loop(target, path, mode)
@@ -142,13 +126,13 @@ end
 local function compare_async(server, where, url, target)
   local client = holdfast.new(url)
   local plain, async = client:lock("bench:ours"), client:lock("bench:async", { async_release = true })
-  local path, ratios, bare = commands_of(server, "the same commands", 1), {}, {}
+  local path, ratios, gains = commands_of(server, "the same commands", 1), {}, {}
   for i = 1, ROUNDS do
     ratios[i] = measure(plain) / measure(async)
-    bare[i] = finish_loop(start_loop(target, path)) / finish_loop(start_loop(target, path, "pipelined"))
+    gains[i] = finish_loop(start_loop(target, path)) / finish_loop(start_loop(target, path, "pipelined"))
   end
   client:close()
-  report.row(("bare hiredis, pipelined to not, %s"):format(where), report.median(bare), "%.3f")
+  report.row(("bare hiredis, pipelined to not, %s"):format(where), report.median(gains), "%.3f")
   report.row(("rate with async_release to rate without, %s"):format(where), report.median(ratios),
     "%.3f", ">=", ASYNC_BAR)
 end
@@ -250,7 +234,7 @@ end
 local function compare_nginx(server)
   local front = nginx.start {
     tcp = true,
-    http = HTTP:format(server:url(), server.path, load(server, COMPARE_AND_DELETE)),
+    http = HTTP:format(server:url(), server.path, bare.set_nx(server, "bench:nginx")[2][2]),
     server = SERVER:format(IN_A_REQUEST, IN_A_REQUEST),
   }
   for _, connections in ipairs { 1, 64 } do

@@ -1,7 +1,13 @@
--- Free cycles (acquire and release) in one coroutine of each event loop, against that loop's own
--- bare client, which sends the same two EVALSHA over its own socket; in alternating rounds on one
--- processor. Runs under LuaJIT, which has all loops.
+-- Free cycles (acquire and release) in each event loop, in alternating rounds on one processor:
+--
+-- * in one coroutine, against that loop's own bare client, which sends the same two EVALSHA over
+--   its own socket;
+-- * in 64 coroutines, each with a key of its own, against a bare loop in C with 64 connections,
+--   which uses SET NX and a script that compares and deletes.
+--
+-- Runs under LuaJIT, which has all loops, and for luv under Lua 5.4 as well.
 
+local bare = require "bench.bare"
 local cycle = require "bench.cycle"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -10,30 +16,33 @@ local report = require "bench.report"
 local sys = require "spec.support.sys"
 
 local CYCLES, ROUNDS, BAR = 1000, tonumber(os.getenv("HOLDFAST_ROUNDS") or 25), 0.6
+local TASKS, CYCLES_EACH, WARM_UP = 64, 100, 10
 
 if arg[1] == nil then
   assert(sys.pin(0, 0))
-  for _, name in ipairs { "cqueues", "copas", "luv" } do
+  local function measure(lua, name)
     local worker = process.start {
-      "luajit", "bench/loops.lua", name,
-      env = { LUA_PATH = process.lua_path, LUA_CPATH = process.build .. "/luajit/?.so;;",
+      lua, "bench/loops.lua", name,
+      env = { LUA_PATH = process.lua_path, LUA_CPATH = ("%s/%s/?.so;;"):format(process.build, lua),
         LUA_INIT = false },
     }
     assert(worker:wait(300) == "exit" and worker.code == 0, worker:output())
     io.write(worker:output())
   end
+  for _, name in ipairs { "cqueues", "copas", "luv" } do measure("luajit", name) end
+  measure("lua5.4", "luv")
   return
 end
 
--- ---- each loop: run(fn) in a coroutine; dial(path) → send(text), line() ----
+-- ---- each loop: run(fns) in coroutines; dial(path) → send(text), line() ----
 
 local kinds = {}
 
 function kinds.cqueues()
   local cqueues, socket = require "cqueues", require "cqueues.socket"
-  local function run(fn)
+  local function run(fns)
     local loop = cqueues.new()
-    loop:wrap(fn)
+    for _, fn in ipairs(fns) do loop:wrap(fn) end
     assert(loop:loop())
   end
   local function dial(server)
@@ -48,13 +57,15 @@ end
 function kinds.copas()
   local copas = require "copas"
   local unix = require "socket.unix"
-  local function run(fn)
-    local over
-    copas.addthread(function()
-      fn()
-      over = true
-    end)
-    while not over do copas.step(1) end
+  local function run(fns)
+    local left = #fns
+    for _, fn in ipairs(fns) do
+      copas.addthread(function()
+        fn()
+        left = left - 1
+      end)
+    end
+    while left > 0 do copas.step(1) end
   end
   local function dial(server)
     local connection = assert(unix())
@@ -68,8 +79,8 @@ end
 
 function kinds.luv()
   local uv = require "luv"
-  local function run(fn)
-    coroutine.wrap(fn)()
+  local function run(fns)
+    for _, fn in ipairs(fns) do coroutine.wrap(fn)() end
     uv.run()
   end
   local function dial(server)
@@ -133,21 +144,62 @@ local function time(fn, ...)
   return (process.now() - from) / CYCLES
 end
 
-local ours, bare, ratios = {}, {}, {}
-run(function()
+local ours, theirs, ratios = {}, {}, {}
+run { function()
   local client = holdfast.new { url = server:url(), driver = name }
   local lock = client:lock("bench:loops")
   local commands = commands_of_a_cycle(lock)
   local send, line, close = dial(server)
   for i = 1, ROUNDS do
     ours[i] = time(cycle.run, lock, CYCLES)
-    bare[i] = time(bare_cycles, send, line, commands, CYCLES)
-    ratios[i] = bare[i] / ours[i]
+    theirs[i] = time(bare_cycles, send, line, commands, CYCLES)
+    ratios[i] = theirs[i] / ours[i]
   end
   if close then close() end
   client:close()
-end)
-report.row(name .. ", acquire + release, µs", report.median(ours) * 1e6, "%.1f")
-report.row(name .. ", the same EVALSHA by its own socket, µs", report.median(bare) * 1e6, "%.1f")
-report.row(name .. ", rate to that", report.median(ratios), "%.2f", ">=", BAR)
+end }
+local title = name .. (rawget(_G, "jit") and "" or ", Lua 5.4")
+report.row(title .. ", acquire + release, µs", report.median(ours) * 1e6, "%.1f")
+report.row(title .. ", the same EVALSHA by its own socket, µs", report.median(theirs) * 1e6, "%.1f")
+report.row(title .. ", rate to that", report.median(ratios), "%.2f", ">=", BAR)
+
+-- ---- many tasks ----
+
+-- → seconds for each cycle
+local function tasks_round()
+  local client = holdfast.new { url = server:url(), driver = name }
+  local fns, warm, left, from, till = {}, 0, TASKS, nil, nil
+  for i = 1, TASKS do
+    fns[i] = function()
+      local lock = client:lock("bench:task:" .. i)
+      cycle.run(lock, WARM_UP)
+      warm = warm + 1
+      if warm == TASKS then from = process.now() end
+      cycle.run(lock, CYCLES_EACH)
+      left = left - 1
+      if left == 0 then till = process.now() end
+    end
+  end
+  run(fns)
+  client:close()
+  return (till - from) / (TASKS * CYCLES_EACH)
+end
+
+local path = bare.write(server.directory .. "/commands", bare.set_nx(server, "bench:bare:##########"))
+
+local function bare_round()
+  local child = process.start { "build/bench/baseline", "unix:" .. server.path,
+    tostring(TASKS * CYCLES_EACH), path, tostring(TASKS) }
+  assert(child:wait(60) == "exit" and child.code == 0, child:output())
+  return tonumber(child:output())
+end
+
+for i = 1, ROUNDS do
+  ours[i], theirs[i] = tasks_round(), bare_round()
+  ratios[i] = ours[i] / theirs[i]
+end
+title = ("%s, %d tasks"):format(title, TASKS)
+report.row(title .. ", acquire + release, µs", report.median(ours) * 1e6, "%.1f")
+report.row(title .. ", SET NX in C by as many connections, µs", report.median(theirs) * 1e6, "%.1f")
+report.row(title .. ", time to that", report.median(ratios), "%.2f")
 server:stop()
