@@ -64,7 +64,9 @@ struct hf_op_impl {
     /* With `releases`: it ends the hold with all its entries, and leaves a record of the run. */
     bool leaves_record;
 
-    const char *quorum_refusal; /* why a quorum refuses it, or NULL if a quorum can run it */
+    /* Why a quorum refuses it, or NULL if a quorum can run it. Without this, a quorum still refuses
+     * an operation with HF_RETURNS_REPLY. */
+    const char *quorum_refusal;
 
     /* If the operation is stopped, what the server has carried out is not undone. The message then
      * says that the call may have taken effect. */

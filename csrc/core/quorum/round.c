@@ -9,6 +9,8 @@
  * others took. */
 #include "quorum/round.h"
 
+#include <assert.h>
+
 #include "op/acquire.h"
 #include "op/deadlock.h"
 #include "op/operation.h"
@@ -20,6 +22,13 @@ static bool acquires(const hf_op *op) {
 
 static bool releases(const hf_op *op) {
     return hf_op_asked_for(op)->releases;
+}
+
+/* Returns why a quorum refuses the operation, or NULL. Replies cannot be combined. */
+static const char *refusal_of(const hf_op *op) {
+    const char *refusal = hf_op_asked_for(op)->quorum_refusal;
+    bool returns_reply = hf_op_rows[op->spec.kind].returns == HF_RETURNS_REPLY;
+    return !refusal && returns_reply ? "it needs a single server, not a quorum" : refusal;
 }
 
 static bool has_uncounted(const hf_round *round) {
@@ -73,7 +82,11 @@ static void begin(hf_op *op, hf_time now) {
         return;
     }
     const hf_op_impl *impl = hf_op_asked_for(op);
-    if (impl->quorum_refusal) hf_op_fail(op, HF_SERVER, "%s", impl->quorum_refusal);
+    const char *refusal = refusal_of(op);
+    /* round_acquire.c and finish_release combine no results */
+    assert(refusal || !(impl->acquires || impl->releases) ||
+           hf_op_rows[op->spec.kind].returns <= HF_RETURNS_LOCK);
+    if (refusal) hf_op_fail(op, HF_SERVER, "%s", refusal);
     else if (impl->acquires) hf_round_begin_acquire(op, now);
     else if (impl->needs_hold) hf_round_begin_on_hold(op, now);
     else hf_votes_ask_all(op, now);

@@ -20,6 +20,114 @@ static bool sets_lease(const hf_op *op) {
     return hf_op_asked_for(op)->sets_lease;
 }
 
+/* ---- results ---- */
+
+static int compare_values(const void *a, const void *b) {
+    long long left = *(const long long *)a, right = *(const long long *)b;
+    return (left < right) - (left > right);
+}
+
+/* Finds the largest value that a majority reaches. */
+static void combine_values(hf_op *op, hf_time now) {
+    (void)now;
+    hf_round *round = op->round;
+    long long values[HF_QUORUM_MAX] = {0};
+    size_t count = 0, majority = hf_quorum_of(op)->majority;
+    for (size_t i = 0; i < round->count; i++) {
+        if (round->votes[i].yes) values[count++] = round->votes[i].op->result.value;
+    }
+    assert(count >= majority);
+    qsort(values, count, sizeof *values, compare_values);
+    op->result.value = values[majority - 1];
+}
+
+static void strip_copy(hf_lock_info *info) {
+    info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
+    info->owner[info->owner_size] = '\0';
+}
+
+static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {
+    return a->owner_size == b->owner_size && memcmp(a->owner, b->owner, a->owner_size) == 0;
+}
+
+static hf_lock_info *info_of(const hf_vote *vote) {
+    return vote->yes ? vote->op->result.info : NULL;
+}
+
+static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
+    size_t agree = 0;
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_lock_info *other = info_of(&round->votes[i]);
+        agree += other && same_owner(info, other);
+    }
+    return agree;
+}
+
+/* Finds the owner that a majority names; without one the lock counts as free. The highest token was
+ * drawn from the fastest clock, so the time held is measured by that clock. */
+static void combine_info(hf_op *op, hf_time now) {
+    (void)now;
+    hf_round *round = op->round;
+    hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
+    if (!info) {
+        hf_op_fail_for_memory(op);
+        return;
+    }
+    *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};
+    for (size_t i = 0; i < round->count; i++) {
+        if (info_of(&round->votes[i])) strip_copy(info_of(&round->votes[i]));
+    }
+    for (size_t i = 0; i < round->count; i++) {
+        const hf_lock_info *one = info_of(&round->votes[i]);
+        if (!one || one->owner_size == 0) continue;
+        if (count_owner(round, one) < hf_quorum_of(op)->majority) continue;
+        uint64_t token = info->token > one->token ? info->token : one->token;
+        long long clock = info->clock_us > one->clock_us ? info->clock_us : one->clock_us;
+        *info = *one;
+        info->token = token;
+        info->clock_us = clock;
+        info->waiters = 0;
+        info->waited_us = -1;
+    }
+}
+
+/* The lock counts as held if any server had it, because a minority's holds are broken, too. */
+static void combine_forced(hf_op *op, hf_time now) {
+    hf_round *round = op->round;
+    size_t locked = 0;
+    for (size_t i = 0; i < round->count; i++)
+        locked += round->votes[i].yes && round->votes[i].op->result.value > 0;
+    op->result.value = locked > 0;
+    hf_hold *hold =
+        hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
+    if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
+}
+
+typedef void combiner(hf_op *op, hf_time now);
+
+/* Returns the function that combines the members' results into what the operation returns, or NULL
+ * if it returns none of them. round.c refuses an operation that returns a reply. */
+static combiner *combiner_of(const hf_op *op) {
+    if (op->spec.kind == HF_OP_FORCE) return combine_forced;
+    switch (hf_op_rows[op->spec.kind].returns) {
+    case HF_RETURNS_WHETHER:
+    case HF_RETURNS_VALUE:
+    case HF_RETURNS_LEFT:
+    case HF_RETURNS_TTL: return combine_values;
+    case HF_RETURNS_INFO: return combine_info;
+    case HF_RETURNS_TRUE:
+    case HF_RETURNS_LOCK:
+    case HF_RETURNS_REPLY: break;
+    }
+    return NULL;
+}
+
+static void succeed(hf_op *op, hf_time now) {
+    combiner *combine = combiner_of(op);
+    if (combine) combine(op, now);
+    if (!op->done) hf_op_succeed(op);
+}
+
 /* ---- on a hold ---- */
 
 void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
@@ -76,7 +184,7 @@ static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_quorum_refresh(op->client, hold, now);
     if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
     else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
-    else if (done) hf_op_succeed(op);
+    else if (done) succeed(op, now);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
 }
@@ -145,103 +253,11 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
 
 /* ---- without a hold ---- */
 
-static int compare_values(const void *a, const void *b) {
-    long long left = *(const long long *)a, right = *(const long long *)b;
-    return (left < right) - (left > right);
-}
-
-/* Finds the value that a majority reaches. */
-static void read_ttl(hf_op *op, hf_time now) {
-    (void)now;
-    hf_round *round = op->round;
-    long long values[HF_QUORUM_MAX] = {0};
-    size_t count = 0;
-    for (size_t i = 0; i < round->count; i++)
-        values[count++] = round->votes[i].yes ? round->votes[i].op->result.value : -2;
-    qsort(values, count, sizeof *values, compare_values);
-    op->result.value = values[hf_quorum_of(op)->majority - 1];
-}
-
-static void strip_copy(hf_lock_info *info) {
-    info->owner_size = hf_owner_without_copy((hf_slice){info->owner, info->owner_size}).size;
-    info->owner[info->owner_size] = '\0';
-}
-
-static bool same_owner(const hf_lock_info *a, const hf_lock_info *b) {
-    return a->owner_size == b->owner_size && memcmp(a->owner, b->owner, a->owner_size) == 0;
-}
-
-static hf_lock_info *info_of(const hf_vote *vote) {
-    return vote->yes ? vote->op->result.info : NULL;
-}
-
-static size_t count_owner(const hf_round *round, const hf_lock_info *info) {
-    size_t agree = 0;
-    for (size_t i = 0; i < round->count; i++) {
-        const hf_lock_info *other = info_of(&round->votes[i]);
-        agree += other && same_owner(info, other);
-    }
-    return agree;
-}
-
-/* Reads the owner that a majority names; without one the lock counts as free. The highest token was
- * drawn from the fastest clock, so the time held is measured by that clock. */
-static void read_info(hf_op *op, hf_time now) {
-    (void)now;
-    hf_round *round = op->round;
-    hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
-    if (!info) {
-        hf_op_fail_for_memory(op);
-        return;
-    }
-    *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};
-    for (size_t i = 0; i < round->count; i++) {
-        if (info_of(&round->votes[i])) strip_copy(info_of(&round->votes[i]));
-    }
-    for (size_t i = 0; i < round->count; i++) {
-        const hf_lock_info *one = info_of(&round->votes[i]);
-        if (!one || one->owner_size == 0) continue;
-        if (count_owner(round, one) < hf_quorum_of(op)->majority) continue;
-        uint64_t token = info->token > one->token ? info->token : one->token;
-        long long clock = info->clock_us > one->clock_us ? info->clock_us : one->clock_us;
-        *info = *one;
-        info->token = token;
-        info->clock_us = clock;
-        info->waiters = 0;
-        info->waited_us = -1;
-    }
-}
-
-/* The lock counts as held if any server had it, because a minority's holds are broken, too. */
-static void read_forced(hf_op *op, hf_time now) {
-    hf_round *round = op->round;
-    size_t locked = 0;
-    for (size_t i = 0; i < round->count; i++)
-        locked += round->votes[i].yes && round->votes[i].op->result.value > 0;
-    op->result.value = locked > 0;
-    hf_hold *hold =
-        hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
-}
-
-/* The functions that combine the members' replies. Any other operation only needs a majority. */
-static void (*const combiners[])(hf_op *op, hf_time now) = {
-    [HF_OP_TTL] = read_ttl,
-    [HF_OP_INFO] = read_info,
-    [HF_OP_FORCE] = read_forced,
-};
-
-static bool has_combiner(const hf_op *op) {
-    size_t kind = (size_t)op->spec.kind;
-    return kind < sizeof combiners / sizeof *combiners && combiners[kind];
-}
-
 static void finish_plain(hf_op *op, bool done, hf_time now) {
     if (!done) {
         hf_votes_fail(op, hf_votes_code(op), "answered");
     } else {
-        if (has_combiner(op)) combiners[op->spec.kind](op, now);
-        if (!op->done) hf_op_succeed(op);
+        succeed(op, now);
     }
     hf_votes_conclude(op, now);
 }
@@ -251,7 +267,7 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
  * the hold is lost. */
 static bool wants_all(const hf_op *op, bool done) {
     if (op->round->hold) return !done;
-    return has_combiner(op);
+    return combiner_of(op) != NULL;
 }
 
 void hf_round_check_call(hf_op *op, hf_time now) {
