@@ -83,7 +83,7 @@ return {
   { "NOT_FOLLOWING", "core/op/acquire.c", "must_follow", "op->acquire.queued || op->wait.interrupted", "true" },
   { "ENTRY_ABANDONED", "core/quorum/quorum.c", "hf_quorum_abandon", "is_being_reentered(client, hold)", "false" },
   { "GAP_UNSEEN", "core/quorum/quorum.c", "hf_quorum_check_for_gap", "hold->valid_until <= now", "false" },
-  { "REFUSAL_UNNOTED", "core/quorum/quorum.c", "hf_quorum_note_refusal",
+  { "REFUSAL_UNNOTED", "core/quorum/quorum.c", "hf_quorum_note_busy",
     "!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD", "true" },
   { "STRAYS_FORGOTTEN", "core/op/client.c", "hf_client_abandon", "count < hold->strays ? count : hold->strays", "0" },
   { "RELEASE_UNNOTED", "lua/op.c", "l_op_abandon", "note_releases(self);", "" },

@@ -51,8 +51,8 @@ struct hf_hold {
     hf_hold **member_holds;
 
     uint32_t member_count; /* the size of `member_holds` */
-    uint32_t copies;   /* in a quorum: how many owners were created for servers that joined later */
-    uint32_t refusals; /* in a quorum: how many servers in a row had another owner */
+    uint32_t copies; /* in a quorum: how many owners were created for servers that joined later */
+    uint32_t busy_replies; /* in a quorum: how many servers in a row had another owner */
     uint32_t key_size, caller_size, owner_size; /* the sizes of the strings in `bytes` */
     char bytes[];                               /* key, caller, owner */
 };

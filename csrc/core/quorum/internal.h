@@ -79,7 +79,7 @@ void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index
 /* Notes that on a server without a member hold another owner holds the lock. That owner may be a
  * waiter, which soon gives up a lock without a majority, so the server is asked again soon, after a
  * pause that grows with each refusal. */
-void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now);
+void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the background acquires for this hold. */
 void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time now);

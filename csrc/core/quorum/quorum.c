@@ -142,7 +142,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
     hf_hold_ref(member_hold);
     if (hold->member_holds[index]) hf_hold_unref(hold->member_holds[index]);
     hold->member_holds[index] = member_hold;
-    hold->refusals = 0;
+    hold->busy_replies = 0;
     return true;
 }
 
@@ -372,9 +372,9 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
     }
 }
 
-void hf_quorum_note_refusal(hf_client *client, hf_hold *hold, hf_time now) {
+void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD) return;
-    uint32_t doublings = hold->refusals < 16 ? hold->refusals++ : 16;
+    uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
     hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, now + pause));
 }
@@ -439,7 +439,7 @@ static void settle_late_reply(hf_client *client, hf_late_reply *late_reply, hf_t
     hf_hold *hold = late_reply->round->hold;
     if (!hf_op_asked_for(op)->acquires) return;
     if (op->failure.code == HF_OK) settle_late_yes(client, late_reply, now);
-    else if (op->failure.code == HF_BUSY && hold) hf_quorum_note_refusal(client, hold, now);
+    else if (op->failure.code == HF_BUSY && hold) hf_quorum_note_busy(client, hold, now);
 }
 
 static void settle_late_replies(hf_client *client, hf_time now) {

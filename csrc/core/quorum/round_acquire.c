@@ -150,7 +150,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
         roll_back(op, first, now);
         return;
     }
-    if (hf_votes_count(op->round).busy > 0) hf_quorum_note_refusal(client, hold, now);
+    if (hf_votes_count(op->round).busy > 0) hf_quorum_note_busy(client, hold, now);
     hold->count++;
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
