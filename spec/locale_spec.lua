@@ -47,7 +47,7 @@ local PROGRAM = [==[
   show("order", hints.nearest("WAIT", { wai = 1, WAI = 1, wAIT = 1 }))
 
   for _, text in ipairs { "1.5", "1,5", "1.5s", "90", "1h30m", "0.25m", ".5", "1e1", "x" } do
-    show("duration", options.lease(text))
+    show("duration", options.duration(text))
   end
   for _, text in ipairs { "3", "3.0", "3.5", "3,0" } do show("count", options.count(text)) end
   for _, code in ipairs { "denied", "deadlock", "conflict", "duplicate" } do show("exit", exits.of(code)) end

@@ -38,14 +38,14 @@ local function fingerprint_option(value)
 end
 
 idempotent.options = {
-  expire = options.lease,
+  expire = options.duration,
   info = options.text,
   delete_key = options.boolean,
   replay = options.boolean,
   fingerprint = fingerprint_option,
   wait = options.wait,
   keep_on_error = options.boolean,
-  lease = options.lease,
+  lease = options.duration,
   class = options.class,
   on_event = options.callable,
 }

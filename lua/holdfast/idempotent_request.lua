@@ -73,7 +73,7 @@ end
 
 idempotent_request.options = {
   client = client_option,
-  expire = options.lease,
+  expire = options.duration,
   key = key_option,
   header = header_option,
   principal = principal_option,
@@ -83,7 +83,7 @@ idempotent_request.options = {
   replay = options.boolean,
   delete_key = options.boolean,
   keep_on_error = options.boolean,
-  lease = options.lease,
+  lease = options.duration,
   class = options.class,
   on_event = options.callable,
 }

@@ -113,7 +113,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Lock:extend(seconds)
   check_self(self, meta, "lock:extend", 2)
-  argument(seconds, options.lease, "lock:extend", "seconds", 2)
+  argument(seconds, options.duration, "lock:extend", "seconds", 2)
   notify()
   return raw.extend(self, seconds)
 end
@@ -297,8 +297,8 @@ meta.__close = driver.leave
 ---@field token_ttl? number seconds that the fencing counter is kept after the last acquire; default: the client's, a day unless set
 
 lock.options = {
-  lease = options.lease,
-  max_hold = options.lease,
+  lease = options.duration,
+  max_hold = options.duration,
   wait = options.wait,
   max_waiters = options.max_waiters,
   watchdog = options.boolean,

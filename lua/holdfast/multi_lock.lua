@@ -299,7 +299,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function MultiLock:extend(seconds)
   check_self(self, MultiLock, "multi_lock:extend", 2)
-  argument(seconds, options.lease, "multi_lock:extend", "seconds", 2)
+  argument(seconds, options.duration, "multi_lock:extend", "seconds", 2)
   notify()
   return each(copy(self.locks), raw.extend, seconds)
 end

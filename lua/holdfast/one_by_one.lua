@@ -42,8 +42,8 @@ local one_by_one = {}
 
 one_by_one.options = {
   wait = options.number_or_default,
-  lease = options.lease_or_default,
-  max_hold = options.lease,
+  lease = options.duration_or_default,
+  max_hold = options.duration,
   queue = options.boolean,
   max_waiters = options.max_waiters,
   prefix = options.text,
@@ -62,7 +62,7 @@ one_by_one.options = {
 
 local execute_options = {
   wait = options.number_or_default,
-  lease = options.lease_or_default,
+  lease = options.duration_or_default,
   queue = options.boolean,
   abort_on_loss = abort.check,
 }

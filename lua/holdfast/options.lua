@@ -12,7 +12,8 @@ local locale = require "holdfast.locale"
 
 local options = {}
 
-local LEASE_MIN, LEASE_MAX = 0.001, 1e9
+local MIN_DURATION, MAX_DURATION = 0.001, 1e9 -- seconds
+local DURATION = "a number of seconds from 0.001 to 1e9"
 local KEY_MAX = 1048576
 local PART_MAX = 500000
 local MAX_WHOLE = 9007199254740992 -- 2^53
@@ -21,15 +22,14 @@ local function is_number(value)
   return type(value) == "number" and value == value
 end
 
-function options.lease(value)
-  if not is_number(value) or value < LEASE_MIN or value > LEASE_MAX then
-    return "a number of seconds from 0.001 to 1e9"
-  end
+-- Checks a lease, or another time that must not be 0 or endless.
+function options.duration(value)
+  if not is_number(value) or value < MIN_DURATION or value > MAX_DURATION then return DURATION end
 end
 
 -- After 0.5 s, clients that started to wait earlier have announced their waits.
 function options.deadlock_check(value)
-  if not is_number(value) or value < 0.5 or value > LEASE_MAX then
+  if not is_number(value) or value < 0.5 or value > MAX_DURATION then
     return "a number of seconds from 0.5 to 1e9"
   end
 end
@@ -43,15 +43,15 @@ end
 
 -- May be as long as the longest lease.
 function options.restart_guard(value)
-  if not is_number(value) or value < 0 or value > LEASE_MAX then
+  if not is_number(value) or value < 0 or value > MAX_DURATION then
     return "a number of seconds from 0 to 1e9"
   end
 end
 
 -- A fencing counter may be kept forever.
 function options.token_ttl(value)
-  if value ~= math.huge and options.lease(value) then
-    return "math.huge or a number of seconds from 0.001 to 1e9"
+  if value ~= math.huge and options.duration(value) then
+    return "math.huge or " .. DURATION
   end
 end
 
@@ -66,9 +66,9 @@ function options.number_or_default(value)
   if not is_number(value) then return "a number of seconds (0 or less means the default)" end
 end
 
-function options.lease_or_default(value)
-  if not is_number(value) or value > 0 and options.lease(value) then
-    return "a number of seconds from 0.001 to 1e9 (0 or less means the default)"
+function options.duration_or_default(value)
+  if not is_number(value) or value > 0 and options.duration(value) then
+    return DURATION .. " (0 or less means the default)"
   end
 end
 

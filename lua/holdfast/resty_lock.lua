@@ -15,7 +15,7 @@ local resty_lock = { _VERSION = holdfast._VERSION }
 resty_lock.__index = resty_lock
 
 local EXPTIME, TIMEOUT = 30, 5 -- seconds
-local OPTIONS = { exptime = options.lease, timeout = options.wait }
+local OPTIONS = { exptime = options.duration, timeout = options.wait }
 -- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
 local holds = 0 -- acquired by this process so far
@@ -72,7 +72,7 @@ end
 ---@return string? message "unlocked" if this object holds no lock; or what failed
 function resty_lock:expire(seconds)
   if not self.held then return nil, "unlocked" end
-  options.argument(seconds or self.exptime, options.lease, "lock:expire", "seconds", 2)
+  options.argument(seconds or self.exptime, options.duration, "lock:expire", "seconds", 2)
   local extended, message = self.held:extend(seconds or self.exptime)
   return extended, message
 end

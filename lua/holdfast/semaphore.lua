@@ -49,7 +49,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function Permit:extend(seconds)
   check_self(self, meta, "permit:extend", 2)
-  argument(seconds, options.lease, "permit:extend", "seconds", 2)
+  argument(seconds, options.duration, "permit:extend", "seconds", 2)
   notify()
   return raw.extend(self, seconds)
 end
@@ -142,8 +142,8 @@ Semaphore.__name = "holdfast.semaphore"
 
 semaphore.options = {
   permits = check_permits,
-  lease = options.lease,
-  max_hold = options.lease,
+  lease = options.duration,
+  max_hold = options.duration,
   wait = options.wait,
   max_waiters = options.max_waiters,
   watchdog = options.boolean,

@@ -32,7 +32,7 @@ doctor.options = verb.options(doctor, {
     help = "kinds of lock in use, as for `holdfast acl` (default: lock)" },
   { "prefix", value = "PREFIX", check = prefix,
     help = "prefix of your locks' keys (default: that of --tenant)" },
-  { "lease", value = "TIME", check = options.lease, help = "the shortest lease in use (default: 30s)" },
+  { "lease", value = "TIME", check = options.duration, help = "the shortest lease in use (default: 30s)" },
   { "try", help = "also acquire and release a lock of each kind, on keys of its own" },
   { "json", help = "print one JSON object per check" },
 }, { title = settings.options.title, settings.option "restart-guard" })

@@ -45,7 +45,7 @@ local function duration_from(least)
 end
 
 options.seconds = duration_from(0)
-options.lease = duration_from(0.1)
+options.duration = duration_from(0.1)
 
 function options.timeout(text)
   local seconds = duration(text)

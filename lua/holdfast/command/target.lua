@@ -38,7 +38,7 @@ target.waiting = {
 
 target.locking = {
   title = "Lock",
-  { "lease", value = "TIME", check = options.lease,
+  { "lease", value = "TIME", check = options.duration,
     help = "how long the lock stays taken if its holder crashes (default: 30s)" },
   { "one-by-one", value = "TYPE:ID", help = "lock this type and id instead of a KEY" },
   { "shared", short = "s", help = "share the lock with other --shared holders" },

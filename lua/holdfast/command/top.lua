@@ -28,7 +28,7 @@ top.summary = "Show locks and waiters, the longest wait first: live on a termina
 
 top.of_servers = true
 top.options = verb.options(top, {
-  { "interval", value = "TIME", check = options.lease, help = "time between refreshes (default: 1s)" },
+  { "interval", value = "TIME", check = options.duration, help = "time between refreshes (default: 1s)" },
   { "once", help = "print the table once, on a terminal too" },
   { "json", help = "print one JSON object per lock, once" },
 })
