@@ -439,3 +439,39 @@ it("a client in an event loop returns the timeouts it was given", function()
   }
   assert.same({ 2, 3 }, { core.engine.timeouts(client) })
 end)
+
+describe("every operation of the core", function()
+  -- Calls each operation with the kinds of lock that support it, as check(name, ok, message, code).
+  local function each_call(client, check)
+    for name in pairs(core.operations) do
+      local call, called = core.lock[name], name == "command" -- which has no call of its own
+      for kind in pairs(core.kinds) do
+        local lock = core.lock.new(client, { key = "k", kind = kind, permits = 1 })
+        local last = (name == "fenced" or name == "once") and { "GET", "k" } or nil
+        local supported, ok, message, code = pcall(call or error, lock, 0, last)
+        if supported then check(name, ok, message, code) end
+        called = called or supported
+      end
+      assert.is_true(called, name .. " was not called")
+    end
+  end
+
+  it("fails with closed after the client was closed", function()
+    local client = core.client.new { url = "redis://127.0.0.1:1" }
+    core.client.close(client, 0)
+    each_call(client, function(name, ok, message, code)
+      assert.same({ nil, "closed" }, { ok, code }, name)
+      assert.matches("the client was closed", message, 1, true)
+    end)
+  end)
+
+  it("fails as unreachable without a server, or as not held if it needs a hold", function()
+    local client = core.client.new { url = "redis://127.0.0.1:1", connect_timeout = 0.1 }
+    each_call(client, function(name, ok, _, code)
+      if name == "pause" then return assert.is_true(ok) end -- sends nothing
+      local needs_hold = core.hold_operations[name] and name ~= "acquire"
+      assert.same({ nil, needs_hold and "not_held" or "unreachable" }, { ok, code }, name)
+    end)
+    core.client.close(client, 0)
+  end)
+end)

@@ -66,27 +66,8 @@ static void set_words(hf_op_spec *spec, const hf_slice *words, size_t count) {
     if (takes_words(spec->kind) && spec->value > count) spec->value = count;
 }
 
-/* The operations on one lock are the rows of HF_OP_LIST. On success a call returns what is listed
- * here; otherwise it returns nil, message, code:
- *
- *   release, check       true
- *   extend               (seconds) true
- *   force_release        whether it was locked
- *   ttl                  seconds; math.huge for a key without a TTL; nil if it is free
- *   info                 { owner, holds, ttl, token, waiters, position } as the server has it
- *   pause                (seconds) true, after that time; it fails if a signal or the end of the
- *                        client comes first
- *   set                  (count) true: the semaphore has this many permits
- *   set_count            (count) true if this starts a count; false if the latch was counting
- *   count_down           (amount) the remaining count; false if the latch was open
- *   count                the remaining count
- *   await                (seconds) true: the latch is open
- *   delete               whether the latch was closed
- *   take                 (seconds) true: this handle's number of permits is the caller's
- *   give                 (amount) how many permits are free
- *   drain                how many permits it has taken
- *   watch                the same as info, as soon as the holder is not the known one
- */
+/* The operations on one lock are the rows of HF_OP_LIST. On success a call returns what its row's
+ * hf_call_returns says; otherwise it returns nil, message, code. */
 
 static bool has_number(hf_op_kind kind) {
     return hf_op_rows[kind].number > HF_NUMBER_NONE;
