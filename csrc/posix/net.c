@@ -142,7 +142,7 @@ static hf_dial_state fail_with_errno(hf_dial *dial, char *reason, size_t size) {
 static hf_dial_state shake_hands(hf_dial *dial, char *reason, size_t size) {
     hf_tls_state state = hf_tls_handshake(dial->tls, &dial->events, reason, size);
     if (state == HF_TLS_PENDING) return HF_DIAL_PENDING;
-    if (state == HF_TLS_AGREED) return HF_DIAL_CONNECTED;
+    if (state == HF_TLS_CONNECTED) return HF_DIAL_CONNECTED;
     hf_dial_cancel(dial);
     return HF_DIAL_FAILED;
 }

@@ -24,8 +24,8 @@ struct hf_tls_settings {
     hf_tls_options options;        /* its strings are copies */
     char *store_file, *store_path; /* the system's store, if that is trusted; else NULL */
     SSL_CTX *context;              /* made from the last usable files, or NULL if there were none */
-    stamps read;                   /* stamps of the files from before they were read */
-    char stale[160];               /* why the current files cannot be used, or "" */
+    stamps read;                   /* the files' stamps, taken before they were read */
+    char stale_reason[160];        /* why the current files cannot be used, or "" */
     BIO_METHOD *method;
 };
 
@@ -34,9 +34,9 @@ struct hf_tls {
     int fd;
     int error;  /* errno of the socket's last failure, or 0 */
     bool ended; /* the server has closed the connection */
-    bool agreed, failed;
+    bool handshake_done, failed;
     bool recv_wants_write, send_wants_read;
-    char stale[160]; /* the settings' `stale` when the connection began */
+    char stale_reason[160]; /* the settings' `stale_reason` when the connection began */
     char reason[160];
 };
 
@@ -44,7 +44,7 @@ struct hf_tls {
 
 /* Held for reading inside OpenSSL, for writing during a fork and at exit. */
 static pthread_rwlock_t openssl_lock = PTHREAD_RWLOCK_INITIALIZER;
-static bool ended;
+static bool process_exiting;
 
 static void before_fork(void) {
     pthread_rwlock_wrlock(&openssl_lock);
@@ -65,13 +65,13 @@ static void before_exit(void) {
         if (tries == 1000) return;
         nanosleep(&moment, NULL);
     }
-    ended = true;
+    process_exiting = true;
     pthread_rwlock_unlock(&openssl_lock);
 }
 
 /* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit has to keep
  * threads out by then. Handlers run in reverse order: OpenSSL's is registered first. */
-static void watch_process(void) {
+static void register_handlers(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     OPENSSL_init_ssl(0, NULL);
     atexit(before_exit);
@@ -80,9 +80,9 @@ static void watch_process(void) {
 /* Enters OpenSSL until `leave_openssl`. Returns false and sets errno if the process is exiting. */
 static bool enter_openssl(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch_process);
+    pthread_once(&once, register_handlers);
     pthread_rwlock_rdlock(&openssl_lock);
-    if (!ended) {
+    if (!process_exiting) {
         ERR_clear_error(); /* other code in this thread may use OpenSSL, too */
         return true;
     }
@@ -293,7 +293,7 @@ static bool are_same_stamps(const stamps *a, const stamps *b) {
  * the directory. So each connection then gets its own context, which costs little. */
 static bool is_current(const hf_tls_settings *settings, const stamps *now) {
     bool lazy = settings->options.ca_path && !settings->options.trusting;
-    return settings->context && !settings->stale[0] && !lazy &&
+    return settings->context && !settings->stale_reason[0] && !lazy &&
            are_same_stamps(&settings->read, now);
 }
 
@@ -330,14 +330,14 @@ static bool refresh_context(hf_tls_settings *settings, char *reason, size_t size
     if (is_current(settings, &now)) return true;
     SSL_CTX *context = read_files(settings, reason, size);
     if (!context) {
-        snprintf(settings->stale, sizeof settings->stale, "%s", reason);
+        snprintf(settings->stale_reason, sizeof settings->stale_reason, "%s", reason);
         ERR_clear_error();
         return settings->context != NULL;
     }
     SSL_CTX_free(settings->context);
     settings->context = context;
     settings->read = now;
-    settings->stale[0] = '\0';
+    settings->stale_reason[0] = '\0';
     return true;
 }
 
@@ -365,8 +365,8 @@ static bool set_up_connection(hf_tls *tls, const hf_tls_settings *settings, cons
     BIO_set_init(bio, 1);
     SSL_set_bio(tls->ssl, bio, bio);
     ERR_clear_error();
-    SSL_set_connect_state(tls->ssl);
-    return ERR_peek_error() == 0; /* the function before has no result, but may lack memory */
+    SSL_set_connect_state(tls->ssl); /* returns nothing, but may run out of memory */
+    return ERR_peek_error() == 0;
 }
 
 static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int fd, char *reason,
@@ -375,7 +375,7 @@ static hf_tls *new_connection(hf_tls_settings *settings, const char *host, int f
     hf_tls *tls = calloc(1, sizeof *tls);
     if (tls) {
         tls->fd = fd;
-        memcpy(tls->stale, settings->stale, sizeof tls->stale);
+        memcpy(tls->stale_reason, settings->stale_reason, sizeof tls->stale_reason);
         if (set_up_connection(tls, settings, host)) return tls;
         SSL_free(tls->ssl);
         free(tls);
@@ -399,15 +399,16 @@ hf_tls *hf_tls_new(hf_tls_settings *settings, const char *host, int fd, char *re
  * cause. */
 static void set_reason(hf_tls *tls, const char *text, const char *more) {
     size_t size = sizeof tls->reason, at = 0;
-    if (tls->stale[0])
-        at = (size_t)snprintf(tls->reason, size, "%.100s; with the last good files: ", tls->stale);
+    if (tls->stale_reason[0])
+        at = (size_t)snprintf(tls->reason, size,
+                              "%.100s; with the last good files: ", tls->stale_reason);
     snprintf(tls->reason + at, size - at, "%s%s", text, more);
 }
 
 /* Returns whether the server's certificate was refused. OpenSSL's first error may not say so: if
  * the authority has a new key under its old name, it is about the arithmetic of the signature. */
 static bool is_refused(const hf_tls *tls) {
-    return !tls->agreed && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
+    return !tls->handshake_done && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
            SSL_get_verify_result(tls->ssl) != X509_V_OK;
 }
 
@@ -434,7 +435,7 @@ static void set_error(hf_tls *tls) {
     case SSL_R_HTTP_REQUEST:
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_RECORD_LENGTH_MISMATCH:
-        if (tls->agreed) break;
+        if (tls->handshake_done) break;
         set_reason(tls, "the server does not speak TLS", "");
         return;
     case SSL_R_TLSV13_ALERT_CERTIFICATE_REQUIRED:
@@ -455,7 +456,7 @@ static bool is_end_of_stream(unsigned long error) {
 }
 
 /* OpenSSL 3.5 queues the errno of a failed write as an error of its own. */
-static bool is_of_socket(const hf_tls *tls, unsigned long error) {
+static bool is_socket_error(const hf_tls *tls, unsigned long error) {
     return tls->error && ERR_GET_LIB(error) == ERR_LIB_SYS && ERR_GET_REASON(error) == tls->error;
 }
 
@@ -465,7 +466,7 @@ static ssize_t fail(hf_tls *tls) {
     unsigned long error = ERR_peek_error();
     tls->failed = true;
     errno = EPROTO;
-    if (!is_end_of_stream(error) && !is_of_socket(tls, error)) {
+    if (!is_end_of_stream(error) && !is_socket_error(tls, error)) {
         set_error(tls);
         return -1;
     }
@@ -502,7 +503,7 @@ ssize_t hf_tls_recv(hf_tls *tls, char *bytes, size_t size) {
     return received;
 }
 
-/* A server that has closed shows as EPIPE, as on a plain socket. */
+/* If the server has closed the connection, fails with EPIPE, as on a plain socket. */
 ssize_t hf_tls_send(hf_tls *tls, const char *bytes, size_t size) {
     if (!enter_openssl()) return -1;
     tls->send_wants_read = false;
@@ -535,10 +536,10 @@ hf_tls_state hf_tls_handshake(hf_tls *tls, short *events, char *reason, size_t s
     ssize_t result = settle(tls, SSL_do_handshake(tls->ssl), &wants_write, SSL_ERROR_WANT_WRITE);
     bool pending = result < 0 && errno == EAGAIN;
     *events = wants_write ? POLLOUT : POLLIN;
-    tls->agreed = result > 0;
+    tls->handshake_done = result > 0;
     if (result <= 0 && !pending) explain_handshake(tls, result, reason, size);
     leave_openssl();
-    if (tls->agreed) return HF_TLS_AGREED;
+    if (tls->handshake_done) return HF_TLS_CONNECTED;
     return pending ? HF_TLS_PENDING : HF_TLS_FAILED;
 }
 
@@ -564,7 +565,7 @@ static double seconds_left(const X509 *certificate) {
 }
 
 double hf_tls_seconds_left(const hf_tls *tls) {
-    if (!tls->agreed || !enter_openssl()) return INFINITY;
+    if (!tls->handshake_done || !enter_openssl()) return INFINITY;
     X509 *server = SSL_get_peer_certificate(tls->ssl);
     double theirs = seconds_left(server), ours = seconds_left(SSL_get_certificate(tls->ssl));
     X509_free(server);
@@ -574,7 +575,7 @@ double hf_tls_seconds_left(const hf_tls *tls) {
 
 void hf_tls_free(hf_tls *tls, bool polite) {
     if (!tls || !enter_openssl()) return;
-    if (polite && tls->agreed && !tls->failed) SSL_shutdown(tls->ssl);
+    if (polite && tls->handshake_done && !tls->failed) SSL_shutdown(tls->ssl);
     SSL_free(tls->ssl);
     leave_openssl();
     free(tls);

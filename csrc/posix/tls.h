@@ -42,7 +42,7 @@ void hf_tls_settings_forget(hf_tls_settings *settings);
 
 typedef struct hf_tls hf_tls;
 
-typedef enum hf_tls_state { HF_TLS_PENDING, HF_TLS_AGREED, HF_TLS_FAILED } hf_tls_state;
+typedef enum hf_tls_state { HF_TLS_PENDING, HF_TLS_CONNECTED, HF_TLS_FAILED } hf_tls_state;
 
 /* Begins TLS with `host` over a connected socket, which remains the caller's. Returns NULL on
  * failure; `reason` says why. */

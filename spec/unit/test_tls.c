@@ -205,7 +205,7 @@ static pair connect_pair(hf_tls_settings *settings, const char *host, SSL_CTX *c
             state = hf_tls_handshake(made.tls, &events, reason, sizeof reason);
         accepted = SSL_accept(made.server);
     }
-    made.agreed = state == HF_TLS_AGREED && accepted == 1;
+    made.agreed = state == HF_TLS_CONNECTED && accepted == 1;
     return made;
 }
 
