@@ -13,7 +13,7 @@ make bench           speed against the quality bars; STRICT=1: a missed bar fail
 make interop         one key shared with Redisson, node-redisson, redis-py and node-redlock; needs a JDK, Maven and npm
 make programs        writes each server program whole to build/programs; make embed: into the C sources
 make format          formats the C sources with clang-format
-make list-tests      prints the name of every test, by file
+make list-tests      prints the name of every test, with its file
 make install         PREFIX=/usr/local DESTDIR=; make uninstall; make static: the command as one file
 make dist            the tarball, its rockspec, SBOM and SHA256SUMS; make deb opm: packages; make release: the checklist
 make site            the documents as a site, in build/site; make pictures: docs/pictures from real runs

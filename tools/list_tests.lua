@@ -1,4 +1,4 @@
--- The names of all tests, an outline by file, from the sources: lua5.4 tools/list_tests.lua
+-- The names of all tests with their files, from the sources: lua5.4 tools/list_tests.lua
 -- [FILE ...]. A name that is put together when the tests run is printed as the expression for it.
 
 package.path = "./?.lua;" .. package.path
@@ -8,16 +8,14 @@ local kinds = { describe = true, it = true, it_as_root = true, it_yields = true,
 local list = arg[1] and arg or files.lines_of "git ls-files 'spec/*.lua' 'spec/unit/test_*.c'"
 
 for _, path in ipairs(list) do
-  local lines = {}
   for line in files.read(path):gmatch "[^\n]+" do
     local test = line:match "^TEST%(([%w_]+)%)"
     local indent, kind, name = line:match "^(%s*)([%l_]+)[%s(]+([^%s=].*)$"
     if test then
-      lines[#lines + 1] = "  " .. test:gsub("_", " ")
+      print(path .. ": " .. test:gsub("_", " "))
     elseif kinds[kind] and path:find "%.lua$" then
       name = name:gsub(",? *function%(.*$", ""):gsub("[,{ ]+$", "")
-      lines[#lines + 1] = "  " .. indent .. name:gsub('^"([^"]*)"$', "%1")
+      print(path .. ": " .. indent .. name:gsub('^"([^"]*)"$', "%1"))
     end
   end
-  if lines[1] then print(path .. "\n" .. table.concat(lines, "\n")) end
 end
