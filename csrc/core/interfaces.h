@@ -5,8 +5,8 @@
 
 #include "client.h"
 
-/* For operations that wait for messages about their locks. op/events.c calls these functions, only
- * for operations that are not done and need the events link. */
+/* For operations that wait for messages about their locks. op/events.c calls the functions on_…,
+ * only for operations that are not done and need the events link; link/cluster.c calls `waits`. */
 typedef struct hf_wait_functions {
     /* Returns whether a message may change what the operation does next. */
     bool (*waits)(const hf_op *op);
@@ -89,13 +89,13 @@ struct hf_op_impl {
      * it. */
     void (*unblock)(hf_op *op, hf_time now);
 
-    /* Reads the reply to the command that hf_op_run has sent. NULL if the operation does not use
-     * hf_op_run. */
+    /* Called by hf_op_on_answer with the reply. NULL if the operation does not use
+     * hf_op_on_answer. */
     void (*answer)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them
-     * the operation has only one limit: it waits at most command_timeout for another command for
-     * its hold. An operation on several holds may wait for them one after the other. */
+     * the operation has only one limit: it waits at most command_timeout for other commands for its
+     * hold, in all, even if it waits for several holds one after the other. */
     hf_time (*deadline)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
 
@@ -130,7 +130,7 @@ struct hf_topology {
     bool has_server_list;
 
     /* Keys move between nodes slot by slot. All keys of a program must be in one slot; while that
-     * slot moves, the server runs only programs with one key. */
+     * slot moves, the server refuses a program unless it has all of the program's keys. */
     bool moves_slots;
 
     /* All names of a lock are on the node of its key, even if as keys they would be on other nodes.
@@ -160,10 +160,10 @@ struct hf_topology {
      * outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
-    /* `deadline` returns when `tick` has something to do. `half` is HF_LINK_CALLS or
-     * HF_LINK_RENEWER, for the thread that calls. */
-    hf_time (*deadline)(const hf_client *client, hf_link half);
-    void (*tick)(hf_client *client, hf_link half, hf_time now);
+    /* `deadline` returns when `tick` has something to do. `thread` says which thread
+     * calls: HF_LINK_CALLS for the callers', HF_LINK_RENEWER for the renewer's. */
+    hf_time (*deadline)(const hf_client *client, hf_link thread);
+    void (*tick)(hf_client *client, hf_link thread, hf_time now);
 };
 
 /* The topologies: one server at a fixed address, shards on a ring, a master behind Sentinels, and a

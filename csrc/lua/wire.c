@@ -82,9 +82,9 @@ static int l_read_waiter(lua_State *L) {
     return 1;
 }
 
-/* wait(text) -> { waiter, kind, key, since } of a wait that a client has published, or nil if it
- * has another format */
-static int l_wait(lua_State *L) {
+/* read_wait(text) -> { waiter, kind, key, since } of a wait that a client has published, or nil if
+ * it has another format */
+static int l_read_wait(lua_State *L) {
     hf_waiter waiter;
     if (!hf_wire_read_wait(check_text(L, 1), &waiter)) return 0;
     push_waiter(L, &waiter);
@@ -135,9 +135,12 @@ static void push_hold_operations(lua_State *L) {
 }
 
 void hf_open_wire(lua_State *L) {
-    static const luaL_Reg functions[] = {
-        {"names", l_names}, {"key_of_queue", l_key_of_queue}, {"read_waiter", l_read_waiter},
-        {"wait", l_wait},   {"hide_logins", l_hide_logins},   {NULL, NULL}};
+    static const luaL_Reg functions[] = {{"names", l_names},
+                                         {"key_of_queue", l_key_of_queue},
+                                         {"read_waiter", l_read_waiter},
+                                         {"read_wait", l_read_wait},
+                                         {"hide_logins", l_hide_logins},
+                                         {NULL, NULL}};
     push_kinds(L);
     lua_setfield(L, -2, "kinds");
     push_operations(L);

@@ -228,7 +228,7 @@ end
 
 local function add_wait(graph, name, node)
   local text = ask(graph, { "GET", name }, graph.nodes and node or nil)
-  local wait = type(text) == "string" and wire.wait(text)
+  local wait = type(text) == "string" and wire.read_wait(text)
   if not wait or wait.key == "" then return end
   local before = graph.by_waiter[wait.waiter]
   if before then wait = before else graph.by_waiter[wait.waiter], wait.holds = wait, {} end

@@ -9,8 +9,8 @@ local notifier = require "holdfast.notifier"
 
 local loss = {}
 
--- This state survives when package.loaded is cleared, so that a library that is loaded again also
--- notifies the locks created before.
+-- This state survives when package.loaded is cleared, so that the library, when loaded
+-- again, also reports losses of locks created earlier.
 local shared = core.shared
 shared.watched = shared.watched or setmetatable({}, { __mode = "k" })
 shared.clients = shared.clients or setmetatable({}, { __mode = "k" })
@@ -56,8 +56,8 @@ function loss.try_notify()
   return losses:notify()
 end
 
--- Every method of the API calls this first; those that release call it last. Raises the first error
--- of a callback, after all callbacks have run.
+-- Methods that do I/O or read a hold call this first; those that release call it last. Raises the
+-- first error of a callback, after all callbacks have run.
 function loss.notify()
   if not events.heeded then return end
   local fine, failure = loss.try_notify()

@@ -176,7 +176,7 @@ return {
   { "wire.c:renew_pairs", "args = calloc(«4|5» * count, sizeof", MORE_ROOM },
   { "wire.c:hf_wire_renew", "args[«3|4» * HF_RENEWALS_MAX", MORE_ROOM },
   { "wire.c:call_all", "numbers = calloc(«2|3» * count, sizeof", MORE_ROOM },
-  { "wire.c:call_all", "args = calloc(«7|8» * count + own", MORE_ROOM },
+  { "wire.c:call_all", "args = calloc(«7|8» * count + extra_count", MORE_ROOM },
   { "wire.c:hf_wire_read_acquire", "(reply, 0, «99|100»)), .ahead", NO_STATUS },
   { "wire.c:hf_wire_read_acquire_all", "number_at(reply, 0, «99|100»));", NO_STATUS },
   { "wire.c:hf_wire_read_at", "number_at(reply, i, «99|100»));", NO_STATUS },

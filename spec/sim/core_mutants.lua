@@ -56,7 +56,7 @@ return {
   { "NO_RENEWAL", "core/op/renew.c", "hf_renewer_on_renewed", "hold->renewed", "false" },
   { "COLLECTED_ENDS", "core/op/renew.c", "hf_renewer_set_renewed", "hold->renewed = «renewed»;", "false" },
   { "COUNT_TWICE", "core/op/acquire.c", "take", "op->acquire.from + 1", "op->acquire.from + 1 + !first" },
-  { "NO_LOGOUT", "core/op/events.c", "hf_node_listen", "again ? now + LINGER : now", "HF_NEVER" },
+  { "NO_LOGOUT", "core/op/events.c", "hf_node_listen", "linger ? now + LINGER : now", "HF_NEVER" },
   { "LEAVES_SLOWLY", "core/op/acquire.c", "leave_deadline", "hf_time_min(now + timeout, since + LEAVING)",
     "since + timeout" },
   { "DEAD_LINK_KEPT", "core/link/session.c", "patience", "hf_time_min(span, config->command_timeout)",

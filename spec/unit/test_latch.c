@@ -16,7 +16,7 @@ static struct rig rig;
 static bool names_of(struct rig *of) {
     hf_names_free(&of->names);
     if (!hf_names_make_on(&of->names, hf_slice_of("k"), &hf_kind_latch)) return false;
-    hf_names_wrap(&of->names, hf_kind_latch.channel);
+    hf_names_set_braced_releases(&of->names, hf_kind_latch.channel);
     return true;
 }
 

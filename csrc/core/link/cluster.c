@@ -602,9 +602,9 @@ static void ask(hf_cluster *cluster, hf_time now) {
 
 /* ---- time ---- */
 
-static hf_time deadline(const hf_client *client, hf_link half) {
+static hf_time deadline(const hf_client *client, hf_link thread) {
     const hf_cluster *cluster = client->cluster;
-    (void)half;
+    (void)thread;
     hf_time soonest = hf_session_deadline(&cluster->parked);
     if (!is_waiting(&cluster->query)) soonest = hf_time_min(soonest, cluster->ask_at);
     for (const hf_request *request = cluster->parked.queue; request; request = request->next) {
@@ -613,9 +613,9 @@ static hf_time deadline(const hf_client *client, hf_link half) {
     return soonest;
 }
 
-static void tick(hf_client *client, hf_link half, hf_time now) {
+static void tick(hf_client *client, hf_link thread, hf_time now) {
     hf_cluster *cluster = client->cluster;
-    (void)half;
+    (void)thread;
     hf_session_tick(&cluster->parked, now);
     release_parked(cluster, now);
     if (now >= cluster->ask_at && !is_waiting(&cluster->query)) ask(cluster, now);

@@ -401,13 +401,13 @@ static hf_time deadline_of(const hf_sentinels *sentinels) {
     return is_used(sentinels) ? hf_time_min(needed, sentinels->poll_at) : needed;
 }
 
-static hf_time deadline(const hf_client *client, hf_link half) {
-    return half == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
+static hf_time deadline(const hf_client *client, hf_link thread) {
+    return thread == HF_LINK_CALLS ? deadline_of(client->sentinels) : HF_NEVER;
 }
 
-static void tick(hf_client *client, hf_link half, hf_time now) {
+static void tick(hf_client *client, hf_link thread, hf_time now) {
     hf_sentinels *sentinels = client->sentinels;
-    if (half != HF_LINK_CALLS || now < deadline_of(sentinels)) return;
+    if (thread != HF_LINK_CALLS || now < deadline_of(sentinels)) return;
     if (sentinels->asking) decide(sentinels, now);
     else begin_round(sentinels, now);
 }

@@ -99,9 +99,9 @@ bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner) {
     return true;
 }
 
-void hf_names_wrap(hf_names *names, const char *channel) {
+void hf_names_set_braced_releases(hf_names *names, const char *prefix) {
     char *end = (char *)(uintptr_t)(names->listening.data + names->listening.size);
-    put_name(end, channel, names->key, false, &names->releases);
+    put_name(end, prefix, names->key, false, &names->releases);
     assert((size_t)(names->releases.data + names->releases.size - names->key.data) <=
            size_for(names->key));
 }

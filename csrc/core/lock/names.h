@@ -21,7 +21,7 @@ bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
 
 /* Sets `releases` to this prefix and the key in braces, even if the key has braces of its own. */
-void hf_names_wrap(hf_names *names, const char *channel);
+void hf_names_set_braced_releases(hf_names *names, const char *prefix);
 
 /* Frees the block, not the struct. */
 void hf_names_free(hf_names *names);

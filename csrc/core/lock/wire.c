@@ -38,7 +38,7 @@ static bool call(hf_request *request, const hf_kind *kind, hf_verb verb, size_t 
 }
 
 /* Returns the number of keys that `begin` adds. */
-static size_t keys_of(const hf_wire_lock *lock) {
+static size_t key_count(const hf_wire_lock *lock) {
     return has_fifth_key(lock->kind) ? 5 : 4;
 }
 
@@ -91,7 +91,7 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     args[n++] = acquire->writer;
     assert(n <= sizeof args / sizeof *args);
     while (n > least && args[n - 1].size == 0) n--;
-    return call(request, lock->kind, HF_VERB_ACQUIRE, keys_of(lock), n, args);
+    return call(request, lock->kind, HF_VERB_ACQUIRE, key_count(lock), n, args);
 }
 
 static hf_slice own_text(number_text text, uint32_t own) {
@@ -113,7 +113,7 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
         if (granted.size > 0) args[n++] = granted;
     }
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_RELEASE, keys_of(lock), n, args);
+    return call(request, lock->kind, HF_VERB_RELEASE, key_count(lock), n, args);
 }
 
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
@@ -125,7 +125,7 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, h
     args[n++] = waiter;
     args[n++] = own_text(releases, own);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_LEAVE, keys_of(lock), n, args);
+    return call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
 }
 
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) {
@@ -134,7 +134,7 @@ bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value) 
     size_t n = begin(args, lock, grant);
     args[n++] = hf_decimal(number, value);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_SET, keys_of(lock), n, args);
+    return call(request, lock->kind, HF_VERB_SET, key_count(lock), n, args);
 }
 
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
@@ -154,13 +154,13 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     number_text grant;
     size_t n = begin(args, lock, grant);
     assert(n <= sizeof args / sizeof *args);
-    return call(request, lock->kind, HF_VERB_FORCE, keys_of(lock), n, args);
+    return call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
 }
 
 /* Returns the second key of a hold of a read/write lock: for a reader, the key of its first lease;
  * for a writer, whose lease is the lock's own, the lock's key. While a cluster moves a slot, the
  * lease may not have moved yet, and the server runs only commands that find both keys. `text` has
- * room for both names and HF_NAMES_LEASE more bytes. */
+ * room for the key, the owner and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -241,8 +241,8 @@ static char *make_note(hf_slice key, hf_slice owner, hf_slice *note) {
     return text;
 }
 
-static bool noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
-                  hf_time keep, bool turn_used) {
+static bool encode_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb,
+                         long long amount, hf_time keep, bool turn_used) {
     const hf_names *names = lock->names;
     number_text ms, text;
     hf_slice note;
@@ -260,12 +260,12 @@ static bool noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, l
 
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep) {
-    return noted(request, lock, verb, amount, keep, false);
+    return encode_noted(request, lock, verb, amount, keep, false);
 }
 
 bool hf_wire_take(hf_request *request, const hf_wire_lock *lock, long long amount, hf_time keep,
                   bool turn_used) {
-    return noted(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
+    return encode_noted(request, lock, HF_VERB_ACQUIRE, amount, keep, turn_used);
 }
 
 bool hf_wire_forget_note(hf_request *request, const hf_wire_lock *lock) {
@@ -299,8 +299,8 @@ bool hf_wire_read_count(const hf_reply *reply, long long *count) {
 
 /* ---- several locks ---- */
 
-/* Sets `*leases` to the name of the key with the leases of this key's permits, whose data the
- * caller frees. Returns false when out of memory. */
+/* Sets `*leases` to the name of the key that stores the leases of this semaphore's permits. The
+ * caller frees leases->data. Returns false when out of memory. */
 static bool leases_of(hf_slice key, hf_slice *leases) {
     hf_names names;
     if (!hf_names_make(&names, key)) return false;
@@ -362,12 +362,13 @@ bool hf_wire_renew(hf_request *request, const hf_kind *kind, size_t count, const
     return call(request, kind, HF_VERB_RENEW, count, 3 * count, args);
 }
 
-/* Both programs get the keys of all locks, then `own` arguments, then for each lock its owner and
- * its holds, and with `leases` its lease. */
+/* The programs acquire_all and release_all get the keys of all locks, then the `extra_count`
+ * arguments `extra`, then for each lock its owner and its holds, and with `leases` its lease. */
 static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, size_t count,
-                     const hf_wire_each *each, size_t own, const hf_slice *owns, bool leases) {
+                     const hf_wire_each *each, size_t extra_count, const hf_slice *extra,
+                     bool leases) {
     number_text *numbers = calloc(2 * count, sizeof *numbers);
-    hf_slice *args = calloc(7 * count + own, sizeof *args);
+    hf_slice *args = calloc(7 * count + extra_count, sizeof *args);
     bool encoded = false;
     if (args && numbers) {
         size_t n = 0;
@@ -376,7 +377,7 @@ static bool call_all(hf_request *request, const hf_kind *kind, hf_verb verb, siz
             args[n++] = names->key, args[n++] = names->counter, args[n++] = names->queue,
             args[n++] = names->releases;
         }
-        for (size_t i = 0; i < own; i++) args[n++] = owns[i];
+        for (size_t i = 0; i < extra_count; i++) args[n++] = extra[i];
         for (size_t i = 0; i < count; i++) {
             args[n++] = each[i].owner;
             args[n++] = hf_decimal(numbers[2 * i], each[i].holds);
@@ -393,16 +394,16 @@ bool hf_wire_acquire_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease, hf_time lease,
                          uint64_t token_ttl_ms) {
     number_text grant, ms, ttl;
-    hf_slice own[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease)),
-                      hf_decimal(ms, hf_lease_ms(lease)), hf_decimal(ttl, token_ttl_ms)};
-    return call_all(request, kind, HF_VERB_ACQUIRE_ALL, count, each, 4, own, false);
+    hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease)),
+                        hf_decimal(ms, hf_lease_ms(lease)), hf_decimal(ttl, token_ttl_ms)};
+    return call_all(request, kind, HF_VERB_ACQUIRE_ALL, count, each, 4, extra, false);
 }
 
 bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
                          const hf_wire_each *each, hf_time grant_lease) {
     number_text grant;
-    hf_slice own[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease))};
-    return call_all(request, kind, HF_VERB_RELEASE_ALL, count, each, 2, own, true);
+    hf_slice extra[] = {HF_NO_TEXT, hf_decimal(grant, hf_lease_ms(grant_lease))};
+    return call_all(request, kind, HF_VERB_RELEASE_ALL, count, each, 2, extra, true);
 }
 
 /* ---- replies ---- */
@@ -443,7 +444,7 @@ static uint64_t token_at(const hf_reply *reply, size_t i) {
     return hf_wire_is_token(token) ? (uint64_t)token : 0;
 }
 
-/* Returns what has the key, from element `i` of the reply to an acquire. */
+/* Returns what the key contains, for messages, from element `i` of the reply to an acquire. */
 static const char *other_kind_at(const hf_reply *reply, size_t i) {
     hf_slice kind = hf_reply_string_at(reply, i);
     if (hf_slice_equal(kind, hf_slice_of("lock"))) return "a lock";
@@ -541,14 +542,14 @@ void hf_wire_read_info(const hf_reply *reply, hf_lock_info *info) {
 
 size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *uuid,
                      uint64_t number) {
-    char digits[24];
-    hf_slice count = hf_decimal(digits, number),
+    char room[24];
+    hf_slice digits = hf_decimal(room, number),
              suffix = hf_slice_of(kind->suffix ? kind->suffix : "");
-    size_t size = HF_UUID_SIZE + 1 + count.size;
+    size_t size = HF_UUID_SIZE + 1 + digits.size;
     assert(size + suffix.size < HF_OWNER_SIZE);
     memcpy(text, uuid, HF_UUID_SIZE);
     text[HF_UUID_SIZE] = ':';
-    memcpy(text + HF_UUID_SIZE + 1, count.data, count.size);
+    memcpy(text + HF_UUID_SIZE + 1, digits.data, digits.size);
     memcpy(text + size, suffix.data, suffix.size);
     text[size + suffix.size] = '\0';
     return size + suffix.size;

@@ -23,8 +23,8 @@ static hf_session *link_at(const hf_client *client, size_t index) {
 
 /* ---- time ---- */
 
-static hf_time topology_deadline(const hf_client *client, hf_link half) {
-    return client->topology->deadline ? client->topology->deadline(client, half) : HF_NEVER;
+static hf_time topology_deadline(const hf_client *client, hf_link thread) {
+    return client->topology->deadline ? client->topology->deadline(client, thread) : HF_NEVER;
 }
 
 static hf_time calls_deadline(const hf_client *client) {

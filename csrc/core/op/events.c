@@ -89,16 +89,16 @@ bool hf_node_is_sharded(const hf_node *node) {
     return node->links[listens ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
 }
 
-void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now) {
+void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     assert(listen || node->waiting > 0);
     node->waiting += listen ? 1u : (size_t)-1;
     if (listen) {
         events->wanted = true;
     } else if (node->waiting == 0) {
-        again = again && !node->client->closed;
-        node->linger_until = again ? now + LINGER : now;
-        events->wanted = again;
+        linger = linger && !node->client->closed;
+        node->linger_until = linger ? now + LINGER : now;
+        events->wanted = linger;
     }
 }
 
@@ -385,7 +385,7 @@ hf_time hf_events_deadline(const hf_node *node) {
     return hf_time_min(soonest, node->ping_at);
 }
 
-void hf_events_open(hf_node *node) {
+void hf_events_prepare(hf_node *node) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     events->subscriber = true;
     events->on_ready = on_events_ready;

@@ -1,24 +1,24 @@
 /* The events link of a node, which carries our grants and Redisson's releases while an operation
  * waits.
  *
- * The link is open while an operation needs it, and for a moment after an operation got its lock. A
- * PING detects a server that is gone without closing the connection. */
+ * The link is open while an operation or a kept lock needs it, and for a moment after an operation
+ * got its lock. A PING detects a server that is gone without closing the connection. */
 #ifndef HF_EVENTS_H
 #define HF_EVENTS_H
 
 #include "interfaces.h"
 
 /* Prepares a new node's link. */
-void hf_events_open(hf_node *node);
+void hf_events_prepare(hf_node *node);
 void hf_events_tick(hf_node *node, hf_time now);
 hf_time hf_events_deadline(const hf_node *node);
 
 /* Returns whether this node has sharded channels for Redisson's releases, as far as is known. */
 bool hf_node_is_sharded(const hf_node *node);
 
-/* Notes that something needs the node's events link, or no longer does. With `again`, a link that
+/* Notes that something needs the node's events link, or no longer does. With `linger`, a link that
  * nothing needs stays open for a moment. */
-void hf_node_listen(hf_node *node, bool listen, bool again, hf_time now);
+void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now);
 
 /* Do the same for the operation; the second also subscribes to Redisson's releases. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);

@@ -1,5 +1,5 @@
-/* A client's holds: adding and losing them, and the operations that wait until one is no longer
- * busy. */
+/* A client's holds: adding them, how commands name them, and the operations that wait until one is
+ * no longer busy. */
 #ifndef HF_HOLDING_H
 #define HF_HOLDING_H
 
@@ -28,8 +28,8 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 size_t hf_client_waiter(char *text, const hf_client *client, const hf_claim *claim, uint64_t wait,
                         uint64_t token_ttl_ms);
 
-/* Writes the claim's queue member for its own wait, and returns it, or an empty slice if it came by
- * no wait. */
+/* Writes the claim's queue member for its own wait, and returns it, or an empty slice if it was
+ * not granted after a wait. */
 hf_slice hf_client_waiter_of(char *text, const hf_client *client, const hf_claim *claim);
 
 /* Returns the claim's lock as commands name it. */

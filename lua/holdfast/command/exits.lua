@@ -58,12 +58,12 @@ end
 
 local SIGNALS = { HUP = 1, INT = 2, QUIT = 3, USR1 = 10, USR2 = 12, TERM = 15 }
 
--- Returns the exit code for the code of a failure of the library.
+-- Returns the exit code for one of the library's error codes.
 function exits.of(code)
   return BY_CODE[code] or exits.SERVER
 end
 
--- Returns the exit code for an end by a signal, given as name or number.
+-- Returns the exit code after termination by a signal, which is given by name or number.
 function exits.of_signal(signal)
   return 128 + (SIGNALS[signal] or signal)
 end

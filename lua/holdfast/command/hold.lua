@@ -45,8 +45,9 @@ local function print_held(locks)
   return output.flush()
 end
 
--- Releases locks that could not be printed, because their reader would not know about them.
-local function keep(held, plan, out)
+-- Prints the locks, holds them until a signal or a loss, and releases them. Locks that cannot be
+-- printed are released at once, because their reader would not know about them. → the exit code
+local function hold_until_end(held, plan, out)
   local printed, message = print_held(held.locks)
   if not printed then
     held:release()
@@ -73,9 +74,9 @@ function hold.main(args)
   if plan then client, message = target.client(plan) end
   if not client then return out:fail(exits.USAGE, "usage", message) end
   local held = holding.new(client, plan, out)
-  local acquired, code
-  acquired, message, code = held:acquire()
-  local exit = acquired and keep(held, plan, out) or not acquired and held:failed(message, code)
+  local acquired, why, code = held:acquire()
+  local exit = acquired and hold_until_end(held, plan, out)
+    or not acquired and held:failed(why, code)
   held:close()
   return exit
 end

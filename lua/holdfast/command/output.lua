@@ -34,7 +34,7 @@ local function write(line, fd)
   process.say(line .. "\n", fd)
 end
 
--- Returns the time by RFC 3339, in UTC, to the millisecond.
+-- Returns the time in RFC 3339 format, in UTC, with milliseconds.
 local function timestamp()
   local ms = math.floor(process.time() * 1000)
   return os.date("!%Y-%m-%dT%H:%M:%S", math.floor(ms / 1000)) .. (".%03dZ"):format(ms % 1000)
@@ -151,7 +151,7 @@ local function widths(rows)
 end
 
 -- rows of strings → lines with aligned columns. `right`: column -> whether it is right-aligned.
--- `paint(cell, row, column)` returns how to show a cell; nil shows it unchanged.
+-- `paint(cell, row, column)` returns the text to show; without `paint`, cells are shown unchanged.
 function output.columns(rows, right, paint)
   local columns, lines = widths(rows), {}
   for number, row in ipairs(rows) do

@@ -12,18 +12,18 @@ local threads = setmetatable({}, { __mode = "kv" })
 -- Called when a call of this pump begins. → its owner | false if the core identifies it
 function owner.enter() return false end
 
--- Called when a call begins to wait (`does`) or has waited.
-function owner.waits(waiter, does)
-  threads[waiter] = does and running() or nil
+-- Called when a call begins to wait (`is_waiting`) or has waited.
+function owner.waits(waiter, is_waiting)
+  threads[waiter] = is_waiting and running() or nil
 end
 
-local function is_living(waiter)
+local function is_alive(waiter)
   local thread = threads[waiter]
   return thread ~= nil and status(thread) ~= "dead"
 end
 
 -- → a function that returns whether a waiter's owner still exists and may continue to wait
-function owner.living() return is_living end
+function owner.living() return is_alive end
 
 -- Called when a call has ended, with its pump (nil for a call that blocked), lock, kind, owner and
 -- first result.
@@ -32,11 +32,11 @@ function owner.settle() end
 -- Called when no caller holds the lock any more.
 function owner.forget() end
 
--- Wraps a blocking call of this kind so that it counts for its owner. `several`: the call takes a
--- list of locks
-function owner.around_call(_, run) return run end
+-- Wraps a blocking call so that it is made by, and recorded for, the calling owner. `several`: the
+-- call takes a list of locks.
+function owner.around_call(_kind, run, _several) return run end
 
--- Wraps a lock's function so that it is about the calling owner's hold.
+-- Wraps a lock's local query, such as is_held, so that it asks about the calling owner's hold.
 function owner.around_question(ask) return ask end
 
 -- → the mark of an owner that may end before its coroutine does | nil
