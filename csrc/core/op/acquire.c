@@ -21,7 +21,7 @@
 #include "op/taking.h"
 
 #define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
-#define LEAVING (900 * HF_MS)        /* an acquire leaves the queue within 1 s of its wait */
+#define LEAVING (900 * HF_MS)        /* an acquire leaves the queue within 1 s of its wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
 #define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
@@ -29,7 +29,7 @@
 #define MAX_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
 #define SAME_HOLD (5 * HF_MS)       /* how much two replies may differ about the end of one hold */
-#define LISTEN_AFTER (150 * HF_MS)  /* then the first waiter listens: Redisson may free locks */
+#define LISTEN_AFTER (150 * HF_MS)  /* after this, the first waiter listens to Redisson, too */
 #define MAX_HOLDS 1000000000LL      /* of one owner, in all its processes */
 #define MAX_JOINS 3                 /* attempts to add to a count that others change */
 
@@ -319,7 +319,7 @@ static hf_time time_of(long long ms) {
 
 /* Returns when to recheck. Once the time of the holder or of the first waiter is over, the waiters
  * recheck one after the other. They also recheck often enough to notice a first waiter that is dead
- * but seems alive; the cost of that grows with the logarithm of their number. */
+ * but seems alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -351,8 +351,8 @@ static void watch_foreign(hf_op *op, hf_time now) {
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
-/* Notes the waiter's place. The server never assigns a place twice, so a grant that names this
- * place was made after the command that found us there. */
+/* Notes the waiter's place. The server never assigns a place twice, except that of a waiter it has
+ * passed over, so a grant that names this place was made after the command that found us there. */
 static void note_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
@@ -371,7 +371,7 @@ static bool has_lasting(const hf_op *op, const hf_kind *kind) {
 bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
-    bool alone = !kind->joint && !kind->counted; /* others may have the remaining permits */
+    bool alone = !kind->joint && !kind->counted; /* another client may free a permit first */
     return (alone && has_lasting(op, kind)) || has_lasting(op, kind->reads) ||
            has_lasting(op, kind->writes);
 }
@@ -420,7 +420,7 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
     return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
-/* Returns the hold of such a release that began before this operation, or NULL. */
+/* Returns the hold of a release that excludes this operation and began before it, or NULL. */
 static hf_hold *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
@@ -648,9 +648,9 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 /* ---- beginning ---- */
 
 /* Returns whether the acquire may be sent before the caller's own release is done. Over one
- * connection the server runs the acquire afterwards. If keys move, the connection may be a
- * different one, and a shared owner's holds are counted together; in these cases the acquire
- * waits. */
+ * connection the server runs the acquire afterwards. But if keys move, the connection may be a
+ * different one, and a shared owner's holds are counted together. In these cases, in a quorum and
+ * in its members, the acquire waits. */
 static bool may_follow(const hf_client *client, const hf_hold *hold) {
     bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
@@ -804,9 +804,9 @@ static void check_grant(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* A grant that names our place was made after the command that found us there was sent, so it is
- * valid for at least its lease from then, unless the lock's own lease is short and ends before
- * that. */
+/* The server made a grant that names our place after the command that found us there was sent. So
+ * the hold lasts at least for the grant's lease from that time, or for the lock's own lease from
+ * now, if that ends sooner. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =
@@ -886,7 +886,7 @@ static void on_cycle(hf_op *op, hf_time now) {
     if (waits) cancel(op, HF_DEADLOCK, now);
 }
 
-/* A blocked operation has sent nothing to the server. */
+/* A blocked operation has left nothing on the server. */
 static void end_blocked(hf_op *op, hf_code code, hf_time now) {
     if (op->state == HF_ACQUIRE_FOLLOWING) forget(op, now);
     if (op->state == HF_ACQUIRE_QUEUED) hf_kept_cancel(op);
@@ -928,8 +928,9 @@ static hf_time deadline(const hf_op *op) {
     }
 }
 
-/* Ends the wait. The server counts as unreachable if a link could not be reopened, but not if a
- * link is merely closed, because servers close idle ones. */
+/* Ends the wait. The server counts as unreachable if the calls link is closed, and it or the events
+ * link could not be reopened. A link that is merely closed does not count, because servers close
+ * idle ones. */
 static void end_wait(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_WAITING || op->state == HF_ACQUIRE_SUBSCRIBING);
     const hf_session *calls = &op->node->links[HF_LINK_CALLS],
