@@ -17,7 +17,7 @@ static ssize_t read_all(int fd, char *into, size_t max_size) {
     return (ssize_t)used;
 }
 
-static int refused(lua_State *L, const char *why) {
+static int refuse(lua_State *L, const char *why) {
     lua_pushnil(L);
     lua_pushstring(L, why);
     lua_pushinteger(L, EINVAL);
@@ -39,9 +39,9 @@ static int l_read_file(lua_State *L) {
     if (is_regular) size = read_all(fd, text, max_size + 1);
     int error = errno;
     close(fd);
-    if (!is_regular) return refused(L, "it is not a regular file");
+    if (!is_regular) return refuse(L, "it is not a regular file");
     if (size < 0) return hf_process_failed(L, error);
-    if ((size_t)size > max_size) return refused(L, "it is too large");
+    if ((size_t)size > max_size) return refuse(L, "it is too large");
     lua_pushlstring(L, text, (size_t)size);
     lua_pushinteger(L, (lua_Integer)(about.st_mode & 07777));
     lua_pushboolean(L, about.st_uid != 0 && about.st_uid != geteuid());

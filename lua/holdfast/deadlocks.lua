@@ -67,7 +67,7 @@ end
 local FOREIGN = { conflict = true, denied = true }
 
 -- → what was read | nil
-local function noted(graph, value, message, code)
+local function note_failure(graph, value, message, code)
   local is_foreign = FOREIGN[code] or pages.is_too_large(message, code)
   if value == nil and code and not is_foreign and not graph.failure then
     graph.failure = { message, code }
@@ -76,11 +76,11 @@ local function noted(graph, value, message, code)
 end
 
 local function ask(graph, words, node)
-  return noted(graph, command(graph.client, words, node))
+  return note_failure(graph, command(graph.client, words, node))
 end
 
 local function info_of(graph, key, kind)
-  return noted(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
+  return note_failure(graph, driver.lock.info(driver.reader(graph.client, key, kind)))
 end
 
 -- Reads at most `count` items on the key's node. Skips an item that is too large to be holdfast's.
@@ -90,7 +90,7 @@ local function page_of(graph, key, words_of, from, count)
   local reply, message, code, asked = pages.shrink(count, function(most)
     return command(graph.client, words_of(from, most), node)
   end)
-  local page = noted(graph, reply, message, code) or {}
+  local page = note_failure(graph, reply, message, code) or {}
   return page, asked, #page == asked or pages.is_too_large(message, code)
 end
 
@@ -158,7 +158,7 @@ local function readers(graph, key)
     reply, message, code, count = pages.shrink(count, function(most)
       return command(graph.client, { "HSCAN", key, cursor, "COUNT", most })
     end)
-    if not noted(graph, reply, message, code) then break end
+    if not note_failure(graph, reply, message, code) then break end
     cursor = reply[1]
     for i = 1, #reply[2], 2 do
       local field = reply[2][i]

@@ -46,7 +46,7 @@ local function every_other(words)
   return keys
 end
 
-local function counted(words)
+local function counted_keys(words)
   local keys = { words[2] }
   for i = 4, math.min(#words, 3 + (locale.number(words[3]) or 0)) do keys[#keys + 1] = words[i] end
   return keys
@@ -68,7 +68,7 @@ add(at_two, [[
 add(at_two_and_three, "copy geosearchstore lmove rename renamenx rpoplpush smove zrangestore")
 add(all, "del pfmerge sdiffstore sinterstore sunionstore unlink")
 add(every_other, "mset msetnx")
-add(counted, "zdiffstore zinterstore zunionstore")
+add(counted_keys, "zdiffstore zinterstore zunionstore")
 
 -- Returns the names of the commands that a fence accepts, in no particular order.
 function fence.commands()
@@ -192,7 +192,7 @@ local function words_of(self, commands, token, lock_key, what)
 end
 
 -- The last reply is an error: the commands before it have run, those after it have not.
-local function failed(self, commands, count, said)
+local function fail_at(self, commands, count, said)
   local name = locale.lower(commands[count][1])
   local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
     or count == 2 and "; the first command has already run" or ""
@@ -223,7 +223,7 @@ local function send(self, lock, commands, what)
   local answers = record.decode(text)
   local count = answers.n
   local last = answers[count]
-  if type(last) == "table" and last.err then return failed(self, commands, count, last.err) end
+  if type(last) == "table" and last.err then return fail_at(self, commands, count, last.err) end
   answers.n = nil
   return answers
 end

@@ -187,7 +187,7 @@ local function close_each(taken)
   drain(taken, driver.leave)
 end
 
-local function settled(taken, ran, ...)
+local function settle(taken, ran, ...)
   if ran then return ... end
   close_each(taken)
   error((...), 0)
@@ -195,7 +195,7 @@ end
 
 local function acquire_in_order(locks, by)
   local taken = {}
-  return settled(taken, compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
+  return settle(taken, compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
 end
 
 -- Returns what the client has learnt about its server.

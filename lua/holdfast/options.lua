@@ -234,7 +234,7 @@ end
 options.shown = shown
 
 -- Returns why a table with `count` fields, but none at `place`, is not a list.
-local function described(value, count, place)
+local function describe_table(value, count, place)
   if count == 0 then return "an empty table" end
   for name in pairs(value) do
     if type(name) ~= "number" then return "a table with the field " .. shown(name) end
@@ -249,7 +249,7 @@ function options.list(value, most, must, check)
   local count = 0
   for _ in pairs(value) do count = count + 1 end
   for i = 1, math.max(count, 1) do
-    if value[i] == nil then return must, "", described(value, count, i) end
+    if value[i] == nil then return must, "", describe_table(value, count, i) end
     local wrong, place, found = check(value[i])
     if wrong then return wrong, ("[%d]%s"):format(i, place or ""), found or shown(value[i]) end
   end
@@ -276,7 +276,7 @@ end
 
 -- Reads options that come from a metatable only once, so that the values checked are the values
 -- used.
-local function settled(given, known)
+local function read_once(given, known)
   if getmetatable(given) == nil then return given end
   local plain = options.copy(given)
   for name in pairs(known) do plain[name] = given[name] end
@@ -289,7 +289,7 @@ function options.table(given, known, what, level)
   if type(given) ~= "table" then
     error(("%s: options must be a table, not %s"):format(what, shown(given)), level + 1)
   end
-  given = settled(given, known)
+  given = read_once(given, known)
   for name, value in pairs(given) do
     local check = known[name]
     if not check then error(("%s: %s"):format(what, hints.about(name, known)), level + 1) end

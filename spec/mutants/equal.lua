@@ -157,7 +157,7 @@ return {
   { "slots.c:read_range", "range, 0, -«1|2»), last = hf_reply_integer_at", REFUSED_BELOW_0 },
   { "slots.c:read_range", "hf_reply_integer_at(range, 1, -«1|2»);", "the last slot is not before the first" },
   { "slots.c:hf_slots_read", "size «<|>=» HF_SLOTS_MAX_NODES", MORE_ROOM },
-  { "slots.c:hf_slots_read", "most ? most : «1|0», sizeof *read", "here the C library gives memory for no nodes, too" },
+  { "slots.c:hf_slots_read", "max_nodes ? max_nodes : «1|0», sizeof *read", "here the C library gives memory for no nodes, too" },
   { "slots.c:take_number", "| digits == 6) return -«1|2»;", REFUSED_BELOW_0 },
   { "holds.c:is_before", "& a->number «<|<=» b->number)", "no two holds have the same number" },
   { "holds.c:resift", "sift_up(holds, hold, hold->heap_index); ⇄ sift_down(holds, hold, hold->heap_index);", "a hold moves up or down, never both" },

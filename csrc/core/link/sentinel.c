@@ -261,19 +261,19 @@ static bool is_new(const hf_sentinels *sentinels, const hf_address *address, hf_
 }
 
 /* Returns the address with the most votes, preferring a new one if votes are equal, or NULL. */
-static const hf_address *choose(const hf_sentinels *sentinels, size_t *most, hf_time now) {
+static const hf_address *choose(const hf_sentinels *sentinels, size_t *max_votes, hf_time now) {
     const hf_address *best = NULL;
-    *most = 0;
+    *max_votes = 0;
     for (size_t i = 0; i < sentinels->count; i++) {
         const hf_sentinel *sentinel = &sentinels->each[i];
         if (sentinel->state != HF_SENTINEL_ANSWERED) continue;
         size_t votes = votes_for(sentinels, &sentinel->answer);
-        bool better = !best || votes > *most ||
-                      (votes == *most && is_new(sentinels, &sentinel->answer, now) &&
+        bool better = !best || votes > *max_votes ||
+                      (votes == *max_votes && is_new(sentinels, &sentinel->answer, now) &&
                        !is_new(sentinels, best, now));
         if (!better) continue;
         best = &sentinel->answer;
-        *most = votes;
+        *max_votes = votes;
     }
     return best;
 }

@@ -254,8 +254,8 @@ static void schedule_reopen(hf_session *session, hf_time now) {
     }
     uint32_t doublings = session->failed_opens < 11 ? session->failed_opens - 1 : 10;
     bool soon = session->follows_master || refuses_for_now(session);
-    hf_time most = soon ? RETRY_MAX_SOON : RETRY_MAX;
-    hf_time delay = hf_time_min(RETRY_FIRST << doublings, most);
+    hf_time max_delay = soon ? RETRY_MAX_SOON : RETRY_MAX;
+    hf_time delay = hf_time_min(RETRY_FIRST << doublings, max_delay);
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
 
@@ -358,8 +358,9 @@ static bool was_closed_as_unused(const hf_session *session) {
 void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     hf_session_cancel_fetching(session);
     if (session->state == HF_SESSION_CLOSED) return;
-    bool good = was_closed_as_unused(session), unanswered = has_unanswered_login(session);
-    want_close(session, good ? HF_CLOSED : HF_UNREACHABLE, reason ? reason : hang_up_text(session));
+    bool was_unused = was_closed_as_unused(session), unanswered = has_unanswered_login(session);
+    want_close(session, was_unused ? HF_CLOSED : HF_UNREACHABLE,
+               reason ? reason : hang_up_text(session));
     bool may_move = session->follows_master && session->reason_code == HF_UNREACHABLE;
     bool all_wait =
         session->state == HF_SESSION_READY || may_move || unanswered || session->retries_login;
@@ -379,7 +380,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
     report_delays(session, now);
-    if (good) hf_session_forget(session);
+    if (was_unused) hf_session_forget(session);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 

@@ -186,8 +186,8 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
     hf_slots *read = malloc(sizeof *read);
     if (!read) return "out of memory";
     hf_slots_init(read);
-    size_t most = reply->size < HF_SLOTS_MAX_NODES ? reply->size : HF_SLOTS_MAX_NODES;
-    read->nodes = calloc(most ? most : 1, sizeof *read->nodes);
+    size_t max_nodes = reply->size < HF_SLOTS_MAX_NODES ? reply->size : HF_SLOTS_MAX_NODES;
+    read->nodes = calloc(max_nodes ? max_nodes : 1, sizeof *read->nodes);
     const char *wrong = read->nodes ? NULL : "out of memory";
     for (size_t i = 0; !wrong && i < reply->size; i++) {
         if (!read_range(read, reply->elements[i], asked)) wrong = "the reply has a bad slot range";

@@ -94,22 +94,22 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     return call(request, lock->kind, HF_VERB_ACQUIRE, key_count(lock), n, args);
 }
 
-static hf_slice own_text(number_text text, uint32_t own) {
-    if (own == HF_WIRE_HELD_ONCE) return hf_slice_of("once");
-    return own == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own);
+static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
+    if (own_holds == HF_WIRE_HELD_ONCE) return hf_slice_of("once");
+    return own_holds == HF_WIRE_NOT_SHARED ? HF_NO_TEXT : hf_decimal(text, own_holds);
 }
 
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
-                     uint32_t own, hf_slice granted) {
+                     uint32_t own_holds, hf_slice granted) {
     hf_slice args[11];
     number_text grant, stays, ms, releases;
     size_t n = begin(args, lock, grant);
-    if (to == 0 && own == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
+    if (to == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
         n--; /* only the owner */
     else {
         args[n++] = hf_decimal(stays, to);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-        args[n++] = own_text(releases, own);
+        args[n++] = own_holds_text(releases, own_holds);
         if (granted.size > 0) args[n++] = granted;
     }
     assert(n <= sizeof args / sizeof *args);
@@ -117,13 +117,13 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
 }
 
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
-                   uint32_t own) {
+                   uint32_t own_holds) {
     hf_slice args[10];
     number_text grant, stays, releases;
     size_t n = begin(args, lock, grant);
     args[n++] = hf_decimal(stays, to);
     args[n++] = waiter;
-    args[n++] = own_text(releases, own);
+    args[n++] = own_holds_text(releases, own_holds);
     assert(n <= sizeof args / sizeof *args);
     return call(request, lock->kind, HF_VERB_LEAVE, key_count(lock), n, args);
 }
@@ -428,10 +428,10 @@ static hf_verdict acquire_verdict(long long status) {
 /* Returns a number of the reply, limited to ±2^53, which none of the programs exceeds, so that
  * sums of a few numbers do not overflow. */
 static long long number_at(const hf_reply *reply, size_t i, long long otherwise) {
-    const long long most = 1LL << 53;
+    const long long limit = 1LL << 53;
     long long number = hf_reply_integer_at(reply, i, otherwise);
-    if (number > most) return most;
-    return number < -most ? -most : number;
+    if (number > limit) return limit;
+    return number < -limit ? -limit : number;
 }
 
 bool hf_wire_is_token(long long number) {

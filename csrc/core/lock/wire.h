@@ -38,16 +38,17 @@ typedef struct hf_wire_acquire {
 bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
                           const hf_wire_acquire *acquire);
 
-#define HF_WIRE_NOT_SHARED UINT32_MAX      /* for `own`: only this process uses the owner */
-#define HF_WIRE_HELD_ONCE (UINT32_MAX - 1) /* for `own`: free the lock only if it is held once */
+#define HF_WIRE_NOT_SHARED UINT32_MAX /* for `own_holds`: only this process uses the owner */
+#define HF_WIRE_HELD_ONCE                                                                          \
+    (UINT32_MAX - 1) /* for `own_holds`: free the lock only if it is held once */
 
-/* Encode a release, and the clean-up of a wait. `to` is the count of holds that remains; `own` is
- * how many holds of a shared owner to release instead. `granted` is the member of a read/write lock
- * or of permits whose grant is not confirmed yet, or empty. */
+/* Encode a release, and the clean-up of a wait. `to` is the count of holds that remains;
+ * `own_holds` is how many holds of a shared owner to release instead. `granted` is the member of a
+ * read/write lock or of permits whose grant is not confirmed yet, or empty. */
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
-                     uint32_t own, hf_slice granted);
+                     uint32_t own_holds, hf_slice granted);
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
-                   uint32_t own);
+                   uint32_t own_holds);
 
 /* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);

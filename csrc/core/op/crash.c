@@ -106,8 +106,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 static void release(hf_lookout *lookout, hf_life life, hf_time now) {
     hf_wire_lock lock = {lookout->kind, &lookout->names, hf_slice_of(lookout->owner),
                          lookout->client->config.grant_lease};
-    uint32_t own = life == HF_LIFE_JOB_ENDED ? HF_WIRE_HELD_ONCE : HF_WIRE_NOT_SHARED;
-    bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, own, HF_NO_TEXT);
+    uint32_t own_holds = life == HF_LIFE_JOB_ENDED ? HF_WIRE_HELD_ONCE : HF_WIRE_NOT_SHARED;
+    bool encoded = hf_wire_release(&lookout->request, &lock, 0, 0, own_holds, HF_NO_TEXT);
     send(lookout, encoded, on_released, now);
 }
 

@@ -29,7 +29,7 @@ struct hf_walk {
     hf_op *op; /* NULL if the operation has ended; then the walk ends with the replies under way */
     void (*on_cycle)(hf_op *op, hf_time now);
     void (*next)(hf_walk *walk, hf_time now); /* called once all servers have replied */
-    char own[HF_WAIT_NAME];                   /* the operation's own wait, from hf_wait_name */
+    char own_wait[HF_WAIT_NAME];              /* the operation's own wait, from hf_wait_name */
     char waiter[HF_WAIT_NAME]; /* the wait that the walk has reached, which is for `names` */
     const hf_kind *kind;
     hf_names names;
@@ -127,7 +127,7 @@ static size_t count_alike(const hf_walk *walk, const answer *one) {
 }
 
 /* Returns the reply that a majority has sent, or NULL. */
-static const answer *agreed(const hf_walk *walk) {
+static const answer *majority_answer(const hf_walk *walk) {
     for (size_t i = 0; i < walk->count; i++) {
         if (2 * count_alike(walk, &walk->answers[i]) > walk->count) return &walk->answers[i];
     }
@@ -161,7 +161,7 @@ static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
     bool youngest = since > walk->youngest ||
-                    (since == walk->youngest && strcmp(walk->own, walk->youngest_waiter) > 0);
+                    (since == walk->youngest && strcmp(walk->own_wait, walk->youngest_waiter) > 0);
     if (youngest) {
         free(op->deadlock.cycle);
         op->deadlock.cycle = strdup(walk->text);
@@ -191,13 +191,13 @@ static bool is_cycle_of_others(hf_walk *walk) {
 }
 
 static void on_waits(hf_walk *walk, hf_time now) {
-    const answer *wait = agreed(walk);
+    const answer *wait = majority_answer(walk);
     if (!wait || !follow(walk, &wait->wait) || ++walk->steps > MAX_STEPS) {
         end(walk);
         return;
     }
     uint64_t since = since_of(walk, wait);
-    if (strcmp(walk->waiter, walk->own) == 0) {
+    if (strcmp(walk->waiter, walk->own_wait) == 0) {
         decide(walk, since, now);
         return;
     }
@@ -239,7 +239,7 @@ static void describe(hf_walk *walk, hf_slice owner) {
 }
 
 static void on_holders(hf_walk *walk, hf_time now) {
-    const answer *holder = agreed(walk);
+    const answer *holder = majority_answer(walk);
     char key[HF_PRESENCE_KEY];
     if (!holder || holder->size > HF_OWNER_MAX) {
         end(walk);
@@ -300,8 +300,8 @@ void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_ti
     assert(!op->deadlock.walk && op->hold);
     op->deadlock.walk = walk;
     walk->kind = op->hold->kind;
-    hf_wait_name(walk->own, op);
-    memcpy(walk->waiter, walk->own, sizeof walk->own);
+    hf_wait_name(walk->own_wait, op);
+    memcpy(walk->waiter, walk->own_wait, sizeof walk->own_wait);
     if (hf_names_make_on(&walk->names, op->spec.names->key, walk->kind)) ask_holder(walk, now);
     else end(walk);
 }

@@ -197,11 +197,11 @@ static void on_subscribed(hf_node *node, hf_time now) {
 
 static void on_pattern_subscribed(hf_node *node, hf_slice pattern, hf_time now) {
     for (hf_op *op = node->client->ops; op; op = op->next) {
-        hf_slice own;
-        if (!waits_at(node, op) || !listens(op) || !hf_names_pattern(channels_of(op), &own))
+        hf_slice own_pattern;
+        if (!waits_at(node, op) || !listens(op) || !hf_names_pattern(channels_of(op), &own_pattern))
             continue;
-        bool same = hf_slice_equal(own, pattern);
-        free((char *)(uintptr_t)own.data);
+        bool same = hf_slice_equal(own_pattern, pattern);
+        free((char *)(uintptr_t)own_pattern.data);
         if (same) op->impl->wait->on_recheck(op, 0, now);
     }
 }

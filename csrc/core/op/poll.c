@@ -43,13 +43,13 @@ static void fail_interrupted(hf_op *op, hf_time now) {
 /* Returns when to poll again without a message. */
 static hf_time next_recheck(const hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    hf_time often = client->config.grant_lease;
+    hf_time interval = client->config.grant_lease;
     if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->accompanies_wait &&
         op->wait.listening != HF_LISTENING_CONFIRMED)
-        often = hf_time_min(often,
-                            hf_time_min(MAX_DEAF_RECHECK,
-                                        hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
-    hf_time at = now + often - often / 10 + hf_jitter(&client->random, often / 10);
+        interval = hf_time_min(
+            interval, hf_time_min(MAX_DEAF_RECHECK,
+                                  hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
+    hf_time at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
     return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
 }
 
@@ -104,9 +104,9 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 
 /* The wait outlasts an outage or a transient refusal, unless it begins during the outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
-    hf_time least = hf_time_max(op->wait.until, now + MIN_PATIENCE);
-    return first ? hf_time_min(least, now + command_timeout(op))
-                 : hf_time_min(least, now + MAX_PATIENCE);
+    hf_time patience_end = hf_time_max(op->wait.until, now + MIN_PATIENCE);
+    return first ? hf_time_min(patience_end, now + command_timeout(op))
+                 : hf_time_min(patience_end, now + MAX_PATIENCE);
 }
 
 static void ask(hf_op *op, hf_time now) {

@@ -57,14 +57,14 @@ void hf_round_choose_copy(hf_round *round, hf_hold *hold) {
 }
 
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec) {
-    hf_op_spec own = *spec;
-    own.names = spec->names ? &round->names : NULL;
-    own.caller = round->caller;
-    own.owner = round->owner;
-    own.fingerprint = round->fingerprint;
-    own.result = round->result;
-    own.wait = 0;
-    return own;
+    hf_op_spec member_spec = *spec;
+    member_spec.names = spec->names ? &round->names : NULL;
+    member_spec.caller = round->caller;
+    member_spec.owner = round->owner;
+    member_spec.fingerprint = round->fingerprint;
+    member_spec.result = round->result;
+    member_spec.wait = 0;
+    return member_spec;
 }
 
 /* ---- votes ---- */
@@ -107,8 +107,8 @@ void hf_vote_yes(hf_vote *vote) {
 /* Returns the server's reason, or the name of the code if the server gave none. */
 static const char *why_not(const hf_op *op) {
     bool from_server = op->failure.code == HF_UNREACHABLE || op->failure.code == HF_DENIED;
-    bool bare = from_server && op->request.failure.code == op->failure.code;
-    return bare ? hf_fault_text(&op->request.failure) : hf_code_name(op->failure.code);
+    bool is_servers_reason = from_server && op->request.failure.code == op->failure.code;
+    return is_servers_reason ? hf_fault_text(&op->request.failure) : hf_code_name(op->failure.code);
 }
 
 static void count_vote(hf_op *op, size_t index, hf_time now) {

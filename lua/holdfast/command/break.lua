@@ -72,7 +72,7 @@ end
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 
 -- → whether to break it | nil, the exit code
-local function asked(client, entry, out)
+local function ask_again(client, entry, out)
   if not asks_to_break(client, entry) then return nil, exits.BUSY end
   if is_same(client, entry) then return true end
   return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
@@ -96,7 +96,7 @@ local function force(client, entry, lock, out, yes)
 end
 
 -- → what the job's record says about why it does not run | nil if there is no record
-local function recorded(client, key)
+local function reason_of_record(client, key)
   local ttl = records.ttl(client, key)
   if ttl then return "counts as done for another " .. locks.seconds(ttl) end
   local run = records.fire(client, key)
@@ -104,7 +104,7 @@ local function recorded(client, key)
 end
 
 local function forget(client, key, given, out)
-  local why = recorded(client, key)
+  local why = reason_of_record(client, key)
   if why and not given.yes and not asks('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
     return exits.BUSY
   end
@@ -126,7 +126,7 @@ function break_lock.main(args)
     if not entry then return verb.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
     if not given.yes then
-      local agreed, exit = asked(client, entry, out)
+      local agreed, exit = ask_again(client, entry, out)
       if not agreed then return exit end
     end
     return force(client, entry, lock, out, given.yes)

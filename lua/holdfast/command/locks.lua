@@ -482,7 +482,7 @@ function locks.inspect_ours(client, key, take_string)
   return entry, lock
 end
 
-local function listed(client, key, limit, name)
+local function read_list(client, key, limit, name)
   local list = {}
   local owners = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "LRANGE", name, 0, count - 1)
@@ -498,7 +498,7 @@ function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
-  if core.kinds[kinds[kind].of].listed then return listed(client, key, limit, name) end
+  if core.kinds[kinds[kind].of].listed then return read_list(client, key, limit, name) end
   local reply = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)

@@ -22,7 +22,7 @@ local ARGUMENTS = {
 
 local MAX_WORDS = 4 -- arguments of a command, its key included
 
-local function filled(words, key, channel)
+local function fill_in(words, key, channel)
   local list = {}
   for i, word in ipairs(words) do
     list[i] = word == KEY and key or word == CHANNEL and channel or word
@@ -46,7 +46,7 @@ end
 -- → what the server replies to the command on this key
 local function try(facts, user, name, key, channel)
   local known = ARGUMENTS[name]
-  if known then return dry_run(facts, user, name, filled(known, key, channel)) end
+  if known then return dry_run(facts, user, name, fill_in(known, key, channel)) end
   local arguments = { key }
   local reply = dry_run(facts, user, name, arguments)
   while is_short(reply) and #arguments < MAX_WORDS do
