@@ -45,8 +45,8 @@ typedef struct hf_node {
     hf_time linger_until; /* until then the events link remains open even if nothing needs it */
     hf_time ping_at;      /* when to send a PING over a silent events link, or HF_NEVER */
 
-    /* Since when the server had been silent on a link that was given up, until the links for calls
-     * and events are notified of that; otherwise HF_NEVER. */
+    /* Since when the server had been silent on a link that was given up. HF_NEVER if there is no
+     * such link, or once the links for calls and events have been notified. */
     hf_time silent_since;
 
     bool serves; /* it may have keys: it is not a Sentinel and, in a cluster, is in the map */

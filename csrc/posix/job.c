@@ -262,7 +262,7 @@ static bool has_ended(const process *found) {
 }
 
 /* If the process called exec during the reading, or has no environment yet, what was read is not
- * its own. Then the size or the address differs, and the result is UNSURE. */
+ * its own. In that case the size or the address differs, and the result is UNSURE. */
 static hf_job_finding read_environment(const char *pid, const char *uuid, const process *before) {
     process after;
     uint64_t total = 0;

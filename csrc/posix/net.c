@@ -262,8 +262,8 @@ hf_dial_state hf_dial_step(hf_dial *dial, hf_time now, char *reason, size_t size
     return finish_connect(dial, now, reason, size);
 }
 
-/* The thread frees the look-up when it ends, perhaps minutes later. The pipe is closed here: a
- * child of a fork would inherit it, but has no such thread. */
+/* The thread frees the look-up when it ends, perhaps minutes later. The pipe is closed here,
+ * because a child of a fork would inherit the pipe, but not the thread. */
 static void abandon_lookup(hf_dial *dial) {
     hf_lookup *lookup = dial->lookup;
     pthread_mutex_lock(&lookup->mutex);

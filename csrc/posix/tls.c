@@ -69,8 +69,8 @@ static void before_exit(void) {
     pthread_rwlock_unlock(&openssl_lock);
 }
 
-/* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit has to keep
- * threads out by then. Handlers run in reverse order: OpenSSL's is registered first. */
+/* OpenSSL cleans up at exit, while the watchdog's thread still runs, so before_exit must keep
+ * threads out first. Handlers run in reverse order: OpenSSL's is registered first. */
 static void register_handlers(void) {
     pthread_atfork(before_fork, after_fork, after_fork_in_child);
     OPENSSL_init_ssl(0, NULL);

@@ -56,7 +56,7 @@ static int l_withhold(lua_State *L) {
 }
 
 /* Opens /dev/null for standard streams that were closed at the start: otherwise the next pipe or
- * connection would get such a descriptor, and what the program prints would go there. */
+ * connection would get their descriptor, and what the program prints would go there. */
 static void open_standard(void) {
     for (int fd = 0; fd <= 2; fd++) {
         if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) != fd) return;

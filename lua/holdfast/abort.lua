@@ -1,7 +1,7 @@
 -- abort_on_loss: a count hook checks whether the lock of a running function is lost, and raises an
 -- error in the function.
 --
--- Each coroutine has a hook of its own; in LuaJIT all coroutines share one. So one hook serves all
+-- Each coroutine has its own hook, but in LuaJIT all coroutines share one. So one hook serves all
 -- runs of its coroutine, or of all coroutines, and the last run to end removes it.
 
 local compat = require "holdfast.compat"

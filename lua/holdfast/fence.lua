@@ -77,7 +77,7 @@ function fence.commands()
   return names
 end
 
--- Returns the keys of such a command. `words`: the command as strings.
+-- Returns the keys of a command that fences allow. `words`: the command as strings.
 function fence.keys(words)
   return KEYS[locale.lower(words[1])](words)
 end

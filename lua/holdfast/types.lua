@@ -53,7 +53,7 @@ local _ = {
   crash_release_off = 1, -- crash_release does not work here
   tenant_exposed = 1, -- other users of the server can act with this client's rights
   cut_off = 1, -- a wait continues while its server does not reply
-  resumed = 1, -- the server replies to such a wait again
+  resumed = 1, -- after cut_off: the server replies to the wait again
 }
 
 --- The functions that `with_lock` and similar methods call.

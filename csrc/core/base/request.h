@@ -72,7 +72,7 @@ struct hf_request {
 
     bool accepted;       /* it is about something accepted before: see hf_refusal_may_pass */
     bool no_retry;       /* it fails if the connection over which it was sent ends */
-    bool asks_elsewhere; /* it fails likewise, because its sender prefers to ask another server */
+    bool asks_elsewhere; /* as no_retry, because its sender prefers to ask another server */
     bool as_eval;        /* the program's source is sent, because the server does not know it */
     uint32_t replicas;  /* how many replicas must confirm it; if not 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */

@@ -19,7 +19,7 @@ typedef struct hf_vote {
     bool yes;     /* the vote is a yes; otherwise it is a no */
     bool skipped; /* it is a no because the member was not asked: its server just refused */
     bool rolled_back;  /* it is a yes that does not count and has been rolled back */
-    bool refused;      /* it is a no for a transient reason: the server refuses such commands now */
+    bool refused;      /* it is a no for a transient reason: its server refuses for now */
     bool guarded;      /* it does not count: its server has not been known for long enough */
     hf_code code;      /* the reason for a no */
     char why[64];      /* the same reason for people */
@@ -54,8 +54,8 @@ extern const hf_op_impl hf_round_impl;
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Marks the hold lost if it had no majority at some time. Call this before a member hold joins the
- * hold: a new member hold cannot fill such a gap, during which another owner may have held the
- * lock. */
+ * hold: a new member hold cannot fill the time without a majority, in which another owner may
+ * have held the lock. */
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now);
 void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);

@@ -50,7 +50,7 @@ end
 local Scan = {}
 Scan.__index = Scan
 
--- type of key -> function that reads such a key
+-- type of key -> function that reads a key of this type
 -- → the entry | false if the key is not a lock | nil if it is gone | nil, message, code if it
 -- cannot be read
 local entry_at
@@ -149,7 +149,8 @@ local function hash_at(client, name, node)
   return lock_at(client, name, node)
 end
 
--- Skips fencing counters without a command, since most strings of a server with locks are such.
+-- Skips fencing counters without a command, because most strings on a server with locks are
+-- counters.
 local function mutex_at(client, key, node)
   if key:sub(1, #COUNTER) == COUNTER then return false end
   local size, message, code = replies.command(client, { "STRLEN", key }, node)
