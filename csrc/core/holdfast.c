@@ -102,7 +102,7 @@ hf_load hf_client_load(const hf_client *client) {
     for (const hf_op *op = client->ops; op; op = op->next) load.operations += !op->done;
     for (size_t i = 0; i < client->holds.count; i++) {
         const hf_hold *hold = client->holds.heap[i];
-        load.held += hold->state != HF_HOLD_CLEANING_UP && hold->state != HF_HOLD_LOST;
+        load.held += !hf_claim_is_leaving(&hold->claim) && hold->state != HF_HOLD_LOST;
         load.renewed += hold->renewed && hold->state == HF_HOLD_HELD;
     }
     return load;

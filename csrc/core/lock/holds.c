@@ -380,6 +380,10 @@ void hf_hold_unref(hf_hold *hold) {
     free(hold);
 }
 
+bool hf_hold_is_live(const hf_hold *hold) {
+    return hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+}
+
 bool hf_hold_is_released(const hf_hold *hold) {
     return hold->state == HF_HOLD_RELEASING && hold->unawaited;
 }

@@ -81,6 +81,11 @@ static inline hf_slice hf_claim_owner(const hf_claim *claim) {
     return hf_hold_owner(hf_claim_hold(claim));
 }
 
+/* Returns whether the claim is ASKED. */
+static inline bool hf_claim_is_asked(const hf_claim *claim) {
+    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_ACQUIRING;
+}
+
 /* Returns whether the claim is STANDING and its hold HELD. The renewer renews only such claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
     return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_HELD;
@@ -154,6 +159,9 @@ hf_hold *hf_holds_first(const hf_holds *holds);
 /* Returns a hold that is HELD although its validity has ended, or NULL. Examines only holds that
  * need attention. */
 hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
+
+/* Returns whether an acquire may still make the hold HELD, or enter it again. */
+bool hf_hold_is_live(const hf_hold *hold);
 
 /* Returns whether a release of the hold is under way without a caller that waits for it. */
 bool hf_hold_is_released(const hf_hold *hold);

@@ -61,8 +61,7 @@ static void forget(hf_op *op, hf_time now) {
 static bool awaits_answer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
-    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
-    if (!asks || !usable) return false;
+    if (!asks || !hf_hold_is_live(hold)) return false;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
@@ -70,7 +69,7 @@ static bool awaits_answer(hf_op *op, hf_time now) {
  * next command for this hold sets the count, or learns what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool first = hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    bool first = hold && hf_claim_is_asked(&hold->claim);
     if (first && op->acquire.queued) {
         hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
         hold->token_ttl_ms = op->spec.token_ttl_ms;
@@ -153,7 +152,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     hf_client *client = op->client;
     hf_hold *hold = op->hold;
     assert(op->state == HF_ACQUIRE_ASKING || op->state == HF_ACQUIRE_WAITING);
-    bool usable = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    bool usable = hf_hold_is_live(hold);
     if (now >= end || !usable) {
         op->acquire.queued = false;
         undo(op, now);
@@ -404,7 +403,7 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
-    assert(hf_hold_is_released(hold) || hold->state == HF_HOLD_CLEANING_UP);
+    assert(hf_hold_is_released(hold) || hf_claim_is_leaving(&hold->claim));
     hf_hold_ref(hold);
     if (op->behind) hf_hold_unref(op->behind);
     op->behind = hold;
@@ -435,7 +434,7 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
     hf_hold *hold = hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
-    return hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0 ? hold : NULL;
+    return hold && hf_claim_is_leaving(&hold->claim) && hold->failures == 0 ? hold : NULL;
 }
 
 /* Returns whether the acquire must wait for the caller's own release, which was sent before it but
@@ -446,8 +445,7 @@ static bool must_follow(hf_op *op, hf_time now) {
     hf_hold *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
     if (before) follow(op, before);
-    if (before && before->state == HF_HOLD_CLEANING_UP)
-        hf_renewer_clean_up_first(op->client, &before->claim, now);
+    if (before) hf_renewer_clean_up_first(op->client, &before->claim, now);
     return before != NULL;
 }
 
@@ -705,7 +703,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
 
 static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    assert(hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD);
+    assert(hf_hold_is_live(hold));
     if (hold->state == HF_HOLD_ACQUIRING) {
         hold->shared = op->spec.shared;
         hold->lease = op->spec.lease;
@@ -720,7 +718,7 @@ static void start(hf_op *op, hf_time now) {
  * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->in_flight || hold->state == HF_HOLD_CLEANING_UP) {
+    if (hold->in_flight || hf_claim_is_leaving(&hold->claim)) {
         hf_op_block(op, hold);
         hf_op_become(op, HF_ACQUIRE_BLOCKED);
         hf_renewer_clean_up_first(op->client, &hold->claim, now);
@@ -747,7 +745,7 @@ static void begin(hf_op *op, hf_time now) {
  * time. So a call that ended just before also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
-    if (op->spec.wait == 0 || hold->state == HF_HOLD_CLEANING_UP) return false;
+    if (op->spec.wait == 0 || hf_claim_is_leaving(&hold->claim)) return false;
     return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < MIN_PATIENCE;
 }
 
@@ -770,7 +768,7 @@ static void unblock(hf_op *op, hf_time now) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
-    bool failed = hold->in_table && hold->state == HF_HOLD_CLEANING_UP && hold->failures > 0;
+    bool failed = hf_claim_is_leaving(&hold->claim) && hold->failures > 0;
     if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
         if (hold->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
         else fail_blocked(op, now);

@@ -98,7 +98,7 @@ static void end(hf_client *client, hf_time now) {
 
 static bool is_quiet(const hf_client *client) {
     for (size_t i = 0; i < client->holds.count; i++) {
-        if (client->holds.heap[i]->state == HF_HOLD_CLEANING_UP) return false;
+        if (hf_claim_is_leaving(&client->holds.heap[i]->claim)) return false;
     }
     return client->unanswered == 0;
 }

@@ -23,11 +23,8 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->uncertain = true;
-    if (!hold->in_table || hold->state != HF_HOLD_ACQUIRING) {
-        free_hold(op, hold, now);
-        return;
-    }
-    hf_renewer_clean_up_same_connection(op->client, hold, now);
+    if (hf_claim_is_asked(&hold->claim)) hf_renewer_clean_up_same_connection(op->client, hold, now);
+    else free_hold(op, hold, now);
 }
 
 static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_time now) {
@@ -67,7 +64,7 @@ static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hold->state == HF_HOLD_CLEANING_UP) return is_in_the_way(op, hold, now);
+    if (hf_claim_is_leaving(&hold->claim)) return is_in_the_way(op, hold, now);
     if (hf_hold_is_released(hold)) return !wait_for(op, hold, now);
     if (hold->state == HF_HOLD_HELD) return hold->in_flight && !wait_for(op, hold, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
@@ -78,7 +75,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_slice key = op->spec.batch[i]->key;
     if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
     hf_hold *hold = hf_op_find_hold(op, key, now);
-    bool released = hold && (hold->state == HF_HOLD_CLEANING_UP || hf_hold_is_released(hold));
+    bool released = hold && (hf_claim_is_leaving(&hold->claim) || hf_hold_is_released(hold));
     return released ? NULL : hold;
 }
 
@@ -170,8 +167,7 @@ static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
 /* Returns false if a lock that was already held has been lost, and reported, in the meantime. */
 static bool all_are_usable(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold_state state = op->batch.holds[i]->state;
-        if (state != HF_HOLD_ACQUIRING && state != HF_HOLD_HELD) return false;
+        if (!hf_hold_is_live(op->batch.holds[i])) return false;
     }
     return true;
 }
@@ -279,7 +275,7 @@ static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
         hf_client_unblock(op->client, hold, now);
         return;
     }
-    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
+    bool held = hf_claim_is_held(&hold->claim);
     if (held) hold->count--;
     hold->uncertain = true;
     if (held && hold->count <= hold->others)

@@ -239,7 +239,7 @@ static void begin_release(hf_op *op, hf_time now) {
 /* Lets the record be written after the operation has ended. Until it is written, the lock remains
  * held and is renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
-    bool held = op->hold->in_table && op->hold->state == HF_HOLD_HELD;
+    bool held = hf_claim_is_held(&op->hold->claim);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
 }
 

@@ -32,7 +32,7 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
         op->impl->unblock(op, now);
     }
     if (op) hold->awaited = true;
-    if (hold->in_table && hold->state == HF_HOLD_CLEANING_UP && !hold->in_flight)
+    if (hf_claim_is_leaving(&hold->claim) && !hold->in_flight)
         hf_holds_wake_at(&client->holds, &hold->claim, now);
 }
 

@@ -285,7 +285,7 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
 static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
-    bool returning = hold && hold->state == HF_HOLD_CLEANING_UP && hold->failures == 0;
+    bool returning = hold && hf_claim_is_leaving(&hold->claim) && hold->failures == 0;
     return returning ? hold : NULL;
 }
 

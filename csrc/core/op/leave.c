@@ -83,7 +83,7 @@ void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
-    bool acquiring = hold->in_table && hold->state == HF_HOLD_ACQUIRING;
+    bool acquiring = hf_claim_is_asked(&hold->claim);
     hf_renewer_resume(client, &hold->claim, now);
     if (acquiring) hf_holds_remove(&client->holds, hold);
     hf_client_unblock(client, hold, now);

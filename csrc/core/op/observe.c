@@ -197,7 +197,7 @@ void hf_observe_loss(hf_client *client, hf_hold *hold) {
 /* The caller of a detached release has continued without the lock, so the hold ended when the
  * release began. */
 static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
-    bool held = hold->in_table && hold->state == HF_HOLD_HELD;
+    bool held = hf_claim_is_held(&hold->claim);
     hf_time ended_at = op->detached ? op->begun_at : now;
     if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, ended_at);
 }

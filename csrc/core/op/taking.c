@@ -51,7 +51,7 @@ void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
 
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    assert(first || hold->state == HF_HOLD_HELD);
+    assert(hf_hold_is_live(hold));
     if (first) hold->max_until = hf_op_max_until(op, taken->since);
     hf_time end = hf_time_min(taken->end, hold->max_until);
     hold->count = taken->count;

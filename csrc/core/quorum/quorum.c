@@ -128,7 +128,7 @@ static void ignore_rest(hf_quorum *quorum, hf_time now) {
 /* ---- member holds ---- */
 
 bool hf_member_hold_is_held(const hf_hold *member_hold) {
-    return member_hold && member_hold->in_table && member_hold->state == HF_HOLD_HELD;
+    return member_hold && hf_claim_is_held(&member_hold->claim);
 }
 
 bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
@@ -228,7 +228,7 @@ void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_
 }
 
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->in_table || hold->state != HF_HOLD_HELD) return;
+    if (!hf_claim_is_held(&hold->claim)) return;
     hf_time end = hf_time_min(majority_end(client, hold, now), hold->max_until);
     if (end > now) {
         hold->valid_until = end;
@@ -373,7 +373,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->in_table || !hold->renewed || hold->state != HF_HOLD_HELD) return;
+    if (!hf_claim_is_held(&hold->claim) || !hold->renewed) return;
     uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
     hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
     hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, now + pause));
@@ -426,7 +426,7 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
     if (hold) hf_quorum_check_for_gap(client, hold, now);
-    bool wanted = hold && hold->in_table && hold->state == HF_HOLD_HELD &&
+    bool wanted = hold && hf_claim_is_held(&hold->claim) &&
                   !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
     bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
     if (counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))

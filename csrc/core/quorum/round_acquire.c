@@ -15,7 +15,7 @@
  * hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
-    if (hold == op->round->hold && hold->in_table && hold->state == HF_HOLD_ACQUIRING)
+    if (hold == op->round->hold && hf_claim_is_asked(&hold->claim))
         hf_holds_remove(&op->client->holds, hold);
 }
 
