@@ -10,15 +10,16 @@
 
 hf_mutant hf_mutant_on;
 
-/* Pushes the operation's kind, and its state if operations of its class may wait. */
+/* Pushes the operation's kind, and, if operations of its class may wait, its state or that it is
+ * done. */
 static void push_op(lua_State *L, const hf_op *op) {
     static const char *const states[] = {" begun",       " blocked", " following",  " asking",
                                          " subscribing", " waiting", " cancelling", " queued"};
 #define HF_OP_NAME(NAME, name, ...) #name,
     static const char *const kinds[] = {HF_OP_LIST(HF_OP_NAME)};
     _Static_assert(HF_NAMES(states) == HF_ACQUIRE_STATES, "each state has a name");
-    lua_pushfstring(L, "op %s%s", kinds[spec_in(op)->kind],
-                    impl_of(op)->wait ? states[op_state(op)] : "");
+    const char *state = hf_op_is_done(op) ? " done" : states[op_state(op)];
+    lua_pushfstring(L, "op %s%s", kinds[spec_in(op)->kind], impl_of(op)->wait ? state : "");
 }
 
 static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "cleaning_up"};
