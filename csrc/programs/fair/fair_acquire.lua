@@ -2,6 +2,10 @@
 --#include "lock/fresh.lua:free"
 local call = redis.call
 --#include "lock/free.lua"
+if TOKEN then
+--#include "lock/hash.lua:taking"
+  return TOKEN
+end
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
 --#include "lock/hash.lua:layout"

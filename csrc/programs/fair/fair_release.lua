@@ -7,15 +7,18 @@
 --
 -- 1 freed; 3 freed, but dead waiters remain: call fair_leave.lua; 2 still held; not held by this
 -- owner: -1 the key is gone, -2 another owner holds it
-local freed = ARGV[3] == '0' and redis.call('HDEL', LOCK, OWNER) == 1
-if freed and redis.call('EXISTS', QUEUE) == 0 then return 1 end
+local call = redis.call
+if not tonumber(call('HGET', LOCK, OWNER)) then
+  return call('EXISTS', LOCK) == 0 and -1 or -2
+end
+if ARGV[3] == '0' then
+  call('DEL', LOCK)
+  if call('EXISTS', QUEUE) == 0 then return 1 end
+end
 
 --#include "lock/hash.lua:layout"
-if not freed and not holds_of(LOCK, OWNER) then
-  return redis.call('EXISTS', LOCK) == 0 and -1 or -2
-end
 --#include "lock/hash.lua:holding"
-if not freed then
+if ARGV[3] ~= '0' then
   set_holds(LOCK, OWNER, ARGV[3], ARGV[4])
   return 2
 end

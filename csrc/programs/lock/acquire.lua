@@ -12,6 +12,10 @@ local SHORT, LEASE, TOKEN_TTL = not ARGV[4], ARGV[2], ARGV[3]
 if not SHORT then LEASE, TOKEN_TTL = ARGV[5], ARGV[6] end
 local FREE = (SHORT or ARGV[3] == '0' and ARGV[7] == '') and call('EXISTS', LOCK, QUEUE) == 0
 --#include "lock/free.lua"
+if TOKEN then
+--#include "LAYOUT:taking"
+  return TOKEN
+end
 ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 

@@ -26,20 +26,14 @@ local WAITER, WRITER = ARGV[7], ARGV[11]
 -- waiting, and draws a token from the clock; or a reader arrives when nobody writes or waits.
 -- Everything else is left to the code that follows, such as a counter without a token.
 local call = redis.call
-if FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'
-  and call('EXISTS', LOCK, QUEUE) == 0 then
-  local ttl_ms, token, text = TOKEN_TTL, 0
-  local drawn = ttl_ms == '0'
-  if not drawn and #ttl_ms < 16 then
-    local time = call('TIME')
---#include "token/drawing.lua"
-  end
-  if drawn then
-    call('HSET', LOCK, 'mode', 'write', OWNER, '1')
-    local lock, ms = LOCK, LEASE
+local FREE = FROM == 0 and WAITER == '' and OWNER:sub(-6) == ':write'
+  and call('EXISTS', LOCK, QUEUE) == 0
+--#include "lock/free.lua"
+if TOKEN then
+  call('HSET', LOCK, 'mode', 'write', OWNER, '1')
+  local lock, ms = LOCK, LEASE
 --#include "lock/hash.lua:ending"
-    return token
-  end
+  return TOKEN
 end
 local found = call('HGET', LOCK, 'mode')
 local held = found and tonumber(call('HGET', LOCK, OWNER)) or 0
