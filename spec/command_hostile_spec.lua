@@ -743,9 +743,10 @@ describe("the settings file", function()
   end)
 
   it("sets timeouts that override those of the verb, and the client's tenant, servers and certificates", function()
-    local settings, new, seen = require "holdfast.command.settings", holdfast.new, nil
-    finally(function() holdfast.new = new end)
-    holdfast.new = function(opts) seen = opts return {} end
+    local settings, clients, seen = require "holdfast.command.settings", require "holdfast.client", nil
+    local new = clients.new
+    finally(function() clients.new = new end)
+    clients.new = function(opts) seen = opts return {} end
     local more = { connect_timeout = 1, command_timeout = 2, lease = 5 }
     assert(settings.client({ url = "redis://a", command_timeout = 7, tenant = "t:", tls = { ca_file = "c" },
       restart_guard = 3, name = "n", grace = 4 }, more))

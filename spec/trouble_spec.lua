@@ -650,7 +650,7 @@ describe("a lost reply", function()
   end)
 
   it("to an acquire, cut at every byte, leaves one hold and not two", function()
-    for n = 0, 28 do
+    for n = 0, 18 do -- a token of 16 digits, as an integer
       local key = ("cut%d:1:acquire"):format(n)
       local lock = proxied:lock(key)
       assert(lock:acquire(20))
@@ -660,7 +660,7 @@ describe("a lost reply", function()
       assert(lock:release())
       assert.equal(0, world.cli("EXISTS", key))
     end
-    assert.equal(29, proxied:stats().reconnects)
+    assert.equal(19, proxied:stats().reconnects)
   end)
 
   it("to a re-entry, cut at every byte, leaves one more hold", function()

@@ -316,7 +316,7 @@ static const char *const hf_segment_table[] = {
     "local token = FROM == 0 and next_token(TOKEN_TTL) or 0\n"
     "set_holds(LOCK, OWNER, FROM + 1, LEASE)\n"
     "if WAITER ~= '' then forget(OWNER, now) end\n"
-    "return token\n"
+    "return { 1, token, 0 }\n"
     "end\n"
     "local function place_in(members)\n"
     "local theirs, last = 0, nil\n"
@@ -1740,14 +1740,14 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "local tag = LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}'\n"
     "call('SET', tag .. ':' .. OWNER .. ':rwlock_timeout:1', '1', 'PX', LEASE)\n"
-    "return token\n"
+    "return { 1, token, 0 }\n"
     "end\n"
     "end\n",
     [RW_ACQUIRE_5] = "local WRITES = is_write(OWNER)\n"
     "if FROM > 0 then\n"
     "if held == 0 then return { found and -2 or -1 } end\n"
     "enter(LOCK, OWNER, FROM + 1, LEASE, held, true)\n"
-    "return 0\n"
+    "return { 1, 0, 0 }\n"
     "end\n"
     "if not found and redis.call('EXISTS', LOCK) == 1 then\n"
     "return redis.error_reply('WRONGTYPE the key holds a lock of another kind')\n"
@@ -1756,7 +1756,7 @@ static const char *const hf_segment_table[] = {
     "local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)\n"
     "enter(LOCK, OWNER, 1, LEASE, held, found and true or false)\n"
     "if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end\n"
-    "return token\n"
+    "return { 1, token, 0 }\n"
     "end\n"
     "if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then\n"
     "return take()\n"
@@ -2438,11 +2438,11 @@ static const hf_program hf_program_table[] = {
     {"extend", "5d252b39010e2d8dc0583b07bef4016ffc447a96", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT}, 1506,
     &hf_program_table[HF_PROGRAM_SHARDED_EXTEND], NULL},
-    {"fair_acquire", "57ba1719402e6f9629f4fea8d1c74f45dd9df1b7", (const unsigned char[]){KEYS_1,
+    {"fair_acquire", "a1bf59a7b64ce91f1241cce84fd6df96dbdb647e", (const unsigned char[]){KEYS_1,
     FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, FAIR_ACQUIRE_2, HASH_8,
     HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4, FRESH_3, PLAIN_2, FAIR_QUEUE_1,
-    RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 10861,
+    RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT}, 10871,
     &hf_program_table[HF_PROGRAM_SHARDED_FAIR_ACQUIRE], NULL},
     {"fair_extend", "43bc0b7c61753e02e42a59e315271985c8f593e0", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, PLAIN_2, FAIR_EXTEND_3, HF_NO_SEGMENT}, 1342,
@@ -2589,13 +2589,13 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "068bb09734626374ed4f5d101da4f0e7958e52f3", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "999c360f2002e3bc3ccd865f0f3d617b4261e518", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25186,
+    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25216,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "db852c0f63b4e7a09efa3373d82b312c975be769", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3765,
@@ -2675,12 +2675,12 @@ static const hf_program hf_program_table[] = {
     {"sharded_extend", "4ad9384cc96d3bc6beee6e5c428b99e4e8a590e1", (const unsigned char[]){HASH_2,
     HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2, SHORTENED_1, EXTEND_4, HF_NO_SEGMENT},
     1912, NULL, &hf_program_table[HF_PROGRAM_EXTEND]},
-    {"sharded_fair_acquire", "ff42cb90610be1ce6c0c2d025aed6bcd63a9aab8",
+    {"sharded_fair_acquire", "c7e8660e7e5678aa6ff42181f386f39791f07374",
     (const unsigned char[]){KEYS_1, FRESH_1, FAIR_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, FAIR_ACQUIRE_2, HASH_8, HASH_3, FAIR_ACQUIRE_3, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RANGES_1, HASH_2, HASH_3, HASH_4, HASH_6, FAIR_ACQUIRE_4,
     FRESH_3, SHARDED_2, FAIR_QUEUE_1, RECORD_2, FAIR_QUEUE_2, FAIR_ACQUIRE_5, HF_NO_SEGMENT},
-    11267, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
+    11277, NULL, &hf_program_table[HF_PROGRAM_FAIR_ACQUIRE]},
     {"sharded_fair_extend", "d4d5532642351622530f20cca5b6df3d80105ffb",
     (const unsigned char[]){HASH_2, HASH_3, HASH_4, EXTEND_2, FAIR_EXTEND_2, SHARDED_2,
     FAIR_EXTEND_3, HF_NO_SEGMENT}, 1748, NULL, &hf_program_table[HF_PROGRAM_FAIR_EXTEND]},
@@ -2776,14 +2776,14 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
     13989, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "ecc79d0101ee64b6c1f1308d63ae05bfdc447d5d",
+    {"sharded_rw_acquire", "5614db2b7847341bac1b90954c4a2e0154dd11eb",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 25592, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    HF_NO_SEGMENT}, 25622, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "866208cf1a9c1e3f7915da804d096605401a0df4", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4171, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},

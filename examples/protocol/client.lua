@@ -146,9 +146,12 @@ function Hold:ask(member)
   local reply, sent = client:run("acquire", self.keys, self.owner, client.grant_lease, 0, 0,
     client.lease,
     client.token_ttl, member)
-  local token = type(reply) == "number" and reply or reply[1] == 1 and reply[2]
-  if token then
-    self.token = token
+  if type(reply) == "number" then
+    assert(reply > 0 and reply % 8 == 0, "a reply to a different command")
+    reply = { 1, reply, 0 }
+  end
+  if reply[1] == 1 then
+    self.token = reply[2]
     self:believe(sent, client.lease)
     assert(self:left() > 0, "the answer came after the lease")
     return true

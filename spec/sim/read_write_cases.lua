@@ -89,15 +89,15 @@ case("the fast path of a writer leaves the same as the long one, whatever the co
   end
 end)
 
-case("an acquire of a free lock returns the token alone, to read or to write, or 0 with fencing off", function(c)
+case("a writer's acquire of a free lock returns the token alone, or 0 with fencing off, and a reader's a list", function(c)
   local function raw(owner, ttl) return c.raw("rw_acquire", FOUR, owner, GRANT, 0, 0, LEASE, ttl, "") end
-  c.same({ 0, 0 }, { raw(READER, 0), c.cmd("EXISTS", COUNTER) })
+  c.same({ { 1, 0, 0 }, 0 }, { raw(READER, 0), c.cmd("EXISTS", COUNTER) })
   c.cmd("DEL", LOCK)
   c.same({ 0, 0 }, { raw(WRITER, 0), c.cmd("EXISTS", COUNTER) })
   c.cmd("DEL", LOCK)
   c.same({ T0, text(T0), "write" }, { raw(WRITER, TTL), c.cmd("GET", COUNTER), mode(c) })
   c.cmd("DEL", LOCK)
-  c.same({ T0, text(T0), "read" }, { raw(READER, TTL), c.cmd("GET", COUNTER), mode(c) })
+  c.same({ { 1, T0, 0 }, text(T0), "read" }, { raw(READER, TTL), c.cmd("GET", COUNTER), mode(c) })
 end)
 
 case("the fast path acquires only a lock that a reader may join at once", function(c)

@@ -218,8 +218,9 @@ TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
 
 TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
     static const char *const replies[] = {
-        "+OK\r\n",      ":-1\r\n",           "$-1\r\n",           "*0\r\n",
-        "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n", "*1\r\n*1\r\n:1\r\n"};
+        "+OK\r\n",           ":0\r\n", ":1\r\n",       ":-1\r\n",
+        "$-1\r\n",           "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
+        "*1\r\n*1\r\n:1\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));

@@ -89,19 +89,21 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*1\r\n:-6\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "another kind of lock"}},
         {"*1\r\n:-7\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"*0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {":0\r\n", {HF_VERDICT_YES, .count = 0, .ahead = -1}},
-        {":1\r\n", {HF_VERDICT_YES, .count = 1, .ahead = -1}},
+        {":0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {":1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {":77\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":2147483648\r\n", {HF_VERDICT_YES, .count = 2147483648, .ahead = -1}},
         {":1700000000000000\r\n", {HF_VERDICT_YES, .count = 1700000000000000, .ahead = -1}},
-        {":9007199254740991\r\n", {HF_VERDICT_YES, .count = 9007199254740991, .ahead = -1}},
-        {":9223372036854775807\r\n", {HF_VERDICT_YES, .count = 1LL << 53, .ahead = -1}},
+        {":9007199254740984\r\n", {HF_VERDICT_YES, .count = 9007199254740984, .ahead = -1}},
+        {":9007199254740991\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
+        {":9223372036854775800\r\n", {HF_VERDICT_YES, .count = 1LL << 53, .ahead = -1}},
         {":-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$1\r\n1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_reply *reply = reply_of(cases[i].bytes);
-        hf_wire_answer got = hf_wire_read_acquire(reply), want = cases[i].answer;
+        hf_wire_answer got = hf_wire_read_acquire(reply, true), want = cases[i].answer;
         CHECK_OR(got.verdict == want.verdict, "case %zu: verdict %d", i, (int)got.verdict);
         CHECK_EQ_INT(got.count, want.count);
         CHECK_EQ_INT(got.others, want.others);
@@ -191,10 +193,27 @@ TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
     CHECK_EQ_INT(info.ahead, 1LL << 53);
     snprintf(bytes, sizeof bytes, "*4\r\n:1\r\n%s%s%s", MOST, LEAST, MOST);
     reply = reply_of(bytes);
-    hf_wire_answer answer = hf_wire_read_acquire(reply);
+    hf_wire_answer answer = hf_wire_read_acquire(reply, true);
     hf_reply_free(reply);
     CHECK_EQ_INT(answer.server_us, 1LL << 53);
     CHECK_EQ_INT(answer.others, -(1LL << 53));
+}
+
+TEST(a_lone_zero_is_the_reply_to_an_acquire_without_fencing_and_to_no_other) {
+    static const struct {
+        const char *bytes;
+        hf_verdict without, with;
+    } cases[] = {
+        {":0\r\n", HF_VERDICT_YES, HF_VERDICT_NONSENSE},
+        {":8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES},
+        {"*2\r\n:1\r\n:0\r\n", HF_VERDICT_YES, HF_VERDICT_YES},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_reply *reply = reply_of(cases[i].bytes);
+        CHECK_EQ_INT(hf_wire_read_acquire(reply, false).verdict, cases[i].without);
+        CHECK_EQ_INT(hf_wire_read_acquire(reply, true).verdict, cases[i].with);
+        hf_reply_free(reply);
+    }
 }
 
 TEST(replies_to_info_are_parsed) {

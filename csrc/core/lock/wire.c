@@ -11,6 +11,7 @@
 
 #define COUNT_END (1LL << 62)  /* every count is closer to 0 */
 #define TOKEN_END (1ULL << 53) /* above every token; the programs count in doubles */
+#define TOKEN_GRAIN 8          /* as in token.lua */
 
 typedef char number_text[24];
 
@@ -453,15 +454,17 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
     return "another kind of lock";
 }
 
-/* Reads the short form of { 1, token, 0 }: the token. */
-static hf_wire_answer read_token(long long token) {
-    if (token < 0) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
+/* Reads the short form of { 1, token, 0 }: the token, a clock's time rounded up to TOKEN_GRAIN, or
+ * 0 without fencing. So a stray reply to another command is most likely refused. */
+static hf_wire_answer read_token(long long token, bool fenced) {
+    if (token < 0 || token % TOKEN_GRAIN != 0 || (token > 0) != fenced)
+        return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
     long long count = token < (long long)TOKEN_END ? token : (long long)TOKEN_END;
     return (hf_wire_answer){.verdict = HF_VERDICT_YES, .count = count, .ahead = -1};
 }
 
-hf_wire_answer hf_wire_read_acquire(const hf_reply *reply) {
-    if (reply->type == HF_REPLY_INTEGER) return read_token(reply->integer);
+hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
+    if (reply->type == HF_REPLY_INTEGER) return read_token(reply->integer, fenced);
     hf_wire_answer answer = {.verdict = acquire_verdict(number_at(reply, 0, 99)), .ahead = -1};
     switch (answer.verdict) {
     case HF_VERDICT_YES:

@@ -173,8 +173,9 @@ typedef struct hf_wire_answer {
     const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
 } hf_wire_answer;
 
-/* Reads the reply to an acquire. The answer points into the reply. */
-hf_wire_answer hf_wire_read_acquire(const hf_reply *reply);
+/* Reads the reply to an acquire, which asked for a fencing token if `fenced`. The answer points
+ * into the reply. */
+hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
 
 /* Returns whether a program may have issued this token, or no token, which is 0. */
 bool hf_wire_is_token(long long number);

@@ -619,7 +619,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         on_failed(op, now);
         return;
     }
-    hf_wire_answer answer = hf_wire_read_acquire(reply);
+    hf_wire_answer answer = hf_wire_read_acquire(reply, op->spec.token_ttl_ms > 0);
     switch (answer.verdict) {
     case HF_VERDICT_YES:
         if (!hf_request_is_confirmed(request)) fail_unconfirmed(op, now);

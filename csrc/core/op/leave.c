@@ -258,7 +258,8 @@ void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_hold *hold = hf_claim_hold(task->claims[0]);
-    if (reply && hf_wire_read_acquire(reply).verdict == HF_VERDICT_YES)
+    bool fenced = hold->token_ttl_ms > 0;
+    if (reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES)
         hf_renewer_add_pending_release(&hold->claim, request->sent_at);
     hf_renewer_resume(task->client, &hold->claim, now);
     hf_client_unblock(task->client, hold, now);

@@ -105,10 +105,13 @@ static void combine_forced(hf_op *op, hf_time now) {
 
 typedef void combiner(hf_op *op, hf_time now);
 
+/* The operations whose results in a quorum mean more than their row says. */
+static combiner *const combiners[HF_OP_KINDS] = {[HF_OP_FORCE] = combine_forced};
+
 /* Returns the function that combines the members' results into what the operation returns, or NULL
  * if it returns none of them. round.c refuses an operation that returns a reply. */
 static combiner *combiner_of(const hf_op *op) {
-    if (op->spec.kind == HF_OP_FORCE) return combine_forced;
+    if (combiners[op->spec.kind]) return combiners[op->spec.kind];
     switch (hf_op_rows[op->spec.kind].returns) {
     case HF_RETURNS_WHETHER:
     case HF_RETURNS_VALUE:

@@ -21,8 +21,8 @@ local PRINT = nil
 -- ARGV[6] token ttl ms, 0: no fencing, 2^53 - 1 or more: the counter has no TTL
 -- ARGV[7] waiter    "": do not wait
 --
--- a token                    acquired; 0: unchanged, or no fencing; free.lua draws one, or
---                             { 1, token, 0 }, which means the same
+-- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
+-- a token                    acquired: short for { 1, token, 0 }, see free.lua
 -- { 0, ttl ms, ahead, 0, '' } taken; ahead: waiters that come first; above 99 there may be
 --                             fewer, down to 100
 -- { -1 } { -2 }              from > 0, but the hold is lost: the key is gone, another owner has it
@@ -41,7 +41,7 @@ local function take(now)
   local token = FROM == 0 and next_token(TOKEN_TTL) or 0
   set_holds(LOCK, OWNER, FROM + 1, LEASE)
   if WAITER ~= '' then forget(OWNER, now) end
-  return token
+  return { 1, token, 0 }
 end
 
 -- Finds the owner among the first members of the list. → how many come first, or nil if it is not

@@ -10,8 +10,9 @@
 -- ARGV[7] waiter    its member of the queue, "": do not wait
 -- ARGV[11] writer   for a read hold: the owner under which the same caller writes; may be left out
 --
--- a token                        acquired; a write hold draws a token, a read hold has the last
+-- { 1, token, 0 }                acquired; a write hold draws a token, a read hold has the last
 --                                writer's; 0: unchanged, or no fencing
+-- a token                        acquired: short for { 1, token, 0 }, see free.lua
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                taken; ttl -1: no end is known; ahead: waiters that come first;
 --                                foreign 1: a holder does not hand over; place: the waiter's,
@@ -52,7 +53,7 @@ if FROM == 0 and held == 0 and (not found or found == 'read') and OWNER:sub(-6) 
     end
     local tag = LOCK:find('{', 1, true) and LOCK or '{' .. LOCK .. '}'
     call('SET', tag .. ':' .. OWNER .. ':rwlock_timeout:1', '1', 'PX', LEASE)
-    return token
+    return { 1, token, 0 }
   end
 end
 
@@ -64,7 +65,7 @@ local WRITES = is_write(OWNER)
 if FROM > 0 then
   if held == 0 then return { found and -2 or -1 } end
   enter(LOCK, OWNER, FROM + 1, LEASE, held, true)
-  return 0
+  return { 1, 0, 0 }
 end
 if not found and redis.call('EXISTS', LOCK) == 1 then
   return redis.error_reply('WRONGTYPE the key holds a lock of another kind')
@@ -75,7 +76,7 @@ local function take()
   local token = WRITES and next_token(TOKEN_TTL) or last_token(TOKEN_TTL)
   enter(LOCK, OWNER, 1, LEASE, held, found and true or false)
   if WAITER ~= '' then redis.call('ZREM', QUEUE, WAITER) end
-  return token
+  return { 1, token, 0 }
 end
 
 if held > 0 or WRITER and found == 'write' and redis.call('HEXISTS', LOCK, WRITER) == 1 then
