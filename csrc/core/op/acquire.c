@@ -56,12 +56,13 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Lets the renewer await the reply, if this is an acquire of a shared owner that is under way.
- * Returns whether it does. */
+/* Lets the renewer await the reply, if this is an acquire of a shared owner that is under way; to
+ * read it, the renewer must know whether a token was asked for. Returns whether it does. */
 static bool awaits_answer(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
     if (!asks || !hf_hold_is_live(hold)) return false;
+    if (hf_claim_is_asked(&hold->claim)) hold->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
