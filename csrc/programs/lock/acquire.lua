@@ -1,8 +1,9 @@
 -- Acquires a lock. Arguments and replies: acquiring.lua.
 --
 -- The common cases come first, as straight-line code without functions, because creating functions
--- takes longer than running them. Other programs do the same. Code that is straight-line in one
--- program and in a function in another is a section of a file.
+-- takes longer than running them. Other programs do the same. Code that one
+-- program needs straight-line, and another inside a function, is a section of a file that both
+-- include.
 --
 -- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
 -- queue. Everything else is left to the code that follows.
@@ -21,7 +22,8 @@ local GRANT_MS = ARGV[2]
 
 -- Second case: another owner of ours holds the lock (owners.lua; here two characters are checked),
 -- and the caller does not wait, or queues behind other waiters. A holder that does not hand over is
--- left to acquiring.lua, which records it and ends the time reserved for its kind.
+-- left to acquiring.lua, which records it, and so ends a turn that was left to foreign
+-- clients.
 if ARGV[3] == '0' then
 --#include "base/clock.lua:places"
 --#include "LAYOUT:owning"

@@ -20,8 +20,8 @@
 -- ARGV[5] own     of a shared owner, instead of `to`: how many holds to release, 0: the one granted
 --                 to the waiter, if any; "": not shared
 --
--- 1 released, and passed on if no hold remains; 0 nothing was held; 3 either, but waiters remain
--- that are dead or must learn of a record: call it again
+-- 1 released, and passed on if no hold remains; 0 nothing was released; 3 as 1 or 0, but the queue
+-- still has dead waiters, or waiters that must learn of a record: call it again
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
 -- Serves the new first waiter. Unlike later ones it listens to a holder that does not hand over,
@@ -52,7 +52,7 @@ if WAITER ~= '' and queued then
   if not first() then redis.call('DEL', QUEUE) end
 end
 local _, _, _, _, owner = parse(granted or '')
--- A shared owner: the client knew only its number.
+-- A shared owner: the client knew only the number of the wait.
 if owner and owner ~= OWNER then OWNER, OWN = owner, 0 end
 local count = holds_of(LOCK, OWNER)
 if OWN == 0 and granted then OWN = 1 end

@@ -19,7 +19,7 @@ if WAITER ~= '' then redis.pcall('ZREM', QUEUE, WAITER) end
 
 -- The common hand-over, straight-line as in acquire.lua: the one permit goes to the first waiter,
 -- which needs one and is listening, and no foreign client waits. If Redisson has a permit, the
--- waiter behind that one must be notified, so this case is excluded.
+-- second waiter must be notified, so this case is excluded.
 local first_two = freed == 1 and FREE == 0
   and redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', '0', '2')
 if first_two and first_two[1] then
@@ -43,8 +43,8 @@ if first_two and first_two[1] then
       local low = ms % 1e7 -- as digits of clock.lua
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
 --#include "permit/permit_acquire.lua:taking"
-      -- A permit of the waiter that has ended and that nobody has taken back still counts as
-      -- taken, so this one is not needed and must be counted as free, below.
+      -- If the waiter still has a permit whose lease has ended, that one counts as taken, so this
+      -- one is not needed and must be counted as free, below.
       if added == 1 then
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,
