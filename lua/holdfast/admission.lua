@@ -44,10 +44,10 @@ local function refuse(message, code)
 end
 
 -- → the resource | nil if what the request names is not a valid resource
-local function resource_of(opts, header, prefix)
+local function resource_of(opts, named, prefix)
   local resource = opts.resource
   if resource == nil then
-    resource = header
+    resource = named
   elseif type(resource) ~= "string" then
     resource = resource()
   end
@@ -55,19 +55,21 @@ local function resource_of(opts, header, prefix)
   return resource
 end
 
--- `opts` must be checked already. Returns if the request may continue; otherwise sends the
+-- `opts` must already have been checked. Returns if the request may continue; otherwise sends the
 -- response.
 function admission.enter(client, opts, defaults)
   if SAFE[ngx.req.get_method()] then return end
   local headers = ngx.req.get_headers(0)
-  local token, lock_key, header = fence_headers.read(function(name) return headers[name] end)
+  local token, lock_key_or_message, named =
+    fence_headers.read(function(name) return headers[name] end)
   if not token then
-    return answer(lock_key and 400 or 428, lock_key or "this request needs a Fence-Token header")
+    return answer(lock_key_or_message and 400 or 428,
+      lock_key_or_message or "this request needs a Fence-Token header")
   end
-  local resource = resource_of(opts, header, defaults.prefix)
+  local resource = resource_of(opts, named, defaults.prefix)
   if not resource then return answer(400, "this request does not name a resource") end
-  local admitted, message, code =
-    fence.admit(fence.new(client, resource, { ttl = opts.ttl }, defaults), token, lock_key)
+  local checked = fence.new(client, resource, { ttl = opts.ttl }, defaults)
+  local admitted, message, code = fence.admit(checked, token, lock_key_or_message)
   if not admitted then return refuse(message, code) end
 end
 

@@ -57,7 +57,7 @@ end
 
 -- compat.closing(abandon, lock, run, ...) returns run(...), and calls abandon(lock) if the
 -- coroutine is closed before run returns. Only Lua 5.4 and newer can close a coroutine.
-if _VERSION >= "Lua 5.4" then -- any locale: only a digit can differ
+if _VERSION >= "Lua 5.4" then -- any locale: the two strings can differ only in a digit
   compat.closing = require "holdfast.closing"
 else
   function compat.closing(_, _, run, ...) return run(...) end

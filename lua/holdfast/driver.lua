@@ -231,10 +231,10 @@ function driver.close(client, loop, patience)
 end
 
 for _, name in ipairs { "is_held", "holds", "remaining", "token", "lost", "owner", "collect", "settle" } do
-  driver.lock[name] = owner.around_question(raw[name])
+  driver.lock[name] = owner.around_query(raw[name])
 end
 
-core.lock_type.__tostring = owner.around_question(core.lock_type.__tostring)
+core.lock_type.__tostring = owner.around_query(core.lock_type.__tostring)
 
 -- Starts a release or a complete without waiting for it, because the caller may be unable to wait.
 -- Logs a failure.

@@ -5,8 +5,9 @@
 -- in log_by_lua turns it into a record: "D", or "R" and the response to replay. It frees the key
 -- instead if the client hung up (499), the server failed (5xx) or the request was refused.
 --
--- A response may be meant for one user only. So the key on the server is a digest of the request's
--- key and its principal, the user who sends it, which also keeps credentials out of key names.
+-- A response may be meant for one user only. So unless all users share the same keys, the key on
+-- the server is a digest of the request's key and its principal, the user who sends it. This also
+-- keeps credentials out of key names.
 
 local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
@@ -134,9 +135,9 @@ local function add_varying(opts, parts)
   return parts
 end
 
--- Digests all that the upstream server may receive: nginx passes on the URI as sent or as
--- rewritten.
-local function print_of_request(opts)
+-- Digests the method, the URI as sent and as rewritten (nginx may pass on either), the arguments,
+-- the body, and the headers that `vary` names.
+local function fingerprint_of_request(opts)
   return digest(add_varying(opts, {
     ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", body(),
   }))
@@ -171,7 +172,7 @@ end
 local function given_key(opts)
   if opts.header then
     local key, missing = key_in_header(opts.header == true and "Idempotency-Key" or opts.header)
-    return key, key and print_of_request(opts) or missing
+    return key, key and fingerprint_of_request(opts) or missing
   end
   local key = opts.key
   if type(key) ~= "string" then key = key() end
@@ -182,7 +183,7 @@ end
 -- → key, fingerprint | nil, why there is none
 local function key_of(opts, who)
   if not opts.header and not opts.key then
-    return (who == "" and ngx.var.remote_addr .. " " or "") .. print_of_request(opts)
+    return (who == "" and ngx.var.remote_addr .. " " or "") .. fingerprint_of_request(opts)
   end
   return given_key(opts)
 end
@@ -271,7 +272,7 @@ local function needs_no_guard()
 end
 
 -- This does not happen if all requests are authenticated, so the log explains what to configure.
-local function refuse_nobody(missing)
+local function refuse_unknown_sender(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",
     " user's name or to false if all users share the same keys")
@@ -280,14 +281,14 @@ end
 
 -- → the lock, acquired | nil after sending a response
 local function begin(client, opts, defaults, who)
-  local key, fingerprint = key_of(opts, who)
-  if not key then return nil, answer(400, fingerprint) end
+  local key, fingerprint_or_why = key_of(opts, who)
+  if not key then return nil, answer(400, fingerprint_or_why) end
   local lock = locks.new(client, PREFIX .. (who == "" and key or digest { who, key }), {
     owner = ngx.var.request_id,
     lease = opts.lease,
     watchdog = true,
     wait = 0,
-    fingerprint = fingerprint,
+    fingerprint = fingerprint_or_why,
     fencing = false,
     class = opts.class,
     on_event = opts.on_event,
@@ -297,11 +298,12 @@ local function begin(client, opts, defaults, who)
   return lock
 end
 
--- `opts` must be checked already. Returns if the request may continue; otherwise sends a response.
+-- `opts` must already have been checked. Returns if the request may continue; otherwise sends a
+-- response.
 function idempotent_request.enter(client, opts, defaults)
   if needs_no_guard() then return end
   local who, missing = principal(opts)
-  if not who then return refuse_nobody(missing) end
+  if not who then return refuse_unknown_sender(missing) end
   local lock = begin(client, opts, defaults, who)
   if not lock then return end
   -- nginx compresses after the body filter, so a Content-Encoding would not match the kept body

@@ -56,7 +56,7 @@ Term.__index = Term
 Term.__name = "holdfast.term"
 
 local function is_leader(self)
-  return not self.over and not driver.owner.ends() and raw.standing(self.lock) ~= nil
+  return not self.over and not driver.owner.is_exiting() and raw.standing(self.lock) ~= nil
 end
 
 -- Returns whether this process is the leader now; no I/O. Under ngx_lua false in an exiting worker.
@@ -165,7 +165,7 @@ end
 
 -- → why there is no further term | nil if there is one
 local function end_of(leading)
-  return leading.resigned and RESIGNED or driver.owner.ends() and ENDS or nil
+  return leading.resigned and RESIGNED or driver.owner.is_exiting() and ENDS or nil
 end
 
 -- Releases a lock that was lost, or whose leader has resigned, before its term began. → message,
@@ -226,7 +226,7 @@ function lead.run(client, key, given, defaults, fn, ...)
     if not term then break end
     results = pack(hold(term, given, fn, ...))
     term.reason, term.over = term.reason or raw.lost(term.lock), true
-  until given.once or leading.resigned or driver.owner.ends()
+  until given.once or leading.resigned or driver.owner.is_exiting()
   return compat.unpack(results, 1, results.n)
 end
 

@@ -33,7 +33,7 @@ function notifier.new(gather, call)
     gather = gather, call = call,
     queue = {}, first = 1, last = 0,
     turn = false, -- the turn of the coroutine that is notifying
-    comes_by = 0, -- used by the pump: when the next coroutine must have begun
+    runs_by = 0, -- used by the pump: when the next coroutine must have begun
   }
   function self.add(item)
     self.queue[self.last + 1] = item

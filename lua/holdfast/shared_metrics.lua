@@ -20,13 +20,13 @@ local DROPPED = "dropped_series|_total|"
 
 -- Adds to a number in the dict. Creates it only if there is `room`, and never evicts another one.
 -- → whether it was added | nil, why not
-local function increase(dict, name, more, room)
-  local sum, message = dict:incr(name, more)
+local function increase(dict, name, amount, room)
+  local sum, message = dict:incr(name, amount)
   if sum or message ~= "not found" then return sum, message end
   local created
   if not room then return nil, "no memory" end
-  created, message = dict:safe_add(name, more)
-  if message == "exists" then return dict:incr(name, more) end -- created by another worker
+  created, message = dict:safe_add(name, amount)
+  if message == "exists" then return dict:incr(name, amount) end -- created by another worker
   return created, message
 end
 
@@ -48,9 +48,9 @@ end
 local function add(dict, sample, before, room)
   local values = before.values
   local name = ("%s|%s|%s"):format(sample[1], sample[2], sample[3])
-  local more = sample[4] - (values[name] or 0)
-  if more == 0 and values[name] then return room end
-  local added_it, message = increase(dict, name, more, room)
+  local amount = sample[4] - (values[name] or 0)
+  if amount == 0 and values[name] then return room end
+  local added_it, message = increase(dict, name, amount, room)
   if not added_it then
     drop(dict, before.dropped, name, message)
     return false
@@ -68,16 +68,16 @@ local function added_before(client)
   return added[client]
 end
 
--- Adds what the client has counted. `last`: even if the last addition was a moment ago.
-function shared_metrics.add(client, last)
+-- Adds what the client has counted. `at_once`: even if the previous addition was a moment ago.
+function shared_metrics.add(client, at_once)
   local dict = ngx.shared[NAME]
   if not dict then return end
   local before, now = added_before(client), core.now()
-  if not last and now < before.at + EVERY then return end
+  if not at_once and now < before.at + EVERY then return end
   before.at = now
   dict:safe_add(DROPPED, 0)
-  -- after one series finds no room no others are created: they could be parts of an incomplete
-  -- histogram
+  -- Once there is no room for one series, no others are created: they could be parts of an
+  -- incomplete histogram.
   local room = true
   for _, sample in ipairs(metrics.samples(client)) do
     if sample[1] ~= "holds" then room = add(dict, sample, before, room) end
@@ -87,10 +87,10 @@ end
 local timed = setmetatable({}, { __mode = "k" }) -- clients that a timer will add
 local WITHOUT_TIMERS = { init = true, exit_worker = true }
 
-local function add_now(ends, client)
+local function add_now(exiting, client)
   timed[client] = nil
   shared_metrics.add(client, true)
-  if not ends and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
+  if not exiting and core.client.stats(client).holds > 0 then shared_metrics.add_soon(client) end
 end
 
 -- Adds the client's counts soon, and repeatedly while the client holds something.
@@ -108,7 +108,7 @@ local function bound(labels)
   return le == "+Inf" and math.huge or locale.number(le) or 0
 end
 
--- Sorts samples of one class together, with the buckets of a histogram in order.
+-- The order of samples: those of one class together, with the buckets of a histogram in order.
 local function is_before(a, b)
   local of_a, of_b = a[3]:gsub(',le="[^"]+"$', ""), b[3]:gsub(',le="[^"]+"$', "")
   if of_a ~= of_b then return locale.is_before(of_a, of_b) end
@@ -147,7 +147,7 @@ function shared_metrics.losses()
 end
 
 -- Returns the q of a media type in an Accept header; 0 if it is not listed.
-local function wish(accept, media_type)
+local function quality_of(accept, media_type)
   local most = 0
   for range in locale.lower(accept):gmatch("[^,]+") do
     if range:match("^%s*([^;%s]*)") == media_type then
@@ -159,8 +159,8 @@ local function wish(accept, media_type)
 end
 
 local function format_for(accept)
-  local wanted = wish(accept, "application/openmetrics-text")
-  local is_wanted = wanted > 0 and wanted >= wish(accept, "text/plain")
+  local wanted = quality_of(accept, "application/openmetrics-text")
+  local is_wanted = wanted > 0 and wanted >= quality_of(accept, "text/plain")
   return is_wanted and metrics.openmetrics or metrics.prometheus
 end
 

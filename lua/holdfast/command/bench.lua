@@ -37,11 +37,11 @@ local function cycle(lock, count, wait)
 end
 
 local function measure(lock, count)
-  local warm, message, code = cycle(lock, math.min(count, 100), 0)
-  if not warm then return nil, message, code end
+  local ok, message, code = cycle(lock, math.min(count, 100), 0)
+  if not ok then return nil, message, code end
   local start = core.now()
-  warm, message, code = cycle(lock, count, 0)
-  if not warm then return nil, message, code end
+  ok, message, code = cycle(lock, count, 0)
+  if not ok then return nil, message, code end
   return (core.now() - start) / count
 end
 
@@ -58,7 +58,8 @@ end
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
   local words = myself { "bench", "--worker", key, "--cycles", cycles }
-  local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" } -- it may have a password
+  -- not an argument, which others could read: the URL may contain a password
+  local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" }
   for _, name in ipairs { "ca", "cert", "key" } do
     if given[name] then words[#words + 1] = ("--%s=%s"):format(name, given[name]) end
   end

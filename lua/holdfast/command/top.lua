@@ -2,9 +2,9 @@
 --
 -- As on the status page, queues are searched first, since waiters matter most, and then the locks,
 -- both in rounds (holdfast.command.rounds), so that a large server is not scanned in one go. A poll
--- rereads the locks that are on the screen or have waiters, and spends half a second on others, so
--- that the load on the server is limited however many locks there are. The view handles key presses
--- between reads, so that a poll does not block it.
+-- rereads the locks that are on the screen or have waiters, and others only in what remains of half
+-- a second, so that the load on the server is limited however many locks there are. The view
+-- handles key presses between reads, so that a poll does not block it.
 
 local core = require "holdfast.core"
 local exits = require "holdfast.command.exits"
@@ -39,12 +39,13 @@ top.examples = {
 }
 
 -- The paces of the rounds (see rounds.new), and the seconds that each poll spends on them: on the
--- locks FIRST_BUDGET until all keys have been looked at once, then LOCKS_BUDGET.
+-- locks FIRST_BUDGET until every key has been seen once, then LOCKS_BUDGET.
 local QUEUES = { share = 100, least = 1, most = 3 }
 local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
 local SLICE = 50 -- locks or names after which the view checks for input
-local BUDGET = 0.5 -- seconds of each poll for locks that are neither shown nor waited for
+-- seconds of rereading, after which a poll skips locks that are neither shown nor waited for
+local BUDGET = 0.5
 local OLD = 2 -- seconds, on top of the interval, after which the age of rows is shown
 local FRAME = 5 -- rows of the screen that do not show locks
 local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
@@ -61,7 +62,7 @@ local function by(value_of)
     if value == other then value, other = a.waiters, b.waiters end
     if value == other then value, other = a.held_for or 0, b.held_for or 0 end
     if value == other then return by_key(a, b) end
-    return value > other -- any locale: numbers
+    return value > other -- any locale: these are numbers
   end
 end
 
@@ -148,7 +149,7 @@ function View:go(round, seconds)
   end)
 end
 
--- Returns whether all keys have been looked at once.
+-- Returns whether every key has been seen once.
 function View:is_complete()
   return self.queues.has_ended and self.locks.has_ended
 end
@@ -252,7 +253,8 @@ end
 
 -- ---- on a terminal ----
 
--- Says how old the oldest row is if it is older than polling explains, and why if that is known.
+-- Returns the age of the oldest row: after an error, with that error; otherwise only if a poll is
+-- late.
 function View:age_text()
   local seconds = core.now() - self.read_at
   if self.trouble then
@@ -298,7 +300,7 @@ local function pause_program()
 end
 
 -- Handles a key while a filter is being typed, and shows the matching locks.
-function View:type(key)
+function View:on_typed_key(key)
   if key == "enter" or key == "escape" then self.is_typing = false end
   if key == "escape" or key == "clear" then self.filter = "" end
   if key == "backspace" then self.filter = self.filter:gsub("[^\128-\191][\128-\191]*$", "") end
@@ -313,7 +315,7 @@ local SCREENS = { page_up = -1, page_down = 1, [" "] = 1 }
 
 -- → the exit code if the view must end | nil
 function View:on_key(key)
-  if self.is_typing then return self:type(key) end
+  if self.is_typing then return self:on_typed_key(key) end
   if key == "q" then return exits.OK end
   if key == "/" then self.is_typing = true end
   if key == "escape" then self.filter = "" end

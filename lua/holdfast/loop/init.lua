@@ -40,7 +40,7 @@ local function why_late()
   return "the event loop did not run it in time"
 end
 
-local made = setmetatable({}, { __mode = "k" }) -- a user's loop -> the one that the pump uses
+local made = setmetatable({}, { __mode = "k" }) -- a loop's functions -> the loop that the pump uses
 
 local function make(given)
   local descriptors = require "holdfast.loop.descriptors"
@@ -50,7 +50,7 @@ local function make(given)
     spawn = given.spawn,
     watch = given.watch,
     signal = given.signal,
-    comes_within = 1,
+    runs_within = 1, -- seconds within which a spawned task runs
     io = descriptors,
     is_over = descriptors.is_over,
     close_at_once = descriptors.close_at_once,
@@ -80,7 +80,8 @@ end
 
 local NO_YIELD = "Lua 5.1 cannot yield inside pcall, which event loops require; use LuaJIT or a newer Lua version"
 
--- Finds the loop with this name, or wraps a user's own. → the loop | nil, why it is not available
+-- Finds the loop with this name, or takes a user's own, and wraps it. → the loop | nil, why it is
+-- not available
 function loop.get(given)
   if not compat.yields_in_pcall then return nil, NO_YIELD end
   if NAMES[given] then

@@ -43,13 +43,13 @@ local STATES = 2
 local SLOT = "holdfast" -- the mark's field in ngx.ctx
 local FOREVER = 86400 -- seconds
 
-local COME = 0.25 -- seconds within which a timer begins
+local RUNS_WITHIN = 0.25 -- seconds within which a timer begins
 
 -- The functions of holdfast.loop.owner, and more that only requests need.
 local owner = {}
 
 local loop = {
-  name = "ngx_lua", driver = "resty", task = "timer", comes_within = COME, owner = owner,
+  name = "ngx_lua", driver = "resty", task = "timer", runs_within = RUNS_WITHIN, owner = owner,
   settings = { external = true, needs_approval = true },
 }
 
@@ -146,11 +146,11 @@ function loop.spawn(fn)
 end
 
 -- Returns whether this worker is exiting.
-owner.ends = exiting
+owner.is_exiting = exiting
 
 -- → a function that returns whether a waiter may go on waiting: its request still exists, and its
 -- wait need not give way to the exit of the worker
-function owner.living()
+function owner.alive_check()
   local alive, ends = living_marks(), exiting()
   return function(waiter) return alive[waiter.owner] and not (ends and waiter.gives_way) end
 end
@@ -223,10 +223,11 @@ function owner.forget(lock)
   for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
 end
 
--- Counts the waiting calls of the waiter's mark. `does`: whether one more call waits, or one fewer
-function owner.waits(waiter, does)
+-- Counts the waiting calls of the waiter's mark. `is_waiting`: whether one more call waits,
+-- or one fewer
+function owner.set_waiting(waiter, is_waiting)
   local mark = waiter.owner
-  mark.waits = mark.waits + (does and 1 or -1)
+  mark.waits = mark.waits + (is_waiting and 1 or -1)
 end
 
 -- Called when a call of this pump begins. → the mark of its request
@@ -411,7 +412,7 @@ function owner.around_call(kind, run, several)
   end
 end
 
-function owner.around_question(ask)
+function owner.around_query(ask)
   return function(lock)
     identify()
     return ask(lock)

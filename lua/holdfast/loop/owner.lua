@@ -13,7 +13,7 @@ local threads = setmetatable({}, { __mode = "kv" })
 function owner.enter() return false end
 
 -- Called when a call begins to wait (`is_waiting`) or has waited.
-function owner.waits(waiter, is_waiting)
+function owner.set_waiting(waiter, is_waiting)
   threads[waiter] = is_waiting and running() or nil
 end
 
@@ -23,7 +23,7 @@ local function is_alive(waiter)
 end
 
 -- → a function that returns whether a waiter's owner still exists and may continue to wait
-function owner.living() return is_alive end
+function owner.alive_check() return is_alive end
 
 -- Called when a call has ended, with its pump (nil for a call that blocked), lock, kind, owner and
 -- first result.
@@ -37,12 +37,12 @@ function owner.forget() end
 function owner.around_call(_kind, run, _several) return run end
 
 -- Wraps a lock's local query, such as is_held, so that it asks about the calling owner's hold.
-function owner.around_question(ask) return ask end
+function owner.around_query(ask) return ask end
 
 -- → the mark of an owner that may end before its coroutine does | nil
 function owner.mark() return nil end
 
 -- Returns whether this process is about to exit, so that no leader's term may begin.
-function owner.ends() return false end
+function owner.is_exiting() return false end
 
 return owner

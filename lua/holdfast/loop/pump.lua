@@ -128,7 +128,7 @@ local function end_beside(self, waiter)
   waiter.beside = false
   if not beside or self.waiting[beside.number] ~= beside then return end
   self.waiting[beside.number] = nil
-  self.loop.owner.waits(beside, false)
+  self.loop.owner.set_waiting(beside, false)
   beside.op:abandon()
 end
 
@@ -138,7 +138,7 @@ function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
   continues(self, waiter)
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
-  self.loop.owner.waits(waiter, false)
+  self.loop.owner.set_waiting(waiter, false)
   waiter.op:abandon()
   end_beside(self, waiter)
 end
@@ -154,7 +154,7 @@ end
 
 -- Abandons the waits of callers that are gone, so that the next waiter can have the lock.
 local function abandon_dead(self)
-  local is_there = self.loop.owner.living()
+  local is_there = self.loop.owner.alive_check()
   for number, waiter in pairs(self.waiting) do
     local gone = waiter.ready and (not is_there(waiter) or is_overdue(waiter))
     if gone then pump.abandon(self, number, waiter) end
@@ -207,16 +207,16 @@ end
 -- it.
 local function notify_soon(self, notifier)
   local loop = self.loop
-  notifier.comes_by = now() + loop.comes_within
+  notifier.runs_by = now() + loop.runs_within
   loop.spawn(function()
-    notifier.comes_by = 0
+    notifier.runs_by = 0
     loop.report(notifier:notify())
   end)
 end
 
 local function notify_due(self)
   for _, notifier in ipairs(notifiers) do
-    if now() >= notifier.comes_by and notifier:is_due() then
+    if now() >= notifier.runs_by and notifier:is_due() then
       self.loop.report(pcall(notify_soon, self, notifier))
     end
   end
@@ -254,9 +254,9 @@ local function tend(self, task)
   local io, checked_at = self.loop.io, now()
   task.links = io.begin(self)
   repeat
-    self.comes_by = math.huge
+    self.runs_by = math.huge
     io.tend(self) -- may wait a little
-    self.comes_by = math.huge
+    self.runs_by = math.huge
     if now() >= checked_at + CHECK_EVERY then
       checked_at = now()
       if next(self.waiting) then abandon_dead(self) end
@@ -332,8 +332,8 @@ end
 function pump.start(self, client)
   if self.task then return true end
   local task = {}
-  self.task, self.client, self.comes_by, self.idle_until = task, client, now()
-    + self.loop.comes_within, nil
+  self.task, self.client, self.runs_by, self.idle_until = task, client, now()
+    + self.loop.runs_within, nil
   self.why = nil
   -- the task may run, and even end, at once
   local begun, message = self.loop.begin(self, function() run(self, task) end)
@@ -354,7 +354,7 @@ local function no_task(self, message)
 end
 
 local function is_late(self)
-  return self.task ~= nil and now() > self.comes_by
+  return self.task ~= nil and now() > self.runs_by
 end
 
 -- Starts the task again for a waiter, if it has not begun or has ended with an error. The loop may
@@ -366,8 +366,8 @@ local function revive(self, client, waiter)
     stop(self)
     if waiter.late then return nil, self.loop.why_late() end
     waiter.late = true
-  elseif self.task and self.comes_by == math.huge then
-    self.comes_by = now() + self.loop.comes_within
+  elseif self.task and self.runs_by == math.huge then
+    self.runs_by = now() + self.loop.runs_within
     self.loop.io.wake(self)
   end
   local started, message = pump.start(self, client)
@@ -426,7 +426,7 @@ local function begin_beside(self, lock, waiter, ...)
   beside.op, beside.number = raw.begin(lock, kind, seconds, record, beside.op or nil)
   beside.main, beside.ready, beside.owner = waiter, waiter.ready, waiter.owner
   waiter.beside, self.waiting[beside.number] = beside, beside
-  self.loop.owner.waits(beside, true)
+  self.loop.owner.set_waiting(beside, true)
   send(self)
 end
 
@@ -435,21 +435,21 @@ local function tend_beside(self, lock, waiter)
   if not is_over(beside) then return end
   if beside.abandoned then return begin_beside(self, lock, waiter) end
   self.waiting[beside.number] = nil
-  self.loop.owner.waits(beside, false)
+  self.loop.owner.set_waiting(beside, false)
   begin_beside(self, lock, waiter, beside.op:finish())
   spare_waiter(beside)
 end
 
 -- Called when the loop was blocked: the task could not run, so it gets more time.
 local function excuse(self)
-  if self.comes_by ~= math.huge then self.comes_by = now() + self.loop.comes_within end
+  if self.runs_by ~= math.huge then self.runs_by = now() + self.loop.runs_within end
 end
 
 -- Waits for the end of the operation. If the loop ends the wait with an error, abandons the
 -- operation and raises the error. → whether the signal has fired
 local function await(self, waiter, number)
   local ready = waiter.ready
-  local seconds = self.comes_by == math.huge and CHECK_EVERY or self.loop.comes_within
+  local seconds = self.runs_by == math.huge and CHECK_EVERY or self.loop.runs_within
   local till = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
   continues(self, waiter)
@@ -474,7 +474,7 @@ local function wait(self, data, lock, kind, waiter, number)
     return nil, no_task(self, message), "unreachable"
   end
   self.waiting[number] = waiter
-  loop.owner.waits(waiter, true)
+  loop.owner.set_waiting(waiter, true)
   if kind == "acquire" and data.beside then begin_beside(self, lock, waiter) end
   repeat
     local fired = await(self, waiter, number)
@@ -492,7 +492,7 @@ local function wait(self, data, lock, kind, waiter, number)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
   self.waiting[number] = nil
-  loop.owner.waits(waiter, false)
+  loop.owner.set_waiting(waiter, false)
   if is_over(waiter) then return true end
   waiter.op:finish()
   return nil, no_task(self, message), "unreachable"
@@ -651,7 +651,7 @@ function pump.close(client, loop, patience)
   local ended, message = new_signal(loop)
   if not ended then return loop.report(nil, message) end
   self.ended = ended
-  while self.task and not is_late(self) and now() < till do ended:wait(self.loop.comes_within) end
+  while self.task and not is_late(self) and now() < till do ended:wait(self.loop.runs_within) end
   if is_late(self) then
     loop.close_at_once(self, client, patience)
     stop(self)
