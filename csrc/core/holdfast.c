@@ -1,5 +1,5 @@
-/* The functions of holdfast.h that only read the structs of clients, links, operations and
- * holds. */
+/* The functions of holdfast.h that need no file of their own. Most only read the structs of
+ * clients, links, operations and holds. */
 #include "holdfast.h"
 
 #include <assert.h>
@@ -10,7 +10,8 @@
 
 /* ---- locks ---- */
 
-/* In a cluster a channel with a second pair of braces around the key would be in another slot. */
+/* Redisson puts the key in braces even if it already has its own. In a cluster such a channel would
+ * be in another slot, so it is not used there. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
     if (names && kind->wraps_key && !client->topology->moves_slots)
@@ -64,7 +65,7 @@ bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]) {
     const hf_observer before = client->observer;
     bool closed = client->closed;
     bool made = hf_client_init(client, &config, entropy ? entropy : none) && entropy;
-    hf_observe_again(client, &before);
+    hf_observe_carry_over(client, &before);
     client->closed = closed || !made;
     return made;
 }
@@ -112,7 +113,7 @@ bool hf_client_keeps(const hf_client *client) {
     return client->kept.count > 0;
 }
 
-bool hf_client_is_everywhere(const hf_client *client) {
+bool hf_client_uses_every_server(const hf_client *client) {
     return client->decider->on_every_server;
 }
 
@@ -251,20 +252,20 @@ hf_hold *hf_op_hold(const hf_op *op, size_t index) {
     return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
-static bool is_news(const hf_op *op) {
+static bool is_unreported(const hf_op *op) {
     return op->done && !op->reported;
 }
 
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after) {
     hf_op *op = after ? after->next : client->ops;
-    while (op && !is_news(op)) op = op->next;
+    while (op && !is_unreported(op)) op = op->next;
     if (op) op->reported = true;
     return op;
 }
 
-bool hf_client_has_done(const hf_client *client) {
+bool hf_client_has_next_done(const hf_client *client) {
     const hf_op *op = client->ops;
-    while (op && !is_news(op)) op = op->next;
+    while (op && !is_unreported(op)) op = op->next;
     return op != NULL;
 }
 

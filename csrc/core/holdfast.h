@@ -433,7 +433,7 @@ size_t hf_client_group(const hf_client *client, hf_slice key);
 size_t hf_client_node_of_lock(const hf_client *client, hf_slice key);
 
 /* Returns whether each key is on every server, and a majority of the servers decides. */
-bool hf_client_is_everywhere(const hf_client *client);
+bool hf_client_uses_every_server(const hf_client *client);
 
 /* Returns whether an operation may be done before all its replies have arrived. The driver must
  * then keep serving the links afterwards. */
@@ -874,7 +874,7 @@ hf_hold *hf_op_hold(const hf_op *op, size_t index);
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after);
 
 /* Returns whether hf_client_next_done has an operation to return. */
-bool hf_client_has_done(const hf_client *client);
+bool hf_client_has_next_done(const hf_client *client);
 
 /* Returns when hf_client_tick has something to do for this operation. The deadlines of its commands
  * are not included; they belong to the links. */

@@ -567,7 +567,7 @@ static int l_nodes(lua_State *L) {
 
 /* is_quorum(client) */
 static int l_is_quorum(lua_State *L) {
-    lua_pushboolean(L, hf_client_is_everywhere(hf_check_driver(L, 1)->client));
+    lua_pushboolean(L, hf_client_uses_every_server(hf_check_driver(L, 1)->client));
     return 1;
 }
 

@@ -98,7 +98,7 @@ static int l_may_pass(lua_State *L) {
     bool accepted = lua_toboolean(L, 2), passes = false;
     for (int code = 0; code < HF_CODES; code++) {
         if (strcmp(hf_code_name((hf_code)code), name) == 0)
-            passes = hf_code_may_pass((hf_code)code, accepted);
+            passes = hf_code_is_transient((hf_code)code, accepted);
     }
     lua_pushboolean(L, passes);
     return 1;

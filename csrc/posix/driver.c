@@ -155,7 +155,7 @@ static void begin_anew_after_fork(hf_driver *driver) {
     driver->running = driver->stopping = driver->calling = driver->fetching = driver->collects =
         false;
     atomic_store(&driver->watchdog_waits, false);
-    driver->sleeps_until = driver->reads_left_at = 0;
+    driver->sleeps_until = driver->leftover_at = 0;
     init_locks(driver);
     start_over(driver);
     begin_here(driver);
@@ -214,7 +214,7 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
 
 /* An operation that has ended is due until its caller has been notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
-    bool due = driver->collects || hf_client_has_done(driver->client);
+    bool due = driver->collects || hf_client_has_next_done(driver->client);
     hf_time until = due ? 0 : hf_client_deadline(driver->client);
     until = hf_time_min(until, driver->rests_until);
     return hf_time_min(until, hf_links_next_dial(driver));

@@ -78,7 +78,7 @@ typedef struct hf_driver {
     hf_time sleeps_until;        /* when the watchdog wakes up; 0: it is awake */
     unsigned sleeps_on;          /* HF_ROLE bits of the links that wake the watchdog */
     hf_time rests_until;         /* the time by which an event loop must call hf_driver_serve */
-    hf_time reads_left_at;       /* when the watchdog reads replies that calls have left, or 0 */
+    hf_time leftover_at;         /* when the watchdog reads late replies to calls, or 0 */
     hf_time stop_by;             /* until when a stopping watchdog waits for a quiet client */
     uint64_t wakes;              /* how often the watchdog woke up, for statistics */
     uint64_t handles;            /* the last number given to a handle of permits */

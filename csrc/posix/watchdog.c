@@ -5,34 +5,36 @@
 #include "links.h"
 
 /* In a quorum, nearly every call ends before all of its replies have arrived, and so does a release
- * that is not awaited. The next call reads these replies, or the watchdog after READ_LEFT_AFTER. */
+ * that is not awaited. The next call reads these replies, or the watchdog after
+ * READ_LEFTOVER_AFTER. */
 static bool leaves_replies(const hf_driver *driver) {
     return hf_client_decides_early(driver->client) || hf_client_has_detached(driver->client);
 }
 
-/* The watchdog reads its own links. While no call runs, it also reads the replies that calls have
- * left, and messages from others that want a lock which the client keeps. */
+/* The watchdog reads its own links. While no call runs, it also waits for late replies to calls,
+ * unless read_leftover reads them after a while, and for messages from others that want a lock
+ * which the client keeps. */
 static unsigned watchdog_links(const hf_driver *driver) {
-    bool left = !driver->calling && !leaves_replies(driver) && hf_links_have_work(driver);
+    bool expects = !driver->calling && !leaves_replies(driver) && hf_links_have_work(driver);
     bool keeps = !driver->calling && hf_client_keeps(driver->client);
-    return HF_ROLE(HF_LINK_RENEWER) | (left ? HF_ROLE(HF_LINK_CALLS) : 0) |
+    return HF_ROLE(HF_LINK_RENEWER) | (expects ? HF_ROLE(HF_LINK_CALLS) : 0) |
            (keeps ? HF_ROLE(HF_LINK_EVENTS) : 0);
 }
 
-#define READ_LEFT_AFTER (10 * HF_MS)
+#define READ_LEFTOVER_AFTER (10 * HF_MS)
 
 /* Without a plan each call that leaves a reply would have to wake the watchdog. */
 static void plan_reading(hf_driver *driver) {
     if (driver->calling) return;
-    bool left = leaves_replies(driver) && hf_links_have_work(driver);
-    if (!left) driver->reads_left_at = 0;
-    else if (driver->reads_left_at == 0) driver->reads_left_at = hf_now() + READ_LEFT_AFTER;
+    bool leftover = leaves_replies(driver) && hf_links_have_work(driver);
+    if (!leftover) driver->leftover_at = 0;
+    else if (driver->leftover_at == 0) driver->leftover_at = hf_now() + READ_LEFTOVER_AFTER;
 }
 
-static void read_left(hf_driver *driver) {
-    bool due = driver->stopping || hf_now() >= driver->reads_left_at;
+static void read_leftover(hf_driver *driver) {
+    bool due = driver->stopping || hf_now() >= driver->leftover_at;
     if (!leaves_replies(driver) || !due) return;
-    driver->reads_left_at = 0;
+    driver->leftover_at = 0;
     hf_links_read(driver, HF_ROLE(HF_LINK_CALLS));
 }
 
@@ -40,7 +42,7 @@ static void read_left(hf_driver *driver) {
 static hf_time watch_deadline(const hf_driver *driver) {
     if (driver->calling) return hf_client_renewer_deadline(driver->client);
     hf_time until = hf_client_deadline(driver->client);
-    return driver->reads_left_at > 0 ? hf_time_min(until, driver->reads_left_at) : until;
+    return driver->leftover_at > 0 ? hf_time_min(until, driver->leftover_at) : until;
 }
 
 static bool must_keep_running(const hf_driver *driver) {
@@ -55,7 +57,7 @@ static void *watch(void *context) {
     while (must_keep_running(driver)) {
         driver->sleeps_until = 0;
         if (!driver->calling) {
-            read_left(driver);
+            read_leftover(driver);
             hf_links_serve_calls(driver, hf_now());
         }
         hf_links_serve_renewer(driver, hf_now());
@@ -76,8 +78,8 @@ static void *watch(void *context) {
 
 bool hf_driver_watch(hf_driver *driver) {
     assert(hf_driver_is_entered(driver));
-    bool none = driver->external || (driver->looped && !driver->closed);
-    if (driver->running || driver->unwatched || none) return true;
+    bool needs_none = driver->external || (driver->looped && !driver->closed);
+    if (driver->running || driver->unwatched || needs_none) return true;
     if (driver->wake[0] < 0) {
         if (!hf_pipe(driver->wake, false)) return false;
         driver->wake_file = hf_file_of(driver->wake[0]);

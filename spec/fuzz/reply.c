@@ -277,7 +277,7 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
     if (hold->state != HF_HOLD_HELD) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
     MUST(key < COUNT(KEYS));
-    MUST(hold->count > hold->others && hf_claim_own(&hold->claim) > 0);
+    MUST(hold->count > hold->others && hf_claim_own_holds(&hold->claim) > 0);
     MUST(hold->valid_until <= hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
     MUST(client->quorum || hold->wake_at <= hf_time_max(hold->valid_until, w.now));
 }

@@ -83,7 +83,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
             set_granted(hold, granted);
             set_wait(hold, waited ? 7 : 0);
             hf_client_lose(&rig.client, hold, (hf_lost_reason)reason);
-            CHECK_EQ_INT(hf_renewer_may_stand(hold), clock && (!shared || (granted && waited)));
+            CHECK_EQ_INT(hf_renewer_may_remain(hold), clock && (!shared || (granted && waited)));
             rig_end(&rig, AT(1));
         }
     }
@@ -732,7 +732,7 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         set_granted(hold, cases[i].granted);
         set_wait(hold, cases[i].wait);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-        CHECK(!hf_renewer_may_stand(hold));
+        CHECK(!hf_renewer_may_remain(hold));
         hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 0);

@@ -45,7 +45,7 @@ TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
                                          hf_slice_of("me"), hf_slice_of(owner));
             set_shared(hold, shared);
             size_t size =
-                hf_client_waiter(text, &rig.client, claim_of(hold), UINT64_MAX, UINT64_MAX);
+                hf_client_write_waiter(text, &rig.client, claim_of(hold), UINT64_MAX, UINT64_MAX);
             CHECK(size < sizeof text);
             text[size] = '\0';
             snprintf(want, sizeof want, "1%c" DRIVE_UUID ":%llu:%llu%s%s", "lmg"[i],

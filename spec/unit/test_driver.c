@@ -1253,7 +1253,7 @@ TEST(a_call_waits_in_recv_only_if_the_connection_has_no_tls) {
 static bool is_clean(const hf_driver *driver) {
     bool clean = !driver->running && !driver->stopping && !driver->calling && !driver->ready &&
                  !atomic_load(&driver->watchdog_waits) && driver->sleeps_until == 0 &&
-                 driver->reads_left_at == 0 && driver->wake[0] == -1 && driver->wake[1] == -1;
+                 driver->leftover_at == 0 && driver->wake[0] == -1 && driver->wake[1] == -1;
     for (size_t link = 0; link < driver->connection_count; link++)
         clean = clean && driver->connections[link].fd == -1 && !driver->connections[link].dialing;
     return clean && driver->connection_count == HF_LINKS;
@@ -1289,12 +1289,12 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
     hf_driver before = *driver;
     atomic_store(&driver->watchdog_waits, true);
     driver->calling = driver->stopping = true;
-    driver->sleeps_until = driver->reads_left_at = 1;
+    driver->sleeps_until = driver->leftover_at = 1;
     pid_t child = fork();
     if (child == 0) _exit(go_on(driver, own));
     driver->calling = driver->stopping = false;
     driver->sleeps_until = before.sleeps_until;
-    driver->reads_left_at = before.reads_left_at;
+    driver->leftover_at = before.leftover_at;
     atomic_store(&driver->watchdog_waits, false);
     pthread_mutex_unlock(&driver->gate);
     hf_driver_leave(driver);

@@ -214,14 +214,15 @@ TEST(error_replies_of_the_server_become_the_documented_error_codes) {
 }
 
 TEST(loading_and_busy_replies_count_as_temporary_errors) {
-    CHECK(hf_refusal_may_pass(hf_refusal_of("LOADING Redis is loading the dataset in memory"),
-                              false));
-    CHECK(hf_refusal_may_pass(hf_refusal_of("BUSY Redis is busy running a script."), false));
-    CHECK(hf_refusal_may_pass(hf_refusal_of("MASTERDOWN Link with MASTER is down"), false));
-    CHECK(!hf_refusal_may_pass(hf_refusal_of("BUSYKEY Target key name already exists."), false));
-    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR LOADING"), false));
-    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR no such key: -OOM "), false));
-    CHECK(!hf_refusal_may_pass(hf_refusal_of(""), false));
+    CHECK(hf_refusal_is_transient(hf_refusal_of("LOADING Redis is loading the dataset in memory"),
+                                  false));
+    CHECK(hf_refusal_is_transient(hf_refusal_of("BUSY Redis is busy running a script."), false));
+    CHECK(hf_refusal_is_transient(hf_refusal_of("MASTERDOWN Link with MASTER is down"), false));
+    CHECK(
+        !hf_refusal_is_transient(hf_refusal_of("BUSYKEY Target key name already exists."), false));
+    CHECK(!hf_refusal_is_transient(hf_refusal_of("ERR LOADING"), false));
+    CHECK(!hf_refusal_is_transient(hf_refusal_of("ERR no such key: -OOM "), false));
+    CHECK(!hf_refusal_is_transient(hf_refusal_of(""), false));
 }
 
 TEST(errors_such_as_oom_and_readonly_count_as_temporary_refusals_of_writes) {
@@ -252,24 +253,25 @@ TEST(a_missing_right_counts_as_temporary_only_for_a_call_that_the_server_accepte
     for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
         hf_refusal refusal = hf_refusal_of(errors[i]);
         CHECK_OR(refusal == HF_REFUSAL_OF_USER, "%s", errors[i]);
-        CHECK(hf_refusal_may_pass(refusal, true) && !hf_refusal_may_pass(refusal, false));
+        CHECK(hf_refusal_is_transient(refusal, true) && !hf_refusal_is_transient(refusal, false));
     }
-    CHECK(!hf_refusal_may_pass(hf_refusal_of("WRONGTYPE no"), true));
-    CHECK(!hf_refusal_may_pass(hf_refusal_of("ERR any other"), true));
+    CHECK(!hf_refusal_is_transient(hf_refusal_of("WRONGTYPE no"), true));
+    CHECK(!hf_refusal_is_transient(hf_refusal_of("ERR any other"), true));
 }
 
 TEST(each_error_code_is_classified_as_temporary_or_permanent) {
     static const hf_code may[] = {HF_BUSY,      HF_UNREACHABLE, HF_LOST,
                                   HF_NO_QUORUM, HF_SERVER,      HF_TIMEOUT};
     size_t passing = 0, accepted = 0;
-    for (size_t i = 0; i < sizeof may / sizeof *may; i++) CHECK(hf_code_may_pass(may[i], false));
+    for (size_t i = 0; i < sizeof may / sizeof *may; i++)
+        CHECK(hf_code_is_transient(may[i], false));
     for (int code = 0; code < HF_CODES; code++) {
-        passing += hf_code_may_pass((hf_code)code, false);
-        accepted += hf_code_may_pass((hf_code)code, true);
+        passing += hf_code_is_transient((hf_code)code, false);
+        accepted += hf_code_is_transient((hf_code)code, true);
     }
     CHECK_EQ_INT(passing, sizeof may / sizeof *may);
     CHECK_EQ_INT(accepted, passing + 1);
-    CHECK(hf_code_may_pass(HF_DENIED, true) && !hf_code_may_pass(HF_DENIED, false));
+    CHECK(hf_code_is_transient(HF_DENIED, true) && !hf_code_is_transient(HF_DENIED, false));
 }
 
 CHECK_MAIN

@@ -303,7 +303,7 @@ TEST(each_topology_has_the_properties_that_the_test_lists) {
         hf_client_config config = config_of(cases[i].mode, servers, 1);
         config.shards = shards;
         hf_client *made = hf_client_new(&config, ENTROPY);
-        CHECK_EQ_INT(hf_client_is_everywhere(made), cases[i].everywhere);
+        CHECK_EQ_INT(hf_client_uses_every_server(made), cases[i].everywhere);
         CHECK_EQ_INT(hf_client_decides_early(made), cases[i].early);
         CHECK_EQ_INT(hf_client_node_of_lock(made, ME), cases[i].beside);
         CHECK_STR(hf_session_run_id(hf_client_link_of_key(made, ME, 0)), "");
@@ -417,16 +417,16 @@ TEST(each_kind_of_operation_has_the_properties_that_the_test_lists) {
 TEST(the_end_of_a_call_is_reported_once) {
     start();
     hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
-    CHECK(!hf_client_has_done(client));
+    CHECK(!hf_client_has_next_done(client));
     CHECK(!hf_client_next_done(client, NULL));
     feed("+PONG\r\n", AT(1));
     CHECK(hf_op_is_done(first) && !hf_op_is_done(second));
-    CHECK(hf_client_has_done(client));
+    CHECK(hf_client_has_next_done(client));
     CHECK(hf_client_next_done(client, NULL) == first);
     CHECK(!hf_client_next_done(client, first));
     feed("+PONG\r\n", AT(2));
     CHECK(hf_client_next_done(client, NULL) == second);
-    CHECK(!hf_client_has_done(client));
+    CHECK(!hf_client_has_next_done(client));
     CHECK(hf_op_number(first) != hf_op_number(second));
     CHECK_EQ_U64(hf_op_begun_at(second), AT(0));
     hf_op_end(first, AT(2));

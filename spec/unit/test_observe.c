@@ -132,7 +132,7 @@ TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
     observer_of(&before.client)->classes[1]->releases = 7;
     observer_of(&before.client)->wanted = true;
     rig_begin(&rig);
-    hf_observe_again(&rig.client, observer_of(&before.client));
+    hf_observe_carry_over(&rig.client, observer_of(&before.client));
     CHECK_STR(class_at(0)->name, "");
     CHECK_STR(class_at(1)->name, "orders");
     CHECK_EQ_INT(class_at(1)->releases, 0);

@@ -209,7 +209,7 @@ TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_round *round = hf_round_new(&spec, 0);
     for (unsigned i = 1; i <= 3; i++) {
-        hf_round_choose_copy(round, hold_of(&rig));
+        hf_round_choose_owner(round, hold_of(&rig));
         CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
     }
     hf_round_unref(round);

@@ -61,16 +61,16 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         hf_wire_answer answer;
     } cases[] = {
         {"*4\r\n:1\r\n:7\r\n:2\r\n:9\r\n",
-         {HF_VERDICT_YES, .count = 7, .others = 2, .server_us = 9, .ahead = -1}},
+         {HF_VERDICT_YES, .number = 7, .others = 2, .server_us = 9, .ahead = -1}},
         {"*5\r\n:1\r\n:7\r\n:2\r\n:9\r\n:12\r\n",
-         {HF_VERDICT_YES, .count = 7, .others = 2, .server_us = 9, .last_token = 12, .ahead = -1}},
-        {"*2\r\n:1\r\n:7\r\n", {HF_VERDICT_YES, .count = 7, .ahead = -1}},
+         {HF_VERDICT_YES, .number = 7, .others = 2, .server_us = 9, .last_token = 12, .ahead = -1}},
+        {"*2\r\n:1\r\n:7\r\n", {HF_VERDICT_YES, .number = 7, .ahead = -1}},
         {"*1\r\n:1\r\n", {HF_VERDICT_YES, .ahead = -1}},
         {"*5\r\n:0\r\n:500\r\n:3\r\n:1\r\n$1\r\n5\r\n",
          {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3, .foreign = true, .place = {"5", 1}}},
         {"*4\r\n:0\r\n:500\r\n:3\r\n:2\r\n", {HF_VERDICT_BUSY, .ttl_ms = 500, .ahead = 3}},
         {"*1\r\n:0\r\n", {HF_VERDICT_BUSY, .ahead = 0}},
-        {"*2\r\n:2\r\n:3\r\n", {HF_VERDICT_STILL_HELD, .count = 3, .ahead = -1}},
+        {"*2\r\n:2\r\n:3\r\n", {HF_VERDICT_STILL_HELD, .number = 3, .ahead = -1}},
         {"*1\r\n:2\r\n", {HF_VERDICT_STILL_HELD, .ahead = -1}},
         {"*2\r\n:3\r\n$3\r\nold\r\n", {HF_VERDICT_DONE_BEFORE, .record = {"old", 3}, .ahead = -1}},
         {"*1\r\n:3\r\n", {HF_VERDICT_DONE_BEFORE, .ahead = -1}},
@@ -79,7 +79,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {"*1\r\n:-2\r\n", {HF_VERDICT_TAKEN, .ahead = -1}},
         {"*1\r\n:-3\r\n", {HF_VERDICT_ENDLESS, .ahead = -1}},
         {"*1\r\n:-4\r\n", {HF_VERDICT_NEWER, .ahead = -1}},
-        {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .count = 6, .ahead = -1}},
+        {"*2\r\n:-5\r\n:6\r\n", {HF_VERDICT_TOO_MANY, .number = 6, .ahead = -1}},
         {"*1\r\n:5\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"*2\r\n:-6\r\n$4\r\nlock\r\n", {HF_VERDICT_OTHER_KIND, .ahead = -1, .has = "a lock"}},
         {"*2\r\n:-6\r\n$5\r\nguard\r\n",
@@ -92,11 +92,11 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {":0\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":77\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {":2147483648\r\n", {HF_VERDICT_YES, .count = 2147483648, .ahead = -1}},
-        {":1700000000000000\r\n", {HF_VERDICT_YES, .count = 1700000000000000, .ahead = -1}},
-        {":9007199254740984\r\n", {HF_VERDICT_YES, .count = 9007199254740984, .ahead = -1}},
+        {":2147483648\r\n", {HF_VERDICT_YES, .number = 2147483648, .ahead = -1}},
+        {":1700000000000000\r\n", {HF_VERDICT_YES, .number = 1700000000000000, .ahead = -1}},
+        {":9007199254740984\r\n", {HF_VERDICT_YES, .number = 9007199254740984, .ahead = -1}},
         {":9007199254740991\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {":9223372036854775800\r\n", {HF_VERDICT_YES, .count = 1LL << 53, .ahead = -1}},
+        {":9223372036854775800\r\n", {HF_VERDICT_YES, .number = 1LL << 53, .ahead = -1}},
         {":-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$1\r\n1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
@@ -105,7 +105,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         hf_reply *reply = reply_of(cases[i].bytes);
         hf_wire_answer got = hf_wire_read_acquire(reply, true), want = cases[i].answer;
         CHECK_OR(got.verdict == want.verdict, "case %zu: verdict %d", i, (int)got.verdict);
-        CHECK_EQ_INT(got.count, want.count);
+        CHECK_EQ_INT(got.number, want.number);
         CHECK_EQ_INT(got.others, want.others);
         CHECK_EQ_INT(got.server_us, want.server_us);
         CHECK_EQ_INT(got.last_token, want.last_token);

@@ -268,11 +268,11 @@ hf_refusal hf_refusal_of(const char *error) {
     return known ? known->refusal : HF_REFUSAL_FINAL;
 }
 
-bool hf_refusal_may_pass(hf_refusal refusal, bool accepted) {
+bool hf_refusal_is_transient(hf_refusal refusal, bool accepted) {
     return refusal != HF_REFUSAL_FINAL && (accepted || refusal != HF_REFUSAL_OF_USER);
 }
 
-bool hf_code_may_pass(hf_code code, bool accepted) {
+bool hf_code_is_transient(hf_code code, bool accepted) {
     switch (code) {
     case HF_BUSY:
     case HF_UNREACHABLE:

@@ -16,7 +16,7 @@
     X(NOT_HELD, not_held)       /* this owner does not hold it */                                  \
     X(INTERRUPTED, interrupted) /* a signal ended an interruptible wait */                         \
     X(CONFLICT, conflict)       /* the key, its counter or its queue is not that of a lock */      \
-    X(DENIED, denied)           /* wrong password, missing right or read-only server */            \
+    X(DENIED, denied)           /* wrong password, missing permission or read-only server */       \
     X(NO_QUORUM, no_quorum)                                                                        \
     X(DUPLICATE, duplicate) /* it has already been done */                                         \
     X(MISMATCH, mismatch)   /* the key was used with a different request */                        \
@@ -74,19 +74,20 @@ typedef enum hf_refusal {
     HF_REFUSAL_UNAVAILABLE, /* the server runs no commands now, but another cluster node may */
     HF_REFUSAL_BUSY,        /* the server is running a long script */
     HF_REFUSAL_OF_WRITES,   /* the server serves only reads, perhaps for long */
-    HF_REFUSAL_OF_USER      /* a missing right or wrong password */
+    HF_REFUSAL_OF_USER      /* a missing permission or wrong password */
 } hf_refusal;
 
-/* Classifies an error reply. Unless it is FINAL, the server has run no part of the command. */
+/* Classifies an error reply. Unless it is FINAL, the server has run no part of the command, except
+ * that a program may have lacked a permission midway. */
 hf_refusal hf_refusal_of(const char *error);
 
 /* Returns whether the same command may succeed later. `accepted`: the command is about something
- * that the server accepted before (a hold, a queue place, a permit, a run). The user had the rights
- * then, so a missing right is assumed to be temporary; at a first attempt it is final. */
-bool hf_refusal_may_pass(hf_refusal refusal, bool accepted);
+ * that the server accepted before (a hold, a queue place, a permit, a run). The user had the
+ * permissions then, so a missing one is assumed to be temporary; at a first attempt it is final. */
+bool hf_refusal_is_transient(hf_refusal refusal, bool accepted);
 
 /* Returns whether a call that failed with this code may succeed later. `accepted` has the same
- * meaning as in hf_refusal_may_pass. */
-bool hf_code_may_pass(hf_code code, bool accepted);
+ * meaning as in hf_refusal_is_transient. */
+bool hf_code_is_transient(hf_code code, bool accepted);
 
 #endif

@@ -70,7 +70,7 @@ struct hf_request {
      * connect fails. */
     bool waits_for_connection;
 
-    bool accepted;       /* it is about something accepted before: see hf_refusal_may_pass */
+    bool accepted;       /* it is about something accepted before: see hf_refusal_is_transient */
     bool no_retry;       /* it fails if the connection over which it was sent ends */
     bool asks_elsewhere; /* as no_retry, because its sender prefers to ask another server */
     bool as_eval;        /* the program's source is sent, because the server does not know it */

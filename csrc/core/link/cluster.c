@@ -163,7 +163,7 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
  * was refused for a transient reason is tried again. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
-           !hf_refusal_may_pass(hf_refusal_of(link->reason), request->accepted) &&
+           !hf_refusal_is_transient(hf_refusal_of(link->reason), request->accepted) &&
            !request->waits_for_connection && request->sends == 0;
 }
 

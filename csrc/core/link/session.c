@@ -242,7 +242,7 @@ static void requeue_sent(hf_session *session) {
 
 /* Returns whether the last connection ended with a transient refusal. */
 static bool refuses_for_now(const hf_session *session) {
-    return hf_refusal_may_pass(hf_refusal_of(session->reason), false);
+    return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
 
 /* A server that closes connections as soon as they open is tried no more often than one that
@@ -990,7 +990,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     request->sends--; /* nothing was carried out */
     bool unknown =
         request->program && !request->as_eval && strncmp(reply->string, "NOSCRIPT", 8) == 0;
-    bool transient = hf_refusal_may_pass(hf_refusal_of(reply->string), request->accepted);
+    bool transient = hf_refusal_is_transient(hf_refusal_of(reply->string), request->accepted);
     note_refusal(request, transient);
     if (needs_other_connection(session, request, reply->string, transient, now)) {
         send_back(session, request, reply->string, now);

@@ -14,7 +14,7 @@ void hf_claim_check(const hf_claim *claim) {
     (void)claim;
 }
 
-uint32_t hf_claim_own(const hf_claim *claim) {
+uint32_t hf_claim_own_holds(const hf_claim *claim) {
     assert(claim->count + claim->pending_releases >= claim->others);
     return claim->count - claim->others + claim->pending_releases;
 }
@@ -59,8 +59,8 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
     return hf_time_min(end, claim->max_until);
 }
 
-/* `valid_until` is earlier than the end of the lease by the drift. A lease that was shortened to
- * end at max_until has a smaller drift than the whole lease that is used here. */
+/* `valid_until` is earlier than the end of the lease by the drift. The drift used here is the full
+ * lease's. That of a lease cut off at max_until is smaller, so this errs towards true. */
 bool hf_claim_has_last_lease(const hf_claim *claim) {
     hf_time drift = claim->lease - hf_lease_end(0, claim->lease);
     return hf_time_add(claim->valid_until, drift) >= claim->max_until;

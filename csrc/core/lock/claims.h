@@ -88,7 +88,7 @@ typedef struct hf_claim {
 void hf_claim_check(const hf_claim *claim);
 
 /* Returns how many of a shared owner's holds on the server belong to this client. */
-uint32_t hf_claim_own(const hf_claim *claim);
+uint32_t hf_claim_own_holds(const hf_claim *claim);
 
 /* Notes that the server no longer counts any hold of this client. */
 void hf_claim_freed(hf_claim *claim);

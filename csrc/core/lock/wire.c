@@ -167,8 +167,8 @@ static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slic
     return (hf_slice){text, hf_names_lease(text, key, owner)};
 }
 
-bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
-                    hf_slice waiter) {
+bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
+                    uint64_t max_shortened_ms, hf_slice waiter) {
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
     number_text ms, least;
@@ -182,7 +182,8 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     size_t keys = n;
     args[n++] = lock->owner;
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-    args[n++] = least_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, least_ms);
+    args[n++] =
+        max_shortened_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, max_shortened_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
@@ -191,11 +192,11 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
 }
 
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
-                  const char *asked) {
+                  const char *asker) {
     hf_slice args[5] = {names->key, names->counter, names->queue};
     size_t keys = 3;
     if (kind->counted) args[keys++] = names->leases;
-    args[keys] = hf_slice_of(asked);
+    args[keys] = hf_slice_of(asker);
     return call(request, kind, HF_VERB_INFO, keys, keys + 1, args);
 }
 
@@ -460,7 +461,7 @@ static hf_wire_answer read_token(long long token, bool fenced) {
     if (token < 0 || token % TOKEN_GRAIN != 0 || (token > 0) != fenced)
         return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
     long long count = token < (long long)TOKEN_END ? token : (long long)TOKEN_END;
-    return (hf_wire_answer){.verdict = HF_VERDICT_YES, .count = count, .ahead = -1};
+    return (hf_wire_answer){.verdict = HF_VERDICT_YES, .number = count, .ahead = -1};
 }
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
@@ -470,11 +471,11 @@ hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
     case HF_VERDICT_YES:
         answer.others = number_at(reply, 2, 0);
         answer.server_us = number_at(reply, 3, 0);
-        answer.count = number_at(reply, 1, 0);
+        answer.number = number_at(reply, 1, 0);
         answer.last_token = number_at(reply, 4, 0);
         break;
     case HF_VERDICT_TOO_MANY:
-    case HF_VERDICT_STILL_HELD: answer.count = number_at(reply, 1, 0); break;
+    case HF_VERDICT_STILL_HELD: answer.number = number_at(reply, 1, 0); break;
     case HF_VERDICT_BUSY:
         answer.ttl_ms = number_at(reply, 1, 0);
         answer.ahead = number_at(reply, 2, 0);
@@ -666,9 +667,9 @@ static hf_message read_grant(hf_slice rest) {
 }
 
 bool hf_wire_next_grant(hf_message *grant) {
-    if (grant->more == 0 || !next_number(&grant->names, &grant->number)) return false;
+    if (grant->more == 0 || !next_number(&grant->other_waiters, &grant->number)) return false;
     grant->more--;
-    grant->place = next_word(&grant->names);
+    grant->place = next_word(&grant->other_waiters);
     return true;
 }
 
@@ -680,7 +681,7 @@ static hf_message read_grants(hf_slice rest) {
     if (!next_tokens(&rest, &grant) || !next_number(&rest, &ms)) return none;
     if (!next_number(&rest, &grant.more)) return none;
     grant.lease = hf_time_of_ms(ms);
-    grant.names = rest;
+    grant.other_waiters = rest;
     for (uint64_t i = 0; i < grant.more; i++) {
         if (!next_number(&rest, &number)) return none;
         next_word(&rest);

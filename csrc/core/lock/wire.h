@@ -1,5 +1,6 @@
 /* The wire format of locks: the keys and arguments of each program, the readers of its replies,
- * queue members, and the messages between clients. Only this file and wire.c know them.
+ * queue members, and the messages between clients. Only this file and wire.c know them,
+ * except that plain_semaphore.c, latch.c and fence.c read their own programs' replies.
  * docs/reference/protocol.md specifies them.
  *
  * A function that encodes a command returns false when out of memory. Times are nanoseconds here,
@@ -60,17 +61,17 @@ bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time kee
 /* Encodes a forced release for any owner. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
-/* Encodes the command that sets the lease, but does not shorten a TTL of more than `least_ms`,
- * which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner. `waiter` is the member
- * that was granted the lock, or empty. */
+/* Encodes the command that sets the lease, but does not shorten a TTL of more than
+ * `max_shortened_ms`, which may be HF_WIRE_ANY_TTL. With a lease of 0 it only checks the owner.
+ * `waiter` is the member that was granted the lock, or empty. */
 #define HF_WIRE_ANY_TTL UINT64_MAX
-bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease, uint64_t least_ms,
-                    hf_slice waiter);
+bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease,
+                    uint64_t max_shortened_ms, hf_slice waiter);
 
 /* Encode the commands that read a lock, read its TTL, ping the server, and raise a fencing counter.
- * `asked` is the uuid of the client that asks, or its waiter, "<uuid>:<number>". */
+ * `asker` is the uuid of the client that asks, or its waiter, "<uuid>:<number>". */
 bool hf_wire_info(hf_request *request, const hf_kind *kind, const hf_names *names,
-                  const char *asked);
+                  const char *asker);
 bool hf_wire_ttl(hf_request *request, const hf_names *names);
 bool hf_wire_ping(hf_request *request);
 bool hf_wire_raise(hf_request *request, const hf_names *names, uint64_t token_floor,
@@ -91,7 +92,7 @@ bool hf_wire_is_fire(const hf_reply *reply);
 /* ---- a kind that nobody holds ---- */
 
 /* Encodes a call of the verb's program. The lock's owner identifies the call, so a command that is
- * run twice counts once while the call's note remains on the server, which is `keep`. */
+ * run twice counts once while the call's note remains on the server, for `keep`. */
 bool hf_wire_noted(hf_request *request, const hf_wire_lock *lock, hf_verb verb, long long amount,
                    hf_time keep);
 
@@ -143,7 +144,7 @@ bool hf_wire_release_all(hf_request *request, const hf_kind *kind, size_t count,
 /* What a program replied. */
 typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
-    HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was held */
+    HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was released */
     HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
     HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or notify the others of a record */
     HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
@@ -159,7 +160,7 @@ typedef enum hf_verdict {
 
 typedef struct hf_wire_answer {
     hf_verdict verdict;
-    long long count;      /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
+    long long number;     /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
     long long others;     /* YES: the server's count less the requested one */
     long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
     long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
@@ -167,7 +168,7 @@ typedef struct hf_wire_answer {
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
     bool foreign;         /* BUSY: the holder does not hand over */
     bool deaf;            /* BUSY: the client that keeps the lock cannot be asked for it */
-    long long overdue_ms; /* BUSY: when the first waiter is passed over; -1 if unknown */
+    long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1: unknown */
     hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
     hf_slice record;      /* DONE_BEFORE: the record, a part of the reply */
     const char *has;      /* OTHER_KIND: what the key contains, for messages; a constant */
@@ -177,7 +178,7 @@ typedef struct hf_wire_answer {
  * into the reply. */
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
 
-/* Returns whether a program may have issued this token, or no token, which is 0. */
+/* Returns whether the number may be a program's token. True also for 0, no token. */
 bool hf_wire_is_token(long long number);
 
 /* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
@@ -233,12 +234,12 @@ typedef struct hf_message {
 
     /* The other fields are for GRANT. */
     const hf_kind *kind;
-    hf_slice place, key; /* the waiter's queue place, and the lock's key */
-    uint64_t token;      /* the fencing token, or 0 */
-    uint64_t last_token; /* the last token if the owner keeps the lock, otherwise 0 */
-    hf_time lease;       /* the granted lease */
-    uint64_t more;       /* how many other waiters are granted the lock by this message */
-    hf_slice names;      /* the numbers and places of those waiters */
+    hf_slice place, key;    /* the waiter's queue place, and the lock's key */
+    uint64_t token;         /* the fencing token, or 0 */
+    uint64_t last_token;    /* the last token if the owner keeps the lock, otherwise 0 */
+    hf_time lease;          /* the granted lease */
+    uint64_t more;          /* how many other waiters are granted the lock by this message */
+    hf_slice other_waiters; /* the numbers and places of those waiters */
 } hf_message;
 
 /* Reads a message. The result points into it. */

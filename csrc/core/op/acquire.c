@@ -21,7 +21,7 @@
 #include "op/taking.h"
 
 #define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
-#define LEAVING (900 * HF_MS)        /* an acquire leaves the queue within 1 s of its wait's end */
+#define LEAVE_WITHIN (900 * HF_MS)   /* an acquire leaves the queue within 1 s of its wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
 #define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
@@ -58,7 +58,7 @@ static void forget(hf_op *op, hf_time now) {
 
 /* Lets the renewer await the reply, if this is an acquire of a shared owner that is under way; to
  * read it, the renewer must know whether a token was asked for. Returns whether it does. */
-static bool awaits_answer(hf_op *op, hf_time now) {
+static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
     if (!asks || !hf_hold_is_live(hold)) return false;
@@ -75,7 +75,7 @@ static void undo(hf_op *op, hf_time now) {
         hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
         hold->token_ttl_ms = op->spec.token_ttl_ms;
     }
-    if (hold && awaits_answer(op, now)) return;
+    if (hold && let_renewer_await(op, now)) return;
     if (hold) hold->uncertain = true;
     if (first) hf_renewer_clean_up_same_connection(op->client, hold, now);
     else forget(op, now);
@@ -88,7 +88,8 @@ static void roll_back(hf_op *op, hf_time now) {
 }
 
 /* Used for a semaphore without a known holder. */
-#define FEW "too few permits are free (set the total with the permits option or set_permits)"
+#define TOO_FEW_PERMITS                                                                            \
+    "too few permits are free (set the total with the permits option or set_permits)"
 
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
     hf_op_fail(op, HF_BUSY, "%lld already waiting in line, and max_waiters is %u", waiters,
@@ -110,11 +111,12 @@ static void fail_busy(hf_op *op, hf_time now) {
         hf_op_fail(op, HF_BUSY, "%s, for up to %s s more unless renewed%s%s", taken,
                    hf_seconds_text(left, op->acquire.busy_until - now, 3), aside, reason);
     } else {
-        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? FEW : taken, aside, reason);
+        hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? TOO_FEW_PERMITS : taken,
+                   aside, reason);
     }
 }
 
-void hf_acquire_fail_for_itself(hf_op *op) {
+void hf_acquire_fail_as_deadlock(hf_op *op) {
     if (op->deadlock.cycle)
         hf_op_fail(op, HF_DEADLOCK,
                    "the waits form a cycle: %s; always take locks in the same order, or take them "
@@ -129,7 +131,7 @@ void hf_acquire_fail_for_itself(hf_op *op) {
 
 static void end_as(hf_op *op, hf_code code, hf_time now) {
     if (code == HF_BUSY) fail_busy(op, now);
-    else if (code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+    else if (code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
     else hf_op_fail(op, code, "the wait was interrupted by a signal");
     finish(op, now);
 }
@@ -189,8 +191,8 @@ static bool make_waiter(hf_op *op) {
     if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
     op->acquire.waiter = malloc(HF_WAITER_SIZE);
     if (!op->acquire.waiter) return false;
-    op->acquire.waiter_size = hf_client_waiter(op->acquire.waiter, op->client, &op->hold->claim,
-                                               op->wait.number, op->spec.token_ttl_ms);
+    op->acquire.waiter_size = hf_client_write_waiter(
+        op->acquire.waiter, op->client, &op->hold->claim, op->wait.number, op->spec.token_ttl_ms);
     return true;
 }
 
@@ -225,7 +227,7 @@ static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
 }
 
 static hf_time least_patience(const hf_op *op) {
-    return hf_time_min(MIN_PATIENCE + op->client->config.sync.timeout, LEAVING);
+    return hf_time_min(MIN_PATIENCE + op->client->config.sync.timeout, LEAVE_WITHIN);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
@@ -236,9 +238,9 @@ static hf_time ask_deadline(const hf_op *op, hf_time now) {
                              hf_time_max(op->wait.until > now ? op->wait.until - now : 0, least));
 }
 
-static void fail_for_memory(hf_op *op, hf_time now) {
+static void fail_out_of_memory(hf_op *op, hf_time now) {
     undo(op, now);
-    hf_op_fail_for_memory(op);
+    hf_op_fail_out_of_memory(op);
     finish(op, now);
 }
 
@@ -248,7 +250,7 @@ static void ask(hf_op *op, hf_time now) {
     bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
     bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place, now)) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     hf_op_become(op, HF_ACQUIRE_ASKING);
@@ -269,7 +271,7 @@ static hf_time leave_deadline(const hf_op *op, hf_time now) {
     bool late = now > hf_time_add(op->wait.until, least_patience(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
     hf_time timeout = op->client->config.session.command_timeout;
-    return hf_time_min(now + timeout, since + LEAVING);
+    return hf_time_min(now + timeout, since + LEAVE_WITHIN);
 }
 
 static void cancel(hf_op *op, hf_code code, hf_time now) {
@@ -284,7 +286,7 @@ static void cancel(hf_op *op, hf_code code, hf_time now) {
     }
     if (!hf_wire_leave(&op->request, &lock, op->acquire.from, waiter,
                        op->spec.shared ? 0 : HF_WIRE_NOT_SHARED)) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     hf_op_become(op, HF_ACQUIRE_CANCELLING);
@@ -326,17 +328,18 @@ static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now
     hf_time in_turn = HF_MS + hf_time_min(rank, 80) * 5 * HF_MS;
     hf_time at_expiry = hf_time_min(time_of(answer->ttl_ms), time_of(answer->overdue_ms));
     at_expiry = hf_time_add(at_expiry, in_turn);
-    hf_time often =
+    hf_time interval =
         hf_time_min(client->config.grant_lease * hf_time_max(1, rank / CROWD), MAX_RECHECK);
-    if (answer->foreign && answer->ahead == 0) often = often * 3 / 8; /* see passing_over.lua */
-    often = often - often / 10 + hf_jitter(&client->random, often / 10);
-    return hf_time_add(now, hf_time_min(at_expiry, often));
+    if (answer->foreign && answer->ahead == 0)
+        interval = interval * 3 / 8; /* see passing_over.lua */
+    interval = interval - interval / 10 + hf_jitter(&client->random, interval / 10);
+    return hf_time_add(now, hf_time_min(at_expiry, interval));
 }
 
 /* Called for the first waiter behind a holder that announces nothing. Rechecks often at first. */
 static void recheck_often(hf_op *op, hf_time most, hf_time now) {
-    hf_time often = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
-    hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(often, most));
+    hf_time interval = hf_time_max(FIRST_SILENT_RECHECK, (now - op->acquire.silent_since) / 4);
+    hf_time random = HF_MS + hf_jitter(&op->client->random, hf_time_min(interval, most));
     op->wait.recheck_at = hf_time_min(op->wait.recheck_at, now + random);
 }
 
@@ -345,9 +348,9 @@ static void recheck_often(hf_op *op, hf_time most, hf_time now) {
  * it is confirmed, because the server may refuse it, or the slot may have moved. */
 static void watch_foreign(hf_op *op, hf_time now) {
     bool announced = op->spec.lock_kind->announced;
-    if (announced) hf_client_listen_foreign(op, now);
+    if (announced) hf_client_listen_to_foreign(op, now);
     if (!announced || op->acquire.turn_of_pollers ||
-        (hf_node_is_sharded(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
+        (hf_node_has_sharded_channels(op->node) && op->wait.listening != HF_LISTENING_CONFIRMED))
         recheck_often(op, MAX_FOREIGN_RECHECK, now);
 }
 
@@ -361,7 +364,7 @@ static void note_place(hf_op *op, hf_slice place) {
     op->acquire.placed_at = op->request.sent_at;
 }
 
-static bool has_lasting(const hf_op *op, const hf_kind *kind) {
+static bool has_lasting_hold(const hf_op *op, const hf_kind *kind) {
     if (!kind) return false;
     const hf_hold *hold =
         hf_holds_find_lasting(&op->client->holds, kind, op->spec.names->key, op->wait.until);
@@ -372,8 +375,8 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     if (!op->spec.blocking) return false;
     bool alone = !kind->joint && !kind->counted; /* another client may free a permit first */
-    return (alone && has_lasting(op, kind)) || has_lasting(op, kind->reads) ||
-           has_lasting(op, kind->writes);
+    return (alone && has_lasting_hold(op, kind)) || has_lasting_hold(op, kind->reads) ||
+           has_lasting_hold(op, kind->writes);
 }
 
 /* Returns whether the waiters ahead of a reader wait for another reader of this client. They do not
@@ -381,14 +384,14 @@ bool hf_acquire_waits_for_itself(const hf_op *op) {
 static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     const hf_kind *kind = op->spec.lock_kind;
     bool behind = kind->joint && answer->ahead > 0 && !answer->foreign;
-    return behind && op->spec.blocking && has_lasting(op, kind);
+    return behind && op->spec.blocking && has_lasting_hold(op, kind);
 }
 
-/* Returns whether too many waiters prevent this one from waiting. A waiter with a place keeps
- * it. */
-static bool is_shed(hf_op *op, const hf_wire_answer *answer) {
-    bool comes = op->acquire.queued && !op->acquire.let_in;
-    if (comes && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
+/* Returns whether too many waiters prevent this one from waiting, and notes how many they are; else
+ * lets a waiter with a place in. A waiter that was let in keeps its place. */
+static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
+    bool is_new = op->acquire.queued && !op->acquire.let_in;
+    if (is_new && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
         op->acquire.shed_behind = answer->ahead;
     else op->acquire.let_in = op->acquire.queued || op->acquire.let_in;
     return op->acquire.shed_behind > 0;
@@ -400,7 +403,7 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
     if (op->wait.interrupted) return HF_INTERRUPTED;
     bool for_itself = hf_acquire_waits_for_itself(op) || is_behind_itself(op, answer);
     if (op->deadlock.cycle || (!over && for_itself)) return HF_DEADLOCK;
-    return over || is_shed(op, answer) ? HF_BUSY : HF_OK;
+    return over || shed_or_let_in(op, answer) ? HF_BUSY : HF_OK;
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
@@ -439,8 +442,9 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
 }
 
 /* Returns whether the acquire must wait for the caller's own release, which was sent before it but
- * is not done, because it had to be sent again or was given up. */
-static bool must_follow(hf_op *op, hf_time now) {
+ * is not done, because it had to be sent again or was given up. If that
+ * hold must be cleaned up, this is done at once. */
+static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->behind && op->behind->in_flight) return true;
     hf_hold *before = released_before(op);
@@ -453,7 +457,7 @@ static bool must_follow(hf_op *op, hf_time now) {
 /* Waits for the caller's own release. Returns false if there is none. Also called when a renewal of
  * that hold has ended, before the release is sent. */
 static bool block_behind_release(hf_op *op, hf_time now) {
-    if (!must_follow(op, now)) return false;
+    if (!must_await_release(op, now)) return false;
     hf_op_become(op, HF_ACQUIRE_FOLLOWING);
     hf_op_block(op, op->behind);
     return true;
@@ -482,7 +486,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         op->wait.recheck_at = next_recheck(op, answer, now);
         bool listens = op->spec.lock_kind->reentrant || op->spec.lock_kind->counted;
         op->acquire.listen_at = ahead == 0 && listens ? op->begun_at + LISTEN_AFTER : HF_NEVER;
-        if (op->spec.lock_kind->listed) hf_client_listen_foreign(op, now);
+        if (op->spec.lock_kind->listed) hf_client_listen_to_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         bool silent = foreign || answer->deaf;
         /* For a new hold, recheck often at first. */
@@ -542,7 +546,7 @@ static void on_failed(hf_op *op, hf_time now) {
 static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
     op->result.record = malloc(record.size + 1);
     if (!op->result.record) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     memcpy(op->result.record, record.data, record.size);
@@ -560,7 +564,7 @@ static void fail_unconfirmed(hf_op *op, hf_time now) {
 }
 
 static bool is_sound(const hf_op *op, const hf_wire_answer *answer) {
-    return hf_wire_is_token(answer->count) && hf_wire_is_token(answer->last_token) &&
+    return hf_wire_is_token(answer->number) && hf_wire_is_token(answer->last_token) &&
            answer->others >= -(long long)op->acquire.from &&
            answer->others < MAX_HOLDS - (long long)op->acquire.from;
 }
@@ -571,7 +575,7 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_time asked_at = op->request.sent_at;
     hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
     op->acquire.last_token = (uint64_t)answer->last_token;
-    take(op, hf_claim_end_of(&op->hold->claim, lease, asked_at), (uint64_t)answer->count, false,
+    take(op, hf_claim_end_of(&op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
          now);
 }
 
@@ -594,7 +598,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
     case HF_VERDICT_TOO_MANY:
         hf_op_fail(op, HF_CONFLICT,
                    "the semaphore has %lld permits in total, fewer than the %u requested",
-                   answer->count, op->spec.permits);
+                   answer->number, op->spec.permits);
         break;
     case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->has); break;
     case HF_VERDICT_ENDLESS:
@@ -629,7 +633,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         break;
     case HF_VERDICT_BUSY: on_busy(op, &answer, now); break;
     case HF_VERDICT_STILL_HELD:
-        if (op->spec.lock_kind->reentrant) on_shared(op, answer.count, now);
+        if (op->spec.lock_kind->reentrant) on_shared(op, answer.number, now);
         else on_refused(op, &answer, roll_back, now);
         break;
     case HF_VERDICT_DELETED: on_gone(op, HF_LOST_DELETED, now); break;
@@ -650,7 +654,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
  * connection the server runs the acquire afterwards. But if keys move, the connection may be a
  * different one, and a shared owner's holds are counted together. In these cases, in a quorum and
  * in its members, the acquire waits. */
-static bool may_follow(const hf_client *client, const hf_hold *hold) {
+static bool may_send_before_released(const hf_client *client, const hf_hold *hold) {
     bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
     return on_its_way && decides_alone && !client->topology->moves_slots;
@@ -685,7 +689,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
         return false;
     }
     hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
-    if (hold && may_follow(client, hold)) {
+    if (hold && may_send_before_released(client, hold)) {
         follow(op, hold);
         hf_holds_remove(&client->holds, hold);
         hold = NULL;
@@ -694,7 +698,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     if (!hold)
         hold = op->acquire.kept ? hf_kept_add_hold(op) : hf_op_add_hold(op, op->spec.names->key);
     if (!hold) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         return false;
     }
     hf_hold_ref(hold);
@@ -863,7 +867,7 @@ static void on_window(hf_op *op, hf_time window, hf_time now) {
     if (op->state != HF_ACQUIRE_WAITING) return;
     op->wait.recheck_at =
         hf_time_min(op->wait.recheck_at, hf_time_add(now, hf_time_add(window, HF_MS)));
-    if (op->spec.lock_kind->announced) hf_client_listen_foreign(op, now);
+    if (op->spec.lock_kind->announced) hf_client_listen_to_foreign(op, now);
 }
 
 static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
@@ -947,7 +951,7 @@ static void tick(hf_op *op, hf_time now) {
     bool waits = op->state == HF_ACQUIRE_WAITING;
     if (waits && now >= op->acquire.listen_at)
         /* It asks again when the server confirms the subscription. */
-        hf_client_listen_foreign(op, now);
+        hf_client_listen_to_foreign(op, now);
     if (waits) hf_deadlock_tick(op, on_cycle, now);
     if (op->state == HF_ACQUIRE_WAITING) hf_crash_tick(op, now);
     if (now < deadline(op)) return;

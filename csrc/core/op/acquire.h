@@ -24,7 +24,7 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
 bool hf_acquire_waits_for_itself(const hf_op *op);
 
 /* Fails the operation with HF_DEADLOCK for that reason, or for the cycle of which it is part. */
-void hf_acquire_fail_for_itself(hf_op *op);
+void hf_acquire_fail_as_deadlock(hf_op *op);
 
 /* Fails the operation as busy because `waiters` callers are waiting already, which is too many for
  * its max_waiters. */

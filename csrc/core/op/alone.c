@@ -85,7 +85,7 @@ static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->record) return; /* the lock must not be free before the record is written */
     hold->in_table = false;
     if (hold->state == HF_HOLD_LOST && hold->shared) hf_claim_freed(&hold->claim);
-    if (hold->state != HF_HOLD_LOST || hf_renewer_may_stand(hold))
+    if (hold->state != HF_HOLD_LOST || hf_renewer_may_remain(hold))
         hf_renewer_clean_up(client, hold, now);
     hold->in_table = true;
 }

@@ -94,8 +94,8 @@ static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
     if (hold->state != HF_HOLD_LOST) hf_op_mark_in_flight(op, hold);
 }
 
-static void fail_for_memory(hf_op *op, hf_time now) {
-    hf_op_fail_for_memory(op);
+static void fail_out_of_memory(hf_op *op, hf_time now) {
+    hf_op_fail_out_of_memory(op);
     for_each(op, free_hold, now);
     forget_holds(op);
 }
@@ -115,7 +115,7 @@ static bool choose_all(hf_op *op, hf_time now) {
     op->batch.holds = calloc(op->spec.batch_count, sizeof *op->batch.holds);
     bool chosen = op->batch.holds != NULL;
     for (size_t i = 0; chosen && i < op->spec.batch_count; i++) chosen = choose(op, i, now);
-    if (!chosen) fail_for_memory(op, now);
+    if (!chosen) fail_out_of_memory(op, now);
     return chosen;
 }
 
@@ -359,7 +359,7 @@ static void begin(hf_op *op, hf_time now) {
         return;
     }
     if (!encode(op, now)) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     hf_time deadline = op->begun_at + op->client->config.session.command_timeout;

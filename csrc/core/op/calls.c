@@ -17,8 +17,8 @@ static hf_time deadline_of(const hf_op *op) {
     return op->begun_at + op->client->config.session.command_timeout;
 }
 
-static void fail_for_memory(hf_op *op, hf_time now) {
-    hf_op_fail_for_memory(op);
+static void fail_out_of_memory(hf_op *op, hf_time now) {
+    hf_op_fail_out_of_memory(op);
     if (op->hold->in_table) hf_renewer_forget(op->client, op->hold, now);
 }
 
@@ -215,15 +215,15 @@ static void begin_release(hf_op *op, hf_time now) {
     char waiter[HF_WAITER_SIZE];
     uint32_t own = hold->shared ? 1 + hold->pending_releases : HF_WIRE_NOT_SHARED;
     bool marked = hold->granted && (hold->kind->reads || hold->kind->writes || hold->kind->counted);
-    size_t size =
-        marked ? hf_client_waiter(waiter, op->client, &hold->claim, hold->wait, hold->token_ttl_ms)
-               : 0;
+    size_t size = marked ? hf_client_write_waiter(waiter, op->client, &hold->claim, hold->wait,
+                                                  hold->token_ttl_ms)
+                         : 0;
     bool last = hold->count == hold->others + 1;
     op->call.pending_releases = hold->pending_releases;
     hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->count - 1, lease, own,
                          (hf_slice){waiter, size})) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     /* A second release, or one after the lease, would release a hold of another process. */
@@ -286,7 +286,7 @@ static void begin_complete(hf_op *op, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
                           op->spec.result)) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     hf_time deadline = record_deadline(op, now);
@@ -353,8 +353,8 @@ static bool encode_extend(hf_op *op, hf_time lease) {
     const hf_claim *claim = &op->hold->claim;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(claim));
     char waiter[HF_WAITER_SIZE];
-    size_t size = claim->granted ? hf_client_waiter(waiter, op->client, claim, claim->wait,
-                                                    claim->token_ttl_ms)
+    size_t size = claim->granted ? hf_client_write_waiter(waiter, op->client, claim, claim->wait,
+                                                          claim->token_ttl_ms)
                                  : 0;
     uint64_t least = claim->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
@@ -379,7 +379,7 @@ static void begin_extend(hf_op *op, hf_time now) {
                                                                       &op->request, now)
                                      : encode_extend(op, lease);
     if (!encoded) {
-        fail_for_memory(op, now);
+        fail_out_of_memory(op, now);
         return;
     }
     op->call.believed_until = op->hold->valid_until;
@@ -465,7 +465,7 @@ static void on_info(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
     op->result.info = calloc(1, sizeof *op->result.info);
     if (!op->result.info) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         return;
     }
     hf_wire_read_info(reply, op->result.info);
@@ -482,7 +482,7 @@ static void on_command(hf_op *op, const hf_reply *reply, hf_time now) {
     (void)now;
     op->result.reply = hf_reply_copy(reply);
     if (op->result.reply) hf_op_succeed(op);
-    else hf_op_fail_for_memory(op);
+    else hf_op_fail_out_of_memory(op);
 }
 
 static void begin_plain(hf_op *op, bool encoded, hf_time now) {

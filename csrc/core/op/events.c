@@ -55,18 +55,19 @@ static void send_sharded(hf_node *node, const char *command, const hf_names *nam
     hf_session_send(&node->links[HF_LINK_EVENTS], 3, args);
 }
 
-/* In a cluster a Redisson client may use either kind of channel. Without a subscription the waiter
- * rechecks at regular times. A tenant's user must not use patterns, which would reveal others'
- * grants. No program counts the subscribers of an operation's own channels. */
+/* Without a subscription the waiter rechecks at regular times. */
 static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     const hf_names *names = channels_of(op);
-    bool sharded = hf_node_is_sharded(node);
+    bool sharded = hf_node_has_sharded_channels(node);
     if (!node->subscribed) return;
     const hf_kind *kind = op->spec.lock_kind;
+    /* No program counts the subscribers of an operation's own channels. */
     if (kind->subscribers_not_counted || op->wait.channels.block)
         send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
+    /* A tenant's user must not use patterns, which would reveal others' grants. */
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
+    /* In a cluster a Redisson client may use either kind of channel. */
     if (sharded) send_sharded(node, listen ? "SSUBSCRIBE" : "SUNSUBSCRIBE", names);
 }
 
@@ -79,14 +80,14 @@ static hf_op *other_foreign_listener(const hf_op *op) {
     return NULL;
 }
 
-static void stop_listening_foreign(hf_op *op) {
+static void stop_listening_to_foreign(hf_op *op) {
     if (listens(op) && !other_foreign_listener(op)) listen_to_releases(op->node, false, op);
     op->wait.listening = HF_LISTENING_NOT;
 }
 
-bool hf_node_is_sharded(const hf_node *node) {
-    bool listens = node->links[HF_LINK_EVENTS].state == HF_SESSION_READY;
-    return node->links[listens ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
+bool hf_node_has_sharded_channels(const hf_node *node) {
+    bool ready = node->links[HF_LINK_EVENTS].state == HF_SESSION_READY;
+    return node->links[ready ? HF_LINK_EVENTS : HF_LINK_CALLS].sharded;
 }
 
 void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
@@ -105,7 +106,7 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now) {
 void hf_client_listen(hf_op *op, bool listen, hf_time now) {
     hf_node *node = op->node;
     if (op->wait.needs_events == listen) return;
-    if (!listen) stop_listening_foreign(op);
+    if (!listen) stop_listening_to_foreign(op);
     op->wait.needs_events = listen;
     hf_node_listen(node, listen, op->done && op->failure.code == HF_OK, now);
 }
@@ -116,7 +117,7 @@ static bool make_channels(hf_op *op) {
     return hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_hold_owner(op->hold));
 }
 
-void hf_client_listen_foreign(hf_op *op, hf_time now) {
+void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
     if (listens(op) || !make_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
@@ -137,7 +138,7 @@ void hf_op_move(hf_op *op, hf_node *node, hf_time now) {
     if (listens && node->subscribed) op->impl->wait->on_subscribed(op, now);
 }
 
-/* Closes the link. It is opened again while somebody waits. */
+/* Closes the link. It is reopened if somebody is still waiting. */
 static void give_up(hf_session *events, hf_code code, const char *reason) {
     events->closing = true;
     events->reason_code = code;
@@ -219,7 +220,7 @@ static void on_channel_subscribed(hf_node *node, hf_slice channel, bool confirme
  * lock's waiter. The latter does not matter if there is a sharded subscription as well. */
 static void on_plain_subscribed(hf_node *node, hf_slice channel, hf_time now) {
     if (hf_slice_equal(channel, hf_slice_of(node->client->grants))) on_subscribed(node, now);
-    else if (!hf_node_is_sharded(node)) on_channel_subscribed(node, channel, true, now);
+    else if (!hf_node_has_sharded_channels(node)) on_channel_subscribed(node, channel, true, now);
 }
 
 static void on_foreign_release(hf_node *node, hf_slice channel, hf_slice message, hf_time now) {
@@ -276,9 +277,10 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
 }
 
 /* Handles a grant for a wait that has ended here: the renewer passes the lock on. An existing hold
- * is handled according to its own state. A shared owner's grant was passed on with the waiter, or
- * ends with the grant lease, as does a grant that arrives while too many others are being cleaned
- * up. A grant that arrives on a node other than the key's has also arrived there. */
+ * that is not lost is handled according to its own state. If a shared owner's hold is gone, the
+ * clean-up finds nothing to remove: leaving the queue has passed on the grant, or the grant ends
+ * with its lease. So does a grant that arrives while too many others are being cleaned up. A grant
+ * that arrives on a node other than the key's has also arrived there. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -333,14 +335,17 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 }
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
-    if (node->subscribed) { /* a pattern; other clients' releases are then found by rechecks */
+    if (node->subscribed) {
+        /* What was refused is not our own channel, but another, usually a pattern. Rechecks find
+         * the releases that it would have announced. */
         bool denied = hf_code_of_error(error) == HF_DENIED;
-        node->pattern_denied = node->pattern_denied || (denied && !hf_node_is_sharded(node));
+        node->pattern_denied =
+            node->pattern_denied || (denied && !hf_node_has_sharded_channels(node));
         return;
     }
     hf_code code = hf_code_of_error(error);
-    bool passing = code == HF_UNREACHABLE || hf_refusal_may_pass(hf_refusal_of(error), false);
-    if (passing || deny(node, code, error, now))
+    bool transient = code == HF_UNREACHABLE || hf_refusal_is_transient(hf_refusal_of(error), false);
+    if (transient || deny(node, code, error, now))
         give_up(&node->links[HF_LINK_EVENTS], HF_UNREACHABLE, error);
 }
 

@@ -14,7 +14,7 @@ void hf_events_tick(hf_node *node, hf_time now);
 hf_time hf_events_deadline(const hf_node *node);
 
 /* Returns whether this node has sharded channels for Redisson's releases, as far as is known. */
-bool hf_node_is_sharded(const hf_node *node);
+bool hf_node_has_sharded_channels(const hf_node *node);
 
 /* Notes that something needs the node's events link, or no longer does. With `linger`, a link that
  * nothing needs stays open for a moment. */
@@ -22,7 +22,7 @@ void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now);
 
 /* Do the same for the operation; the second also subscribes to Redisson's releases. */
 void hf_client_listen(hf_op *op, bool listen, hf_time now);
-void hf_client_listen_foreign(hf_op *op, hf_time now);
+void hf_client_listen_to_foreign(hf_op *op, hf_time now);
 
 /* Moves the operation to this node, which now has its key, and listens there. */
 void hf_op_move(hf_op *op, hf_node *node, hf_time now);

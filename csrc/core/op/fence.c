@@ -35,7 +35,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
 }
 
 static void begin_fenced(hf_op *op, hf_time now) {
-    hf_op_run_words(op, hf_program_fence(), on_answer, now);
+    hf_op_run_program(op, hf_program_fence(), on_answer, now);
 }
 
 const hf_op_impl hf_fenced_impl = {

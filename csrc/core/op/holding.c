@@ -36,20 +36,21 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
         hf_holds_wake_at(&client->holds, &hold->claim, now);
 }
 
-size_t hf_client_waiter(char *text, const hf_client *client, const hf_claim *claim, uint64_t wait,
-                        uint64_t token_ttl_ms) {
+size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
+                              uint64_t wait, uint64_t token_ttl_ms) {
     bool named = claim->shared || claim->permits > 1;
     hf_slice owner = named ? hf_claim_owner(claim) : HF_NO_TEXT;
     return hf_wire_waiter(text, claim->kind, client->uuid, wait, token_ttl_ms, claim->keeps, owner);
 }
 
-hf_slice hf_client_waiter_of(char *text, const hf_client *client, const hf_claim *claim) {
+hf_slice hf_client_write_claim_waiter(char *text, const hf_client *client, const hf_claim *claim) {
     if (claim->wait == 0) return HF_NO_TEXT;
-    size_t size = hf_client_waiter(text, client, claim, claim->wait, claim->token_ttl_ms);
+    size_t size = hf_client_write_waiter(text, client, claim, claim->wait, claim->token_ttl_ms);
     return (hf_slice){text, size};
 }
 
-hf_wire_lock hf_client_lock(const hf_client *client, const hf_claim *claim, const hf_names *names) {
+hf_wire_lock hf_client_wire_lock(const hf_client *client, const hf_claim *claim,
+                                 const hf_names *names) {
     return (hf_wire_lock){claim->kind, names, hf_claim_owner(claim), client->config.grant_lease};
 }
 

@@ -25,15 +25,16 @@ void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Writes the claim's queue member for this wait, and returns its size in bytes. `text` has room for
  * HF_WAITER_SIZE bytes. */
-size_t hf_client_waiter(char *text, const hf_client *client, const hf_claim *claim, uint64_t wait,
-                        uint64_t token_ttl_ms);
+size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
+                              uint64_t wait, uint64_t token_ttl_ms);
 
 /* Writes the claim's queue member for its own wait, and returns it, or an empty slice if it was
  * not granted after a wait. */
-hf_slice hf_client_waiter_of(char *text, const hf_client *client, const hf_claim *claim);
+hf_slice hf_client_write_claim_waiter(char *text, const hf_client *client, const hf_claim *claim);
 
 /* Returns the claim's lock as commands name it. */
-hf_wire_lock hf_client_lock(const hf_client *client, const hf_claim *claim, const hf_names *names);
+hf_wire_lock hf_client_wire_lock(const hf_client *client, const hf_claim *claim,
+                                 const hf_names *names);
 
 /* Returns the reason for the loss that this verdict reports. */
 hf_lost_reason hf_lost_reason_of(hf_verdict verdict);

@@ -179,7 +179,7 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
     hf_hold *hold = replace(client, kept, old, op->spec.caller);
     assert(!op->hold);
     if (!hold) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         return;
     }
     hf_time end = hf_time_min(old->valid_until, hf_lease_end(now, op->spec.lease));
@@ -260,7 +260,7 @@ static void wait_here(hf_kept *kept, hf_op *op) {
     long long waiters = op->spec.sheds ? count_waiters(kept) : 0;
     if (op->spec.wait == 0)
         hf_op_fail(op, HF_BUSY, "another caller of this client holds it or is waiting for it");
-    else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_for_itself(op);
+    else if (hf_acquire_waits_for_itself(op)) hf_acquire_fail_as_deadlock(op);
     else if (op->spec.sheds && waiters >= (long long)op->spec.max_waiters)
         hf_acquire_fail_as_shed(op, waiters);
     else join(kept, op);

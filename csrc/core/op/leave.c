@@ -11,7 +11,7 @@
 #define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
 
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    bool counted = hold->shared && hf_claim_own(&hold->claim) > 0;
+    bool counted = hold->shared && hf_claim_own_holds(&hold->claim) > 0;
     hf_observe_end(client, hold, now);
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
     hold->failures = 0;
@@ -33,7 +33,7 @@ static bool has_mark(const hf_claim *claim) {
 
 /* A hold that was lost only because its time ran out may still be on the server: a renewal or
  * re-entry that got no reply may have been carried out. */
-bool hf_renewer_may_stand(const hf_hold *hold) {
+bool hf_renewer_may_remain(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
                    hold->reason == HF_LOST_MAX_HOLD;
     return by_time && (!hold->shared || has_mark(&hold->claim));
@@ -64,7 +64,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
     hf_hold_ref(hold);
     if (hold->in_table) hf_holds_remove(&client->holds, hold);
-    if (hf_renewer_may_stand(hold)) clean_up_by_stand_in(client, &hold->claim, caller, now);
+    if (hf_renewer_may_remain(hold)) clean_up_by_stand_in(client, &hold->claim, caller, now);
     hf_hold_unref(hold);
 }
 
@@ -130,15 +130,15 @@ static bool encode_leave(hf_task *task) {
     hf_names names;
     char waiter[HF_WAITER_SIZE];
     if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
-    hf_wire_lock lock = hf_client_lock(task->client, claim, &names);
-    uint32_t own = claim->shared ? hf_claim_own(claim) : HF_WIRE_NOT_SHARED;
+    hf_wire_lock lock = hf_client_wire_lock(task->client, claim, &names);
+    uint32_t own = claim->shared ? hf_claim_own_holds(claim) : HF_WIRE_NOT_SHARED;
     task->request.no_retry = claim->shared && own > 0;
     bool encoded =
         claim->kind->has_call_notes
             ? hf_wire_noted(&task->request, &lock, claim->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
                             claim->amount, HF_WIRE_NOTE_TTL)
             : hf_wire_leave(&task->request, &lock, claim->others,
-                            hf_client_waiter_of(waiter, task->client, claim), own);
+                            hf_client_write_claim_waiter(waiter, task->client, claim), own);
     hf_names_free(&names);
     return encoded;
 }
@@ -154,8 +154,8 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
     if (encode_leave(task)) {
         hf_link link = claim->same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
-        if (task->request.no_retry) /* Afterwards the lock may be another process's. */
-            deadline = hf_time_min(deadline, claim->valid_until);
+        /* After valid_until the lock may belong to another process of the owner. */
+        if (task->request.no_retry) deadline = hf_time_min(deadline, claim->valid_until);
         hf_task_submit(task, link, on_left, deadline, waits_for_connection, now);
         return;
     }
@@ -210,7 +210,7 @@ static bool is_about(const hf_op *op, const hf_hold *hold) {
     return op->hold == hold;
 }
 
-static bool is_entered(const hf_client *client, const hf_hold *hold) {
+static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
     for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
         bool enters = op->impl->acquires && !op->blocked && !op->done;
         if (enters && is_about(op, hold)) return true;
@@ -226,7 +226,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
     }
     if (hold->state != HF_HOLD_HELD) return;
     assert(count > 0);
-    if (is_entered(client, hold)) {
+    if (is_being_entered(client, hold)) {
         hold->dropped += count;
         return;
     }
@@ -248,7 +248,7 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- abandoned acquires of shared owners ---- */
 
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
-    bool first = !hf_claim_is_held(claim) && hf_claim_own(claim) == 0;
+    bool first = !hf_claim_is_held(claim) && hf_claim_own_holds(claim) == 0;
     if (!claim->shared) return;
     claim->pending_releases++;
     if (first) claim->valid_until = hf_lease_end(asked_at, claim->lease);

@@ -52,22 +52,23 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_
  * gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Marks the hold lost. If its grant was not confirmed, the mark of the grant in the queue is
- * removed at once. Otherwise the server would believe that the wait, which is over, had missed its
- * grant, and serve it again. */
+/* Marks the hold lost; removes it if it is kept only until its record is written. If its grant was
+ * not confirmed, the mark of the grant in the queue is removed at once. Otherwise the server would
+ * believe that the wait, which is over, had missed its grant, and serve it again. */
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
 /* Marks the hold lost because its lease is over. */
 void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns whether the server may still have the lost hold. */
-bool hf_renewer_may_stand(const hf_hold *hold);
+bool hf_renewer_may_remain(const hf_hold *hold);
 
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server; then
  * the renewer cleans it up by a new hold of the same caller, which stands in for it. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Ends an operation's use of a hold of which nothing is left on the server. */
+/* Ends the use of a hold by an operation that has left nothing on the server to undo. A hold that
+ * the operation was still acquiring is removed. */
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now);
 
 /* See hf_client_abandon. */

@@ -35,7 +35,7 @@ uint16_t hf_observe_class(hf_client *client, const char *name) {
     return i;
 }
 
-void hf_observe_again(hf_client *client, const hf_observer *before) {
+void hf_observe_carry_over(hf_client *client, const hf_observer *before) {
     for (size_t i = 0; i < HF_CLASSES_MAX && before->classes[i]; i++)
         hf_observe_class(client, before->classes[i]->name);
     client->observer.wanted = before->wanted;

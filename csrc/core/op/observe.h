@@ -1,6 +1,6 @@
 /* A client's counters and histograms for each class of locks, and its list of events. The list is
- * filled only if somebody wants events, and has at most HF_EVENTS_MAX entries, which the driver
- * takes away. */
+ * filled only if somebody wants events, and has at most HF_EVENTS_MAX entries. The driver collects
+ * them. */
 #ifndef HF_OBSERVE_H
 #define HF_OBSERVE_H
 
@@ -12,15 +12,15 @@ typedef struct hf_observer {
     hf_class *classes[HF_CLASSES_MAX]; /* [0] is the client's own; unused elements are NULL */
     hf_event *first, **end;
     size_t count;
-    uint64_t dropped; /* events that found no room */
+    uint64_t dropped; /* events without room in the list or in memory */
     bool wanted;      /* all events are wanted, not only those of locks with an observer */
 } hf_observer;
 
 struct hf_request;
 
-/* Prepares a client that replaces another: keeps the classes and `wanted` of `before`, and resets
- * all counters. */
-void hf_observe_again(hf_client *client, const hf_observer *before);
+/* Prepares a restarted client: carries over the classes and `wanted` of `before`, its observer
+ * until then. All counters begin at 0. */
+void hf_observe_carry_over(hf_client *client, const hf_observer *before);
 
 /* Counts an operation that ends, and adds its event. */
 void hf_observe_op(hf_op *op, hf_time now);
@@ -30,8 +30,8 @@ void hf_observe_loss(hf_client *client, hf_hold *hold);
 void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now);
 /* Counts a renewal. `late`: earlier attempts had failed. */
 void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late);
-/* Adds the event that a wait with this class and listener, which may have ended since, freed the
- * hold of a crashed process. */
+/* Adds the event that a wait freed the hold of a crashed process. `class` and `observer` are those
+ * of the wait, which may have ended since. */
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
                       hf_slice owner);
 /* Adds the event that the wait continues although its server does not reply or refuses its
@@ -39,12 +39,13 @@ void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_s
  * failure. */
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_observe_resumed(hf_op *op, hf_time now);
-/* Does the same if a request, which may be an operation's, is not served now and will be sent
- * again. */
+/* Does what hf_observe_cut_off does for the operation, if any, whose request is not served now and
+ * will be sent again. */
 void hf_observe_delay(void *node, const struct hf_request *request, hf_code code,
                       const char *reason, hf_time now);
 void hf_observe_link(void *node, const hf_session *session, bool open);
-/* Counts a request's round trip. Background work counts for the client's own class. */
+/* Counts a request's round trip, and resumes its operation if that was cut off. Background work
+ * counts for the client's own class. */
 void hf_observe_answer(void *node, const struct hf_request *request, hf_time now);
 
 void hf_observe_free(hf_client *client);

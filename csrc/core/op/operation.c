@@ -16,8 +16,8 @@
 
 #define TO(state) (1 << HF_ACQUIRE_##state)
 
-/* The transitions between the states of an acquire, which may be done in any of them. An operation
- * that polls is only ever BEGUN, ASKING or WAITING; one on several locks remains BEGUN. */
+/* The transitions between the states of an acquire, which may end in any of them. An operation that
+ * polls is only ever BEGUN, ASKING or WAITING; one on several locks remains BEGUN. */
 static const int steps[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_BEGUN] = TO(QUEUED) | TO(BLOCKED) | TO(ASKING),
     /* It waits for a lock that the client keeps, or for its turn to ask the server (kept.h). */
@@ -31,7 +31,7 @@ static const int steps[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
-    /* A grant ends it. It is ASKING to confirm a grant, after a message, or at a recheck. */
+    /* A grant ends it. It becomes ASKING to check a grant, after a message, or at a recheck. */
     [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING),
     /* The wait is over. It waits until the server has removed it from the queue. */
     [HF_ACQUIRE_CANCELLING] = 0,
@@ -74,12 +74,12 @@ static const hf_op_impl *impl_of(const hf_client *client, const hf_op_spec *spec
 }
 
 /* Returns whether the lock's names are in several slots: one program cannot use such names. */
-static bool is_in_pieces(const hf_op *op) {
+static bool spans_slots(const hf_op *op) {
     return op->client->topology->moves_slots && op->spec.names && !hf_slot_is_one(op->spec.names);
 }
 
-/* Returns whether another key would have the same names on the server. Locks of these kinds would
- * then take each other's permits or places in the queue. */
+/* Returns whether another key would have the same names on the server. Locks of a kind with
+ * refuses_braced_key would then take each other's permits or places in the queue. */
 static bool has_names_of_another(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
@@ -111,12 +111,12 @@ void hf_op_fail_in_doubt(hf_op *op, const hf_request *request) {
 
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply) {
     op->result.reply = hf_reply_copy(reply);
-    if (!op->result.reply) hf_op_fail_for_memory(op);
+    if (!op->result.reply) hf_op_fail_out_of_memory(op);
     else if (!hf_request_is_confirmed(request)) hf_op_fail_unconfirmed(op);
     else hf_op_succeed(op);
 }
 
-void hf_op_fail_for_memory(hf_op *op) {
+void hf_op_fail_out_of_memory(hf_op *op) {
     hf_op_fail(op, HF_NO_MEMORY, "out of memory");
 }
 
@@ -162,10 +162,10 @@ static hf_time command_deadline(const hf_op *op) {
 
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now) {
     if (encoded) hf_op_send(op, done, command_deadline(op), false, now);
-    else hf_op_fail_for_memory(op);
+    else hf_op_fail_out_of_memory(op);
 }
 
-void hf_op_run_words(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now) {
+void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now) {
     const hf_op_spec *spec = &op->spec;
     bool encoded =
         hf_request_call(&op->request, program, (size_t)spec->value, spec->arg_count, spec->args) &&
@@ -206,7 +206,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || (spec->lock_kind && spec->batch_count == 0));
-    /* if the row had another number, a call would set no lease, and the hold would end at once */
+    /* the row must say that the call's number is a lease; otherwise no lease would be set, and the
+     * hold would end at once */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     op->spec = *spec;
@@ -222,7 +223,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     client->ops_end = &op->next;
     hf_presence_note(client, now);
     if (client->closed) hf_op_fail(op, HF_CLOSED, "the client was closed");
-    else if (is_in_pieces(op))
+    else if (spans_slots(op))
         hf_op_fail(op, HF_CONFLICT,
                    "the key's braces do not form a hash tag, so the lock would span several slots "
                    "of the cluster");
@@ -269,7 +270,7 @@ void hf_op_block(hf_op *op, hf_hold *hold) {
     hold->awaited = true;
 }
 
-static bool own_names(hf_op *op) {
+static bool copy_names(hf_op *op) {
     return hf_names_make_on(&op->own_names, op->spec.names->key, op->spec.lock_kind);
 }
 
@@ -277,7 +278,7 @@ bool hf_op_detach(hf_op *op) {
     assert(!op->detached);
     hf_slice caller = op->spec.caller;
     bool on_one = op->spec.names && !op->spec.batch;
-    if (op->done || op->blocked || !on_one || !own_names(op)) return false;
+    if (op->done || op->blocked || !on_one || !copy_names(op)) return false;
     op->own_caller = malloc(caller.size + 1);
     if (!op->own_caller) return false;
     memcpy(op->own_caller, caller.data, caller.size);

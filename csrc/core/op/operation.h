@@ -19,7 +19,7 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
 
 /* Fail an operation because its request has failed, or when out of memory. */
 void hf_op_fail_as(hf_op *op, const hf_request *request);
-void hf_op_fail_for_memory(hf_op *op);
+void hf_op_fail_out_of_memory(hf_op *op);
 
 /* Does the same for a request whose effect is not undone; if it was sent, the message says that it
  * may have taken effect. */
@@ -43,14 +43,14 @@ void hf_op_send(hf_op *op, hf_request_done *done, hf_time deadline, bool waits_f
                 hf_time now);
 
 /* Sends an operation's only command; `encoded` is false if it could not be encoded for lack of
- * memory. `done` is usually hf_op_on_answer, which passes the reply to the implementation, or fails
- * the operation without a reply. */
+ * memory. `done` is usually hf_op_on_answer, which passes the reply to the implementation, or, if
+ * there is none, fails the operation. */
 void hf_op_run(hf_op *op, bool encoded, hf_request_done *done, hf_time now);
 void hf_op_on_answer(hf_request *request, const hf_reply *reply, hf_time now);
 
 /* Sends the only command of an operation that runs the program with the spec's `args`, the first
  * spec.value of which are keys. The command may wait for replicas. */
-void hf_op_run_words(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
+void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *done, hf_time now);
 
 /* Does what is due for an operation that is not done. */
 void hf_op_tick(hf_op *op, hf_time now);
@@ -68,8 +68,8 @@ hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
  * `since`, or HF_NEVER without a limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* Writes the owner that identifies the call of an operation on something that nobody holds to
- * `text`, and returns it. */
+/* Writes to `text`, and returns, the owner that identifies this operation's call on something that
+ * nobody holds. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

@@ -1,7 +1,7 @@
 /* The server does not know a permit's owner, so a forgotten permit remains taken. The renewer
  * settles each call whose reply was lost: an acquire is undone, a release is carried out. Each call
- * has a note on the server, so both happen once, however often and late its commands are run. Once
- * a command that was sent once has its reply, no copy of it can arrive any more, and its note is
+ * has a note on the server, so both happen once, however often and late its commands are run. When
+ * a command that was sent only once has its reply, no copy of it can arrive later, so its note is
  * deleted.
  *
  * A message is for all waiters of a client, and there may be permits for only a few. The waiters
@@ -12,9 +12,10 @@
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* while a call in doubt still has its note */
+#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* to settle a call; its note lasts longer */
 #define ANY_COUNT (-1)
-#define TURN (11 * HF_MS) /* TURN_MS of the programs, and the ms in which the key expires */
+/* TURN_MS of the programs plus 1 ms, because the key lasts to the end of its last millisecond */
+#define TURN (11 * HF_MS)
 
 /* Returns whether both ask for permits of the same semaphore. */
 static bool waits_there(const hf_op *op, const hf_op *other) {
@@ -63,25 +64,25 @@ static bool may_have_been_run(const hf_op *op) {
     return op->noted.in_doubt || (!op->noted.answered && op->request.sends > 0);
 }
 
-static bool is_good(const hf_op *op) {
+static bool has_succeeded(const hf_op *op) {
     return op->done && op->failure.code == HF_OK;
 }
 
 static void undo(hf_op *op, hf_time now) {
-    if (!is_good(op) && may_have_been_run(op)) settle(op, true, now);
+    if (!has_succeeded(op) && may_have_been_run(op)) settle(op, true, now);
 }
 
-/* Returns permits to the server if their caller is gone. */
+/* Gives the permits back if no caller took the result; otherwise deletes the note. */
 static void end_taking(hf_op *op, hf_time now) {
-    if (!is_good(op)) return;
+    if (!has_succeeded(op)) return;
     if (!op->result.taken) settle(op, true, now);
     else forget_note(op);
 }
 
 /* ---- taking ---- */
 
-/* Lets the client's next waiter poll for which `count` permits are enough; ANY_COUNT if the number
- * is unknown. */
+/* Lets the client's next waiter that needs at most `count` permits poll; with ANY_COUNT, the next
+ * waiter. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
@@ -110,7 +111,7 @@ static bool is_taken(hf_op *op, const hf_reply *reply, hf_time now) {
     return taken;
 }
 
-static void fail_in_time(hf_op *op) {
+static void fail_on_timeout(hf_op *op) {
     hf_op_fail(op, HF_BUSY, "too few permits are free (%lld of the %llu requested)",
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
@@ -121,11 +122,11 @@ static void on_take_ended(hf_op *op, hf_time now) {
     bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
     if (!polled) pass_on(op, ANY_COUNT, now);
-    else if (is_good(op)) pass_on(op, op->result.value, now);
+    else if (has_succeeded(op)) pass_on(op, op->result.value, now);
 }
 
-/* Returns whether an older waiter of this client polls first, and passes on what it does not
- * need. */
+/* Returns whether an older waiter of this client must poll first. That waiter then passes on what
+ * it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
     while (other != op && !(other->wait.needs_events && waits_there(op, other)))
@@ -155,8 +156,8 @@ static const hf_wait_functions wait_functions = {
     HF_POLL_WAIT_FUNCTIONS(on_recheck),
     .on_announced = on_announced,
 };
-static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_in_time, on_take_ended,
-                                                 false};
+static const hf_poll_functions poll_functions = {encode_take, is_taken, fail_on_timeout,
+                                                 on_take_ended, false};
 
 /* ---- calls ---- */
 
@@ -185,7 +186,8 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Returns whether the call gives back permits that the server has let somebody take. */
+/* Returns whether the call adds permits. They may be ones that were taken, so a refusal must not
+ * lose them. */
 static bool gives_back(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }
@@ -216,7 +218,7 @@ static void abandon_give(hf_op *op, hf_time now) {
 
 static void end_giving(hf_op *op, hf_time now) {
     (void)now;
-    if (is_good(op)) forget_note(op);
+    if (has_succeeded(op)) forget_note(op);
 }
 
 /* ---- the implementation ---- */

@@ -98,7 +98,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
         hf_op_become(op, HF_ACQUIRE_WAITING);
         hf_client_listen(op, true, now);
         op->wait.accepted = op->wait.accepted || op->node->subscribed;
-        if (op->node->subscribed) hf_client_listen_foreign(op, now);
+        if (op->node->subscribed) hf_client_listen_to_foreign(op, now);
     }
 }
 
@@ -113,7 +113,7 @@ static void ask(hf_op *op, hf_time now) {
     assert(op->impl->poll && op->impl->wait && !op->done);
     bool first = !op->wait.needs_events;
     if (!op->impl->poll->encode(op)) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         finish(op, now);
         return;
     }
@@ -178,7 +178,7 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
 /* Subscribes to the operation's own channel next. It polls once that is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
-    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_foreign(op, now);
+    if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_foreign(op, now);
     op->impl->wait->on_recheck(op, 0, now);
 }
 

@@ -41,7 +41,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 /* ---- whether the server accepts batches ----
  *
  * A server that refuses every batch (a proxy of a cluster) must not be sent one for each renewal. A
- * server that refused everything for a while (because a right was taken away) will accept batches
+ * server that refused everything for a while (because a permission was revoked) will accept batches
  * again. The two look the same, so only consecutive splits count, and another batch is tried a
  * minute after the last one at the latest. */
 
@@ -203,16 +203,16 @@ static bool encode_batch(hf_task *task, hf_time now) {
     return encoded && hf_client_sync(task->client, &task->request);
 }
 
-/* Encodes the command that sets this lease, but does not shorten a TTL of more than `least_ms`, and
- * removes the mark of the claim's grant. */
+/* Encodes the command that sets this lease, but does not shorten a TTL of more than
+ * `max_shortened_ms`, and removes the mark of the claim's grant. */
 static bool encode_extend(const hf_client *client, const hf_claim *claim, hf_request *request,
-                          hf_time lease, uint64_t least_ms) {
+                          hf_time lease, uint64_t max_shortened_ms) {
     hf_names names;
     char waiter[HF_WAITER_SIZE];
     if (!hf_names_make_on(&names, hf_claim_key(claim), claim->kind)) return false;
-    hf_wire_lock lock = hf_client_lock(client, claim, &names);
-    bool encoded =
-        hf_wire_extend(request, &lock, lease, least_ms, hf_client_waiter_of(waiter, client, claim));
+    hf_wire_lock lock = hf_client_wire_lock(client, claim, &names);
+    bool encoded = hf_wire_extend(request, &lock, lease, max_shortened_ms,
+                                  hf_client_write_claim_waiter(waiter, client, claim));
     hf_names_free(&names);
     return encoded;
 }
@@ -254,7 +254,7 @@ static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     hf_task_free(task);
 }
 
-/* A batch can only wait for its reply as long as the claim that ends first. A claim with little
+/* A batch can wait for its reply only until the first of its claims ends. A claim with little
  * time left must not hurry those with much. */
 static bool is_alike(const hf_task *task, const hf_claim *claim, hf_time now) {
     hf_time first_end = hf_time_min(task->first_end, claim->valid_until),
@@ -280,8 +280,8 @@ static bool is_due_renewal(const hf_client *client, const hf_task *task, const h
            may_renew(client, claim);
 }
 
-/* Includes all renewals due within a thirtieth of the first one's lease, so that there are fewer
- * and fuller batches. */
+/* Adds the renewals that are due next, within a thirtieth of the first one's lease, up to the first
+ * that does not fit, so that there are fewer and fuller batches. */
 static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = new_renewal(client, claim, now);
     if (!task) return;
@@ -305,11 +305,12 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
 /* ---- a kept lock that no caller has ---- */
 
 /* Returns the time until which the claim is valid once a shorter lease, which was requested at
- * `sent_at`, is set. No replica has confirmed that lease. */
+ * `sent_at`, is set. If replicas must confirm leases, the claim gains no time, because none has
+ * confirmed this one. */
 static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
-    bool backed = client->config.sync.replicas == 0;
+    bool needs_no_replicas = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, claim->lease);
-    return backed ? end : hf_time_min(claim->valid_until, end);
+    return needs_no_replicas ? end : hf_time_min(claim->valid_until, end);
 }
 
 static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -381,8 +382,8 @@ void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_t
  * as a renewal, unless replicas must confirm it. */
 static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at) {
     hf_time end = hf_claim_end_of(claim, hf_claim_lease(claim), sent_at);
-    bool backed = client->config.sync.replicas == 0;
-    if (backed) claim->valid_until = hf_time_max(claim->valid_until, end);
+    bool needs_no_replicas = client->config.sync.replicas == 0;
+    if (needs_no_replicas) claim->valid_until = hf_time_max(claim->valid_until, end);
     hf_renewer_resume(client, claim, sent_at);
 }
 
@@ -418,24 +419,24 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* Returns a hold of the same owner, or NULL when out of memory. */
 static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
-    hf_hold *own = hf_client_add_copy(client, &hold->claim, HF_NO_TEXT);
-    if (!own) return NULL;
-    own->count = 1;
-    own->class = hold->class;
-    own->valid_until = hold->valid_until;
-    own->max_until = hold->max_until;
-    own->shortened = hold->shortened;
-    own->renewed = hold->renewed;
-    own->granted = hold->granted;
-    own->confirm_at = hold->confirm_at;
-    hf_hold_become(own, HF_HOLD_HELD);
-    return own;
+    hf_hold *copy = hf_client_add_copy(client, &hold->claim, HF_NO_TEXT);
+    if (!copy) return NULL;
+    copy->count = 1;
+    copy->class = hold->class;
+    copy->valid_until = hold->valid_until;
+    copy->max_until = hold->max_until;
+    copy->shortened = hold->shortened;
+    copy->renewed = hold->renewed;
+    copy->granted = hold->granted;
+    copy->confirm_at = hold->confirm_at;
+    hf_hold_become(copy, HF_HOLD_HELD);
+    return copy;
 }
 
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
     hf_task *task = hf_task_new(client);
-    hf_hold *own = task ? copy_for_record(client, hold) : NULL;
-    if (!own) {
+    hf_hold *copy = task ? copy_for_record(client, hold) : NULL;
+    if (!copy) {
         free(task);
         return false;
     }
@@ -447,21 +448,21 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     task->request.done = on_recorded;
     task->request.context = task;
     task->request.waits_for_connection = task->request.accepted = true;
-    hf_hold_ref(own);
-    task->claims[task->count++] = &own->claim;
-    own->record = &task->request;
+    hf_hold_ref(copy);
+    task->claims[task->count++] = &copy->claim;
+    copy->record = &task->request;
     client->unanswered++;
-    follow_lease(&own->claim);
-    hf_renewer_resume(client, &own->claim, now);
-    if (!under_way) hf_client_submit(client, hf_hold_key(own), HF_LINK_CALLS, &task->request, now);
+    follow_lease(&copy->claim);
+    hf_renewer_resume(client, &copy->claim, now);
+    if (!under_way) hf_client_submit(client, hf_hold_key(copy), HF_LINK_CALLS, &task->request, now);
     return true;
 }
 
 /* ---- the clock ---- */
 
-/* While a slot moves, the server runs only commands with one key. A confirmation also uses the
- * queue, to remove the mark of the grant if there is one. */
-static bool is_renewed_by_one_key(const hf_client *client, const hf_claim *claim) {
+/* While a slot moves, the server may refuse a command with several keys. A confirmation also uses
+ * the queue, to remove the mark of the grant if there is one. */
+static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *claim) {
     return client->topology->moves_slots && (claim->at_risk || claim->wait == 0);
 }
 
@@ -471,7 +472,7 @@ static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     else if (claim->in_flight || (!claim->granted && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);
-    else if (claim->granted && !is_renewed_by_one_key(client, claim)) confirm(client, claim, now);
+    else if (claim->granted && !is_renewed_with_one_key(client, claim)) confirm(client, claim, now);
     else renew_batch(client, claim, now);
 }
 

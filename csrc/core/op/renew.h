@@ -25,17 +25,17 @@
 /* Serves the claims that need attention now. */
 void hf_renewer_tick(hf_client *client, hf_time now);
 
-/* Lets the renewer continue with a claim as if the last command for it, which did not renew it, had
- * not been sent. */
+/* Sets when the renewer handles the claim next, by its present state and `valid_until`. Does
+ * nothing if it is not held. */
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Sets when a kept lock that no caller has is due next. Its lease on the server becomes short, and
  * is renewed until the client no longer keeps the lock. */
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Lets the renewer send the request, which writes the record of the run under this hold, until it
- * is written or the lock is lost, and renew the lock in the meantime. The client is not quiet
- * before that. Returns false when out of memory. */
+/* Lets the renewer resend the request, which writes the record of the run under this hold, until
+ * the record is written or the lock is lost, and renew the lock until then. Until then the client
+ * is not quiet. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
 
 /* Encodes the command that renews one claim, and confirms it if it came by a grant. Returns false
@@ -47,8 +47,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
 /* Notes that one entry of the hold was released by a command that was sent at `sent_at`.
- * hold->count is the number of entries that are left, which may have been abandoned in the
- * meantime. */
+ * hold->count is what is left. Entries may have been abandoned since the command was sent. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
 /* Implement hf_client_approve and hf_client_set_renewed. */

@@ -9,7 +9,7 @@
 /* What the server has given. */
 typedef struct hf_taken {
     uint32_t count; /* the server's count of the owner's holds from now on */
-    hf_time since;  /* when the command was sent that got the lock, or when the grant came */
+    hf_time since;  /* when the command that got the lock was sent, or the grant came */
     hf_time end;    /* until when it is valid */
     uint64_t token; /* the fencing token, or 0 */
 } hf_taken;
@@ -29,8 +29,8 @@ hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key);
 /* Notes that the operation sends a command for the hold, for which none is in flight. */
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold);
 
-/* Makes the hold, which is ACQUIRING or HELD, HELD by one more entry. The lease counts for no
- * longer than the hold's max_until. */
+/* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The lease counts
+ * for no longer than the hold's max_until. */
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken);
 
 #endif

@@ -28,7 +28,7 @@ static bool is_other(hf_op *op, const hf_reply *reply, hf_time now) {
     if (info.owner_size == 0 || is_known(op, &info)) return false;
     op->result.info = malloc(sizeof info);
     if (op->result.info) *op->result.info = info;
-    else hf_op_fail_for_memory(op);
+    else hf_op_fail_out_of_memory(op);
     return !op->done;
 }
 
@@ -44,7 +44,7 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
 static void begin(hf_op *op, hf_time now) {
     if (hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_slice_of("leader")))
         hf_poll_begin(op, now);
-    else hf_op_fail_for_memory(op);
+    else hf_op_fail_out_of_memory(op);
 }
 
 static const hf_wait_functions wait_functions = {HF_POLL_WAIT_FUNCTIONS(on_recheck)};

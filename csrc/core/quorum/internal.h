@@ -17,15 +17,15 @@ typedef struct hf_vote {
     hf_op *op;    /* the member's operation; NULL if it was not asked or its operation has ended */
     bool counted; /* the member has voted */
     bool yes;     /* the vote is a yes; otherwise it is a no */
-    bool skipped; /* it is a no because the member was not asked: its server just refused */
-    bool rolled_back;  /* it is a yes that does not count and has been rolled back */
-    bool refused;      /* it is a no for a transient reason: its server refuses for now */
-    bool guarded;      /* it does not count: its server has not been known for long enough */
-    hf_code code;      /* the reason for a no */
-    char why[64];      /* the same reason for people */
-    uint64_t token;    /* the token that came with a yes */
-    uint64_t informed; /* the last token that was written back to the member, or attempted to be */
-    hf_op *write_back; /* the operation that writes the token back; NULL if not needed or done */
+    bool skipped; /* it is a no because the member was not asked: its server has just refused */
+    bool rolled_back;    /* it is a yes that does not count and has been rolled back */
+    bool refused;        /* it is a no for a transient reason: its server refuses for now */
+    bool guarded;        /* it does not count: its server has not been known for long enough */
+    hf_code code;        /* the reason for a no */
+    char why[64];        /* the same reason as text, for messages */
+    uint64_t token;      /* the token that came with a yes */
+    uint64_t token_sent; /* the last token that the round wrote back, or tried to write back */
+    hf_op *write_back;   /* the operation that writes the token back; NULL if not needed or done */
 } hf_vote;
 
 /* A quorum's operation on all members. It lives until the last member operation has ended. */
@@ -66,7 +66,7 @@ void hf_round_unref(hf_round *round);
 
 /* Chooses an owner that this hold's member holds never had, so that a late leave or release for an
  * earlier owner does not free the new one. A shared owner is not changed. */
-void hf_round_choose_copy(hf_round *round, hf_hold *hold);
+void hf_round_choose_owner(hf_round *round, hf_hold *hold);
 
 /* Returns the spec for member operations. Its strings are the round's. */
 hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
@@ -76,9 +76,9 @@ hf_op_spec hf_round_spec(const hf_round *round, const hf_op_spec *spec);
 void hf_quorum_await_late_reply(hf_client *client, hf_round *round, size_t index, hf_op *op,
                                 hf_time now);
 
-/* Notes that on a server without a member hold another owner holds the lock. That owner may be a
- * waiter, which soon gives up a lock without a majority, so the server is asked again soon, after a
- * pause that grows with each refusal. */
+/* Notes that on a server without a member hold another owner holds the lock. That owner may be
+ * another acquire without a majority, which soon rolls back, so the server is asked again soon,
+ * after a pause that grows with each refusal. */
 void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the background acquires for this hold. */
@@ -86,7 +86,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
 /* Returns whether the member's server may have forgotten a lock, because no client has known its
- * run id for restart_guard. */
+ * run id for as long as restart_guard. If it has not, leaves the mark for other clients. */
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now);
 
 /* Adds the member hold to the quorum's hold. Returns false when out of memory. */

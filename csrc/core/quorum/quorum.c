@@ -338,7 +338,7 @@ static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) 
     if (!round) return;
     hf_hold_ref(hold);
     round->hold = hold;
-    hf_round_choose_copy(round, hold);
+    hf_round_choose_owner(round, hold);
     spec = hf_round_spec(round, &spec);
     hf_op *op = hf_client_begin(client->quorum->members[index], &spec, now);
     if (op) hf_quorum_await_late_reply(client, round, index, op, now);

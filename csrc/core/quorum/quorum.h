@@ -4,8 +4,7 @@
  * Each server has its own client, a member, which acquires, renews and cleans up independently. An
  * operation of the quorum is a round: the same operation on every member at once, decided as soon
  * as the outcome is certain. A hold of the quorum has a member hold on each member. It is valid
- * until the time that a majority of its member holds reaches, and lost when too few of them are
- * left.
+ * for as long as a majority of its member holds is valid, and lost when too few of them are left.
  *
  * A member operation that is still under way when the round is decided becomes a late reply: it
  * continues in the background, and a late yes adds its member hold to the hold.

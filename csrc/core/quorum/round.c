@@ -78,7 +78,7 @@ static void tick(hf_op *op, hf_time now) {
 static void begin(hf_op *op, hf_time now) {
     if (!op->round) op->round = hf_round_new(&op->spec, hf_quorum_of(op)->count);
     if (!op->round) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         return;
     }
     const hf_op_impl *impl = hf_op_asked_for(op);

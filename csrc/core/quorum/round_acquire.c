@@ -30,7 +30,7 @@ void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
 
 static void fail_as_deadlock(hf_op *op, hf_time now) {
     hf_round_fail_acquire(op, HF_DEADLOCK, now);
-    if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_for_itself(op);
+    if (op->failure.code == HF_DEADLOCK) hf_acquire_fail_as_deadlock(op);
 }
 
 /* An attempt under way may still get the lock. */
@@ -87,7 +87,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
     op->wait.accepted = op->wait.accepted || code == HF_BUSY;
     bool again = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
     bool may_change = op->wait.accepted || again || waits_for_refusals(op);
-    if (!hf_code_may_pass(code, true)) may_change = false;
+    if (!hf_code_is_transient(code, true)) may_change = false;
     bool gone = op->hold->state == HF_HOLD_LOST;
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
@@ -122,7 +122,7 @@ static bool join_hold(hf_op *op, bool first, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
     bool usable = first || op->hold->state == HF_HOLD_HELD;
     if (usable && add_member_holds(op)) return true;
-    if (usable) hf_op_fail_for_memory(op);
+    if (usable) hf_op_fail_out_of_memory(op);
     else hf_op_fail(op, HF_LOST, "this owner lost the lock in the meantime");
     return false;
 }
@@ -196,9 +196,9 @@ static void write_back_token(hf_op *op, hf_time now) {
     spec.token_floor = round->token;
     for (size_t i = 0; i < round->count; i++) {
         hf_vote *vote = &round->votes[i];
-        if (!vote->yes || vote->token >= round->token || vote->informed == round->token) continue;
+        if (!vote->yes || vote->token >= round->token || vote->token_sent == round->token) continue;
         if (vote->write_back) hf_op_end(vote->write_back, now);
-        vote->informed = round->token;
+        vote->token_sent = round->token;
         vote->write_back = hf_client_begin(hf_quorum_of(op)->members[i], &spec, now);
     }
 }

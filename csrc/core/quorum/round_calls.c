@@ -70,7 +70,7 @@ static void combine_info(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     hf_lock_info *info = op->result.info = calloc(1, sizeof *info);
     if (!info) {
-        hf_op_fail_for_memory(op);
+        hf_op_fail_out_of_memory(op);
         return;
     }
     *info = (hf_lock_info){.ttl_ms = -2, .ahead = -1, .waited_us = -1};

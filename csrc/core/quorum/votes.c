@@ -47,7 +47,7 @@ void hf_round_unref(hf_round *round) {
     free(round);
 }
 
-void hf_round_choose_copy(hf_round *round, hf_hold *hold) {
+void hf_round_choose_owner(hf_round *round, hf_hold *hold) {
     hf_slice owner = hf_hold_owner(hold);
     if (hold->shared) return;
     int size = snprintf(round->own_owner, sizeof round->own_owner, "%.*s.%u", (int)owner.size,
@@ -199,7 +199,7 @@ static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
     if (round->hold->state == HF_HOLD_HELD) {
-        hf_round_choose_copy(round, round->hold);
+        hf_round_choose_owner(round, round->hold);
         return;
     }
     int size = snprintf(round->own_owner, sizeof round->own_owner, "%s:%llu", op->client->uuid,
