@@ -175,7 +175,7 @@ for _, kind in ipairs(KINDS) do
   end)
 
   describe(title .. " on a server that restarts or fails over", function()
-    it("keeps its waiter waiting through a restart with data", function()
+    it("keeps its waiter waiting through a restart that preserves the data", function()
       local server = redis.start { persist = true }
       local client = holdfast.new(server:url())
       local handle = new(client)

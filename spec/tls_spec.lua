@@ -520,7 +520,7 @@ describe("a server", function()
     end
   end)
 
-  it("that hangs in the handshake fails after the connect timeout", function()
+  it("that hangs in the TLS handshake makes the connection fail after the connect timeout", function()
     local listener, port = assert(sys.listen_tcp())
     local started = process.now()
     fails("the TLS handshake timed out", { url = "rediss://127.0.0.1:" .. port, tls = {},

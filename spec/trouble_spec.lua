@@ -344,7 +344,7 @@ describe("a server that refuses access", function()
     process.wait_until(function() return world.server:leaks().clients == 0 end)
   end)
 
-  it("because it became a replica is left if its name leads to a different server", function()
+  it("because it became a replica is abandoned for the server that its address now leads to", function()
     local new, name = world.another(), world.server.path .. ".name"
     local function lead_to(server) assert(process.succeeds(("ln -sfn %s %s"):format(server.path, name))) end
     lead_to(world.server)

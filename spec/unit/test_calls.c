@@ -544,7 +544,7 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
 }
 
 /* The server compares it with the owner that it knows. */
-TEST(a_forced_release_sends_the_owner_of_the_callers_own_hold) {
+TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as) {
     for (int held = 0; held <= 1; held++) {
         rig_begin(&rig);
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);

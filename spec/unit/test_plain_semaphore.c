@@ -537,7 +537,7 @@ TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_o
     rig_end(&rig, AT(241));
 }
 
-TEST(a_closed_client_undoes_acquires_and_finishes_releases_of_permits) {
+TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswered_releases) {
     semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));

@@ -74,7 +74,7 @@ TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necess
     rig_end(&rig, AT(302));
 }
 
-TEST(closing_a_client_does_not_wait_for_a_silent_server_to_delete_its_name) {
+TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_name) {
     publish_name();
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(260));
     rig_tick(&rig, AT(260));

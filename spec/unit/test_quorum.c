@@ -95,7 +95,7 @@ static int count_events(hf_event_kind kind, const char *code) {
     return count;
 }
 
-TEST(a_waiting_quorum_acquire_outlasts_servers_that_are_replicas_with_only_one_event) {
+TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_that_in_one_event) {
     start();
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
@@ -440,7 +440,7 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     finish(AT(12));
 }
 
-TEST(an_idempotent_runs_record_needs_a_majority_of_servers_that_hold_the_run) {
+TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_record) {
     start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;

@@ -536,7 +536,7 @@ TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
     }
 }
 
-TEST(a_quorums_info_returns_the_highest_token_and_the_highest_clock) {
+TEST(a_quorums_info_returns_the_highest_token_and_the_latest_server_time) {
 #define BEFORE_TOKEN "*10\r\n$3\r\nyou\r\n:1\r\n:1500\r\n:"
 #define BEFORE_CLOCK "\r\n:4\r\n:2\r\n:-1\r\n:0\r\n:"
 #define BEHIND_CLOCK "\r\n:7\r\n"

@@ -330,7 +330,7 @@ TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     rig_end(&rig, AT(21200));
 }
 
-TEST(a_signal_ends_a_wait_during_refusals) {
+TEST(a_signal_ends_a_wait_while_the_server_refuses_the_waiters_commands) {
     for (int i = 0; i < KINDS; i++) {
         hf_op *op = begin_waiter(&WAITERS[i], HF_NEVER, AT(0));
         refuse(NOREPLICAS, AT(0), AT(5000));
