@@ -83,9 +83,15 @@ describe("holdfast run", function()
     end
   end
 
-  -- A job that writes its process id to the file, prints "ready", and runs the rest.
+  -- A job that sets the traps with which the script begins, writes its process id to the file,
+  -- prints "ready", and runs the rest.
   local function job(script)
-    return "echo $$ >" .. directory .. "/pid; echo ready; " .. script
+    local traps, rest = "", script
+    repeat
+      local trap, after = rest:match("^(trap '[^']*' %u+; )(.*)$")
+      if trap then traps, rest = traps .. trap, after end
+    until not trap
+    return traps .. "echo $$ >" .. directory .. "/pid; echo ready; " .. rest
   end
 
   local function start_job(words, script)
