@@ -4,39 +4,20 @@
 // threads: that wait, 1; cluster=1: the port is that of a node of a cluster. It prints "ready" before and
 // "done <result>" behind it, for each thread that waited.
 
-import java.util.HashMap;
-import java.util.Map;
 import java.util.concurrent.TimeUnit;
-import org.redisson.Redisson;
 import org.redisson.api.RCountDownLatch;
 import org.redisson.api.RedissonClient;
-import org.redisson.config.Config;
 
 public class Latches {
-    private static final Map<String, Double> options = new HashMap<>();
-
-    private static RedissonClient connect(String port) {
-        Config config = new Config();
-        config.setThreads(2).setNettyThreads(2);
-        String address = "redis://127.0.0.1:" + port;
-        if (options.getOrDefault("cluster", 0.0) == 1) {
-            config.useClusterServers().addNodeAddress(address).setMasterConnectionMinimumIdleSize(1)
-                .setMasterConnectionPoolSize(4).setSlaveConnectionMinimumIdleSize(1).setSlaveConnectionPoolSize(4);
-        } else {
-            config.useSingleServer().setAddress(address).setConnectionMinimumIdleSize(1).setConnectionPoolSize(4);
-        }
-        return Redisson.create(config);
-    }
-
     private static Object carryOut(RCountDownLatch latch, String what) throws InterruptedException {
-        int count = options.getOrDefault("count", 1.0).intValue();
+        int count = Worker.count("count", 1);
         switch (what) {
             case "set": return latch.trySetCount(count);
             case "down":
                 for (int i = 0; i < count; i++) latch.countDown();
                 return latch.getCount();
             case "wait":
-                if (options.containsKey("wait")) return latch.await((long) (options.get("wait") * 1000), TimeUnit.MILLISECONDS);
+                if (Worker.has("wait")) return latch.await(Worker.ms("wait", 0), TimeUnit.MILLISECONDS);
                 latch.await();
                 return true;
             case "delete": return latch.delete();
@@ -53,15 +34,12 @@ public class Latches {
     }
 
     public static void main(String[] args) throws Exception {
-        for (int i = 3; i < args.length; i++) {
-            String[] pair = args[i].split("=");
-            options.put(pair[0], Double.parseDouble(pair[1]));
-        }
-        RedissonClient client = connect(args[0]);
+        Worker.readOptions(args, 3);
+        RedissonClient client = Worker.connect(args[0]);
         RCountDownLatch latch = client.getCountDownLatch(args[1]);
         latch.getCount();
         System.out.println("ready");
-        Thread[] threads = new Thread[options.getOrDefault("threads", 1.0).intValue()];
+        Thread[] threads = new Thread[Worker.count("threads", 1)];
         for (int i = 0; i < threads.length; i++) {
             threads[i] = new Thread(() -> tell(latch, args[2]));
             threads[i].start();
