@@ -204,7 +204,7 @@ describe("the ACL rights", function()
     for name, text in pairs(require "spec.sim.programs") do
       local is_own = own[1] ~= "" and name:sub(1, #own[1]) == own[1]
       for i = 2, #own do is_own = is_own or own[i] == name end
-      for called in text:gmatch(is_own and "redis%.p?call%('(%u+)'" or "^$") do
+      for called in text:gmatch(is_own and "%f[%w_]p?call%('(%u+)'" or "^$") do -- also redis.call
         if called ~= "PUBSUB" then has["+" .. called:lower()] = true end
       end
     end
