@@ -604,6 +604,22 @@ local function move_slots(keys, seconds)
   return moves
 end
 
+describe("sync in a cluster", function()
+  setup(function() nodes = cluster.start { masters = 3, replicas = 1 } end)
+  teardown(function() nodes:stop() end)
+
+  it("counts a lock only once a replica of the key's master has confirmed it", function()
+    local client = connect { url = nodes:url(), sync = { replicas = 1, timeout = 0.3 } }
+    local held = assert(client:lock("synced"):acquire())
+    assert.is_true(held:release())
+    for _, replica in ipairs(nodes:replicas_of(nodes:node_of("synced"))) do replica:kill("KILL") end
+    local lock, _, code = client:lock("synced"):acquire()
+    assert.is_nil(lock)
+    assert.equal("no_quorum", code)
+    client:close()
+  end)
+end)
+
 describe("in a cluster under load", function()
   local KEYS, WORKERS = { "load:1", "load:2" }, 3
 
