@@ -3,13 +3,14 @@
 
 local holdfast = require "holdfast"
 local lfs = require "lfs"
+local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
 local SOON = 20 -- seconds; the lease is 30
 local LOOKS = 0.3 -- seconds; in this time a waiter rechecks three times
 
--- Acquires "k" in one of these ways, and does not end.
+-- Acquires "k", or "k" and "l", in one of these ways, and does not end.
 local HOLDER = [[
   local holdfast, sys = require "holdfast", require "spec.support.sys"
   local client = holdfast.new { url = arg[1], crash_release = arg[3] ~= "off" }
@@ -22,6 +23,7 @@ local HOLDER = [[
     end,
     mutex = function() return client:mutex("k") end,
     fair = function() return client:fair_lock("k") end,
+    multi = function() return client:multi_lock { "k", "l" } end,
     kept = function() return client:lock("k", { keep = 60 }) end,
     guard = function()
       client:idempotent("k", function()
@@ -116,6 +118,43 @@ describe("crash_release", function()
       assert.is_truthy(lock:acquire(SOON))
       assert.same({ "k", owner }, { reported().key, reported().owner })
       assert(lock:release())
+    end)
+  end
+
+  -- A client without crash_release has "k", and waits for "l".
+  local function assert_next_lock_is_freed(client)
+    local child = start(HOLDER, "multi")
+    owner_of(client, "k")
+    local owner = owner_of(client, "l")
+    child:stop()
+    world.cli("DEL", "k")
+    world.cli("HSET", "k", "theirs", 1)
+    world.cli("PEXPIRE", "k", 60000)
+    local both = client:multi_lock { "k", "l" }
+    local left = SOON -- each wait ends before the test knows whether "l" is free
+    while world.cli("EXISTS", "l") == 1 and left > 0 do
+      local _, _, code = both:acquire(LOOKS)
+      assert.equal("busy", code)
+      left = left - LOOKS
+    end
+    assert.same({ "l", owner }, { reported().key, reported().owner })
+    world.cli("DEL", "k")
+  end
+
+  it("lets a waiter free a killed process's next lock while another client has the first", function()
+    assert_next_lock_is_freed(waiting_client())
+  end)
+
+  for _, loop in ipairs(loops) do
+    it("lets a waiter free the next lock of a killed process in " .. loop.name, function()
+      loop.run(function()
+        local client = holdfast.new {
+          url = world.server:url(), crash_release = true, driver = loop.driver,
+          on_event = function(event) events[#events + 1] = event end,
+        }
+        assert_next_lock_is_freed(client)
+        client:close()
+      end)
     end)
   end
 

@@ -801,7 +801,9 @@ typedef struct hf_op_spec {
     uint64_t value;
 
     /* command: the words of a command that changes no lock and is safe to resend. fenced, once: the
-     * keys and arguments of the program. */
+     * keys and arguments of the program. acquire: the keys of locks of the same kind that the
+     * caller acquires next; while this acquire waits, it frees them, too, if their owner has
+     * crashed. */
     const hf_slice *args;
     size_t arg_count;
 

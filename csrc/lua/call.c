@@ -98,13 +98,6 @@ static int l_call(lua_State *L) {
     return run_on(L, hf_lock_check(L), kind, number, no_record, NULL, 0);
 }
 
-/* acquire(lock [, wait]) -> lock | nil, message, code */
-static int l_acquire(lua_State *L) {
-    hf_lua_lock *lock = hf_lock_check(L);
-    double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
-    return run_on(L, lock, HF_OP_ACQUIRE, wait, no_record, NULL, 0);
-}
-
 /* complete(lock, keep [, record]) -> true | nil, message, code: ends a guard's run and leaves the
  * record for `keep` seconds; 0 frees the key */
 static int l_complete(lua_State *L) {
@@ -134,6 +127,16 @@ static const hf_slice *push_words(lua_State *L, int index, size_t *count) {
     return words;
 }
 
+/* acquire(lock [, wait [, keys]]) -> lock | nil, message, code. `keys`: those of the locks of the
+ * same kind that the caller acquires next, if any. */
+static int l_acquire(lua_State *L) {
+    hf_lua_lock *lock = hf_lock_check(L);
+    double wait = lua_isnoneornil(L, 2) ? lock->wait : lua_tonumber(L, 2);
+    size_t count = 0;
+    const hf_slice *keys = lua_istable(L, 3) ? push_words(L, 3, &count) : NULL;
+    return run_on(L, lock, HF_OP_ACQUIRE, wait, no_record, keys, count);
+}
+
 /* fenced(lock, keys, words), once(lock, keys, words) -> the reply of the operation's program | nil,
  * message, code: runs the program with these words, of which the first `keys` are keys. The lock's
  * key names the resource for `fenced`, and the record for `once`. */
@@ -160,7 +163,8 @@ static hf_op_kind check_kind(lua_State *L, int index) {
 
 /* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
  * done. For a command, call begin(lock, "command", node, { name, argument, ... }) with strings;
- * "fenced" and "once" take the number of their keys in place of the node. The caller finishes the
+ * "fenced" and "once" take the number of their keys in place of the node; "acquire" takes the keys
+ * as l_acquire does. The caller finishes the
  * operation when it is done; if the operation is collected instead, it is abandoned. `finished`: a
  * finished operation on one lock, to be reused. A ping uses only the lock's client. */
 static int l_begin(lua_State *L) {
@@ -174,7 +178,7 @@ static int l_begin(lua_State *L) {
     size_t word_count = 0;
     hf_slice record = no_record;
     lua_settop(L, 5);
-    if (takes_words(kind)) words = push_words(L, 4, &word_count);
+    if (takes_words(kind) || lua_istable(L, 4)) words = push_words(L, 4, &word_count);
     else record.data = luaL_optlstring(L, 4, "", &record.size);
     hf_lua_op *self = lua_isnil(L, 5) ? hf_lua_op_new(L, 1) : hf_lua_op_again(L, 5);
     hf_lua_op_anchor(L, 1, 1);

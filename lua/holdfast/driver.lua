@@ -90,8 +90,8 @@ local function run_beside(lock, op)
   if other then other:abandon() end
 end
 
-local function acquire_beside(lock, seconds)
-  local op, _, done = raw.begin(lock, "acquire", seconds)
+local function acquire_beside(lock, seconds, keys)
+  local op, _, done = raw.begin(lock, "acquire", seconds, keys)
   local ran, err = pcall(done and type or run_beside, lock, op)
   if ran then return op:finish() end
   op:abandon()
@@ -108,9 +108,9 @@ function driver.run_beside(lock, beside)
   data(lock).beside = beside
 end
 
-local function acquire(lock, seconds)
-  if watching and data(lock).beside then return acquire_beside(lock, seconds) end
-  return raw.acquire(lock, seconds)
+local function acquire(lock, seconds, keys)
+  if watching and data(lock).beside then return acquire_beside(lock, seconds, keys) end
+  return raw.acquire(lock, seconds, keys)
 end
 
 local function add_call(kind)

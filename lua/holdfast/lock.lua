@@ -23,9 +23,9 @@ local lock = {}
 local acquire = raw.acquire
 
 -- A wait that fails names the holder. try_acquire and a wait of 0 do not name it, so that they cost
--- only one round trip.
-function raw.acquire(self, wait)
-  local acquired, message, code, record = acquire(self, wait)
+-- only one round trip. keys: those of the locks that a multi-lock acquires next, or nil
+function raw.acquire(self, wait, keys)
+  local acquired, message, code, record = acquire(self, wait, keys)
   if acquired then return acquired end
   if record then return nil, message, code, record end
   if code ~= "busy" then return nil, message, code end

@@ -18,6 +18,7 @@ local notify, notify_after = loss.notify, loss.notify_after
 
 local WAIT_EACH = 1.5
 local MAX_LOCKS = 1024
+local MAX_BEHIND = 64 -- locks behind the awaited one whose crashed owners it finds
 
 ---@class holdfast.multi_lock
 local MultiLock = {}
@@ -165,11 +166,25 @@ local function roll_back(taken, message, code)
   return nil, message, code
 end
 
+-- Returns the keys of the next locks that could wait for the same crashed owner, or nil.
+local function keys_behind(locks, i)
+  local first, keys = raw.data(locks[i]), nil
+  for j = i + 1, math.min(i + MAX_BEHIND, #locks) do
+    local data = raw.data(locks[j])
+    if data.client == first.client and data.kind == first.kind then
+      keys = keys or {}
+      keys[#keys + 1] = raw.key(locks[j])
+    end
+  end
+  return keys
+end
+
 -- Adds the acquired locks to `taken`. Until all are held each one is renewed, even with a fixed
 -- lease.
 local function take_in_order(locks, by, taken)
   for i, lock in ipairs(locks) do
-    local acquired, message, code = raw.acquire(lock, math.max(0, by - driver.now(lock)))
+    local acquired, message, code = raw.acquire(lock, math.max(0, by - driver.now(lock)),
+      keys_behind(locks, i))
     if not acquired then return roll_back(taken, message, code) end
     taken[i] = lock
     raw.collect(lock)

@@ -194,6 +194,52 @@ describe("holdfast's waiter on a lock shared with Java", function()
   end)
 end)
 
+describe("a holdfast waiter beside Java's MultiLock", function()
+  local KEYS = { "a", "b", "c", "d", "e" }
+  local SOON = 5 -- seconds; the lease is 30
+  local HOLDER = [[
+    local client = require("holdfast").new { url = arg[1], crash_release = true }
+    assert(client:multi_lock({ "a", "b", "c", "d", "e" }):acquire(60))
+    print "in"
+    io.flush()
+    if arg[2] then require("spec.support.sys").sleep(60) end
+  ]]
+  local programs
+
+  before_each(function()
+    server, programs = redis.start { tcp = true }, {}
+  end)
+
+  after_each(function()
+    for _, program in ipairs(programs) do program:stop() end
+    server:stop()
+  end)
+
+  local function start(...)
+    programs[#programs + 1] = process.lua { code = HOLDER, args = { server:url(), ... } }
+    return programs[#programs]
+  end
+
+  it("frees all keys of a killed multi-lock at once, although Java acquires the first", function()
+    local killed, port = start("stay"), tostring(server.port)
+    assert(killed:wait_output("in"))
+    local java = java_program.start("Contender",
+      { port, port, table.concat(KEYS, ","), "theirs", "multi=1", "wait=60" })
+    programs[#programs + 1] = java
+    assert(java:wait_output("ready", START_UP))
+    assert.is_true(process.wait_until(function()
+      return server:cli("PUBSUB", "NUMSUB", "redisson_lock__channel:{a}")[2] > 0
+    end, START_UP))
+    local ours = start()
+    assert.is_true(process.wait_until(function()
+      return server:cli("ZCOUNT", "holdfast_queue:{a}", "(0", "+inf") == 1
+    end))
+    killed:kill("KILL")
+    assert(ours:wait_output("in", SOON), ours:output())
+    assert(java:wait_output("done 1", SOON), java:output())
+  end)
+end)
+
 describe("holdfast and Redisson's SpinLock", function()
   local SECONDS = 45
   local FIRST = 30 -- 8 s after the last moment without a holdfast waiter

@@ -22,7 +22,8 @@ static hf_life life(const char *uuid) {
     return known_life;
 }
 
-static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
+/* An acquire of "k" whose caller acquires `count` other locks next. */
+static hf_op *wait_before(size_t count, const hf_slice *keys, hf_life (*oracle)(const char *)) {
     hf_client_config config = rig_config();
     config.life = oracle;
     known_life = HF_LIFE_UNKNOWN;
@@ -31,11 +32,17 @@ static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
     hf_observe_all(&rig.client);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 600 * HF_SECOND;
+    spec.args = keys;
+    spec.arg_count = count;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     enter_queue(&rig, AT(0));
     set_recheck(op, HF_NEVER); /* from here on it only asks for the owner */
     set_listen_time(op, HF_NEVER);
     return op;
+}
+
+static hf_op *wait_with(hf_life (*oracle)(const char *uuid)) {
+    return wait_before(0, NULL, oracle);
 }
 
 /* Returns how many crash releases of this owner were reported since the last call. */
@@ -336,6 +343,77 @@ TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
     rig_serve(&rig, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
     rig_end(&rig, AT(53));
+}
+
+/* ---- with locks that its caller acquires next ---- */
+
+#define KEYS_OF(k) k " redisson_lock_token:{" k "} holdfast_queue:{" k "}"
+#define INFO_OF(k) "EVALSHA info 3 " KEYS_OF(k) " " OWN
+#define RELEASE_OF(k, owner)                                                                       \
+    "EVALSHA release 4 " KEYS_OF(k) " redisson_lock__channel:{" k "} " owner
+
+static const hf_slice next_keys[] = {{"m", 1}, {"n", 1}};
+
+TEST(a_waiter_of_a_multi_lock_releases_a_dead_owners_other_locks_in_the_same_moment) {
+    wait_before(2, next_keys, life);
+    known_life = HF_LIFE_ENDED;
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
+    feed_owner(&rig, OTHER ":7", 0, AT(51));
+    CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":7"));
+    feed_calls(&rig, ":1\r\n", AT(52));
+    CHECK_STR(output_at(&rig, AT(52)), INFO_OF("m"));
+    feed_owner(&rig, OTHER ":8", -1, AT(53));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF("m", OTHER ":8"));
+    feed_calls(&rig, ":1\r\n", AT(54));
+    CHECK_STR(output_at(&rig, AT(54)), INFO_OF("n"));
+    feed_owner(&rig, OTHER ":9", -1, AT(55));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(&rig, ":1\r\n", AT(56));
+    CHECK_STR(output_at(&rig, AT(1055)), "");
+    CHECK_STR(output_at(&rig, AT(1056)), INFO);
+    rig_end(&rig, AT(1057));
+}
+
+/* A client that knows no crashes has the first lock, and waits for the second one. */
+TEST(a_waiter_of_a_multi_lock_releases_its_next_locks_also_while_another_client_has_the_first) {
+    wait_before(2, next_keys, life);
+    CHECK_STR(output_at(&rig, AT(50)), INFO);
+    feed_owner(&rig, "java", 1, AT(51));
+    CHECK_STR(output_at(&rig, AT(100)), "");
+    CHECK_STR(output_at(&rig, AT(101)), INFO_OF("m"));
+    known_life = HF_LIFE_GOES_ON;
+    feed_owner(&rig, OTHER ":8", -1, AT(102));
+    CHECK_STR(asked, OTHER);
+    CHECK_STR(output_at(&rig, AT(151)), "");
+    CHECK_STR(output_at(&rig, AT(152)), INFO_OF("n"));
+    known_life = HF_LIFE_ENDED;
+    feed_owner(&rig, OTHER ":9", -1, AT(153));
+    CHECK_SENT(&rig, CALLS, RELEASE_OF("n", OTHER ":9"));
+    feed_calls(&rig, ":1\r\n", AT(154));
+    CHECK_STR(output_at(&rig, AT(2153)), ""); /* one waiter is ahead of it */
+    CHECK_STR(output_at(&rig, AT(2154)), INFO);
+    rig_end(&rig, AT(2155));
+}
+
+TEST(a_waiter_of_a_multi_lock_that_ran_out_of_memory_still_releases_the_next_lock) {
+    for (unsigned long nth = 1; nth <= 4; nth++) {
+        wait_before(1, next_keys, life);
+        known_life = HF_LIFE_ENDED;
+        output_at(&rig, AT(50));
+        memerr_fail(nth);
+        feed_owner(&rig, "java", -1, AT(51));
+        memerr_fail(0);
+        bool asked_next = false;
+        for (int ms = 52; ms < 3000 && !asked_next; ms += 50) {
+            const char *output = output_at(&rig, AT(ms));
+            asked_next = strstr(output, INFO_OF("m")) != NULL;
+            if (strstr(output, INFO)) feed_owner(&rig, "java", -1, AT(ms));
+        }
+        CHECK(asked_next);
+        feed_owner(&rig, OTHER ":8", -1, AT(3000));
+        CHECK_SENT(&rig, CALLS, RELEASE_OF("m", OTHER ":8"));
+        rig_end(&rig, AT(3001));
+    }
 }
 
 CHECK_MAIN

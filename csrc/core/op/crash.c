@@ -26,6 +26,7 @@ struct hf_lookout {
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
     hf_time ahead;               /* the number of waiters ahead of this one; not a time */
     hf_time ask_at;              /* when to ask the server for the owner again */
+    size_t place; /* `names` is of the operation's lock if 0, otherwise of spec.args[place - 1] */
     const hf_kind *kind;
     hf_names names;
     uint16_t class;
@@ -47,6 +48,36 @@ static void schedule_check(hf_lookout *lookout, hf_time now) {
     if (lookout->op) lookout->op->crash.next_at = hf_time_min(check_at, lookout->ask_at);
 }
 
+static hf_time ask_pause(const hf_lookout *lookout) {
+    return ASK_AGAIN * (1 + lookout->ahead);
+}
+
+/* ---- the locks ---- */
+
+/* Returns the key at this place: the operation's own, then those that its caller acquires next. */
+static hf_slice key_at(const hf_op *op, size_t place) {
+    return place > 0 ? op->spec.args[place - 1] : op->spec.names->key;
+}
+
+/* Looks at the next lock after `pause`: a client that knows no crashes may already have acquired
+ * the first one, and be waiting for the next until its lease ends. After the last lock, or without
+ * memory, asks for the operation's own owner again. */
+static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time now) {
+    const hf_op *op = lookout->op;
+    size_t next = lookout->place < op->spec.arg_count ? lookout->place + 1 : 0;
+    hf_names names;
+    bool moved =
+        next != lookout->place && hf_names_make_on(&names, key_at(op, next), lookout->kind);
+    if (moved) {
+        hf_names_free(&lookout->names);
+        lookout->names = names;
+        lookout->place = next;
+    }
+    lookout->owner[0] = '\0';
+    lookout->ask_at = now + (moved && next > 0 ? pause : ask_pause(lookout));
+    schedule_check(lookout, now);
+}
+
 /* ---- the owner ---- */
 
 /* Returns whether hf_wire_owner wrote this owner for a single process: it is not shared, and does
@@ -60,7 +91,8 @@ static bool is_of_one_process(const char *owner) {
 
 static void note_owner(hf_lookout *lookout, const hf_lock_info *info) {
     lookout->owner[0] = '\0';
-    lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_AHEAD);
+    if (lookout->place == 0)
+        lookout->ahead = info->ahead < 0 ? 0 : hf_time_min((hf_time)info->ahead, MAX_AHEAD);
     bool whole =
         info->owner_size < sizeof lookout->owner && strlen(info->owner) == info->owner_size;
     if (!whole || !is_of_one_process(info->owner)) return;
@@ -94,10 +126,8 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (verdict == HF_VERDICT_MORE && !client->closed)
         hf_renewer_pass_on(client, lookout->kind, lookout->names.key, now);
     lookout->asking = false;
-    lookout->owner[0] = '\0';
-    lookout->ask_at = now + ASK_AGAIN;
-    schedule_check(lookout, now);
-    if (!lookout->op) forget(lookout);
+    if (lookout->op) look_at_next(lookout, 0, now);
+    else forget(lookout);
 }
 
 /* The processes of a job may have entered its lock as the same owner, each with its own hold
@@ -115,7 +145,8 @@ static void check(hf_lookout *lookout, hf_time now) {
     hf_life life = lookout->client->config.life(lookout->uuid);
     bool ended = life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
     if (ended) release(lookout, life, now);
-    else schedule_check(lookout, now);
+    else if (lookout->place == 0) schedule_check(lookout, now);
+    else look_at_next(lookout, CHECK_AGAIN, now);
 }
 
 static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -128,9 +159,9 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     }
     if (reply) hf_wire_read_info(reply, &info);
     note_owner(lookout, &info);
-    lookout->ask_at = now + ASK_AGAIN * (1 + lookout->ahead);
+    lookout->ask_at = now + ask_pause(lookout);
     if (lookout->owner[0]) check(lookout, now);
-    else schedule_check(lookout, now);
+    else look_at_next(lookout, CHECK_AGAIN, now);
 }
 
 static void ask(hf_lookout *lookout, hf_time now) {

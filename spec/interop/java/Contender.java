@@ -1,9 +1,11 @@
 // One Redisson process of a crowd: PORT STORE_PORT KEY NAME [option=value ...], as spec/support/crowd_worker.lua.
 //
 // turns, seconds, endless, wait, inside, outside as there; fenced=1: an RFencedLock; fair=1: an RFairLock; spin=1: a SpinLock;
+// multi=1: a MultiLock of the keys, which commas separate;
 // holds: entries in each turn; cluster=1: the port is that of a node of a cluster; sharded=0:
 // shardedSubscriptionMode OFF; force=1: only frees the lock by force, and says when it has.
 
+import java.util.Arrays;
 import java.util.concurrent.TimeUnit;
 import org.redisson.api.RBucket;
 import org.redisson.api.RFencedLock;
@@ -46,6 +48,10 @@ public class Contender {
         return true;
     }
 
+    private static RLock multiLock(RedissonClient client, String[] keys) {
+        return client.getMultiLock(Arrays.stream(keys).map(client::getLock).toArray(RLock[]::new));
+    }
+
     public static void main(String[] args) throws Exception {
         name = args[3];
         Worker.readOptions(args, 4);
@@ -54,10 +60,11 @@ public class Contender {
         history = store.getList("crowd:history", StringCodec.INSTANCE);
         counter = store.getBucket("crowd:counter", StringCodec.INSTANCE);
         counter.get();
-        RLock lock = Worker.option("fenced", 0) == 1 ? client.getFencedLock(args[2])
+        RLock lock = Worker.option("multi", 0) == 1 ? multiLock(client, args[2].split(","))
+            : Worker.option("fenced", 0) == 1 ? client.getFencedLock(args[2])
             : Worker.option("fair", 0) == 1 ? client.getFairLock(args[2])
             : Worker.option("spin", 0) == 1 ? client.getSpinLock(args[2]) : client.getLock(args[2]);
-        lock.isLocked();
+        if (Worker.option("multi", 0) == 0) lock.isLocked();
         System.out.println("ready");
         RBucket<String> start = store.getBucket("crowd:start", StringCodec.INSTANCE);
         while (Worker.option("together", 0) == 1 && start.get() == null) Worker.sleep(0.005);
