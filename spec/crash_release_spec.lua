@@ -46,14 +46,14 @@ local HOLDER = [[
 local PARENT = [[
   local holdfast, sys = require "holdfast", require "spec.support.sys"
   local client = holdfast.new { url = arg[1], crash_release = true }
-  assert(client:lock("k"):acquire(10))
+  local held = assert(client:lock("k"):acquire(10))
   if sys.fork() == 0 then
     client:close()
     print("closed")
     os.exit(0)
   end
   if sys.fork() == 0 then
-    assert(client:lock("c"):acquire(10))
+    local held = assert(client:lock("c"):acquire(10))
     print("child " .. sys.getpid())
     io.stdout:flush()
   end

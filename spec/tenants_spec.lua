@@ -162,7 +162,7 @@ describe("a tenant", function()
     assert(two:acquire(0))
     assert(gate:acquire(0))
     local waiter = program_of_a [[
-      assert(client:lock("one"):acquire(0))
+      local held = assert(client:lock("one"):acquire(0))
       assert(client:lock("gate"):acquire(60)):release()
       say(select(3, client:lock("two", { deadlock_check = 0.5 }):acquire(1.1)))
     ]]
