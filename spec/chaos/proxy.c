@@ -30,7 +30,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/tcp.h> /* unlike netinet/tcp.h, it knows the number of segments with data */
+#ifdef __GLIBC__
+#include <linux/tcp.h> /* unlike glibc's netinet/tcp.h, it knows the number of segments with data */
+#else
+#include <netinet/tcp.h>
+#endif
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdbool.h>
