@@ -168,7 +168,7 @@ add_ahead(("%d owners of one lock together get **%%s** *turns* a second (acquire
   "%.0f", crowd, "rate", MORE)
 add_ahead(("With %d owners, even the one with the fewest turns gets **%%s** of an equal share, %%s as much as with %%s (%%s)."):format(many),
   "%.2f", crowd, "least", MORE)
-add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**; %%s that with the next-best library, %%s (%%s ms)."):format(several),
+add_ahead(("Among %d owners, 99 %%%% of the acquires take at most **%%s ms**, and %%s that with the next-best library, %%s (%%s ms)."):format(several),
   "%.3g", results.crowd[several], "p99", LESS)
 add "- Only holdfast both issues a fencing token for each acquire and serves waiters in the order in which they asked."
 add ""
@@ -176,7 +176,9 @@ add "In the tables, **bold** is better than holdfast by more than 5 %. Other lib
 add "line shows the largest lead:"
 add ""
 local renewed = {}
-for name, one in pairs(results.held) do renewed[name] = one.renewed and one or nil end
+for name, one in pairs(results.held) do
+  renewed[name] = one.renewed and { commands = one.commands, percent = one.cpu * 100 } or nil
+end
 local alone, held = { { results.free, "" } }, { { results.held, "" } }
 local renewing = { { renewed, "" } }
 local crowds = {}
@@ -196,7 +198,7 @@ add_behind("commands for a turn", "%.1f", crowds, "commands", LESS)
 add_behind("time to acquire one of many locks, µs", "%.0f", held, "taken", LESS)
 add_behind("server's memory for one of many locks, bytes", "%.0f", held, "bytes", LESS)
 add_behind("commands/s to renew the held locks", "%.0f", renewing, "commands", LESS)
-add_behind("server's share of a core to renew the held locks", "%.3f", renewing, "cpu", LESS)
+add_behind("server's CPU, %, to renew the held locks", "%.1f", renewing, "percent", LESS)
 add ""
 add "A median far below the 99th percentile means that a few owners get the lock again and again."
 add ""
