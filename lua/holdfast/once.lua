@@ -73,7 +73,7 @@ end
 -- ---- one call ----
 
 -- `key`: as on the server. → a call, for the functions below
-function once.fire(client, key, period, retry)
+function once.new_call(client, key, period, retry)
   return {
     key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
@@ -191,7 +191,7 @@ function once.run(client, key, period, defaults, opts, fn, ...)
   given.retry, given.watchdog, given.fencing = nil, true, true
   local lock = locks.new(client, key, given, defaults)
   if given.abort_on_loss then driver.check_hooks(lock) end
-  local self = once.fire(client, raw.key(lock), period, opts.retry)
+  local self = once.new_call(client, raw.key(lock), period, opts.retry)
   local may, message, code, fire = once.claim(self)
   if not may then return nil, message, code, fire end
   may, message, code = templates.acquire(lock)

@@ -19,26 +19,26 @@ local function channel_of(kind)
   return core.kinds[kind].channel
 end
 
--- What every user needs. The keys for a client's identity and its waits also contain the prefix,
--- which is the client's option `tenant`.
+-- The commands that every user needs. The keys for a client's identity and its waits also contain
+-- the prefix, which is the client's option `tenant`.
 local COMMON = "auth select ping info client|setname eval evalsha get set del time hlen "
   .. "subscribe unsubscribe publish pubsub|numsub"
 
 local ZSETS = "zadd zrem zrange zrangebyscore zcount zscore "
 
--- The names that a kind uses besides its keys. `keys`: names followed by the lock's key, in braces
--- unless it contains one; `channel`: the same, also passed as a key; `beside`: follows the key in
--- braces.
+-- The names on the server that a kind uses in addition to the lock's key. `keys`: prefixes of keys;
+-- the lock's key follows, in braces unless it contains a brace. `channel`: the same for a channel,
+-- which is also passed as a key. `suffix`: follows the lock's key in braces.
 acl.kinds = {
   { "lock", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire hget hset hdel hmget hkeys hexists zcard zremrangebyscore "
       .. ZSETS },
   { "mutex", keys = { TOKEN, QUEUE }, channel = RELEASES,
     commands = "exists type pttl pexpire hexists zcard zremrangebyscore " .. ZSETS },
-  { "read_write", keys = { TOKEN, QUEUE }, channel = channel_of "write", beside = ":*:rwlock_timeout:*",
+  { "read_write", keys = { TOKEN, QUEUE }, channel = channel_of "write", suffix = ":*:rwlock_timeout:*",
     commands = "exists type pttl pexpire hget hset hdel hkeys hexists hgetall hscan zremrangebyscore "
       .. ZSETS },
-  { "semaphore", keys = { TOKEN, QUEUE }, channel = channel_of "permit", beside = ":timeout",
+  { "semaphore", keys = { TOKEN, QUEUE }, channel = channel_of "permit", suffix = ":timeout",
     commands = "exists type pttl pexpire incrby zcard zremrangebyscore " .. ZSETS },
   { "fair", keys = { TOKEN, prefixes.list, prefixes.timeouts }, channel = RELEASES,
     commands = "exists type pttl pexpire hget hset hkeys "
@@ -57,7 +57,7 @@ local function literal(text)
 end
 
 -- → a list, a function that adds a word to the list if it is new
-local function set()
+local function new_set()
   local list, known = {}, {}
   return list, function(word)
     if not known[word] then list[#list + 1] = word end
@@ -65,12 +65,13 @@ local function set()
   end
 end
 
-local BARE = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
+-- Prefixes that differ before a key that contains a brace.
+local UNBRACED = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
--- Adds the names for keys with this prefix: keys in braces, and bare ones, which contain a brace.
+-- Adds the names for keys with this prefix, in braces, and for keys that contain a brace.
 local function each_form(name, prefix, add)
   if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
-  add((BARE[name] or name) .. prefix .. "*")
+  add((UNBRACED[name] or name) .. prefix .. "*")
 end
 
 local function add_kind(kind, prefix, given, key, channel)
@@ -82,14 +83,14 @@ local function add_kind(kind, prefix, given, key, channel)
       channel(name)
     end)
   end
-  if kind.beside and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.beside) end
+  if kind.suffix and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.suffix) end
   if given.cluster then each_form(prefixes.listening, prefix, channel) end
 end
 
 -- Returns the rule's words after the user's name. `given`: { kinds = rows of acl.kinds, cluster,
 -- sentinel, sync, idempotent = booleans }
 function acl.words(prefix, given)
-  local rule, add = set()
+  local rule, add = new_set()
   local function adder(sign)
     return function(word) add(sign .. word) end
   end

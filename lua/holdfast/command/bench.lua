@@ -24,9 +24,9 @@ bench.examples = {
   "holdfast bench --cycles 100 # on a slow link",
 }
 
-local TOKEN_TTL = 60 -- seconds after which a bench leaves no trace
+local TOKEN_TTL = 60 -- seconds after which nothing of a bench is left on the server
 
-local function cycle(lock, count, wait)
+local function run_cycles(lock, count, wait)
   for _ = 1, count do
     local held, message, code = lock:acquire(wait)
     local done = held
@@ -37,17 +37,17 @@ local function cycle(lock, count, wait)
 end
 
 local function measure(lock, count)
-  local ok, message, code = cycle(lock, math.min(count, 100), 0)
+  local ok, message, code = run_cycles(lock, math.min(count, 100), 0)
   if not ok then return nil, message, code end
   local start = core.now()
-  ok, message, code = cycle(lock, count, 0)
+  ok, message, code = run_cycles(lock, count, 0)
   if not ok then return nil, message, code end
   return (core.now() - start) / count
 end
 
--- Returns the command line of this program, followed by the words in `more`. Has no varargs,
--- because in Lua 5.1 these would hide the global `arg`.
-local function myself(more)
+-- Returns the command line of this program without its arguments, followed by the words in `more`.
+-- Has no varargs, because in Lua 5.1 these would hide the global `arg`.
+local function own_command(more)
   local first, words = 0, {}
   while arg[first - 1] do first = first - 1 end
   for i = first, 0 do words[#words + 1] = arg[i] end
@@ -57,7 +57,7 @@ end
 
 local function start_workers(key, given, chosen)
   local pids, cycles = {}, ("%d"):format(given.cycles)
-  local words = myself { "bench", "--worker", key, "--cycles", cycles }
+  local words = own_command { "bench", "--worker", key, "--cycles", cycles }
   -- not an argument, which others could read: the URL may contain a password
   local environment = { "HOLDFAST_URL=" .. chosen.url, "HOLDFAST_SERVERS=" }
   for _, name in ipairs { "ca", "cert", "key" } do
@@ -71,7 +71,7 @@ local function start_workers(key, given, chosen)
   return pids
 end
 
--- → how many workers succeeded
+-- Waits for the workers to exit. → how many succeeded
 local function join(pids)
   local good = 0
   for _, pid in ipairs(pids) do
@@ -85,7 +85,7 @@ local function join(pids)
   return good
 end
 
-local PATIENCE = 10
+local PATIENCE = 10 -- seconds
 
 -- Waits until all workers are queued, before the first hand-off.
 local function wait_for_queue(lock, count)
@@ -119,26 +119,26 @@ local function row(name, seconds)
 end
 
 local function work(client, given)
-  return cycle(client:lock(given.worker, { token_ttl = TOKEN_TTL }), given.cycles, 60)
+  return run_cycles(client:lock(given.worker, { token_ttl = TOKEN_TTL }), given.cycles, 60)
 end
 
 function bench.main(args)
   return verb.run(bench, "bench", args, 0, 0, function(client, given, _, out, chosen)
     given.cycles, given.workers = given.cycles or 1000, given.workers or 4
     process.catch("CHLD")
-    local ok, alone, together, message, code
+    local ok, uncontended, contended, message, code
     if given.worker then
       ok, message, code = work(client, given)
       return ok and exits.OK or verb.failed(out, message, code)
     end
     local key = "holdfast_bench:" .. core.client.uuid(client)
     local lock = client:lock(key, { token_ttl = TOKEN_TTL })
-    alone, message, code = measure(lock, given.cycles)
-    if alone then together, message, code = contend(lock, key, given, chosen) end
-    if not together then return verb.failed(out, message, code) end
+    uncontended, message, code = measure(lock, given.cycles)
+    if uncontended then contended, message, code = contend(lock, key, given, chosen) end
+    if not contended then return verb.failed(out, message, code) end
     local rows = { { "", "µs", "per second" } }
-    rows[2] = row("acquire and release, uncontended", alone)
-    rows[3] = row(("hand-off, %d processes"):format(given.workers), together)
+    rows[2] = row("acquire and release, uncontended", uncontended)
+    rows[3] = row(("hand-off, %d processes"):format(given.workers), contended)
     output.print(table.concat(output.columns(rows, { false, true, true }), "\n"))
     return exits.OK
   end)

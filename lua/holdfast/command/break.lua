@@ -32,35 +32,37 @@ break_lock.examples = {
   "holdfast break --mutex --yes lock:7 # a lock set with SET NX by another program",
 }
 
-local function asks(question, ...)
+local function confirm(question, ...)
   io.stderr:write(question:format(...))
   local answer = io.stdin:read("*l")
   return answer ~= nil and locale.lower(answer):find("^[ \t]*ye?s?[ \t\r]*$") ~= nil
 end
 
--- The holder notices at its next renewal, which comes before its lease ends.
+-- Describes how long the holder may continue: it learns of the loss at its next renewal, which
+-- comes before its lease ends.
 local function overlap(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
   return ("running until its next renewal (%s), alongside the next holder"):format(most)
 end
 
-local function asks_to_break(client, entry)
+local function confirm_break(client, entry)
   if entry.permits then
-    return asks('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
+    return confirm('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
       entry.holds, entry.permits, output.name(entry.key))
   end
   if kinds[entry.kind].removes then
-    return asks('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',
+    return confirm('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',
       output.name(entry.key), entry.count)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
-  return asks('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
+  return confirm('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
     output.name(entry.key), output.name(holder), overlap(entry))
 end
 
--- Returns whether the lock still has the holder that the user was asked about.
-local function is_same(client, entry)
+-- Returns whether no other holder has the lock now than the one that the user was asked about.
+-- Semaphores and latches have no single holder.
+local function has_no_other_holder(client, entry)
   if entry.permits or kinds[entry.kind].removes then return true end
   local now = locks.inspect(client, entry.key)
   -- a number that --mutex treats as a mutex
@@ -72,9 +74,9 @@ end
 local CHANGED = 'the lock "%s" has changed hands since you were asked; nothing was broken'
 
 -- → whether to break it | nil, the exit code
-local function ask_again(client, entry, out)
-  if not asks_to_break(client, entry) then return nil, exits.BUSY end
-  if is_same(client, entry) then return true end
+local function confirm_unchanged(client, entry, out)
+  if not confirm_break(client, entry) then return nil, exits.BUSY end
+  if has_no_other_holder(client, entry) then return true end
   return nil, out:fail(exits.BUSY, "changed", CHANGED:format(output.name(entry.key)))
 end
 
@@ -105,7 +107,7 @@ end
 
 local function forget(client, key, given, out)
   local why = reason_of_record(client, key)
-  if why and not given.yes and not asks('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
+  if why and not given.yes and not confirm('The job "%s" %s. Let it run again? [y/N] ', output.name(key), why) then
     return exits.BUSY
   end
   local forgotten, message, code = false, nil, nil
@@ -122,11 +124,11 @@ function break_lock.main(args)
     if not given.yes and not process.is_terminal(0) then
       return out:fail(exits.USAGE, "usage", "cannot ask for confirmation: standard input is not a terminal; use --yes to break the lock without asking")
     end
-    local entry, lock, code = locks.inspect_ours(client, key, given.mutex)
+    local entry, lock, code = locks.inspect_to_break(client, key, given.mutex)
     if not entry then return verb.failed(out, lock, code) end
     if not entry.held then return forget(client, key, given, out) end
     if not given.yes then
-      local agreed, exit = ask_again(client, entry, out)
+      local agreed, exit = confirm_unchanged(client, entry, out)
       if not agreed then return exit end
     end
     return force(client, entry, lock, out, given.yes)

@@ -21,9 +21,9 @@ local function shown(seconds)
 end
 
 local function eviction(facts, add)
-  local policy, most = facts.info.maxmemory_policy, facts:number "maxmemory"
-  if not policy or not most then return false, NO_INFO end
-  if policy ~= "noeviction" and most > 0 then
+  local policy, limit = facts.info.maxmemory_policy, facts:number "maxmemory"
+  if not policy or not limit then return false, NO_INFO end
+  if policy ~= "noeviction" and limit > 0 then
     add(("maxmemory-policy is %s: a full server removes locks that are held"):format(policy),
       "CONFIG SET maxmemory-policy noeviction, or another server for locks")
   end
@@ -33,11 +33,11 @@ end
 local FULL = 0.9
 
 local function memory(facts, add)
-  local most, used = facts:number "maxmemory", facts:number "used_memory"
+  local limit, used = facts:number "maxmemory", facts:number "used_memory"
   local resident, total = facts:number "used_memory_rss", facts:number "total_system_memory"
-  if not most or not used then return false, NO_INFO end
-  if most > 0 and used > FULL * most then
-    add(("%s of maxmemory is used: a full server refuses new locks (OOM)"):format(percent(used, most)),
+  if not limit or not used then return false, NO_INFO end
+  if limit > 0 and used > FULL * limit then
+    add(("%s of maxmemory is used: a full server refuses new locks (OOM)"):format(percent(used, limit)),
       "raise maxmemory, or move the locks to another server")
   end
   if resident and total and total > 0 and resident > FULL * total then
@@ -51,12 +51,12 @@ local CROWDED = 0.8 -- of maxclients
 local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
 
 local function connections(facts, add)
-  local count, most = facts:number "connected_clients", facts:setting "maxclients"
+  local count, limit = facts:number "connected_clients", facts:setting "maxclients"
   local idle, keepalive = facts:setting "timeout", facts:setting "tcp-keepalive"
   if not count then return false, NO_INFO end
-  if most and count > CROWDED * most then
+  if limit and count > CROWDED * limit then
     add(("%d of maxclients %d are connected: clients that reconnect may be refused, and lose their locks")
-      :format(count, most), "raise maxclients, and with it the server's limit of open files")
+      :format(count, limit), "raise maxclients, and with it the server's limit of open files")
   end
   if idle and idle > 0 and idle < SHORT_TIMEOUT then
     add(("timeout is %d s: idle clients are closed, and reconnect for each call and renewal"):format(idle),
@@ -122,13 +122,13 @@ local function replicas(facts, add)
       :format(table.concat(late, ", ")), "check its log, and the network between the two")
   end
   local count = facts:number "min_slaves_good_slaves"
-  local least = count and facts:setting "min-replicas-to-write"
-  if least and count < least then
+  local minimum = count and facts:setting "min-replicas-to-write"
+  if minimum and count < minimum then
     add(("%d of min-replicas-to-write %d replicas are connected: writes are refused (NOREPLICAS)")
-      :format(count, least), "bring the replicas back")
-  elseif least and count == least then
+      :format(count, minimum), "bring the replicas back")
+  elseif minimum and count == minimum then
     add(("only min-replicas-to-write %d replicas are connected: if one fails, all locks are refused")
-      :format(least), "add a replica")
+      :format(minimum), "add a replica")
   end
   return true
 end
@@ -153,8 +153,8 @@ local function topology(facts, add)
   if info.cluster_enabled == "1" and cluster_fails(facts) then
     add("cluster_state is fail: some or all locks are refused (CLUSTERDOWN)", "bring the missing nodes back")
   end
-  if set.unlike then
-    add(("the address leads to %d different servers: a lock that is held on one is free on the others"):format(set.unlike),
+  if set.server_count then
+    add(("the address leads to %d different servers: a lock that is held on one is free on the others"):format(set.server_count),
       "give the address of one server, or redis+sentinel://")
   end
   for _, message in ipairs(set.unreachable) do
@@ -192,16 +192,16 @@ local function certificates(facts, add)
   return true
 end
 
-local SHARE = 30 -- a lease must be at least this many times as long as a round trip
+local TRIPS_PER_LEASE = 30 -- a lease must be at least this many times as long as a round trip
 
 local function speed(facts, add)
   local trips, lease = facts.round_trips, facts.set.lease
   local slow = facts:slowest()
-  if trips[#trips] * SHARE > lease then
+  if trips[#trips] * TRIPS_PER_LEASE > lease then
     add(("the slowest of %d round trips took %s: renewals of a lease of %s may come late"):format(#trips,
       shown(trips[#trips]), shown(lease)), "use a nearer server, or longer leases")
   end
-  if slow and slow.seconds * SHARE > lease then
+  if slow and slow.seconds * TRIPS_PER_LEASE > lease then
     add(("%s took %s within the last hour, and renewals had to wait"):format(slow.name, shown(slow.seconds)),
       "look at SLOWLOG GET, and use another server for locks")
   end
@@ -228,7 +228,7 @@ checks.all = {
   { "certificates", certificates },
   { "speed", speed },
   { "tenants", tenants },
-  { "rights", rights.look },
+  { "rights", rights.check },
 }
 
 return checks

@@ -35,7 +35,7 @@ function complete.bash(keys, line, word)
   return list
 end
 
--- Returns the keys that can be a program's argument.
+-- Returns the keys that can be a program's argument, each once.
 local function keys_of(list)
   local keys, seen = {}, {}
   for _, entry in ipairs(list) do

@@ -1,5 +1,5 @@
 -- Latches and plain semaphores, for the command. On the server both are numbers without a TTL,
--- which other programs also have. They differ in the channel that their waiters subscribe to.
+-- which other programs store, too. They differ in the channel that their waiters subscribe to.
 
 local kinds = require "holdfast.command.kinds"
 local core = require "holdfast.core"
@@ -30,8 +30,9 @@ local function ask(client, what, names, visit)
   return too_large
 end
 
--- Returns how many clients subscribe to these channels. A client that uses both sorts counts once.
-local function listeners(client, names)
+-- Returns about how many clients are subscribed to these channels. For each node only the larger of
+-- the counts of plain and sharded channels is added, because a client may be subscribed to both.
+local function subscriber_count(client, names)
   local by_node, sum = {}, 0
   ask(client, "NUMSUB", names, function(reply, node)
     local count = 0
@@ -42,24 +43,24 @@ local function listeners(client, names)
   return sum
 end
 
--- → { key, kind, count, waiters = subscribers, held } | nil if the key is neither a latch nor a
--- plain semaphore
+-- → { key, kind, count, waiters = subscribers, held } | nil if the key cannot be a latch or a plain
+-- semaphore: it is not a number, or it has a TTL
 function counts.read(client, key)
   local text = replies.command(client, { "GET", key })
   if type(text) ~= "string" or not text:find("^%-?%d+$") then return nil end
   if replies.command(client, { "PTTL", key }) ~= -1 then return nil end
   local entry = { key = key, kind = "number", count = locale.number(text), waiters = 0, mutex = false }
   for kind, channel in pairs(kinds.channels) do
-    local waiters = listeners(client, names_of(channel, key))
+    local waiters = subscriber_count(client, names_of(channel, key))
     if waiters > 0 then entry.kind, entry.waiters = kind, waiters end
   end
   entry.held = kinds[entry.kind].is_held(entry.count)
   return entry
 end
 
--- Adds the keys to which this kind's matching channels may belong to the set `keys`.
+-- Adds to the set `keys` each key that a matching channel with this prefix may be for.
 -- → whether a reply was too large
-local function add_listened(client, channel, pattern, keys)
+local function add_subscribed(client, channel, pattern, keys)
   local function add(reply)
     for _, name in ipairs(reply) do
       local key = name:sub(#channel + 1)
@@ -74,12 +75,12 @@ local function add_listened(client, channel, pattern, keys)
   return too_large
 end
 
--- → a list of entries, as from counts.read, that match and have waiters; whether some may be
--- missing, because a reply was too large
+-- → a list of the entries, as from counts.read, that match, are held and have waiters; whether some
+-- may be missing, because a reply was too large
 function counts.waited(client, pattern)
   local keys, list, unread = {}, {}, false
   for _, channel in pairs(kinds.channels) do
-    unread = add_listened(client, channel, pattern, keys) or unread
+    unread = add_subscribed(client, channel, pattern, keys) or unread
   end
   keys[""] = nil -- no lock has an empty key
   for key in pairs(keys) do

@@ -26,22 +26,22 @@ deadlocks.examples = {
   "holdfast deadlocks --json || ./alert # exits with 1 if there are any",
 }
 
--- Returns an owner's process, if that has published its identity, or nil.
+-- Describes the process of an owner that has published its identity. Returns nil for any other.
 local function process_of(wait, prefix)
   return wait[prefix .. "host"] and identity.text {
     host = wait[prefix .. "host"], pid = wait[prefix .. "pid"], name = wait[prefix .. "name"],
   }
 end
 
-local function who(owner, wait, prefix)
+local function owner_text(owner, wait, prefix)
   local text = process_of(wait, prefix)
   return output.name(text and ("%s (%s)"):format(text, owner) or owner)
 end
 
 local function sentence(wait)
-  local holder = wait.holder and ", held by " .. who(wait.holder, wait, "holder_")
+  local holder = wait.holder and ", held by " .. owner_text(wait.holder, wait, "holder_")
     or core.kinds[wait.kind].counted and ", whose permits are taken" or ", which is free"
-  return ('%s waits for "%s"%s'):format(who(wait.owner, wait, ""), output.name(wait.key),
+  return ('%s waits for "%s"%s'):format(owner_text(wait.owner, wait, ""), output.name(wait.key),
     holder)
 end
 
@@ -74,9 +74,9 @@ local function parties(cycle)
   return table.concat(list, ", ")
 end
 
-local RUNS_ON = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
+local ONE_HOLDER = '  The next in line then gets "%s". %s is not stopped: it runs on as if it held the lock\n' ..
   "  until its next renewal."
-local RUN_ON = '  The next in line then gets "%s". Its holders are not stopped: they run on as if they held the lock\n' ..
+local HOLDERS = '  The next in line then gets "%s". Its holders are not stopped: they run on as if they held the lock\n' ..
   "  until their next renewals."
 
 local function print_advice(cycle)
@@ -84,7 +84,7 @@ local function print_advice(cycle)
   local holder = wait.holder and output.name(process_of(wait, "holder_") or wait.holder)
   output.print("  To resolve it, end one of these processes: " .. parties(cycle))
   output.print("  or break one of the locks: " .. shell.break_line(wait.key))
-  output.print((holder and RUNS_ON or RUN_ON):format(output.name(wait.key), holder))
+  output.print((holder and ONE_HOLDER or HOLDERS):format(output.name(wait.key), holder))
 end
 
 local function print_text(result, all)

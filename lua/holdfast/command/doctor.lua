@@ -44,9 +44,9 @@ doctor.examples = {
 
 -- ---- what to look at ----
 
-local LEASE = 30
+local LEASE = 30 -- seconds, the library's default
 
--- Returns what the checks must know and is the same for all servers.
+-- Returns what the checks need to know that is the same for all servers.
 local function new_set(given, chosen)
   local url = chosen.url or ""
   return {
@@ -59,7 +59,7 @@ local function new_set(given, chosen)
   }
 end
 
--- Creates a client of one of the chosen servers.
+-- Creates a client of the server `url`, or of all that were chosen.
 local function new_client(chosen, url, set)
   local one = {}
   for name, value in pairs(chosen) do one[name] = value end
@@ -87,8 +87,8 @@ end
 
 local STATES = { fine = "fine", hurts = "will hurt", unknown = "not known" }
 
-local function print_json(of, name, state, text, advice)
-  output.print(json.object { { "server", of.server }, { "program", of:program() }, { "role", of:role() },
+local function print_json(server, name, state, text, advice)
+  output.print(json.object { { "server", server.server }, { "program", server:program() }, { "role", server:role() },
     { "check", name }, { "state", state }, { "text", text }, { "advice", advice } })
 end
 
@@ -102,10 +102,10 @@ local function milliseconds(value)
   return locale.decimal("%.2f", value * 1e3) .. " ms"
 end
 
-local function print_head(of)
-  local trips = of.round_trips
+local function print_head(server)
+  local trips = server.round_trips
   output.print(("%s: %s, %s; round trip %s (slowest of %d: %s)"):format(
-    output.printable(of.server), of:program(), of:role(),
+    output.printable(server.server), server:program(), server:role(),
     milliseconds(trips[math.ceil(#trips / 2)]), #trips, milliseconds(trips[#trips])))
 end
 
@@ -118,70 +118,70 @@ end
 local Visit = {}
 Visit.__index = Visit
 
--- Runs one check, look(add).
-function Visit:check(of, name, look)
+-- Runs one check, look(add), and shows its result. `server`: its facts
+function Visit:check(server, name, look)
   local show = self.given.json and print_json or print_text
   local faults = 0
   local looked, why = look(function(text, advice)
     faults, self.exit = faults + 1, exits.BUSY
-    show(of, name, "hurts", text, advice)
+    show(server, name, "hurts", text, advice)
   end)
   if looked == nil or faults > 0 then return end
-  show(of, name, looked and "fine" or "unknown", why)
+  show(server, name, looked and "fine" or "unknown", why)
   if looked then self.fine[#self.fine + 1] = name end
 end
 
 -- Checks one node of a client. With --try, and if `client` is given, also tries locks there.
-function Visit:look(of, client)
+function Visit:look(server, client)
   self.fine = {}
-  if not self.given.json then print_head(of) end
+  if not self.given.json then print_head(server) end
   for _, check in ipairs(checks.all) do
-    self:check(of, check[1], function(add) return check[2](of, add) end)
+    self:check(server, check[1], function(add) return check[2](server, add) end)
   end
   if self.given.try and client then
-    self:check(of, "try", function(add) return trial.run(client, self.set, add) end)
+    self:check(server, "try", function(add) return trial.run(client, self.set, add) end)
   end
   if not self.given.json then print_fine(self.fine) end
 end
 
-function Visit:missing(message, code)
+function Visit:note_unreached(message, code)
   self.code, self.message = code, message
   self.exit = exits.BUSY
 end
 
 -- Checks each node of a client.
-function Visit:client(client)
-  local _, message, code = client:ping() -- a cluster's nodes become known by this
+function Visit:check_client(client)
+  local _, message, code = client:ping() -- makes a cluster's nodes known
   local all, unreachable = {}, {}
   for _, node in ipairs(core.client.nodes(client)) do
-    local of, why = facts.read(client, node, self.set)
-    if of then all[#all + 1] = of else unreachable[#unreachable + 1] = why end
+    local server, why = facts.read(client, node, self.set)
+    if server then all[#all + 1] = server else unreachable[#unreachable + 1] = why end
   end
-  if #all == 0 then return self:missing(message, code) end
+  if #all == 0 then return self:note_unreached(message, code) end
   self.set.unreachable = unreachable
-  for i, of in ipairs(all) do
+  for i, server in ipairs(all) do
     self.seen = true
-    self:look(of, i == 1 and client)
+    self:look(server, i == 1 and client)
   end
 end
 
-function Visit:server(chosen, url)
+function Visit:check_server(chosen, url)
   local client, message = new_client(chosen, url, self.set)
   if not client then return exits.USAGE, message end
-  self:client(client)
+  self:check_client(client)
   client:close()
   if self.message then self.out:fail(exits.of(self.code), self.code, self.message) end
   self.message = nil
 end
 
 -- → the exit code, a message if the settings are wrong
-function Visit:all(chosen)
+function Visit:check_all(chosen)
   if not chosen.servers then
     local is_one = not self.set.is_cluster and not self.set.is_sentinel
-    self.set.unlike = is_one and count_servers(chosen, self.set) or nil
+    self.set.server_count = is_one and count_servers(chosen, self.set) or nil
   end
   for _, url in ipairs(chosen.servers or { false }) do
-    local exit, message = self:server(chosen, url)
+    local exit, message = self:check_server(chosen, url)
     if exit then return exit, message end
   end
   return self.seen and self.exit or exits.of(self.code)
@@ -199,7 +199,7 @@ function doctor.main(args)
     given = given, out = out, exit = exits.OK, set = new_set(given, chosen),
   }, Visit)
   local exit
-  exit, message = self:all(chosen)
+  exit, message = self:check_all(chosen)
   if message then return out:fail(exit, "usage", message) end
   return exit
 end

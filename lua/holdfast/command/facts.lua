@@ -45,7 +45,7 @@ end
 
 local PINGS = 20
 
--- Returns the times of round trips in seconds, sorted. Stops at the first without a reply.
+-- Returns the times of round trips in seconds, sorted. The first PING without a reply is the last.
 local function round_trips(self)
   local list = {}
   for i = 1, PINGS do
@@ -74,7 +74,7 @@ local function read_clock(self)
 end
 
 -- Returns by how many seconds the server's clock has moved, beyond the time elapsed since
--- facts.read.
+-- facts.read, or nil if not known.
 function Facts:clock_moved()
   local there = self.clock_at and clocks(self)
   return there and there - self.clock_at - (core.now() - self.read_at)
@@ -90,7 +90,8 @@ local function read_entry(entry)
   return at, microseconds / 1e6, name
 end
 
--- → the slowest command in the slow log within the last hour, { name, seconds } | nil
+-- → the slowest of the slow log's latest entries, { name, seconds } | nil. Entries from before the
+-- last hour do not count if the server's clock is known.
 function Facts:slowest()
   local list = self:ask("SLOWLOG", "GET", ENTRIES)
   local slowest
@@ -111,10 +112,10 @@ local function address_in_cluster(self)
   return address and address ~= "" and not address:find("^:") and address or nil
 end
 
--- Reads the facts of one of a client's nodes. `set`: what is known about all nodes: { url or
--- servers, restart_guard, lease, is_cluster, is_sentinel, tenant, … }
+-- Reads the facts of one of a client's nodes. `set`: what is known about all nodes, from
+-- doctor.lua's new_set
 -- → facts { server = its name for messages, info = the fields of INFO, round_trips, clock_ahead,
--- set } | nil, message, code
+-- certificates_left, set } | nil, message, code if it does not reply
 function facts.read(client, node, set)
   local self = setmetatable({ client = client, node = node, set = set, unanswered = 0 }, Facts)
   local text, message, code = self:ask("INFO")

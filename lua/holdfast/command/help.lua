@@ -1,5 +1,4 @@
--- What the command says about itself: the help, and what was probably meant by a word that is not a
--- verb.
+-- The command's help, and its messages about a word that is not a verb.
 
 local hints = require "holdfast.hints"
 
@@ -48,7 +47,7 @@ local function wrap(text)
 end
 
 -- Returns the help for the options, under the titles of their groups.
-local function of_options(known)
+local function options_help(known)
   local lines, group = {}, nil
   for _, option in ipairs(known) do
     if not option.hidden then
@@ -63,7 +62,7 @@ local function of_options(known)
 end
 
 function help.of(verb)
-  local parts = { "Usage: " .. verb.usage, verb.summary, of_options(verb.options) }
+  local parts = { "Usage: " .. verb.usage, verb.summary, options_help(verb.options) }
   parts[#parts + 1] = verb.more
   if verb.examples then parts[#parts + 1] = "Examples:\n  " .. table.concat(verb.examples, "\n  ") end
   return table.concat(parts, "\n\n")
@@ -72,16 +71,16 @@ end
 -- ---- no verb ----
 
 -- Verbs of other programs, and the verb to suggest for each.
-local OTHERS = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
+local FOREIGN = { list = "ls", status = "show", info = "show", lock = "run", exec = "run", acquire = "hold",
   unlock = "break", release = "break" }
 
 local function nearest(word, verbs)
   local known = {}
   for _, verb in ipairs(verbs) do known[verb] = true end
-  return OTHERS[word] or hints.nearest(word, known)
+  return FOREIGN[word] or hints.nearest(word, known)
 end
 
--- Returns what is wrong with this word in the place of a verb.
+-- Returns the message for a word that stands where a verb must.
 function help.without_verb(word, verbs)
   if word:find("^%-") then
     local near = hints.nearest(word:gsub("^%-+", ""), { help = true, version = true })

@@ -21,10 +21,10 @@ hold.examples = {
   "holdfast hold --name maintenance backup # `holdfast show backup` prints the name",
 }
 
--- Holds the locks. A lock counts as lost a tenth of the lease before it can expire, which gives its
--- users time to stop. → how a lock was lost, seconds left | nil, the name of the signal that ended
--- it
-local function stay(held, plan)
+-- Holds the locks until a loss or a signal. A lock counts as lost a tenth of the lease before it
+-- can expire, which gives its users time to stop. → how a lock was lost, seconds left | nil, the
+-- name of the signal that ended it
+local function wait_for_end(held, plan)
   local period = math.max(0.02, math.min(plan.lease / 20, 0.5))
   while true do
     held:tick()
@@ -53,7 +53,7 @@ local function hold_until_end(held, plan, out)
     held:release()
     return out:unwritten(message)
   end
-  local reason, detail = stay(held, plan)
+  local reason, detail = wait_for_end(held, plan)
   if reason then
     held:report_lost(reason, detail, "exiting")
   else

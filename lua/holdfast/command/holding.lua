@@ -1,8 +1,9 @@
 -- Acquires the requested locks, and releases them.
 --
--- A run inside a run on the same key re-enters its lock, as the same owner. The environment alone
--- does not prove that it is inside: a daemon started by a job keeps its environment forever. So the
--- owner must hold the lock now, and the re-entered hold must have the token in the environment.
+-- A run inside another run on the same key re-enters the outer run's lock, as the same owner. The
+-- environment alone does not prove that a run is inside: a daemon started by a job keeps its
+-- environment forever. So the owner must hold the lock now, and the re-entered hold must have the
+-- token in the environment.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -23,10 +24,10 @@ local unpack = table.unpack or unpack
 
 local holding = {}
 
-local TRIES = 50
-local LOOK = 1 -- seconds to find out the holder's name after the end of a wait
+local LOOKS = 50 -- at a hold count, which a slow server may update late
+local LOOK_TIMEOUT = 1 -- seconds to find out the holder's name after the end of a wait
 local SHORT_WAIT = 1 -- seconds; a shorter wait cannot find out that the holder has crashed
-local CRASH_PATIENCE = 2 -- seconds; a wait that can
+local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough for this
 local GONE = { lost = true, not_held = true }
 local SILENT = { unreachable = true, no_quorum = true, denied = true }
 
@@ -46,11 +47,11 @@ function holding.new(client, plan, out, since)
   return setmetatable({ client = client, plan = plan, out = out, since = since }, Holding)
 end
 
--- ---- taking ----
+-- ---- acquiring ----
 
 -- `owner`: the owner of the enclosing run, or nil. Runs inside this one may outlive it, so they
 -- share its owner, and the lock is free when the last of them is done.
-function Holding:handle(key, owner)
+function Holding:new_lock(key, owner)
   local plan = self.plan
   local opts = {
     lease = plan.lease, watchdog = plan.renewed, wait = plan.wait, interruptible = true,
@@ -70,7 +71,7 @@ end
 
 -- Returns the first key that an owner in the environment holds and this run cannot re-enter,
 -- because one of the two uses a read/write lock; nil if there is none.
-function Holding:waits_for_itself()
+function Holding:self_blocking_key()
   local inherited = target.inherited(self.plan.chosen)
   for _, key in ipairs(self.plan.keys) do
     local function has(field) return replies.command(self.client, { "HEXISTS", key, field }) == 1 end
@@ -79,12 +80,12 @@ function Holding:waits_for_itself()
   end
 end
 
--- Returns the owners in the environment that hold their locks now, by key. Tokens are not compared
--- in a quorum, where only the hold itself knows its token.
-function Holding:surrounding()
+-- Returns, by key, the { owner, token } in the environment whose owners hold the locks now. Tokens
+-- are not compared in a quorum, where only the hold itself knows its token.
+function Holding:enclosing_holds()
   local inherited, inside = target.inherited(self.plan.chosen), {}
   for _, key in ipairs(self.plan.keys) do
-    local info = inherited[key] and self:handle(key):info()
+    local info = inherited[key] and self:new_lock(key):info()
     local is_same = info and info.owner == inherited[key].owner
     if is_same and not self.plan.chosen.servers then
       is_same = info.token and ("%.0f"):format(info.token) == inherited[key].token
@@ -94,10 +95,10 @@ function Holding:surrounding()
   return inside
 end
 
-function Holding:make(inside)
+function Holding:make_locks(inside)
   local locks = {}
   for i, key in ipairs(self.plan.keys) do
-    locks[i] = self:handle(key, inside[key] and inside[key].owner)
+    locks[i] = self:new_lock(key, inside[key] and inside[key].owner)
   end
   self.locks, self.group = locks, #locks == 1 and locks[1] or holdfast.multi_lock(locks)
 end
@@ -113,7 +114,7 @@ end
 -- In a quorum a re-entered hold may have a different token, so a hold count above 1 must serve as
 -- proof. A slow server may count the second hold late.
 local function is_second_hold(lock, owner)
-  for _ = 1, TRIES do
+  for _ = 1, LOOKS do
     local info = lock:info()
     if not info or info.owner ~= owner then return false end
     if info.holds > 1 then return true end
@@ -122,7 +123,7 @@ local function is_second_hold(lock, owner)
 end
 
 -- Returns whether the re-entered holds are those in the environment.
-function Holding:entered(inside)
+function Holding:has_reentered(inside)
   for _, lock in ipairs(self.locks) do
     local inherited = inside[lock:key()]
     local same = not inherited or self.plan.chosen.servers and is_second_hold(lock, inherited.owner)
@@ -132,7 +133,8 @@ function Holding:entered(inside)
   return true
 end
 
--- Confirms a lock acquired by a grant, which otherwise lasts only for a moment.
+-- Gives the locks their whole lease if little of it is left, as after a grant, which lasts only for
+-- a moment unless it is confirmed. If that fails, releases them.
 function Holding:confirm()
   if self.group:remaining() > self.plan.lease * 0.6 then return true end
   local confirmed, message, code = self.group:extend(self.plan.lease)
@@ -157,23 +159,23 @@ end
 -- A run that hardly waits, for example from cron, must not fail because the last run has crashed.
 function Holding:acquire_group(wait)
   local held, message, code = self.group:acquire(wait)
-  local asks = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
-  if not asks then return held, message, code end
+  local may_retry = code == "busy" and wait < SHORT_WAIT and self:is_left_by_a_crash()
+  if not may_retry then return held, message, code end
   self.is_after_crash = true
   return self.group:acquire(CRASH_PATIENCE)
 end
 
--- Acquires the locks. A stop and a continue may end the wait like a signal; then the wait
--- continues.
+-- Acquires the locks. If this program is stopped and continued, that may interrupt the wait like a
+-- signal, so the wait is then resumed.
 -- → true | nil, message, code | nil, name, "signal"
-function Holding:take(inside)
+function Holding:acquire_locks(inside)
   local deadline = core.now() + self.plan.wait
   while true do
-    self:make(inside)
+    self:make_locks(inside)
     local enters = self:is_inside(inside)
     local wait = enters and 0 or math.max(deadline - core.now(), 0)
     local held, message, code = self:acquire_group(wait)
-    if held and self:entered(inside) then
+    if held and self:has_reentered(inside) then
       self.is_nested = next(inside) ~= nil
       return self:confirm()
     end
@@ -183,7 +185,7 @@ function Holding:take(inside)
     elseif code ~= "interrupted" then
       return nil, message, code
     else
-      local name = signals.come()
+      local name = signals.pending()
       if name then return nil, name, "signal" end
     end
   end
@@ -203,22 +205,23 @@ end
 
 function Holding:begin_report()
   local plan, keys = self.plan, in_order(self.plan.keys)
-  if not plan.keeps and not self.out:shows_wait(plan.given.quiet) then return end
+  if not plan.keeps and not self.out:wait_display(plan.given.quiet) then return end
   local name = plan.biz_type and ("%s:%s"):format(plan.biz_type, plan.biz_id)
   local waits, held = "waiting for", "held"
   if plan.keeps then waits, held = "waiting to lead", "led" end
   waiting.begin(self.out, {
     client = self.client, seconds = plan.wait, since = self.since, chosen = plan.chosen,
-    quiet = plan.given.quiet, key = keys[1], leads = plan.keeps, told = self.told,
+    quiet = plan.given.quiet, key = keys[1], leads = plan.keeps,
+    reported_outage = self.reported_outage,
     subject = function(key) return ('%s "%s"'):format(waits, name or key) end,
     poll = waiting.for_locks(keys, kind_of(plan), core.client.uuid(self.client), held),
   })
 end
 
--- Like take, and reports what it is waiting for.
-function Holding:take_reported(inside)
+-- Like acquire_locks, and reports what it is waiting for.
+function Holding:acquire_reported(inside)
   self:begin_report()
-  local held, message, code = self:take(inside)
+  local held, message, code = self:acquire_locks(inside)
   process.end_report()
   return held, message, code
 end
@@ -239,11 +242,12 @@ local function busy_message(plan, message)
 end
 
 -- Finds the holder of a lock that could not be acquired, even where the library does not look.
+-- → the message, about the holder if that is known
 function Holding:name_holder(message)
   for _, lock in ipairs(self.locks) do
     self.holder = holder.found(lock)
     if not self.holder and message:find('"' .. lock:key() .. '"', 1, true) then
-      message, self.holder = holder.describe(lock, message, 0, core.now() + LOOK)
+      message, self.holder = holder.describe(lock, message, 0, core.now() + LOOK_TIMEOUT)
     end
     if self.holder then break end
   end
@@ -258,21 +262,21 @@ local function deadlock_message(plan, key)
   return INSIDE:format(("type=%s id=%s"):format(plan.biz_type, plan.biz_id), "TYPE:ID")
 end
 
--- Acquires the locks. From now on signals that would end the program end its wait instead, and a
--- terminal does not stop it for printing, since a holder must continue.
+-- Acquires the locks. From now on signals that would end the program interrupt its wait instead,
+-- and the terminal does not stop the program for printing: it must continue to hold the locks.
 -- → true | nil, message, code | nil, name, "signal"
 function Holding:acquire()
   local plan = self.plan
   signals.catch_terminating()
   assert(process.ignore "TTOU")
-  local name = signals.come()
+  local name = signals.pending()
   if name then return nil, name, "signal" end
   core.client.introduce(self.client, plan.chosen.name or "")
-  local own = self:waits_for_itself()
-  local inside = (own or plan.mode or plan.given.permits) and {} or self:surrounding()
+  local own = self:self_blocking_key()
+  local inside = (own or plan.mode or plan.given.permits) and {} or self:enclosing_holds()
   own = own or plan.biz_type and next(inside)
   if own then return nil, deadlock_message(plan, own), "deadlock" end
-  local held, message, code = self:take_reported(inside)
+  local held, message, code = self:acquire_reported(inside)
   if not held then return nil, code == "busy" and self:name_holder(message) or message, code end
   self:report_acquired(core.now() - self.since)
   return true
@@ -288,7 +292,7 @@ function Holding:lost()
   end
 end
 
-function Holding:nearest_to_its_end()
+function Holding:first_to_expire()
   local nearest = self.locks[1]
   for _, lock in ipairs(self.locks) do
     if lock:remaining() < nearest:remaining() then nearest = lock end
@@ -299,7 +303,7 @@ end
 -- Reports that a lock is lost, or can be held for only `left` more seconds.
 function Holding:report_lost(reason, left, ending)
   local _, key = self:lost()
-  key = key or self:nearest_to_its_end():key()
+  key = key or self:first_to_expire():key()
   self.reported_loss = true
   local text = ('lost the lock "%s": %s; %s'):format(key, holding.reasons[reason] or reason, ending)
   self.out:problem("lost", { { "key", key }, { "reason", reason }, { "left", left } }, text)
@@ -311,7 +315,7 @@ end
 function Holding:tick()
   local failure = settings.tick(self.plan.chosen, self.client)
   if failure == nil then return end
-  local lock = self:nearest_to_its_end()
+  local lock = self:first_to_expire()
   local key, left = lock:key(), math.max(lock:remaining(), 0)
   if not failure then
     self.out:problem("resumed", { { "key", key } }, ('got a login again; renewing the lock "%s"'):format(key))
@@ -335,13 +339,13 @@ function Holding:ends()
   return ends
 end
 
-function Holding:report_kept(lock, message, code, left)
+function Holding:report_unreleased(lock, message, code, left)
   local text = ("%s; the lock will expire in at most %.0f s"):format(message, math.ceil(left))
   self.out:problem("warning", { { "code", code }, { "key", lock:key() } }, text)
 end
 
 -- A lock that expires while its release waits for the server does not count as lost.
-function Holding:report_ended(lock)
+function Holding:report_expired(lock)
   local text = ('cannot release "%s": no answer in time; the lock expired with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
@@ -354,7 +358,7 @@ local function release_one(lock, silent)
   return nil, ('cannot release "%s": the previous release got no answer'):format(lock:key()), silent
 end
 
--- Releases all locks, and warns of each release that did not reach the server.
+-- Releases all locks, and warns of each one that it could not release.
 -- → true | nil, message if a lock was lost
 function Holding:release()
   local ends, reason, silent = self:ends(), self:lost(), nil
@@ -367,9 +371,9 @@ function Holding:release()
     if released then
       self.out:event("released", { { "key", lock:key() } }, ('released "%s"'):format(lock:key()))
     elseif not GONE[code] then
-      self:report_kept(lock, message, code, left)
+      self:report_unreleased(lock, message, code, left)
     elseif ends and core.now() >= ends[i] then
-      self:report_ended(lock)
+      self:report_expired(lock)
     else
       loss = code == "lost" and message or loss or message
     end
@@ -390,8 +394,8 @@ local function refusal(given, code)
   return exit or exits.BUSY
 end
 
--- Ends because the lock is taken or the job is done already. With an exit code of 0 that is not a
--- failure. → the exit code
+-- Reports that the lock is taken or the job has already been done. With an exit code of 0 that is
+-- not a failure. → the exit code
 function Holding:refused(message, code)
   local given = self.plan.given
   local exit = refusal(given, code)
@@ -410,7 +414,7 @@ function Holding:failed(message, code)
   return self.out:fail(exits.of(code), code, message)
 end
 
--- Reports a loss unless that was done before. → the exit code
+-- Reports a loss, unless it was reported before. → the exit code
 function Holding:failed_by_loss(message)
   return self.reported_loss and exits.LOST or self.out:fail(exits.LOST, "lost", message)
 end

@@ -23,17 +23,17 @@ local function load(name)
   return require("holdfast.command." .. name)
 end
 
-local function say(text)
+local function show(text)
   output.print(text)
   return exits.OK
 end
 
 local function dispatch(args)
   local name = args[1]
-  if name == "help" and args[2] and is_verb(args[2]) then return say(help.of(load(args[2]))) end
-  if name == "--help" or name == "-h" or name == "help" then return say(help.overview(VERBS, load)) end
+  if name == "help" and args[2] and is_verb(args[2]) then return show(help.of(load(args[2]))) end
+  if name == "--help" or name == "-h" or name == "help" then return show(help.overview(VERBS, load)) end
   if name == "--version" or name == "-V" then
-    return say("holdfast " .. require "holdfast.version")
+    return show("holdfast " .. require "holdfast.version")
   end
   if name == "complete" then return load(name).main(args) end
   if name == nil then
@@ -44,7 +44,7 @@ local function dispatch(args)
     return output.new("holdfast", {}):fail(exits.USAGE, "usage", help.without_verb(name, VERBS))
   end
   local verb = load(name)
-  if options.asks_for(args, "--help", "-h") then return say(help.of(verb)) end
+  if options.asks_for(args, "--help", "-h") then return show(help.of(verb)) end
   return verb.main(args)
 end
 

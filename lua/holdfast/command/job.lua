@@ -12,7 +12,7 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_CHECK = 1 -- seconds after KILL for which the job's group may still exist
+local LAST_CHECK = 1 -- seconds after KILL for which to wait until the job's group no longer exists
 local FIRST_CHECK = 0.1 -- seconds after the start, when a program that changes its user has done so
 
 local Job = {}
@@ -40,12 +40,14 @@ function Job:continue()
   process.kill(-self.pid, "CONT")
 end
 
--- Called if the job waits for the terminal, and no shell is left that could grant it. Does what the
--- system does to a stopped group without a parent: sends HUP and CONT. A job that asks again is
--- ended.
+-- Called if the job is waiting for the terminal, and no shell is left that could grant it. Does
+-- what the system does to a stopped group without a parent: sends HUP and CONT. A job that asks
+-- again is ended.
 function Job:refuse_terminal()
-  if self.asked_in_vain then return self:terminate(self.plan.grace, self.plan.on_no_terminal) end
-  self.asked_in_vain = true
+  if self.was_refused_terminal then
+    return self:terminate(self.plan.grace, self.plan.on_no_terminal)
+  end
+  self.was_refused_terminal = true
   self.plan.on_no_terminal("ending")
   self:signal("HUP")
 end
@@ -68,7 +70,7 @@ function Job:follow_stop(name)
   end
   local stopped = process.stop(name, was_in_front or name ~= "TSTP")
   if not stopped and name ~= "TSTP" then return self:refuse_terminal() end
-  if self:lock_is_fine() then self:continue() end
+  if self:check_lock() then self:continue() end
 end
 
 function Job:on_stopped(name)
@@ -151,7 +153,7 @@ function Job:trouble()
 end
 
 -- Ends the job if the lock is lost or about to be. → true if it is neither
-function Job:lock_is_fine()
+function Job:check_lock()
   if self.lost then return false end
   local reason = self:trouble()
   if reason then self:give_up(reason) end
@@ -168,28 +170,29 @@ function Job:check()
       self.how, self.number = how, number
     end
   until not how or self.how
-  if not self.how or self:outlives() then self:lock_is_fine() end
+  if not self.how or self:lock_must_outlast() then self:check_lock() end
   if self.how then return end
   self:check_runtime()
   self:check_reach()
 end
 
 -- Returns whether the lock must outlast the job, because of a process that could not be signalled.
-function Job:outlives()
+function Job:lock_must_outlast()
   if not (self.how and self.plan.keeps and self.refuses) then return false end
   self.refuses = #process.out_of_reach(self.pid, true) > 0
   return self.refuses
 end
 
--- Returns whether the job has ended, and, if it was asked to end, also all processes in its group.
+-- Returns whether the job has ended. If this program ended it, all processes in its group must have
+-- ended, too, or KILL must have been sent LAST_CHECK seconds ago.
 function Job:is_over()
-  if not self.how or self:outlives() then return false end
+  if not self.how or self:lock_must_outlast() then return false end
   return not self.ending or core.now() > self.kill_at + LAST_CHECK or not process.exists(-self.pid)
 end
 
 function Job:on_signal(name)
   if name == "CONT" then
-    if self:lock_is_fine() then self:continue() end
+    if self:check_lock() then self:continue() end
   elseif name and name ~= "CHLD" then
     local sent, refused = self:signal(name)
     self.plan.on_signal(name, sent)
@@ -251,12 +254,12 @@ end
 --   on_lost(reason, left, "unstarted" | "ending" | "partly" | "running")
 --   on_overdue(…), on_no_terminal(…): "ending" | "partly" | "running"
 --   on_refused(pids, name of the signal, or nil at a check)
--- → { how = "exit" | "signal", number, lost = reason or nil, overdue = whether it ran for
+-- → { how = "exit" | "signal" | "gone", number, lost = reason or nil, overdue = whether it ran for
 --   max_runtime, held_until = when min_hold ends }; if it was not started, { lost = reason },
 --   { signal = name } for a signal before the start, or { error = message, errno }
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local early = signals.come()
+  local early = signals.pending()
   if early then return { signal = early } end
   signals.catch_all()
   local terminal = process.open_terminal()

@@ -60,7 +60,7 @@ function json.value(value)
   return value.text
 end
 
--- Returns a list of strings that are JSON already as a value.
+-- Returns a list as a value. Its elements are JSON already.
 function json.list(texts)
   return { text = "[" .. table.concat(texts, ",") .. "]" }
 end

@@ -1,8 +1,7 @@
--- What a key may contain: a row for each possibility, under the command's name for it. Other files
--- of the command should not depend on these names.
+-- What a key may contain: a row for each possibility, under the command's name for it.
 --
---   of         the kind in the core that reads it; for a number, the kind whose channel waiters use
---   counts     a number without a TTL, which other programs also have
+--   core_kind  the kind in the core that reads it; for a number, the kind whose channel waiters use
+--   counts     a number without a TTL, which other programs store, too
 --   is_held    for a number: whether an acquire or a wait would have to wait
 --   state      how `show` describes it; for a number `%s` is "closed" or "open"
 --   left       how a list describes a number
@@ -14,20 +13,20 @@
 local core = require "holdfast.core"
 
 local kinds = {
-  lock = { of = "lock", state = "held" },
-  mutex = { of = "mutex", state = "held, a mutex", is_string = true, is_mutex = true },
-  string = { of = "mutex", state = "a string: another program's lock (SET NX), or other data", is_string = true },
-  read_write = { of = "write", state = "held", has_mode = true },
-  semaphore = { of = "permit", state = "held" },
-  fair = { of = "fair", state = "held", found_as = "lock" },
-  record = { of = "lock", state = "done" },
+  lock = { core_kind = "lock", state = "held" },
+  mutex = { core_kind = "mutex", state = "held, a mutex", is_string = true, is_mutex = true },
+  string = { core_kind = "mutex", state = "a string: another program's lock (SET NX), or other data", is_string = true },
+  read_write = { core_kind = "write", state = "held", has_mode = true },
+  semaphore = { core_kind = "permit", state = "held" },
+  fair = { core_kind = "fair", state = "held", found_as = "lock" },
+  record = { core_kind = "lock", state = "done" },
   latch = {
-    of = "latch", counts = true, state = "a latch, %s", left = "%.0f left",
+    core_kind = "latch", counts = true, state = "a latch, %s", left = "%.0f left",
     removes = "latch delete",
     is_held = function(count) return count > 0 end,
   },
   plain_semaphore = {
-    of = "plain_semaphore", counts = true, state = "a plain semaphore", left = "%.0f permits free",
+    core_kind = "plain_semaphore", counts = true, state = "a plain semaphore", left = "%.0f permits free",
     is_held = function(count) return count < 1 end,
   },
   number = {
@@ -36,10 +35,10 @@ local kinds = {
   },
 }
 
--- name of a number's row → its channel's prefix, by which numbers differ
+-- name of a number's row → its channel's prefix, which tells the kinds of number apart
 kinds.channels = {}
 for name, row in pairs(kinds) do
-  if row.counts and row.of then kinds.channels[name] = core.kinds[row.of].channel end
+  if row.counts and row.core_kind then kinds.channels[name] = core.kinds[row.core_kind].channel end
 end
 
 return kinds

@@ -21,14 +21,14 @@ lead.usage = "holdfast lead [options] KEY -- command [argument…]\n" ..
   "       holdfast lead [options] KEY -c 'shell command'"
 lead.summary = "Keep a command running on exactly one of many hosts."
 
-local PAUSE = 1
+local PAUSE = 1 -- seconds
 
-local OTHERS = { ["one-by-one"] = true, shared = true, exclusive = true, permits = true }
+local NOT_FOR_LEAD = { ["one-by-one"] = true, shared = true, exclusive = true, permits = true }
 
-local function of_plain_locks(list)
+local function options_for_lead(list)
   local rest = { title = list.title }
   for _, option in ipairs(list) do
-    if not OTHERS[option[1]] then rest[#rest + 1] = option end
+    if not NOT_FOR_LEAD[option[1]] then rest[#rest + 1] = option end
   end
   return rest
 end
@@ -42,7 +42,7 @@ lead.options = options.join({
   work.grace,
   work.no_crash_release,
   work.pass_url,
-}, of_plain_locks(target.locking), settings.options, target.reporting)
+}, options_for_lead(target.locking), settings.options, target.reporting)
 
 lead.more = "The command starts when this host acquires the lock, and is stopped when the lock is lost.\n"
   .. "INT, QUIT and TERM stop both the command and holdfast.\n\n" .. target.TIME .. "\n\n" .. exits.help "lead"
@@ -111,8 +111,8 @@ function Lead:begin(held)
   return nil, self:pause()
 end
 
--- Returns whether a signal that was passed on and is meant to end the command has done so, which
--- ends this program, too.
+-- Returns whether this program must end, too: INT, QUIT or TERM was passed on, or the command was
+-- terminated by another signal that was passed on.
 local function is_asked_to_end(result, passed)
   local by = result.how == "signal" and result.number
   for name in pairs(passed) do
@@ -147,7 +147,7 @@ function Lead:round()
   if not client then return self.out:fail(exits.USAGE, "usage", message) end
   self.since = self.since or core.now()
   local held = holding.new(client, self.plan, self.out, self.since)
-  held.told = self.reported ~= nil
+  held.reported_outage = self.reported ~= nil
   local begun, exit = self:begin(held)
   if begun then exit = self:term(held) end
   held:close()

@@ -14,7 +14,7 @@
 --
 -- Times are seconds by the server's clock, which was `clock` when the entry was read: `waits` is
 -- how long the first waiter had waited, `held_for` how long the owner had held the lock. They are
--- nil if that is not known or nobody waits or holds.
+-- nil if that is not known or nobody is waiting or holding it.
 
 local core = require "holdfast.core"
 local counts = require "holdfast.command.counts"
@@ -32,7 +32,7 @@ local texts = require "holdfast.text"
 local locks = {}
 
 local PAGE = 500
-local OWNER_SIZE = 255
+local MAX_OWNER_SIZE = 255
 local prefixes = core.wire.prefixes
 local LIST, QUEUE, COUNTER = prefixes.list, prefixes.queue, prefixes.counter
 local UUID_OWNER = "^%x%x%x%x%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%-?%d[%d.]*$"
@@ -51,7 +51,7 @@ local Scan = {}
 Scan.__index = Scan
 
 -- type of key -> function that reads a key of this type
--- → the entry | false if the key is not a lock | nil if it is gone | nil, message, code if it
+-- → the entry | false or nil if the key is not a held lock or a record | nil, message, code if it
 -- cannot be read
 local entry_at
 
@@ -73,24 +73,24 @@ function Scan:begin()
     nodes = core.client.nodes(self.client)
   end
   self.left, self.ended, self.no_room = nodes, false, 0
-  self.spare = self.quorum and math.floor((#nodes - 1) / 2) or 0
+  self.may_skip = self.quorum and math.floor((#nodes - 1) / 2) or 0
   return true
 end
 
 -- Reads a page, without TYPE before Redis 6. A page smaller than usual is followed by a larger one.
-function Scan:page()
+function Scan:read_page()
   local most = self.count or PAGE
   local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
     self.pattern, self.type, math.min(most, self.fits or most))
   self.fits = fits * 2
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
-  return self:page()
+  return self:read_page()
 end
 
 -- Returns why the hash that was read as `entry` is not a lock, or nil. `fields`: how many it has,
 -- or nil if not known; 0 if it has vanished since it was read.
-local function flaw(entry, fields)
+local function why_not_lock(entry, fields)
   if not kinds[entry.kind].has_mode and fields and fields > 1 then
     return ("it has %d fields"):format(fields)
   end
@@ -98,7 +98,8 @@ local function flaw(entry, fields)
   if entry.holds < 1 then return "it does not contain a hold count" end
 end
 
-local function is_ours(entry)
+-- Returns whether this hash is not another program's that only looks like a lock.
+local function is_surely_lock(entry)
   return entry.mode or entry.owner:find(UUID_OWNER) or entry.token or entry.waiters > 0
 end
 
@@ -109,7 +110,7 @@ end
 
 -- Returns the name of the queue of a lock of this kind.
 local function queue_name(key, kind)
-  return core.wire.names(kinds[kind].of, key).queue
+  return core.wire.names(kinds[kind].core_kind, key).queue
 end
 
 -- Returns whether the key is a fair lock with waiters. One without waiters looks like any other
@@ -119,7 +120,8 @@ local function is_fair(client, key)
     and command_for_lock(client, key, "EXISTS", queue_name(key, "fair")) == 1
 end
 
--- → how many fields the hash has, without the fingerprint of a running guard | nil, message, code
+-- → how many fields the hash has; 1 also for a guard that is running, whose second field is a
+-- fingerprint | nil, message, code
 local function fields_of(client, key, node)
   local fields, message, code = replies.command(client, { "HLEN", key }, node)
   if fields ~= 2 then return fields, message, code end
@@ -134,7 +136,7 @@ local function lock_at(client, key, node)
   local entry
   entry, message, code = locks.read(client, key, is_lock and "lock" or "read_write")
   if not entry or not entry.held then return nil, message, code end
-  return not flaw(entry, fields) and is_ours(entry) and entry
+  return not why_not_lock(entry, fields) and is_surely_lock(entry) and entry
 end
 
 local function record_at(client, name)
@@ -155,7 +157,7 @@ local function mutex_at(client, key, node)
   if key:sub(1, #COUNTER) == COUNTER then return false end
   local size, message, code = replies.command(client, { "STRLEN", key }, node)
   if not size or size == 0 then return nil, message, code end
-  if size < 38 or size > OWNER_SIZE then return false end
+  if size < 38 or size > MAX_OWNER_SIZE then return false end
   local entry
   entry, message, code = locks.read(client, key, "mutex")
   if not entry or not entry.held then return nil, message, code end
@@ -164,7 +166,7 @@ end
 
 -- A number that has no leases, tokens or queue is not a semaphore.
 -- → the entry | nil if the key is not a semaphore | nil, message, code
-local function semaphore(client, key)
+local function read_semaphore(client, key)
   local free, message, code = command(client, "GET", key)
   if not free then return nil, message, code end
   if type(free) ~= "string" or not free:find("^%-?%d+$") then return nil end
@@ -186,7 +188,7 @@ end
 
 local function semaphore_at(client, name)
   for _, key in ipairs(keys_of(name:match("^(.*):timeout$") or "")) do
-    local entry, message, code = semaphore(client, key)
+    local entry, message, code = read_semaphore(client, key)
     if entry and entry.held then return entry end
     if code and not locks.is_of_key(message, code) then return nil, message, code end
   end
@@ -211,8 +213,8 @@ entry_at = { hash = hash_at, string = mutex_at, zset = semaphore_at, list = fair
 
 -- Skips a quorum's server that does not reply, as long as a majority does. → whether it was skipped
 function Scan:skip()
-  if #self.left == 0 or self.spare == 0 then return false end
-  self.spare, self.cursor = self.spare - 1, "0"
+  if #self.left == 0 or self.may_skip == 0 then return false end
+  self.may_skip, self.cursor = self.may_skip - 1, "0"
   table.remove(self.left, 1)
   self.ended = #self.left == 0
   return true
@@ -230,7 +232,7 @@ end
 function Scan:names()
   local reply, message, code = #self.left > 0, nil, nil
   if not reply then reply, message, code = self:begin() end
-  if reply then reply, message, code = self:page() end
+  if reply then reply, message, code = self:read_page() end
   if not reply and self:skip() then return {} end
   if not reply then return nil, message, code end
   self.node = self.quorum and self.left[1] or nil
@@ -241,7 +243,7 @@ function Scan:names()
   return reply[2]
 end
 
--- Reads what has this name. → like the functions in entry_at
+-- Reads the key with this name. → like the functions in entry_at
 function Scan:read(name, known)
   if name == "" then return false end -- no lock has an empty key
   local entry, message, code = self.entry_at(self.client, name, self.node, known)
@@ -278,17 +280,17 @@ function Scan:restart()
   self.cursor, self.left = "0", {}
 end
 
--- A search for latches with the methods of a scan, in a single step.
-local Waited = { ended = true }
-Waited.__index = Waited
+-- A search for latches and plain semaphores that have waiters: like a scan with a single step.
+local CountSearch = { ended = true }
+CountSearch.__index = CountSearch
 
-function Waited:next(known)
+function CountSearch:next(known)
   local found = {}
   local list, unread = counts.waited(self.client, self.pattern)
   self.unread = unread
   for _, entry in ipairs(list) do
     entry.found_as = "count " .. entry.key
-    if not (known and known[entry.found_as]) and not semaphore(self.client, entry.key) then
+    if not (known and known[entry.found_as]) and not read_semaphore(self.client, entry.key) then
       found[#found + 1] = entry
     end
   end
@@ -313,13 +315,13 @@ function locks.scans(client, pattern, mutexes)
   add_scans(list, client, pattern, LIST, "", "list")
   list[#list + 1] = scan(client, pattern, "hash")
   add_scans(list, client, pattern, "", ":timeout", "zset")
-  list[#list + 1] = setmetatable({ client = client, pattern = pattern }, Waited)
+  list[#list + 1] = setmetatable({ client = client, pattern = pattern }, CountSearch)
   return list
 end
 
 -- For the rounds of the status page and `holdfast top`. A quorum has no queues and no latches.
 -- → scans for the names of queues; scans for held locks, with `mutexes` including mutexes; the
--- search for latches
+-- search for latches and plain semaphores, or nil
 function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { scan(client, pattern, "hash") }
   if mutexes then held[2] = scan(client, pattern, "string") end
@@ -333,7 +335,7 @@ function locks.rounds(client, pattern, mutexes)
     queues[2], queues[3] = scan(client, QUEUE .. ":" .. pattern), scan(client, LIST .. pattern)
   end
   add_scans(held, client, pattern, "", ":timeout", "zset")
-  return queues, held, setmetatable({ client = client, pattern = pattern }, Waited)
+  return queues, held, setmetatable({ client = client, pattern = pattern }, CountSearch)
 end
 
 -- → a list of the keys whose queue may have this name, whether it is Redisson's list for a fair
@@ -391,7 +393,7 @@ end
 
 -- Returns a handle to read a key of this kind.
 local function handle(client, key, kind)
-  return driver.reader(client, key, kinds[kind].of)
+  return driver.reader(client, key, kinds[kind].core_kind)
 end
 
 -- → the entry, held or free | nil, message, code
@@ -423,14 +425,14 @@ local function kind_of(client, key)
   end
   if key_type == "hash" and is_read_write(client, key) then return "read_write" end
   if key_type ~= "string" then return is_fair(client, key) and "fair" or "lock" end
-  local entry = semaphore(client, key)
+  local entry = read_semaphore(client, key)
   if entry then return "semaphore", entry end
   entry = counts.read(client, key)
   return entry and entry.kind or "mutex", entry
 end
 
--- Returns whether to show the entry. Latches and plain semaphores are shown only while they have
--- waiters.
+-- Returns whether to show the entry: a lock that is held. Latches and plain semaphores are shown
+-- only while they have waiters.
 function locks.is_shown(entry)
   local row = kinds[entry.kind]
   if row.is_string and not row.is_mutex then return false end
@@ -443,7 +445,7 @@ function locks.is_taken(entry)
   return entry.held
 end
 
-local function no_lock(key, kind, why)
+local function not_a_lock(key, kind, why)
   return nil, ('"%s" holds a %s that is not a lock: %s'):format(key, kind, why), "conflict"
 end
 
@@ -455,8 +457,9 @@ function locks.inspect(client, key)
   if not entry then entry, message, code = locks.read(client, key, kind) end
   if not entry then return nil, message, code end
   local is_hash = entry.owner and not entry.mutex
-  local why = is_hash and flaw(entry, not kinds[kind].has_mode and fields_of(client, key) or nil)
-  if why then return no_lock(key, "hash", why) end
+  local fields = is_hash and not kinds[kind].has_mode and fields_of(client, key) or nil
+  local why = is_hash and why_not_lock(entry, fields)
+  if why then return not_a_lock(key, "hash", why) end
   if entry.mutex and entry.held and not entry.owner:find(UUID_OWNER) then
     entry.kind, entry.mutex = "string", false
   end
@@ -465,19 +468,19 @@ end
 
 -- Like inspect, for a caller that is going to break the lock. A string may be another program's
 -- mutex; it counts as one only with `take_string`.
-function locks.inspect_ours(client, key, take_string)
+function locks.inspect_to_break(client, key, take_string)
   local entry, lock, code = locks.inspect(client, key)
   if entry and kinds[entry.kind].counts and not kinds[entry.kind].removes then
     if take_string then return locks.read(client, key, "mutex"), handle(client, key, "mutex") end
-    return no_lock(key, "string",
+    return not_a_lock(key, "string",
       "its value is a number; use --mutex for a mutex, or `holdfast latch delete` for a latch")
   end
   if not entry or not entry.owner then return entry, lock, code end
   if kinds[entry.kind].is_string and not entry.mutex and not take_string then
-    return no_lock(key, "string", "its value is not an owner id; use --mutex to treat the key as a mutex")
+    return not_a_lock(key, "string", "its value is not an owner id; use --mutex to treat the key as a mutex")
   end
-  if not kinds[entry.kind].is_string and not is_ours(entry) then
-    return no_lock(key, "hash",
+  if not kinds[entry.kind].is_string and not is_surely_lock(entry) then
+    return not_a_lock(key, "hash",
       "its field is not an owner id, and the key has no fencing counter or queue")
   end
   return entry, lock
@@ -499,7 +502,7 @@ function locks.waiters(client, entry, limit)
   local key, kind = entry.key, entry.kind
   if kinds[kind].counts then return {} end
   local name = queue_name(key, kind)
-  if core.kinds[kinds[kind].of].listed then return read_list(client, key, limit, name) end
+  if core.kinds[kinds[kind].core_kind].listed then return read_list(client, key, limit, name) end
   local reply = pages.shrink(limit, function(count)
     return command_for_lock(client, key, "ZRANGEBYSCORE", name, "(0", "+inf", "WITHSCORES", "LIMIT", 0, count)
   end)

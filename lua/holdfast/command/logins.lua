@@ -65,7 +65,7 @@ function logins.of_file(path, chosen, reload)
     if not login or login.url ~= last[name].url then return MOVED:format(path) end
     last[name] = login
   end
-  local self, told, failure = {}, outages(), nil
+  local self, report, failure = {}, outages(), nil
   function self.fetch(server, refused)
     local name = chosen.servers and server or ""
     local wrong = refresh(name)
@@ -77,7 +77,7 @@ function logins.of_file(path, chosen, reload)
     if not core.client.needs_login(client) then return nil end
     failure = nil
     core.client.log_in(client)
-    return told(failure)
+    return report(failure)
   end
   return self
 end
@@ -141,10 +141,10 @@ local FAILED = "the credentials command failed: %s"
 -- Returns a login that a shell command prints. Its output is never shown.
 function logins.of_command(command)
   local run, again_at, fresh = nil, 0, nil
-  local self, told = {}, outages()
+  local self, report = {}, outages()
 
   -- → like finish
-  local function go_on(seconds)
+  local function continue_run(seconds)
     local message
     if not run then run, message = start(command) end
     if not run then return false, message end
@@ -156,25 +156,25 @@ function logins.of_command(command)
   function self.fetch()
     if fresh then return fresh.user, fresh.password end
     local user, password
-    repeat user, password = go_on(0.05) until user ~= nil
+    repeat user, password = continue_run(0.05) until user ~= nil
     if user then return user, password end
     return nil, FAILED:format(password)
   end
 
   function self.tick(client)
     if not run and (core.now() < again_at or not core.client.needs_login(client)) then return end
-    local user, password = go_on(0)
+    local user, password = continue_run(0)
     if user == nil then return end
     if not user then
       again_at = core.now() + PAUSE
-      return told(FAILED:format(password))
+      return report(FAILED:format(password))
     end
     if core.client.needs_login(client) then
       fresh = { user = user, password = password } -- for all servers that refused the last one
       core.client.log_in(client)
       fresh = nil
     end
-    return told(nil)
+    return report(nil)
   end
 
   return self

@@ -34,12 +34,12 @@ local function duration(text)
   return text ~= "" and rest == "" and sum or nil
 end
 
-local function duration_from(least)
+local function duration_from(minimum)
   local wrong = ("a duration from %s s to 1e9 s, such as 90, 1.5, 5m or 1h30m"):format(
-    locale.decimal("%g", least))
+    locale.decimal("%g", minimum))
   return function(text)
     local seconds = duration(text)
-    if seconds and seconds >= least and seconds <= 1e9 then return seconds end
+    if seconds and seconds >= minimum and seconds <= 1e9 then return seconds end
     return nil, wrong
   end
 end
@@ -156,7 +156,7 @@ function Reader:short(argument)
   return true
 end
 
-function Reader:one(argument)
+function Reader:read_argument(argument)
   if argument:sub(1, 2) == "--" then return self:long(argument) end
   if argument:sub(1, 1) == "-" and #argument > 1 then return self:short(argument) end
   self.words[#self.words + 1] = argument
@@ -171,7 +171,7 @@ function options.read(known, args, from)
     if argument == "--" then
       return self.values, self.words, { unpack(args, self.at + 1) }
     end
-    local ok, message = self:one(argument)
+    local ok, message = self:read_argument(argument)
     if not ok then return nil, message end
   end
   return self.values, self.words

@@ -62,9 +62,9 @@ function Output:advice(event, fields, text)
   if self.json or self.verbose or process.is_terminal(2) then self:problem(event, fields, text) end
 end
 
--- Returns how the command shows what it waits for: in a "line" on the terminal that is kept up to
--- date, by "events", or nil for not at all.
-function Output:shows_wait(quiet)
+-- Returns how to show what the command is waiting for: as a "line" on the terminal that is kept up
+-- to date, as "events" (JSON or lines), or nil for not at all.
+function Output:wait_display(quiet)
   local is_live = not self.json and process.is_terminal(2) and os.getenv("TERM") ~= "dumb"
   if self.json or self.verbose or is_live and not quiet then return is_live and "line" or "events" end
 end
@@ -103,8 +103,9 @@ end
 local EPIPE = 32
 local unwritten -- why a result could not be written
 
--- It is not a failure if a reader such as head exits when it has read enough.
-local function note(written, message, number)
+-- Stores why a write failed. It is not a failure if a reader such as head exits when it has read
+-- enough.
+local function note_failure(written, message, number)
   if not written and number ~= EPIPE then unwritten = unwritten or message end
   return written, message
 end
@@ -112,7 +113,7 @@ end
 -- Prints a line of a result.
 function output.print(text)
   if not process.has_output then unwritten = "it is closed" end
-  note(io.stdout:write(text, "\n"))
+  note_failure(io.stdout:write(text, "\n"))
 end
 
 -- Prints a line instead of an empty result, on a terminal only.
@@ -122,12 +123,13 @@ end
 
 -- → true | nil, message
 function output.flush()
-  local flushed, message = note(io.stdout:flush())
+  local flushed, message = note_failure(io.stdout:flush())
   if unwritten then return nil, unwritten end
   return flushed, message
 end
 
--- Called at the end of a verb. → its exit code, or a different one if its results were not written
+-- Called at the end of a verb. → its exit code, or exits.OUTPUT if it succeeded or exits with BUSY,
+-- and its results were not written
 function output.finish(exit)
   output.flush()
   if not unwritten or exit > exits.BUSY then return exit end

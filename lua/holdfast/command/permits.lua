@@ -10,7 +10,7 @@ local permits = {}
 
 local PAGE = 500
 local MAX_PERMITS = 1000 -- permits that are read
-local AT_ONCE = 100 -- permits that one run of a program takes back
+local PER_PROGRAM = 100 -- permits that one run of a server program takes back
 
 -- Sends a command to the node that has the leases.
 local function command_for_lock(client, key, ...)
@@ -28,7 +28,7 @@ local Held = {}
 Held.__index = Held
 
 function permits.lock(client, key, opts)
-  return setmetatable({ of = key, pool = client:semaphore(key, opts) }, Held)
+  return setmetatable({ semaphore_key = key, pool = client:semaphore(key, opts) }, Held)
 end
 
 function Held:acquire(wait)
@@ -38,7 +38,7 @@ function Held:acquire(wait)
   return self
 end
 
-function Held:key() return self.of end
+function Held:key() return self.semaphore_key end
 function Held:owner() return core.lock.owner(self.permit) end
 function Held:token() return self.permit:token() end
 function Held:token_text() return self.permit:token_text() end
@@ -54,7 +54,7 @@ local function hex(bytes)
 end
 
 -- The id of a permit contains the first and the last 8 digits of its client's uuid. → these 16
--- digits
+-- digits | nil if the id is not holdfast's
 local function client_of(id)
   return #id == 16 and id:sub(1, 2) == "hf" and hex(id:sub(3, 10)) or nil
 end
@@ -105,7 +105,7 @@ function permits.holders(client, key)
   return list
 end
 
--- Ends the leases of permits in use. → how many it has ended
+-- Ends each lease that this script has not ended before. → how many it has ended
 local END = [[
 local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '(1', '+inf')
 for _, id in ipairs(ids) do redis.call('ZADD', KEYS[1], 1, id) end
@@ -117,7 +117,7 @@ function permits.take_back(client, entry, lock)
   local ended, message, code = command_for_lock(client, entry.key, "EVAL", END, 1,
     leases_of(entry.key))
   if not ended then return nil, message, code end
-  for _ = 0, math.floor(ended / AT_ONCE) do
+  for _ = 0, math.floor(ended / PER_PROGRAM) do
     local set
     set, message, code = driver.lock.set(lock, entry.permits)
     if not set then return nil, message, code end

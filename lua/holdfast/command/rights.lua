@@ -65,7 +65,8 @@ local function name_in(pattern)
   end))
 end
 
--- Returns whether locks fail without this key. Without those for presence nothing else fails.
+-- Returns whether locks fail without this key. The keys for a client's identity and waits only make
+-- it visible to others.
 local function is_needed(key)
   local prefixes = core.wire.prefixes
   return key:find(prefixes.client, 1, true) ~= 1 and key:find(prefixes.wait, 1, true) ~= 1
@@ -91,7 +92,7 @@ local MAY_BE_REFUSED = { info = true, ["client|setname"] = true, ["cluster|myid"
 local ADVICE = "holdfast acl prints the rule for a user"
 
 -- A check, as described in holdfast.command.checks.
-function rights.look(facts, add)
+function rights.check(facts, add)
   local user, why = facts:ask("ACL", "WHOAMI")
   if type(user) ~= "string" then return false, why or "the server does not answer ACL WHOAMI" end
   local key = facts.set.prefix .. NAME

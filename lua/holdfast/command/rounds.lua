@@ -1,7 +1,7 @@
 -- Rounds through all keys of the servers, page by page, spread over as many calls as they need.
 --
--- SCAN finds each key that exists from the beginning of a round to its end, so keys that a round
--- has not found no longer exist.
+-- SCAN finds each key that exists from the beginning of a round to its end. So a key that existed
+-- before and that the round did not find has been deleted.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -16,7 +16,7 @@ local PAGE = 500 -- keys that one SCAN visits
 --   has_ended  whether one has ever ended
 --   known_at   when the last complete one began
 --   due        when the next one is due
---   looked     how many keys the current one has looked at
+--   looked     about how many keys the current one has looked at
 local Round = {}
 Round.__index = Round
 
@@ -47,15 +47,15 @@ local function read_servers(client)
   return table.concat(list, " ")
 end
 
--- Finds out which servers these are, if the client has connected since it last did.
+-- Finds out which servers these are, if the client has connected since the last time.
 local function note_servers(round)
   local count = connections(round)
   if count == round.connections then return end
   round.connections, round.servers = count, read_servers(round.view.client)
 end
 
--- Returns whether the servers are the same as at the beginning of the round. A scan that continues
--- on another server, or after a restart, has not met all keys.
+-- Returns whether the servers are the same, and have not restarted, since the round began. A scan
+-- that continues on another server, or after a restart, has not met all keys.
 local function is_whole(round)
   local before = round.servers
   if connections(round) == round.connections then return true end

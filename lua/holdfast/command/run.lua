@@ -100,7 +100,7 @@ end
 -- once.
 -- → the job's result | nil, message, code | the result, message, code if its success is not
 -- recorded
-function Run:idempotent()
+function Run:run_idempotent()
   local failed = nil
   local function guarded()
     local result = job.run(self.holding.group, self.job_plan)
@@ -136,17 +136,17 @@ end
 
 -- ---- once for each fire of a schedule ----
 
--- Called before the lock is acquired. → true | nil, message, code
-function Run:come()
+-- Claims the fire, before the lock is acquired. → true | nil, message, code
+function Run:claim_fire()
   local plan, period = self.plan, self.plan.given["once-per"]
   if not period then return true end
   core.client.introduce(self.client, plan.chosen.name or "")
-  self.fire = once.fire(self.client, plan.keys[1], period, plan.given.retry)
-  return self:counts(once.claim(self.fire))
+  self.fire = once.new_call(self.client, plan.keys[1], period, plan.given.retry)
+  return self:note_other_run(once.claim(self.fire))
 end
 
--- Stores who runs the job instead, for the report. → true | nil, message, code
-function Run:counts(may, message, code, fire)
+-- Stores who runs the job instead, if anyone, for the report. → may, message, code
+function Run:note_other_run(may, message, code, fire)
   self.holding.holder = fire
   return may, message, code
 end
@@ -154,9 +154,9 @@ end
 -- Runs the job for a fire. After a loss this run leaves the record alone, because another run may
 -- count by then. If the job was not started, this run withdraws, so that another can count for the
 -- fire. → the job's result | nil, message, code
-function Run:scheduled()
+function Run:run_scheduled()
   local lock, fire = self.holding.locks[1], self.fire
-  local may, message, code = self:counts(once.begin(fire, lock))
+  local may, message, code = self:note_other_run(once.begin(fire, lock))
   if not may then
     if code ~= "duplicate" then once.withdraw(fire) end
     return nil, message, code
@@ -172,16 +172,17 @@ function Run:scheduled()
   return result
 end
 
-function Run:job()
+function Run:run_job()
   self.job_plan = work.plan(self.plan, self.holding, self.out)
-  if self.fire then return self:scheduled() end
-  if self.plan.given.idempotent then return self:idempotent() end
+  if self.fire then return self:run_scheduled() end
+  if self.plan.given.idempotent then return self:run_idempotent() end
   return job.run(self.holding.group, self.job_plan)
 end
 
 -- ---- how it ended ----
 
--- Returns the exit code of the job even if something failed after it, unless the lock was lost.
+-- Ends the hold. → the exit code: the job's, even if something failed after it, unless the lock was
+-- lost
 function Run:finish(result, message, code)
   if result and code then self.out:problem("warning", { { "code", code } }, message) end
   if result then job.stay(self.holding.group, self.job_plan, result) end
@@ -193,12 +194,13 @@ function Run:finish(result, message, code)
 end
 
 function Run:main()
-  local held, message, code = self:come()
+  local held, message, code = self:claim_fire()
   if held then
     held, message, code = self.holding:acquire()
     if not held and self.fire then once.withdraw(self.fire) end
   end
-  local exit = held and self:finish(self:job()) or not held and self.holding:failed(message, code)
+  local exit = held and self:finish(self:run_job())
+    or not held and self.holding:failed(message, code)
   self.holding:close()
   return exit
 end

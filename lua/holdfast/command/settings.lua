@@ -1,6 +1,6 @@
--- The addresses of the servers, and a run's defaults: from options, then the environment, then the
--- first of these files: $HOLDFAST_CONFIG, $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf),
--- /etc/holdfast.conf.
+-- The addresses of the servers, and a run's defaults: from options, then the environment (addresses
+-- only), then a settings file: $HOLDFAST_CONFIG if it is set, otherwise the first that exists of
+-- $XDG_CONFIG_HOME/holdfast.conf (~/.config/holdfast.conf) and /etc/holdfast.conf.
 --
 -- A file has lines `name = value`, and comments that begin with #.
 
@@ -47,7 +47,7 @@ function settings.option(name)
   end
 end
 
-settings.known = { -- settings of a file
+settings.known = { -- name of a setting in a file → its check
   url = options.text,
   servers = options.text,
   name = options.name,
@@ -176,19 +176,19 @@ end
 
 -- Returns the servers that a source names, by its `servers` or its `url`.
 -- → { url or servers, source = its name for messages }, or nil if it names none | nil, message
-local function servers_of(said, servers_name, url_name)
-  if said.servers then
-    local list, wrong = library_servers.split(said.servers)
+local function servers_of(named, servers_name, url_name)
+  if named.servers then
+    local list, wrong = library_servers.split(named.servers)
     if not list then return nil, ("%s must be %s"):format(servers_name, wrong) end
     return { servers = list, source = servers_name }
   end
-  return said.url and { url = library_servers.url(said.url), source = url_name } or nil
+  return named.url and { url = library_servers.url(named.url), source = url_name } or nil
 end
 
 -- Returns whether this is a `holdfast` inside a job, with the settings file's servers in its
 -- environment, but without their passwords. It then uses those in the file, if it may read the
 -- file.
-local function is_bare(chosen, other)
+local function lacks_logins(chosen, other)
   if not other or not variable "HOLDFAST_OWNER" then return false end
   local url, list = variables(chosen)
   local other_url, other_list = variables(without_logins(other))
@@ -210,7 +210,7 @@ local function choose_servers(given, file, path)
     "url in $HOLDFAST_URL")
   if message then return nil, message end
   own, message = servers_of_file(file, path)
-  if there and not is_bare(there, own) then
+  if there and not lacks_logins(there, own) then
     there.inherited = true
     return there
   end
@@ -302,8 +302,9 @@ function settings.load(given)
 end
 
 -- Returns the variables that tell a job its servers. A job, which may run as another user, does not
--- get users and passwords, unless they are in its environment already or it is meant to have them:
--- `passes`. → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
+-- get users and passwords, unless they are in its environment already or `passes` is set
+-- (--pass-url).
+-- → the values of HOLDFAST_URL and HOLDFAST_SERVERS, or ""
 function settings.for_job(chosen, passes)
   return variables((chosen.inherited or passes) and chosen or without_logins(chosen))
 end
@@ -313,10 +314,10 @@ settings.EXPOSED = " lets scripts of one user change those of others (CVE-2025-4
 
 -- Returns a listener that warns once, on a terminal only.
 local function warn_of_exposure()
-  local said = false
+  local has_warned = false
   return function(event)
-    if event.event ~= "tenant_exposed" or said or not process.is_terminal(2) then return end
-    said = true
+    if event.event ~= "tenant_exposed" or has_warned or not process.is_terminal(2) then return end
+    has_warned = true
     process.say("holdfast: " .. texts.shown(event.server .. settings.EXPOSED) .. "\n")
   end
 end

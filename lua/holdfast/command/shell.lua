@@ -1,4 +1,4 @@
--- Reads and writes words like bash, for its completion. Nothing is ever expanded.
+-- Reads words like bash, for completion, and quotes words for shells. Nothing is ever expanded.
 
 local texts = require "holdfast.text"
 
@@ -34,7 +34,7 @@ function Reader:quoted(char, following)
   return 1
 end
 
-function Reader:bare(char, following)
+function Reader:unquoted(char, following)
   if char == "\\" then
     self:add(following)
     return 2
@@ -57,7 +57,7 @@ end
 function shell.read(line)
   local self, at = setmetatable({ words = {}, unknown = false }, Reader), 1
   while at <= #line do
-    local read = self.quote and self.quoted or self.bare
+    local read = self.quote and self.quoted or self.unquoted
     at = at + read(self, line:sub(at, at), line:sub(at + 1, at + 1))
   end
   if not self.unknown then return self.words, self.word or "", self.quote end
@@ -85,9 +85,9 @@ local INSIDE = "[^'\\!]"
 
 local function quoted(text)
   local parts = {}
-  for inside, apart in text:gmatch("(" .. INSIDE .. "*)(" .. OUTSIDE .. "?)") do
+  for inside, outside in text:gmatch("(" .. INSIDE .. "*)(" .. OUTSIDE .. "?)") do
     if inside ~= "" then parts[#parts + 1] = "'" .. inside .. "'" end
-    if apart ~= "" then parts[#parts + 1] = "\\" .. apart end
+    if outside ~= "" then parts[#parts + 1] = "\\" .. outside end
   end
   return table.concat(parts)
 end

@@ -25,7 +25,7 @@ show.examples = {
   "holdfast show -- -odd-key    # a key that begins with -",
 }
 
-local WAITERS = 50
+local WAITERS = 50 -- shown
 
 local function line(name, text)
   if text then output.print(("%-8s %s"):format(name, output.name(text))) end

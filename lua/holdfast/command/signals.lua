@@ -7,7 +7,7 @@ local unpack = table.unpack or unpack
 local signals = {}
 
 local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
-local PASSING = { "TSTP", "CONT", "WINCH", "CHLD" } -- these end nothing
+local PASSING = { "TSTP", "CONT", "WINCH", "CHLD" } -- these are not meant to end a program
 
 local function set_of(list)
   local set = {}
@@ -18,7 +18,7 @@ end
 signals.passing = set_of(PASSING)
 signals.terminating = set_of(TERMINATING)
 
--- From now on signals that would end the program end its wait instead. Others are not caught,
+-- From now on signals that would end the program interrupt its wait instead. Others are not caught,
 -- because the library leaves the queue for any caught signal.
 function signals.catch_terminating()
   process.uncatch(unpack(PASSING))
@@ -27,7 +27,7 @@ function signals.catch_terminating()
   assert(process.catch(unpack(TERMINATING)))
 end
 
--- Catches all signals, including those that end nothing.
+-- Catches all signals, including those that are not meant to end a program.
 function signals.catch_all()
   process.uncatch "CHLD"
   assert(process.catch(unpack(TERMINATING)))
@@ -35,7 +35,7 @@ function signals.catch_all()
 end
 
 -- → the name of a pending signal that would end the program | nil
-function signals.come()
+function signals.pending()
   local name
   repeat name = process.wait(0) until not signals.passing[name or ""]
   return name

@@ -50,7 +50,7 @@ target.locking = {
 
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
-local LEASE, GRACE = 30, 5
+local LEASE, GRACE = 30, 5 -- seconds
 local MAX_KEYS = 1024 -- of a multi-lock
 local MAX_BYTES = 131000 -- of all KEYs, because Linux limits the length of a variable
 
@@ -81,7 +81,7 @@ local function wrong_permits(given, plan)
   if plan.chosen.servers then return "--permits needs a single server, not --servers" end
 end
 
-local function several(keys)
+local function check_keys(keys)
   local seen = {}
   for _, key in ipairs(keys) do
     if key == "" then return nil, "KEY is empty" end
@@ -106,10 +106,10 @@ end
 local function keys_of(given, words)
   if given["one-by-one"] then return one_by_one(given["one-by-one"], words) end
   if #words == 0 then return nil, "no KEY" end
-  return several(words)
+  return check_keys(words)
 end
 
--- → { keys, biz_type, biz_id, given, chosen, lease, renewed, grace, wait } | nil, message
+-- → { keys, biz_type, biz_id, given, chosen, mode, lease, renewed, grace, wait } | nil, message
 function target.read(given, words)
   local plan, message = keys_of(given, words)
   if not plan then return nil, message end
@@ -183,8 +183,8 @@ local function lines(text)
 end
 
 -- Returns the locks named in the environment: key → { owner, token }. They do not prove anything: a
--- process that outlives the job has them too, and so has one that uses a different server, which is
--- not detected, because a server may have several names.
+-- process that outlives the job has these variables, too, and so has one that uses a different
+-- server. That cannot be detected, because a server may have several names.
 function target.inherited(chosen)
   local there = library_servers.environment()
   if (there.servers ~= nil) ~= (chosen.servers ~= nil) then return {} end

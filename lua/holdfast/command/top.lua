@@ -45,7 +45,7 @@ local LOCKS = { share = 300, least = 2, most = 30 }
 local QUEUES_BUDGET, FIRST_BUDGET, LOCKS_BUDGET = 0.3, 0.5, 0.1
 local SLICE = 50 -- locks or names after which the view checks for input
 -- seconds of rereading, after which a poll skips locks that are neither shown nor waited for
-local BUDGET = 0.5
+local REREAD_BUDGET = 0.5
 local OLD = 2 -- seconds, on top of the interval, after which the age of rows is shown
 local FRAME = 5 -- rows of the screen that do not show locks
 local FOOT = "sort by: w wait  n waiters  h held  t TTL  k key   / filter  ↑↓ scroll  q quit"
@@ -56,7 +56,7 @@ local function by_key(a, b)
 end
 
 -- Sorts by value, highest first; ties by the number of waiters, then by the longest hold.
-local function by(value_of)
+local function highest_first(value_of)
   return function(a, b)
     local value, other = value_of(a), value_of(b)
     if value == other then value, other = a.waiters, b.waiters end
@@ -67,10 +67,10 @@ local function by(value_of)
 end
 
 local SORTS = {
-  w = by(function(entry) return entry.waits or 0 end),
-  n = by(function(entry) return entry.waiters end),
-  h = by(function(entry) return entry.held_for or 0 end),
-  t = by(function(entry) return -(entry.ttl or math.huge) end),
+  w = highest_first(function(entry) return entry.waits or 0 end),
+  n = highest_first(function(entry) return entry.waiters end),
+  h = highest_first(function(entry) return entry.held_for or 0 end),
+  t = highest_first(function(entry) return -(entry.ttl or math.huge) end),
   k = by_key,
 }
 
@@ -81,7 +81,7 @@ View.__index = View
 
 -- Stores when the entry was read and, as its lease, the longest TTL seen for this hold.
 -- `before`: the last reading.
-local function note(entry, before)
+local function dated(entry, before)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.lease = math.max(entry.ttl or 0, is_same and before.lease or 0)
   entry.read_at = core.now()
@@ -91,7 +91,7 @@ end
 -- Replaces the entry `before` with `entry`. Either may be nil.
 function View:replace(before, entry)
   if before then self.met[before.found_as], self.entries[before.key] = nil, nil end
-  if entry then self.met[entry.found_as], self.entries[entry.key] = entry, note(entry, before) end
+  if entry then self.met[entry.found_as], self.entries[entry.key] = entry, dated(entry, before) end
 end
 
 -- Reads a lock of this kind, or of any kind if `kind` is nil. → true | nil, message, code
@@ -120,7 +120,7 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- Reads latches, whose waiters are not in a queue. A quorum has neither queues nor latches.
+-- Reads latches and plain semaphores, whose waiters are not in a queue. A quorum has none.
 local function finish_queues(view)
   for _, entry in ipairs(view.latches and view.latches:next(view.met) or {}) do
     view:replace(view.entries[entry.key], entry)
@@ -141,7 +141,7 @@ local function finish_locks()
 end
 
 -- Continues a round for `seconds`, or until the view must end. → true | nil, message, code
-function View:go(round, seconds)
+function View:continue_round(round, seconds)
   local till, names = core.now() + seconds, 0
   return round:go(core.now(), function()
     names = names + 1
@@ -154,11 +154,11 @@ function View:is_complete()
   return self.queues.has_ended and self.locks.has_ended
 end
 
--- → true | nil, message, code
-function View:find()
-  local ok, message, code = self:go(self.queues, QUEUES_BUDGET)
+-- Continues both rounds. → true | nil, message, code
+function View:continue_rounds()
+  local ok, message, code = self:continue_round(self.queues, QUEUES_BUDGET)
   if not ok then return nil, message, code end
-  return self:go(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
+  return self:continue_round(self.locks, self:is_complete() and LOCKS_BUDGET or FIRST_BUDGET)
 end
 
 -- Sorts the keys by how much they need a read: first those on the screen or with waiters, then the
@@ -180,7 +180,7 @@ end
 
 -- Reads known locks again. → true | nil, message
 function View:read_again(keys, count)
-  local till = core.now() + BUDGET
+  local till = core.now() + REREAD_BUDGET
   for i, key in ipairs(keys) do
     if i > count and core.now() > till then break end
     local entry, ok, message = self.entries[key], true, nil
@@ -194,7 +194,7 @@ end
 -- Polls the server once. Stops early if the view must end. → true | nil, message
 function View:poll()
   local keys, count = self:by_need()
-  local ok, message = self:find()
+  local ok, message = self:continue_rounds()
   if ok then ok, message = self:read_again(keys, count) end
   if not ok then return nil, message end
   self.names, self.known, self.polled_at = locks.names(self.client), {}, core.now()
@@ -235,7 +235,7 @@ function View:title()
     .. plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
--- Returns an owner's name. Sends nothing to a server that does not reply.
+-- Returns { host, pid, name } of an owner, if known. Sends nothing to a server that does not reply.
 function View:who(owner)
   local uuid = owner and owner:sub(1, 36)
   if uuid and not self.trouble then self.known[uuid] = self.names(owner) end
@@ -392,7 +392,7 @@ end
 
 local function print_once(view, given, out)
   while not view:is_complete() do
-    local ok, message, code = view:find()
+    local ok, message, code = view:continue_rounds()
     if not ok then return verb.failed(out, message, code) end
   end
   view:arrange()
@@ -417,7 +417,7 @@ end
 function top.main(args)
   return verb.run(top, "top", args, 0, 1, function(client, given, words, out)
     local view = new_view(client, words[1])
-    local ok, message, code = view:find()
+    local ok, message, code = view:continue_rounds()
     if not ok then return verb.failed(out, message, code) end
     local has_terminal = process.is_terminal(0) and process.is_terminal(1)
     if has_terminal and not given.once and not given.json then

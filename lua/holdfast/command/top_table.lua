@@ -42,7 +42,7 @@ local function fit(rows, columns)
     key = left - holder
   end
   for _, cells in ipairs(rows) do
-    cells[1], cells[2] = width.middle(cells[1], key), width.middle(cells[2], holder)
+    cells[1], cells[2] = width.elide_middle(cells[1], key), width.elide_middle(cells[2], holder)
   end
 end
 

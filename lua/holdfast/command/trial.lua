@@ -5,7 +5,7 @@ local driver = require "holdfast.driver"
 
 local trial = {}
 
-local OF_LOCK = { token_ttl = 60 } -- seconds that a fencing counter is kept
+local OPTIONS = { token_ttl = 60 } -- seconds for which a fencing counter is kept
 
 -- → true | nil, message
 local function lock_once(lock)
@@ -29,9 +29,10 @@ local function set_once(object)
   return ok ~= nil or nil, message
 end
 
--- Deletes the semaphore, whose number has no TTL.
+-- Takes a permit and gives it back, then deletes the semaphore, whose number has no TTL.
+-- → true | nil, message
 local function take_permit(client, key)
-  local semaphore = client:semaphore(key, { permits = 1, token_ttl = OF_LOCK.token_ttl })
+  local semaphore = client:semaphore(key, { permits = 1, token_ttl = OPTIONS.token_ttl })
   local permit, message = semaphore:acquire(1, 0)
   if not permit then return nil, message end
   local ok, why = permit:release()
@@ -42,10 +43,10 @@ end
 -- kind, as named by `holdfast acl` -> function(client, key) → true | nil, message. Fences are not
 -- tried, because they belong to data.
 local TRIES = {
-  lock = function(client, key) return lock_once(client:lock(key, OF_LOCK)) end,
-  mutex = function(client, key) return lock_once(client:mutex(key, OF_LOCK)) end,
-  fair = function(client, key) return lock_once(client:fair_lock(key, OF_LOCK)) end,
-  read_write = function(client, key) return lock_both(client:read_write_lock(key, OF_LOCK)) end,
+  lock = function(client, key) return lock_once(client:lock(key, OPTIONS)) end,
+  mutex = function(client, key) return lock_once(client:mutex(key, OPTIONS)) end,
+  fair = function(client, key) return lock_once(client:fair_lock(key, OPTIONS)) end,
+  read_write = function(client, key) return lock_both(client:read_write_lock(key, OPTIONS)) end,
   semaphore = take_permit,
   latch = function(client, key) return set_once(client:latch(key)) end,
   plain_semaphore = function(client, key) return set_once(client:plain_semaphore(key)) end,

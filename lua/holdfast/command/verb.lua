@@ -12,8 +12,8 @@ local verb = {}
 function verb.options(self, own, more)
   local server = { title = settings.options.title }
   for _, option in ipairs(settings.options) do
-    local is_quorums = option[1] == "restart-guard" or option[1] == "servers" and not self.of_servers
-    if not is_quorums then server[#server + 1] = option end
+    local is_for_quorum = option[1] == "restart-guard" or option[1] == "servers" and not self.of_servers
+    if not is_for_quorum then server[#server + 1] = option end
   end
   own.title = own.title or "Options"
   return options.join(own, server, more or {})
@@ -36,14 +36,14 @@ end
 -- Reads args according to self.options, checks the number of words, and calls
 -- body(client, given, words, out, chosen) with a client of the server, or of several servers if
 -- self.of_servers is set. → the exit code
-function verb.run(self, name, args, least, most, body)
+function verb.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })
   if not given then return out:fail(exits.USAGE, "usage", words) end
   for _, word in ipairs(rest or {}) do words[#words + 1] = word end
-  if #words < least then return out:misused("too few arguments", self.usage) end
-  if #words > most then
-    return out:misused(('unexpected argument "%s"'):format(words[most + 1]), self.usage)
+  if #words < min_words then return out:misused("too few arguments", self.usage) end
+  if #words > max_words then
+    return out:misused(('unexpected argument "%s"'):format(words[max_words + 1]), self.usage)
   end
   local chosen, fits, client, message
   chosen, message = settings.load(given)

@@ -39,7 +39,7 @@ local function first_held(client, keys)
   return false
 end
 
-local function still_held(client, entry, given, out)
+local function report_held(client, entry, given, out)
   local exit = given["busy-exit"] or exits.BUSY
   if given.quiet or exit == 0 then return exit end
   if entry.count then
@@ -83,7 +83,7 @@ function wait.main(args)
     local held, failure, code = watch(client, plan.keys, now + plan.wait)
     waiting.finish()
     if held == false then return exits.OK end
-    if held then return still_held(client, held, given, out) end
+    if held then return report_held(client, held, given, out) end
     return verb.failed(out, failure, code)
   end)
 end

@@ -2,8 +2,8 @@
 -- --json as events, with --verbose as lines.
 --
 -- A child process polls the server and writes, so nothing here delays the wait, a signal or the
--- job. It writes once a second on a terminal, elsewhere once a minute, and at once when the wait is
--- cut off.
+-- job. It writes once a second on a terminal, elsewhere once a minute, and soon after the server
+-- stops replying.
 
 local core = require "holdfast.core"
 local lazy = require "holdfast.lazy"
@@ -18,10 +18,10 @@ local waiting = {}
 
 local SHORT = 0.5 -- seconds; a shorter wait is not reported
 local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two lines
-local CHECK, CHECK_LEADER = 5, 2 -- seconds between two polls at most
-local AGAIN = 1 -- seconds between polls after a failure; a single failure is not reported
+local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- seconds between two polls, at most
+local RETRY_PAUSE = 1 -- seconds between polls after a failure; a single failure causes no warning
 local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
-local NAP = 5 -- seconds after which it checks whether the command is still waiting
+local NAP = 5 -- seconds after which to check whether the command is still waiting
 local ECHO = 3 -- columns left free, because the terminal echoes ^C after the line
 local MAX_KEYS, MAX_WAITERS = 10, 100 -- how many keys and waiters one poll reads
 
@@ -90,7 +90,7 @@ local function state_of(entry, who, verb)
   return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
 
--- Returns a function that looks up each holder's host and name only once.
+-- Returns a function that looks up a holder's { host, pid, name } until it is known.
 local function namer()
   local known = {}
   return function(client, owner)
@@ -99,7 +99,7 @@ local function namer()
   end
 end
 
-local function seen(client, entry, verb, name, place)
+local function finding_of(client, entry, verb, name, place)
   local who = entry.owner and name(client, entry.owner)
   return {
     key = entry.key, state = state_of(entry, who, verb), place = place, owner = entry.owner,
@@ -128,12 +128,12 @@ function waiting.for_locks(keys, kind, uuid, verb)
       local is_own = entry.owner and entry.owner:sub(1, #uuid) == uuid
       if place then
         at = i
-        return seen(client, entry, verb, name, place)
+        return finding_of(client, entry, verb, name, place)
       end
       first = first or entry.held and not is_own and entry or nil
     end
     at = first and at or 1
-    return seen(client, first or { key = keys[at] }, verb, name)
+    return finding_of(client, first or { key = keys[at] }, verb, name)
   end
 end
 
@@ -143,7 +143,7 @@ function waiting.for_free(keys, first_held)
   return function(client)
     local entry, message, code = first_held(client)
     if entry == nil then return nil, message, code end
-    return seen(client, entry or { key = keys[1] }, "held", name)
+    return finding_of(client, entry or { key = keys[1] }, "held", name)
   end
 end
 
@@ -170,7 +170,7 @@ function Report:check()
   self.failed = not found and (self.failed or 0) + 1 or 0
   self.found = found
     or { key = self.found.key, state = trouble(self.client, message, code), code = code }
-  if found then self.told = false end
+  if found then self.reported_outage = false end
 end
 
 -- Reports a new leader at once, unless a live line shows it. If the leader has not published its
@@ -191,9 +191,9 @@ end
 
 -- Reports, once per outage, that the wait continues without the server. A live line shows that
 -- anyway.
-function Report:tell()
-  if self.is_live or self.told or self.failed < 2 then return end
-  self.told = true
+function Report:report_outage()
+  if self.is_live or self.reported_outage or self.failed < 2 then return end
+  self.reported_outage = true
   self.out:problem("warning", { { "key", self.found.key }, { "code", self.found.code } },
     ("%s: %s; still waiting"):format(self.subject(self.found.key), self.found.state))
 end
@@ -257,8 +257,8 @@ function Report:run()
       self:print()
       next_line = self.since + period * (math.floor((core.now() - self.since) / period) + 1)
     end
-    self:tell()
-    at = core.now() + (self.failed > 0 and AGAIN or self.leads and CHECK_LEADER or CHECK)
+    self:report_outage()
+    at = core.now() + (self.failed > 0 and RETRY_PAUSE or self.leads and LEADER_PAUSE or POLL_PAUSE)
     if self.is_reported then at = math.min(at, next_line) end
   end
 end
@@ -269,7 +269,7 @@ local function at_most(seconds, limit)
   return math.min(seconds or limit, limit)
 end
 
-local function patient(chosen)
+local function with_short_timeouts(chosen)
   local copy = {}
   for name, value in pairs(chosen) do copy[name] = value end
   copy.connect_timeout = at_most(chosen.connect_timeout, PATIENCE)
@@ -280,15 +280,15 @@ end
 -- From now on, until waiting.finish, the command shows what it is waiting for. `wait`: { client =
 -- the waiting one, seconds = its limit, since = core.now() when it began, chosen = from
 -- settings.load, quiet, key = the first key, subject(key) → "waiting for …", poll = a goal, leads =
--- whether it waits to lead, which always reports new leaders and outages; told = whether an outage
--- was reported before }
+-- whether it waits to lead, which always reports new leaders and outages; reported_outage = whether
+-- an outage was reported before }
 function waiting.begin(out, wait)
-  local shown = out:shows_wait(wait.quiet)
+  local shown = out:wait_display(wait.quiet)
   if not shown and not wait.leads or wait.seconds < SHORT then return end
   local report = setmetatable({
     out = out, is_live = shown == "line", is_reported = shown ~= nil,
-    told = wait.told, leads = wait.leads,
-    waiter = wait.client, chosen = patient(wait.chosen), since = wait.since,
+    reported_outage = wait.reported_outage, leads = wait.leads,
+    waiter = wait.client, chosen = with_short_timeouts(wait.chosen), since = wait.since,
     subject = wait.subject, poll = wait.poll, found = { key = wait.key },
   }, Report)
   process.wipe_before("HUP", "INT", "QUIT", "TERM", "USR1", "USR2")

@@ -49,7 +49,7 @@ local function width_of(char)
   return is_in(WIDE, code) and 2 or 1
 end
 
--- Returns the width of a string from holdfast.text.
+-- Returns how many columns a string takes. holdfast.text must have made it safe to show.
 function width.of(text)
   if not text:find("[\128-\255]") then return #text end
   local sum = 0
@@ -79,7 +79,7 @@ local function last(text, columns)
 end
 
 -- Returns the text if it fits into the columns, or its beginning and end with "…" between them.
-function width.middle(text, columns)
+function width.elide_middle(text, columns)
   if width.of(text) <= columns then return text end
   local first = width.cut(text, math.ceil((columns - 1) / 2))
   return first .. "…" .. last(text, columns - 1 - width.of(first))
