@@ -77,47 +77,49 @@ end
 -- ---- calls ----
 
 local blocking = {} -- the core's own calls
-local looping = false -- whether an event loop serves any client
+local has_loops = false -- whether an event loop serves any client
 
-local function begin_beside(lock, ...)
-  local kind, seconds, record = data(lock).beside(...)
+local function begin_companion(lock, ...)
+  local kind, seconds, record = data(lock).next_companion(...)
   return kind and (raw.begin(lock, kind, seconds, record))
 end
 
-local function run_beside(lock, op)
-  local other = begin_beside(lock)
-  while other and not op:wait(other) do other = begin_beside(lock, other:finish()) end
+local function run_companions(lock, op)
+  local other = begin_companion(lock)
+  while other and not op:wait(other) do other = begin_companion(lock, other:finish()) end
   if other then other:abandon() end
 end
 
-local function acquire_beside(lock, seconds, keys)
+local function acquire_with_companions(lock, seconds, keys)
   local op, _, done = raw.begin(lock, "acquire", seconds, keys)
-  local ran, err = pcall(done and type or run_beside, lock, op)
+  local ran, err = pcall(done and type or run_companions, lock, op)
   if ran then return op:finish() end
   op:abandon()
   error(err, 0)
 end
 
-local watching = false -- whether any lock has data.beside
+local has_companions = false -- whether any lock has data.next_companion
 
--- Makes each acquire of this lock run other operations alongside, one after the other: beside(...)
--- gets the results of one and returns the kind, seconds and record of the next, or nil to end the
--- acquire.
-function driver.run_beside(lock, beside)
-  watching = true
-  data(lock).beside = beside
+-- Makes each acquire of this lock run other operations alongside, one after the other:
+-- next_companion(...) gets the results of one and returns the kind, seconds and record of the next,
+-- or nil to end the acquire.
+function driver.run_alongside(lock, next_companion)
+  has_companions = true
+  data(lock).next_companion = next_companion
 end
 
 local function acquire(lock, seconds, keys)
-  if watching and data(lock).beside then return acquire_beside(lock, seconds, keys) end
+  if has_companions and data(lock).next_companion then
+    return acquire_with_companions(lock, seconds, keys)
+  end
   return raw.acquire(lock, seconds, keys)
 end
 
 local function add_call(kind)
   blocking[kind] = owner.around_call(kind, kind == "acquire" and acquire or raw[kind])
   driver.lock[kind] = function(lock, seconds, record)
-    local of = looping and data(lock)
-    if of and of.loop then return pump.call(of, lock, kind, seconds, record) end
+    local own = has_loops and data(lock)
+    if own and own.loop then return pump.call(own, lock, kind, seconds, record) end
     return blocking[kind](lock, seconds, record)
   end
 end
@@ -138,23 +140,23 @@ end
 -- Releases, in the background, all holds that any caller acquired through this handle.
 function driver.abandon(lock)
   raw.abandon(lock)
-  local of = data(lock)
+  local own = data(lock)
   owner.forget(lock)
-  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+  if own.loop then pump.start_for_nobody(pump.of(own.client, own.loop), own.client) end
 end
 
 -- Ends the wait to become leader through this lock; it returns "interrupted". On a client whose
 -- calls block, no other code runs during a wait, so there is none to end.
 function driver.interrupt(lock)
-  local of = data(lock)
-  if of.loop then pump.interrupt(pump.of(of.client, of.loop), of.gives_way) end
+  local own = data(lock)
+  if own.loop then pump.interrupt(pump.of(own.client, own.loop), own.gives_way) end
 end
 
 -- Starts the operation in the background. In an event loop the client's task carries it out.
 local function do_later(lock, kind, count)
-  local of = data(lock)
+  local own = data(lock)
   raw.begin(lock, kind, count):abandon()
-  if of.loop then pump.start_for_nobody(pump.of(of.client, of.loop), of.client) end
+  if own.loop then pump.start_for_nobody(pump.of(own.client, own.loop), own.client) end
 end
 
 -- Gives the permits of this handle back in the background.
@@ -200,8 +202,8 @@ end
 
 function driver.set_loop(client, loop)
   loops_of[client] = loop
-  if not loop or looping then return end
-  looping = true
+  if not loop or has_loops then return end
+  has_loops = true
   pump.set_notifiers(notifiers)
 end
 
@@ -236,8 +238,8 @@ end
 
 core.lock_type.__tostring = owner.around_query(core.lock_type.__tostring)
 
--- Starts a release or a complete without waiting for it, because the caller may be unable to wait.
--- Logs a failure.
+-- Runs a release or a complete, in an event loop in the background, because the caller may be
+-- unable to wait. Logs a failure.
 function driver.detach(lock, kind, seconds, record)
   if not data(lock).loop then return host.report(blocking[kind](lock, seconds, record)) end
   owner.forget(lock)

@@ -2,7 +2,7 @@
 -- called in the Lua state that created the client, during a call of holdfast that notices the
 -- event.
 --
--- The core collects events only if there is a listener; until then nothing in this file runs.
+-- The core collects events only if there is a listener; until then this file does nothing.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -67,9 +67,9 @@ local function gather(add, acquire)
     local list = core.client.events(client) or {}
     if acquire and acquire.client == client then add_holder(list, acquire) end
     for _, event in ipairs(list) do
-      local of_lock = listeners[event.observer]
+      local lock_listener = listeners[event.observer]
       event.observer = nil
-      if of_lock then add { of_lock, copy(event) } end
+      if lock_listener then add { lock_listener, copy(event) } end
       if listener ~= true then add { listener, event } end
     end
   end

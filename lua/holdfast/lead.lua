@@ -140,11 +140,11 @@ end
 
 local MIN_PAUSE, MAX_PAUSE = 0.1, 1 -- seconds
 
-local ENDS, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
+local EXITING, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
 -- `leading`: shared by the terms of one client:lead: { term, resigned, accepted, watch }. `term` is
 -- the last one; `accepted` tells that the server has let this process lead before, so a missing
--- right no longer ends the call; `watch` is what leader.watch returned.
+-- right no longer ends the call; `watch` is what leader.new_watch returned.
 local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
@@ -159,13 +159,13 @@ local function new_term(leading, client, key, given, defaults)
     end,
   }, defaults)
   raw.data(term.lock).gives_way = term
-  if leading.watch then leader.attend(leading.watch, term.lock) end
+  if leading.watch then leader.watch(leading.watch, term.lock) end
   return term
 end
 
 -- → why there is no further term | nil if there is one
 local function end_of(leading)
-  return leading.resigned and RESIGNED or driver.owner.is_exiting() and ENDS or nil
+  return leading.resigned and RESIGNED or driver.owner.is_exiting() and EXITING or nil
 end
 
 -- Releases a lock that was lost, or whose leader has resigned, before its term began. → message,
@@ -216,7 +216,7 @@ end
 function lead.run(client, key, given, defaults, fn, ...)
   local leading, results = { resigned = false }, nil
   given = options.copy(given)
-  leading.watch = given.on_change and leader.watch(given.on_change, leading)
+  leading.watch = given.on_change and leader.new_watch(given.on_change, leading)
   local function next_term() return new_term(leading, client, key, given, defaults) end
   repeat
     local first = next_term()

@@ -14,12 +14,12 @@ local raw = driver.lock
 
 local leader = {}
 
-local AGAIN = 1 -- seconds from a failure to the next try
+local RETRY_PAUSE = 1 -- seconds from a failure to the next try
 local NAME_TRIES, NAME_PAUSE = 4, 0.25 -- a client publishes its name a quarter of a second late
-local WITHIN = 1 -- seconds for the announcement
+local ANNOUNCE_TIMEOUT = 1 -- seconds for the announcement
 
--- Returns the state of a client:lead with this on_change. `leading`: see lead.run
-function leader.watch(on_change, leading)
+-- Returns the state of a client:lead with this on_change. `leading`: see new_term in lead.lua
+function leader.new_watch(on_change, leading)
   events.install()
   return { on_change = on_change, leading = leading, owner = "", token = nil, known = "" }
 end
@@ -30,14 +30,15 @@ local function since(token)
   return token and token >= observed.FIRST_US and token / 1e6 or os.time()
 end
 
--- Returns whether to report this holder: it is not the one reported last, and its token is not
--- older.
+-- Returns whether to report this holder: it is not the one reported last or has a newer token, and
+-- its token is not older.
 local function is_news(self, owner, token)
   if self.token and token and token < self.token then return false end
   return owner ~= self.owner or self.token ~= nil and token ~= nil and token > self.token
 end
 
--- A holder without a token of its own is read with the token drawn last for the key.
+-- A holder may have no token of its own. The reading then has the token drawn last for the key,
+-- which was an earlier holder's.
 local function report(self, owner, token, who)
   local own = token ~= self.token and token or nil
   self.owner, self.token = owner, token or self.token
@@ -47,7 +48,7 @@ local function report(self, owner, token, who)
   }, "on_change")
 end
 
--- ---- during a wait: see driver.run_beside ----
+-- ---- during a wait: see driver.run_alongside ----
 
 local on_read, on_name, ask_name
 
@@ -59,7 +60,7 @@ end
 function on_read(self, info)
   if not info then
     self.step = read
-    return "pause", AGAIN
+    return "pause", RETRY_PAUSE
   end
   self.known = ("%.0f %s"):format(info.token or 0, info.owner)
   if not is_news(self, info.owner, info.token) then return read(self) end
@@ -86,10 +87,10 @@ function on_name(self, text)
 end
 
 -- Watches who holds this lock while its acquires wait.
-function leader.attend(self, lock)
+function leader.watch(self, lock)
   local data = raw.data(lock)
   self.client, self.loop, self.step = data.client, data.loop, read
-  driver.run_beside(lock, function(...)
+  driver.run_alongside(lock, function(...)
     local kind, seconds, text = self.step(self, ...)
     if not self.leading.resigned then return kind, seconds, text end
   end)
@@ -106,7 +107,7 @@ end
 function leader.announce(lock)
   local client, key = raw.data(lock).client, raw.key(lock)
   local node = driver.node_of_lock(client, key)
-  driver.command(client, { "PUBLISH", channel(key), "1" }, node, WITHIN)
+  driver.command(client, { "PUBLISH", channel(key), "1" }, node, ANNOUNCE_TIMEOUT)
 end
 
 -- Announces that the caller leads, and reports it to its own on_change.

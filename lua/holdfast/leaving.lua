@@ -12,8 +12,8 @@ local queue, first, last = {}, 1, 0
 local queued = {} -- handle -> true
 
 local function has_news(lock)
-  local of_hold, of_loss = core.lock.has_news(lock)
-  return of_hold or of_loss and core.lock.data(lock).on_lost ~= nil
+  local hold_news, loss_news = core.lock.has_news(lock)
+  return hold_news or loss_news and core.lock.data(lock).on_lost ~= nil
 end
 
 local function add(lock)
@@ -52,7 +52,7 @@ end
 
 local installed = false
 
--- Called for the first lock that has a callback.
+-- Called for each lock that has a callback. From the first one on, released handles are anchored.
 function leaving.install()
   if installed then return end
   installed = true

@@ -1,9 +1,9 @@
 -- Several locks as one: after an acquire either all are held or none.
 --
 -- All programs acquire the locks in the same order, by key and then by server, so that they never
--- deadlock. Locks of one client are first tried atomically. If one of them is taken, and for locks
--- of different clients, they are acquired in order, each through its queue, and released again if
--- one cannot be acquired.
+-- deadlock. If one program can serve all the locks, it first tries to acquire them atomically.
+-- Otherwise, or if one of them is taken, the locks are acquired in order, each through its queue,
+-- and released again if one cannot be acquired.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -16,7 +16,7 @@ local raw = driver.lock
 local argument, check_self = options.argument, options.self
 local notify, notify_after = loss.notify, loss.notify_after
 
-local WAIT_EACH = 1.5
+local WAIT_EACH = 1.5 -- seconds
 local MAX_LOCKS = 1024
 local MAX_BEHIND = 64 -- locks behind the awaited one whose crashed owners it finds
 
@@ -53,8 +53,8 @@ end
 
 -- Returns whether a neighbour of sorted[i] has the same key, as locks of different clients may.
 local function is_tied(sorted, i)
-  local key, before, behind = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
-  return before and raw.key(before) == key or behind and raw.key(behind) == key or false
+  local key, before, after = raw.key(sorted[i]), sorted[i - 1], sorted[i + 1]
+  return before and raw.key(before) == key or after and raw.key(after) == key or false
 end
 
 -- Returns a string for the databases that store the lock. It is the same in all programs once the
@@ -101,14 +101,15 @@ local function in_order(self, what, level)
 end
 
 -- Returns the group of the key: one program can only use keys of the same group.
-local function home(lock)
+local function group_of(lock)
   return core.client.group(raw.data(lock).client, raw.key(lock))
 end
 
--- Returns whether one program can serve all the locks: they have the same client, group, lease,
--- class and listener, and no owner that other processes may share.
+-- Returns whether one program can serve all the locks: they have one client, which is not a
+-- quorum's, one group and the same settings, and no owner that other processes may share. Kinds
+-- that are acquired stepwise are never alike.
 local function are_alike(locks)
-  local first, first_home = raw.data(locks[1]), home(locks[1])
+  local first, first_group = raw.data(locks[1]), group_of(locks[1])
   if first.owner or first.quorum then return false end
   for _, lock in ipairs(locks) do
     local data = raw.data(lock)
@@ -116,7 +117,7 @@ local function are_alike(locks)
       and data.max_hold == first.max_hold and data.renewed == first.renewed
       and data.token_ttl == first.token_ttl
       and data.class == first.class and data.observer == first.observer
-    if not same or home(lock) ~= first_home then return false end
+    if not same or group_of(lock) ~= first_group then return false end
     if core.kinds[data.kind].stepwise then return false end
   end
   return true
@@ -129,7 +130,7 @@ function multi_lock.new(locks, wait, what, level)
   return setmetatable({
     locks = sorted,
     tied = places_of(sorted, false, what, level + 1) ~= nil,
-    together = are_alike(sorted),
+    alike = are_alike(sorted),
     wait = wait or WAIT_EACH * #sorted,
   }, MultiLock)
 end
@@ -202,7 +203,7 @@ local function close_each(taken)
   drain(taken, driver.leave)
 end
 
-local function settle(taken, ran, ...)
+local function return_or_close(taken, ran, ...)
   if ran then return ... end
   close_each(taken)
   error((...), 0)
@@ -210,7 +211,8 @@ end
 
 local function acquire_in_order(locks, by)
   local taken = {}
-  return settle(taken, compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
+  return return_or_close(taken,
+    compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
 end
 
 -- Returns what the client has learnt about its server.
@@ -220,12 +222,12 @@ end
 
 -- Returns whether one program serves all the locks. A server with a plain URL may turn out to be a
 -- cluster's node, which refuses a program with keys of several slots.
-local function is_one_step(self)
-  return self.together and not learnt(self).checks_slots
+local function is_atomic(self)
+  return self.alike and not learnt(self).checks_slots
 end
 
 -- Returns whether to acquire the locks one by one, after the attempt to acquire all of them failed.
-local function may_go_on(self, by, message, code)
+local function may_acquire_in_order(self, by, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
     learnt(self).checks_slots = true
     return true
@@ -237,10 +239,10 @@ end
 local function acquire(self, wait, what, level)
   local by = driver.now(self.locks[1]) + wait
   local locks = in_order(self, what, level + 1)
-  if is_one_step(self) then
+  if is_atomic(self) then
     local acquired, message, code = raw.acquire_all(locks)
     if acquired then return self end
-    if not may_go_on(self, by, message, code) then return nil, message, code end
+    if not may_acquire_in_order(self, by, message, code) then return nil, message, code end
   end
   local acquired, message, code = acquire_in_order(locks, by)
   if acquired then return self end
@@ -291,7 +293,7 @@ end
 
 -- If the coroutine is closed before this returns, the other locks are released nevertheless.
 local function release(self)
-  if is_one_step(self) then return raw.release_all(self.locks) end
+  if is_atomic(self) then return raw.release_all(self.locks) end
   local held = copy(self.locks)
   return compat.closing(close_each, held, each, held, raw.release)
 end
@@ -346,11 +348,11 @@ end
 function MultiLock:remaining()
   check_self(self, MultiLock, "multi_lock:remaining", 2)
   notify()
-  local least = math.huge
+  local minimum = math.huge
   for _, lock in ipairs(self.locks) do
-    least = math.min(least, raw.remaining(lock))
+    minimum = math.min(minimum, raw.remaining(lock))
   end
-  return least
+  return minimum
 end
 
 -- Returns how the first lost lock, in the order of keys, was lost; no I/O.

@@ -7,7 +7,7 @@ local driver = require "holdfast.driver"
 
 local now = core.now
 
-local CHECK_EVERY = 1 -- seconds between two checks whether a request still exists
+local CHECK_EVERY = 1 -- seconds between two checks of whether a request still exists
 local ROUNDS = 100 -- rounds in which one call reports what the functions themselves cause
 
 local Notifier = {}
@@ -116,7 +116,7 @@ local function notify_all(self, turn)
   return fine, failure
 end
 
-local function leave(self, turn, ran, ...)
+local function end_turn(self, turn, ran, ...)
   if self.turn == turn then self.turn = false end
   if not ran then error(..., 0) end
   return ...
@@ -127,7 +127,7 @@ function Notifier.notify(self)
   if not self:is_due() then return true end
   local turn = new_turn()
   self.turn = turn
-  return leave(self, turn, pcall(notify_all, self, turn))
+  return end_turn(self, turn, pcall(notify_all, self, turn))
 end
 
 return notifier

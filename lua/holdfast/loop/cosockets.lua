@@ -13,7 +13,7 @@ local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
 
 local SILENCE = 86400000 -- ms; the core notices earlier that a server is silent
-local MAX_BYTES = 65536
+local MAX_BYTES = 65536 -- in one read
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
@@ -29,9 +29,9 @@ local cosockets = {}
 -- are not collected yet. So they are cut into pieces, at varying places.
 local step = 0
 
-local function vary(least, range)
+local function vary(minimum, range)
   step = (5 * step + 3) % 64
-  return least + step % range
+  return minimum + step % range
 end
 
 local function new_link(number)
@@ -52,7 +52,7 @@ local function kick_writer(link)
   link.kicked = true
 end
 
-local function put(self, number, action)
+local function set_action(self, number, action)
   local link = self.links[number]
   if not link then
     if action then
@@ -83,7 +83,7 @@ local function advance_now(self)
   self.deadline, self.asked = deadline, asked
   wake_done(self)
   if not self.clock then return end -- its timer has not begun
-  for number = 1, links do put(self, number, actions[number]) end
+  for number = 1, links do set_action(self, number, actions[number]) end
   if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
 end
 
@@ -156,7 +156,7 @@ end
 
 local CLIENT_CERTIFICATE = "TLS: this version of lua-resty-core does not support client certificates"
 
-local function content(path)
+local function read_file(path)
   local file, message = io.open(path, "rb")
   if not file then return nil, message end
   local text = file:read("*a")
@@ -168,10 +168,10 @@ end
 local function read_certificate(tls)
   local ssl = require "ngx.ssl"
   local cert, key, message
-  cert, message = content(tls.cert)
+  cert, message = read_file(tls.cert)
   if cert then cert, message = ssl.parse_pem_cert(cert) end
   if not cert then return nil, ("TLS: cannot use cert %s: %s"):format(tls.cert, message) end
-  key, message = content(tls.key)
+  key, message = read_file(tls.key)
   if key then key, message = ssl.parse_pem_priv_key(key) end
   if not key then return nil, ("TLS: cannot use key %s: %s"):format(tls.key, message) end
   return { cert = cert, key = key }
@@ -184,9 +184,9 @@ local function name_of(tls)
   return tls.cert .. "\0" .. tls.key
 end
 
--- While files are replaced they may be incomplete or not belong together. Then the last accepted
--- ones are used. → the pair in use | nil, why there is none
-local function show_certificate(socket, tls)
+-- Sets the socket's client certificate. While files are replaced they may be incomplete or not
+-- belong together. Then the last accepted ones are used. → the pair in use | nil, why there is none
+local function set_certificate(socket, tls)
   if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
   local pair, message = read_certificate(tls)
   local set
@@ -199,13 +199,13 @@ local function show_certificate(socket, tls)
 end
 
 -- Starts TLS over a connected socket if the client uses it. → true | nil, why not
-local function agree(client, link, socket)
+local function start_tls(client, link, socket)
   local tls = engine.tls(client, link.number)
   if not tls then return true end
   engine.handshaking(client, link.number)
   local shown, agreed, message
   if tls.cert then
-    shown, message = show_certificate(socket, tls)
+    shown, message = set_certificate(socket, tls)
     if not shown then return nil, message end
   end
   agreed, message = socket:sslhandshake(false, tls.server_name
@@ -227,7 +227,7 @@ local function receive(self, link, socket)
     if link.action == "close" then return "closed" end
     local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
     local bytes, message = socket:receiveany(most)
-    if link.left then return nil end
+    if link.abandoned then return nil end
     cuts = bytes and #bytes == most and cuts + 1 or 0
     if bytes then
       if engine.feed(self.client, link.number, bytes) then advance(self) end
@@ -250,10 +250,10 @@ local function connect(self, link)
   local connected, message = dial(self.client, link, socket)
   if connected then
     socket:settimeouts(math.max((till - now()) * 1000, 1), command_timeout * 1000, SILENCE)
-    connected, message = agree(self.client, link, socket)
+    connected, message = start_tls(self.client, link, socket)
   end
   link.dialing = false
-  if link.left then return socket:close() end
+  if link.abandoned then return socket:close() end
   note_dial(self, link.number, connected)
   if not connected then
     socket:close()
@@ -264,7 +264,7 @@ local function connect(self, link)
   engine.opened(self.client, link.number)
   advance(self)
   local reason = receive(self, link, socket)
-  if link.left then return socket:close() end
+  if link.abandoned then return socket:close() end
   if link.writing then -- the task ends both threads
     link.broken = reason or HUNG_UP
     wake(self)
@@ -274,29 +274,29 @@ local function connect(self, link)
   disconnected(self, link, reason)
 end
 
-local function is_to_open(self, link)
+local function needs_open(self, link)
   local want = engine.wants(self.client, link.number)
   return want == "open" or want == "login"
 end
 
 local function log_in(self, link)
-  local function goes_on() return not link.left end
+  local function goes_on() return not link.abandoned end
   credentials.log_in(self.client, link.number, goes_on,
     engine.ask_login(self.client, link.number))
-  if not link.left then advance(self) end
+  if not link.abandoned then advance(self) end
 end
 
 local function read(self, link)
-  while not link.left do
+  while not link.abandoned do
     link.opening = false
-    if is_to_open(self, link) then
+    if needs_open(self, link) then
       pause_before_dial(self, link.number)
-      if link.left then return end
+      if link.abandoned then return end
     end
     if engine.wants(self.client, link.number) == "login" then log_in(self, link) end
-    if link.left then return end
+    if link.abandoned then return end
     if engine.wants(self.client, link.number) == "open" then connect(self, link) end
-    if not is_to_open(self, link) then link.wake:wait(FOREVER) end
+    if not needs_open(self, link) then link.wake:wait(FOREVER) end
   end
 end
 
@@ -317,7 +317,7 @@ local function send(self, link, socket)
 end
 
 local function write(self, link)
-  while not link.left do
+  while not link.abandoned do
     link.output:wait(FOREVER)
     link.kicked = false
     local socket = link.socket
@@ -329,7 +329,7 @@ end
 -- dial.
 local function run_thread(run, self, link)
   local ran, message = pcall(run, self, link)
-  if ran or link.left then return end
+  if ran or link.abandoned then return end
   self.loop.report(nil, message)
   note_dial(self, link.number, false)
   link.broken = to_text(message)
@@ -367,7 +367,7 @@ local function act_on_link(self, number)
     link = new_link(number)
     self.links[number] = link
     spawn_link(self, link)
-    put(self, number, self.actions[number])
+    set_action(self, number, self.actions[number])
   end
 end
 
@@ -380,7 +380,8 @@ function cosockets.begin(self)
   return self.links
 end
 
--- Returns whether a new task would lose neither a connection nor an operation.
+-- Returns whether a new task would break no operation: none is in progress, or no link is connected
+-- or connecting.
 function cosockets.is_free(self)
   for _, link in pairs(self.links) do
     if link.socket or link.dialing then return engine.load(self.client) == 0 end
@@ -417,7 +418,7 @@ end
 -- Another task continues with new links; this one ends its own links when it runs again.
 local function leave_links(self, links)
   for _, link in pairs(links) do
-    link.left = link.socket or true
+    link.abandoned = link.socket or true
     disconnected(self, link, ENDED)
   end
 end
@@ -435,7 +436,7 @@ end
 -- Called in a task that no longer runs for its client.
 function cosockets.leave(links)
   for _, link in pairs(links) do
-    if link.left then end_threads(link, link.left ~= true and link.left) end
+    if link.abandoned then end_threads(link, link.abandoned ~= true and link.abandoned) end
   end
 end
 

@@ -11,7 +11,7 @@ local engine, now = core.engine, core.now
 local LINGER = 0.02
 
 -- seconds for which resumed callers may pass a kept lock to each other before the loop continues
-local PASSING = 0.001
+local PASS_TIME = 0.001
 
 local descriptors = {}
 
@@ -22,7 +22,7 @@ function descriptors.prepare(self)
   return true
 end
 
--- Log-ins that the previous task requested may never arrive.
+-- Log-ins that the previous task requested may never arrive, so they are requested again.
 function descriptors.begin(self)
   engine.forget_logins(self.client)
 end
@@ -45,9 +45,9 @@ function descriptors.collect(self)
   engine.collect(self.client)
 end
 
--- Called in the task.
+-- Called in the task: does what is due, and wakes the callers whose operations have ended.
 function descriptors.tend(self)
-  local till = now() + PASSING
+  local till = now() + PASS_TIME
   self.collects, self.is_last = false, false
   engine.serve(self.client, self.done)
   while self.done[1] do

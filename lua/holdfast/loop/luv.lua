@@ -41,8 +41,9 @@ function loop.spawn(fn)
   resume(coroutine.create(fn))
 end
 
--- Suspends the calling coroutine until wake. Yields a value: a `for` loop that the coroutine
--- generates for must not end, but resume it.
+-- Suspends the calling coroutine until wake is called. Yields a value: if a `for` loop uses the
+-- coroutine as its iterator, nil would end the loop, and it must resume the coroutine, which
+-- reports the mistake.
 local function suspend(self)
   self.thread = coroutine.running()
   coroutine.yield(self)

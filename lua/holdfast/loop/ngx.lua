@@ -31,12 +31,12 @@ if not contexts then
 end
 
 local IDLE = 60 -- seconds that an idle task remains
-local IDLERS = 16 -- tasks that may idle although only one request has used their client
+local IDLERS = 16 -- running tasks up to which one may idle for a client of one request
 local CROWD = 100 -- the most tasks that one timer takes
 -- After WORN connections the tasks of a timer move to a new one, because ngx_lua frees the remains
 -- of connections only with the timer. Beyond WORN_OUT they move even if that breaks connections.
 local WORN, WORN_OUT = 200, 2000
-local LEAVE = 1 -- seconds that an exiting worker spends on cleaning up
+local EXIT_TIME = 1 -- seconds that an exiting worker spends on cleaning up
 -- No task idles if the process has more Lua states than this: with lua_code_cache off, each request
 -- creates one.
 local STATES = 2
@@ -61,7 +61,7 @@ local PHASES_WITHOUT_REQUEST = { init = true, init_worker = true, exit_worker = 
 local marks = setmetatable({}, { __mode = "v" }) -- request's address -> its mark
 -- lock with holds -> number of an owner -> mark of a request -> holds that the request acquired.
 -- Requests may share a lock handle; each is an owner of its own, unless the option `owner` is set.
-local kept = setmetatable({}, { __mode = "k" })
+local acquired = setmetatable({}, { __mode = "k" })
 -- coroutine -> mark of the request that runs in it
 local owners = setmetatable({}, { __mode = "k" })
 
@@ -71,8 +71,8 @@ end
 
 local marked = 0 -- how many marks were created
 
--- Distinguishes a request from earlier and later ones at the same address, but not from its
--- subrequests. Raises in a timer.
+-- Returns a name that distinguishes a request from earlier and later ones at the same address, but
+-- not from its subrequests. Raises in a timer.
 local function name_of_request()
   return ngx.var.connection .. " " .. ngx.var.connection_requests
 end
@@ -186,10 +186,10 @@ local function identify()
 end
 
 -- Notes that the calling request has acquired a hold of this lock.
-local function keep(lock, mark)
-  local owners_of, number = kept[lock] or {}, raw.number(lock)
+local function note_hold(lock, mark)
+  local owners_of, number = acquired[lock] or {}, raw.number(lock)
   local counts = owners_of[number] or {}
-  kept[lock], owners_of[number] = owners_of, counts
+  acquired[lock], owners_of[number] = owners_of, counts
   if not counts[mark] then mark.holds = mark.holds + 1 end
   counts[mark] = (counts[mark] or 0) + 1
 end
@@ -197,7 +197,7 @@ end
 -- Notes that this owner no longer holds the lock; with `mark`, that it has no hold left that this
 -- request acquired.
 local function forget_owner(lock, number, mark)
-  local owners_of = kept[lock]
+  local owners_of = acquired[lock]
   local counts = owners_of and owners_of[number] or {}
   for each in pairs(counts) do
     if not mark or each == mark then
@@ -206,13 +206,13 @@ local function forget_owner(lock, number, mark)
   end
   if next(counts) or not owners_of then return end
   owners_of[number] = nil
-  if not next(owners_of) then kept[lock] = nil end
+  if not next(owners_of) then acquired[lock] = nil end
 end
 
 -- Notes that the calling request has released one of its owner's holds.
 local function forget_one(lock, mark)
   local number = raw.number(lock)
-  local counts = kept[lock] and kept[lock][number]
+  local counts = acquired[lock] and acquired[lock][number]
   local count = counts and counts[mark]
   if not count then return end
   if count > 1 then counts[mark] = count - 1 else forget_owner(lock, number, mark) end
@@ -220,7 +220,7 @@ end
 
 -- Records that no caller holds the lock any more.
 function owner.forget(lock)
-  for number in pairs(kept[lock] or {}) do forget_owner(lock, number) end
+  for number in pairs(acquired[lock] or {}) do forget_owner(lock, number) end
 end
 
 -- Counts the waiting calls of the waiter's mark. `is_waiting`: whether one more call waits,
@@ -340,7 +340,7 @@ function loop.begin(self, task)
   local chosen, message = host_with_room()
   if not chosen then return nil, message end
   self.host = chosen
-  self.brief = core.states() > STATES
+  self.never_idles = core.states() > STATES
   running_tasks = running_tasks + 1
   chosen.taken, chosen.tasks = chosen.taken + 1, chosen.tasks + 1
   chosen.coming[#chosen.coming + 1] = task
@@ -372,8 +372,8 @@ end
 -- Returns whether the task ends as soon as it has nothing to do. Otherwise, where each request
 -- creates a client, there would be many idle tasks that are never needed again. The first ones
 -- stay: if later ones replaced them, the idle tasks would spread over more and more timers.
-local function is_brief(self)
-  return self.brief or running_tasks > IDLERS and not self.reused and not self.stays
+local function ends_when_idle(self)
+  return self.never_idles or running_tasks > IDLERS and not self.reused and not self.stays
 end
 
 local RELEASES = { release = true, complete = true, force_release = true }
@@ -390,13 +390,13 @@ end
 -- driver; `mark`: nil if there is no request.
 function owner.settle(self, lock, kind, mark, first)
   if kind == "acquire" then
-    if first and mark then keep(lock, mark) end
+    if first and mark then note_hold(lock, mark) end
   elseif RELEASES[kind] then
     forget_released(lock, mark, first)
   end
   if not self or not self.clock then return end
   self.idle_until = nil -- the task may not have seen this call
-  if is_brief(self) then cosockets.wake(self) else self.stays = true end
+  if ends_when_idle(self) then cosockets.wake(self) else self.stays = true end
 end
 
 local function settle_all(locks, kind, mark, first, ...)
@@ -430,7 +430,7 @@ end
 -- their leases.
 local function for_the_living(client, each)
   local alive = living_marks()
-  for lock, owners_of in pairs(kept) do
+  for lock, owners_of in pairs(acquired) do
     local mine = raw.data(lock).client == client
     for number, counts in pairs(mine and owners_of or {}) do
       if has_living(counts, alive) then
@@ -442,15 +442,15 @@ local function for_the_living(client, each)
   end
 end
 
-local function serves_the_living(client)
+local function has_living_holds(client)
   local serves = false
   for_the_living(client, function() serves = true end)
   return serves
 end
 
 local function is_over_at_exit(self, client, operations, leaving)
-  self.exits_at = self.exits_at or now() + LEAVE
-  if operations > 0 or serves_the_living(client) then
+  self.exits_at = self.exits_at or now() + EXIT_TIME
+  if operations > 0 or has_living_holds(client) then
     self.exits_at = nil
     return false
   end
@@ -463,13 +463,13 @@ function loop.is_over(self, client, operations, held, leaving)
     self.idle_until = nil
     return false
   end
-  if self.closing or is_brief(self) then return true end
+  if self.closing or ends_when_idle(self) then return true end
   self.idle_until = self.idle_until or now() + IDLE
   return now() >= self.idle_until
 end
 
 -- Approves the renewal of holds whose requests still exist.
-local function answer(self)
+local function approve_renewals(self)
   self.answered = self.asked
   for_the_living(self.client, raw.approve)
   cosockets.advance(self)
@@ -479,7 +479,7 @@ loop.io = setmetatable({}, { __index = cosockets })
 
 function loop.io.tend(self)
   cosockets.tend(self)
-  if self.asked ~= self.answered then answer(self) end
+  if self.asked ~= self.answered then approve_renewals(self) end
 end
 
 -- Returns whether a new task, in a new timer, should take over from this one.
@@ -504,7 +504,7 @@ end
 -- ---- the end of a request ----
 
 local function abandon_holds(mark, touched)
-  for lock, owners_of in pairs(kept) do
+  for lock, owners_of in pairs(acquired) do
     for number, counts in pairs(owners_of) do
       local count = counts[mark]
       if count then
@@ -527,7 +527,9 @@ local function abandon(mark)
     pump.abandon_all(function(waiter) return waiter.owner == mark end, touched, FINISHED)
   end
   mark.waits = 0
-  for client, of in pairs(touched) do pump.start_for_nobody(pump.of(client, of), client) end
+  for client, its_loop in pairs(touched) do
+    pump.start_for_nobody(pump.of(client, its_loop), client)
+  end
 end
 
 local function is_of_this_request(mark)

@@ -60,7 +60,7 @@ end
 -- of the turn and sends what is left. Under ngx_lua a thread that runs after all callers writes.
 
 -- Called when the caller of this waiter continues, or never will.
-local function continues(self, waiter)
+local function note_continued(self, waiter)
   if not waiter.woken then return end
   waiter.woken, self.woken = false, self.woken - 1
   self.is_last = self.woken == 0
@@ -78,16 +78,16 @@ end
 
 -- Returns the waiter whose caller must be woken for the end of this waiter's operation, or false if
 -- that caller was woken already. It counts as woken from now on.
-local function to_wake(self, waiter)
-  local of = waiter.main or waiter
-  if of.fired then return false end
-  of.fired, of.woken, self.woken = true, true, self.woken + 1
-  return of
+local function mark_woken(self, waiter)
+  local main = waiter.main or waiter
+  if main.fired then return false end
+  main.fired, main.woken, self.woken = true, true, self.woken + 1
+  return main
 end
 
 local function wake(self, waiter)
-  local of = to_wake(self, waiter)
-  if of then fire(self, of.ready) end
+  local main = mark_woken(self, waiter)
+  if main then fire(self, main.ready) end
 end
 
 -- → a new signal | nil, why the loop cannot create one
@@ -108,7 +108,7 @@ function pump.wake_done(self)
     done[i] = false
     if waiter and waiter.ready then
       waiter.done = true
-      done[i] = to_wake(self, waiter)
+      done[i] = mark_woken(self, waiter)
     elseif waiter then
       waiting[number] = nil
       self.loop.report(waiter.op:finish()) -- it has no caller
@@ -122,25 +122,25 @@ end
 local REPLACED = "ngx.ctx was replaced while this request was waiting; set fields in it instead"
 local OVERDUE = "the calling coroutine was woken but did not continue within a second; the call is treated as cancelled"
 
--- Abandons the operation that runs beside this waiter's.
-local function end_beside(self, waiter)
-  local beside = waiter.beside
-  waiter.beside = false
-  if not beside or self.waiting[beside.number] ~= beside then return end
-  self.waiting[beside.number] = nil
-  self.loop.owner.set_waiting(beside, false)
-  beside.op:abandon()
+-- Abandons the operation that runs alongside this waiter's.
+local function end_companion(self, waiter)
+  local companion = waiter.companion
+  waiter.companion = false
+  if not companion or self.waiting[companion.number] ~= companion then return end
+  self.waiting[companion.number] = nil
+  self.loop.owner.set_waiting(companion, false)
+  companion.op:abandon()
 end
 
 -- Abandons an operation whose caller is gone, with the lock that it may have acquired. `why`: a
 -- message for a caller that continues nevertheless.
 function pump.abandon(self, number, waiter, why)
   self.waiting[number] = nil
-  continues(self, waiter)
+  note_continued(self, waiter)
   waiter.abandoned = why or waiter.done and OVERDUE or REPLACED
   self.loop.owner.set_waiting(waiter, false)
   waiter.op:abandon()
-  end_beside(self, waiter)
+  end_companion(self, waiter)
 end
 
 -- Returns whether the caller was woken but has not continued, so it must have been cancelled, which
@@ -284,14 +284,14 @@ local function stop(self)
   if self.loop.check() then notify_due(self) end
 end
 
--- Returns whether every new task fails.
+-- Returns whether too many tasks in a row have failed, so that no new one is started.
 local function is_broken(self)
   return not self.task and self.failures >= MAX_FAILURES
 end
 
--- Starts a new task for what is still in progress, unless the process is exiting and has no time
--- left.
-local function go_on(self, client)
+-- Starts a new task for what is still in progress, unless tasks keep failing, the client is being
+-- closed, or the process is exiting and has no time left.
+local function start_next(self, client)
   if is_broken(self) or self.closing or not is_busy(client) then return end
   if not has_ended(self, client) then pump.start_for_nobody(self, client) end
 end
@@ -314,7 +314,7 @@ local function fail(self, message)
   stop(self)
   self.why, self.failures = text(message), self.failures + 1
   self.loop.report(nil, message)
-  go_on(self, client)
+  start_next(self, client)
   wake_all(self)
 end
 
@@ -325,7 +325,7 @@ local function run(self, task)
   if self.task ~= task then return self.loop.io.leave(task.links) end
   if not tended then return fail(self, message) end
   stop(self)
-  go_on(self, client)
+  start_next(self, client)
 end
 
 -- Starts a task unless there is one. → true | nil, why there is none
@@ -386,20 +386,24 @@ end
 
 local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blocked the loop
 
--- Unused waiters, of calls that have ended: { op, ready, fired, woken, owner, done, seen_at, late,
--- abandoned, gives_way, beside, main }
--- `fired`: whether the signal `ready` was fired; `woken`: whether it was, and the caller has not
--- continued yet; `seen_at`: when a check first found that the caller was woken but had not
--- continued; `abandoned`: why; `gives_way`: the leader's term, if this is a wait to become leader,
--- which ends when the leader resigns or nginx's worker exits; `beside`: the waiter of the operation
--- that runs alongside; `main`: in that waiter, the waiter whose signal wakes the caller.
+-- Unused waiters, of calls that have ended. A waiter's fields are op, owner, done and:
+--   ready      the signal that wakes the caller
+--   fired      whether it was fired
+--   woken      whether it was fired, and the caller has not continued yet
+--   seen_at    when a check first found that the caller was woken but had not continued
+--   late       whether a task for it has not begun in time
+--   abandoned  why its operation was abandoned, or false
+--   gives_way  the leader's term, if this is a wait to become leader, which ends when the leader
+--              resigns or nginx's worker exits
+--   companion  the waiter of the operation that runs alongside
+--   main       in a companion: the waiter whose caller it wakes
 local spare, MAX_SPARE = {}, 1000
 
 local function new_waiter()
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, fired = false, woken = false,
     owner = false, done = false, seen_at = false, late = false, abandoned = false,
-    gives_way = false, beside = false, main = false }
+    gives_way = false, companion = false, main = false }
   spare[last] = nil
   return waiter
 end
@@ -416,28 +420,28 @@ local function is_over(waiter)
   return waiter.abandoned or waiter.done or waiter.op:is_done()
 end
 
--- Begins the next operation beside this waiter's (see driver.run_beside). `...`: the results of the
--- previous one.
-local function begin_beside(self, lock, waiter, ...)
-  local beside = new_waiter()
-  local kind, seconds, record = raw.data(lock).beside(...)
+-- Begins the next operation alongside this waiter's (see driver.run_alongside). `...`: the results
+-- of the previous one.
+local function begin_companion(self, lock, waiter, ...)
+  local companion = new_waiter()
+  local kind, seconds, record = raw.data(lock).next_companion(...)
   notify_due(self)
   if not kind then return end -- the wait has ended
-  beside.op, beside.number = raw.begin(lock, kind, seconds, record, beside.op or nil)
-  beside.main, beside.ready, beside.owner = waiter, waiter.ready, waiter.owner
-  waiter.beside, self.waiting[beside.number] = beside, beside
-  self.loop.owner.set_waiting(beside, true)
+  companion.op, companion.number = raw.begin(lock, kind, seconds, record, companion.op or nil)
+  companion.main, companion.ready, companion.owner = waiter, waiter.ready, waiter.owner
+  waiter.companion, self.waiting[companion.number] = companion, companion
+  self.loop.owner.set_waiting(companion, true)
   send(self)
 end
 
-local function tend_beside(self, lock, waiter)
-  local beside = waiter.beside
-  if not is_over(beside) then return end
-  if beside.abandoned then return begin_beside(self, lock, waiter) end
-  self.waiting[beside.number] = nil
-  self.loop.owner.set_waiting(beside, false)
-  begin_beside(self, lock, waiter, beside.op:finish())
-  spare_waiter(beside)
+local function tend_companion(self, lock, waiter)
+  local companion = waiter.companion
+  if not is_over(companion) then return end
+  if companion.abandoned then return begin_companion(self, lock, waiter) end
+  self.waiting[companion.number] = nil
+  self.loop.owner.set_waiting(companion, false)
+  begin_companion(self, lock, waiter, companion.op:finish())
+  spare_waiter(companion)
 end
 
 -- Called when the loop was blocked: the task could not run, so it gets more time.
@@ -452,7 +456,7 @@ local function await(self, waiter, number)
   local seconds = self.runs_by == math.huge and CHECK_EVERY or self.loop.runs_within
   local till = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
-  continues(self, waiter)
+  note_continued(self, waiter)
   if waited then
     if now() > till + BLOCKED then excuse(self) end
     return fired
@@ -475,7 +479,7 @@ local function wait(self, data, lock, kind, waiter, number)
   end
   self.waiting[number] = waiter
   loop.owner.set_waiting(waiter, true)
-  if kind == "acquire" and data.beside then begin_beside(self, lock, waiter) end
+  if kind == "acquire" and data.next_companion then begin_companion(self, lock, waiter) end
   repeat
     local fired = await(self, waiter, number)
     alive, over = true, is_over(waiter)
@@ -484,11 +488,11 @@ local function wait(self, data, lock, kind, waiter, number)
       alive, message = new_signal(loop)
       waiter.ready, waiter.fired = alive or waiter.ready, false
     end
-    if alive and waiter.beside and not over then tend_beside(self, lock, waiter) end
+    if alive and waiter.companion and not over then tend_companion(self, lock, waiter) end
     if alive and not over then alive, message = revive(self, client, waiter) end
   until over or not alive or is_over(waiter)
-  continues(self, waiter) -- it may have been woken while it did not wait
-  end_beside(self, waiter)
+  note_continued(self, waiter) -- it may have been woken while it did not wait
+  end_companion(self, waiter)
   if waiter.ready.free then waiter.ready:free() end
   if waiter.abandoned then return nil, waiter.abandoned, "interrupted" end
   self.waiting[number] = nil

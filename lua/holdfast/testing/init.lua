@@ -45,26 +45,26 @@ local function is_endless(kind, seconds, lock)
 end
 
 -- → a function that returns whether the operation is over, and runs the operations that
--- driver.run_beside requests
+-- driver.run_alongside requests
 local function ending_of(op, lock)
-  local beside = lock and data(lock).beside
-  if not beside then return function() return op:is_done() end end
-  local other
+  local next_companion = lock and data(lock).next_companion
+  if not next_companion then return function() return op:is_done() end end
+  local companion
   local function begin(...)
-    local kind, seconds, record = beside(...)
-    other = kind and raw.begin(lock, kind, seconds, record)
+    local kind, seconds, record = next_companion(...)
+    companion = kind and raw.begin(lock, kind, seconds, record)
     events.notify()
   end
   begin()
   return function()
-    if op:is_done() and other then other:abandon() end
-    if op:is_done() or not other then return true end
-    if other:is_done() then begin(other:finish()) end
+    if op:is_done() and companion then companion:abandon() end
+    if op:is_done() or not companion then return true end
+    if companion:is_done() then begin(companion:finish()) end
     return false
   end
 end
 
--- `lock`: for an acquire, else nil
+-- Lets time pass until the operation is over, or raises at `by`. `lock`: only for an acquire
 local function finish(op, by, lock)
   local ran, over = pcall(world.run_until, ending_of(op, lock), by)
   if ran and over then return op:finish() end
@@ -125,11 +125,11 @@ end
 
 -- How to find the loop in the arguments of these functions of the pump.
 local LOOP_IN = {
-  call = function(of) return of.loop end,
+  call = function(lock_data) return lock_data.loop end,
   call_all = function(list) return data(list[1]).loop end,
   detach = function(lock) return data(lock).loop end,
   start_for_nobody = function(self) return self.loop end,
-  close = function(_, of) return of end,
+  close = function(_, its_loop) return its_loop end,
 }
 
 local function replace(name, loop_in)
