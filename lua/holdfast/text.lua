@@ -8,10 +8,10 @@ local text = {}
 local REST = "[\128-\191]"
 
 -- first byte of a UTF-8 character → a pattern for the bytes that follow it
-local BEHIND = {}
+local FOLLOWING = {}
 
 local function add(first, last, pattern)
-  for byte = first, last do BEHIND[byte] = "^" .. pattern end
+  for byte = first, last do FOLLOWING[byte] = "^" .. pattern end
 end
 
 add(0xc2, 0xdf, REST)
@@ -50,8 +50,8 @@ function text.escape(s, show)
   return (s:gsub("[^\32-\126]+", function(run)
     local parts, at = {}, 1
     while at <= #run do
-      local behind, last = BEHIND[run:byte(at)], nil
-      if behind then last = select(2, run:find(behind, at + 1)) end
+      local following, last = FOLLOWING[run:byte(at)], nil
+      if following then last = select(2, run:find(following, at + 1)) end
       local char = run:sub(at, last or at)
       local code = last and hidden_code(char)
       parts[#parts + 1] = last and not code and char or show(char, code)

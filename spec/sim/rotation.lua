@@ -142,7 +142,7 @@ end
 -- These connections are of a user whose password is not replaced.
 function rotation.admit(...)
   for _, client in ipairs { ... } do
-    client.authenticated, client.requests.stranger = true, false
+    client.authenticated, client.requests.is_unauthenticated = true, false
   end
 end
 

@@ -2,9 +2,10 @@
 -- csrc/programs unchanged, at a time that the caller provides, and replies like redis-server 7.0;
 -- spec/redis_diff_spec.lua verifies that.
 --
--- One command runs at a time, and no time passes during it. Expired keys are gone for every
--- reader. Messages leave after the command that sent them, before its reply. A feature of the real
--- server that is missing here raises an error; it never gets an invented reply.
+-- One command runs at a time, and no time passes during it. Expired keys are gone for every reader.
+-- Messages leave after the command that sent them, before its reply. An unknown command gets the
+-- real server's error reply. An option that is missing here raises an error; it never gets an
+-- invented reply.
 --
 --   local server = Redis.new { now = function() return microseconds end, password = string | nil }
 --   local client = server:connect(on_message, on_close)
@@ -48,8 +49,9 @@ local REFUSED = {
   channel = "NOPERM this user has no permissions to access one of the channels used as arguments",
 }
 
--- { run, arity, name, subcommands, and flags: w writes, m needs memory, s not in scripts, a allowed
--- before AUTH, l while loading, p while subscribed, b while a script hangs, c names channels }
+-- { run, arity, name, subcommands, and flags: r reads, w writes, m needs memory, s not in scripts,
+-- a allowed before AUTH, l while loading, p while subscribed, b while a script hangs, c names
+-- channels }
 local commands = {}
 
 local function prepared(name, entry)
@@ -101,7 +103,7 @@ function Server:read_clock()
   self.now_us = math.floor(self.clock())
 end
 
--- Returns the server's time in ms, which is the running command's.
+-- Returns the time in ms at which the running command began.
 function Server:now_ms()
   return math.floor(self.now_us / 1000)
 end
@@ -149,7 +151,7 @@ function Server:connect(on_message, on_close)
       authenticated = not self.password,
     on_message = on_message, on_close = on_close,
   }, Client)
-  client.requests.stranger = not client.authenticated
+  client.requests.is_unauthenticated = not client.authenticated
   self.connected[client.id] = client
   return client
 end
@@ -251,8 +253,8 @@ end
 local function is_idle(command, reply, idle)
   if idle ~= nil then return idle end
   if type(reply) == "table" then return reply.err ~= nil end
-  local keeps = command.name == "hset" or command.name == "hincrby" or command.name == "incrby"
-  return not keeps and (reply == 0 or reply == false)
+  local may_return_0 = command.name == "hset" or command.name == "hincrby" or command.name == "incrby"
+  return not may_return_0 and (reply == 0 or reply == false)
 end
 
 -- → reply, which may be an error
@@ -299,7 +301,7 @@ local function execute(client, args)
     and server.redirect(client, command, args)
   if refused then return { err = refused } end
   local reply = perform(command, client, args)
-  client.requests.stranger = not client.authenticated
+  client.requests.is_unauthenticated = not client.authenticated
   if server.wrote then
     server.wrote = false
     server.on_write(client)

@@ -18,9 +18,9 @@ local REFUSED, RESET = "connection refused", "connection reset by peer"
 local world = { now = 1000 }
 
 local servers -- "host:port", or "" for the one that single-server clients share -> a small Redis
--- the clients: { client, links, several, cut, frozen }. links: number -> connection; several:
--- whether the client has the option `servers`
-local members
+-- the clients: { client, links, has_servers, cut, frozen }. links: number -> connection;
+-- has_servers: whether the client has the option `servers`
+local clients
 local timers -- a list of { at, fn }, earliest first
 local failure -- the argument of testing.fail, or nil
 
@@ -40,8 +40,8 @@ function replaced.auth() return { ok = "OK" } end
 -- Acts as if each replica had all writes.
 function replaced.wait(_, _, args) return tonumber(args[2]) end -- any locale: a whole number
 
-local function server_of(member, link)
-  local name = member.several and ("%s:%d"):format(engine.server(member.client, link)) or ""
+local function server_of(entry, link)
+  local name = entry.has_servers and ("%s:%d"):format(engine.server(entry.client, link)) or ""
   if not servers[name] then
     local server = Redis.new { now = function() return (EPOCH + world.now) * 1e6 end }
     server.started_us = server.now_us - AGE * 1e6
@@ -61,86 +61,86 @@ end
 
 -- ---- connections ----
 
-local function open(member, link)
-  local client = member.client
+local function open(entry, link)
+  local client = entry.client
   engine.opening(client, link)
-  if member.cut or failure == "unreachable" then return engine.closed(client, link, REFUSED) end
+  if entry.cut or failure == "unreachable" then return engine.closed(client, link, REFUSED) end
   local connection = { inbox = {} }
-  member.links[link] = connection
+  entry.links[link] = connection
   if failure == "silent" then return end
-  connection.peer = server_of(member, link):connect(function(bytes)
+  connection.peer = server_of(entry, link):connect(function(bytes)
     table.insert(connection.inbox, bytes)
   end, function() connection.ended = true end)
   engine.opened(client, link)
 end
 
-local function close(member, link, reason)
-  local peer = member.links[link].peer
-  member.links[link] = nil
+local function close(entry, link, reason)
+  local peer = entry.links[link].peer
+  entry.links[link] = nil
   if peer then peer:close() end
-  engine.closed(member.client, link, reason)
+  engine.closed(entry.client, link, reason)
 end
 
-local function close_all(member)
-  for link = 1, engine.links(member.client) do
-    if member.links[link] then close(member, link, RESET) end
+local function close_all(entry)
+  for link = 1, engine.links(entry.client) do
+    if entry.links[link] then close(entry, link, RESET) end
   end
 end
 
 -- Runs the server in the locale "C", since a real one does not use the program's locale.
 local function feed(peer, bytes)
-  local before = os.setlocale() -- any locale: it is asked for
-  os.setlocale("C") -- any locale: it is this one
+  local before = os.setlocale() -- any locale: only reads it
+  os.setlocale("C") -- any locale: sets "C"
   local fed, reply = pcall(peer.feed, peer, bytes)
-  os.setlocale(before) -- any locale: it is what it was
+  os.setlocale(before) -- any locale: restores it
   return fed, reply
 end
 
--- A command that the small Redis does not know raises an error, and is not resent.
-local function send(member, link, connection, bytes)
+-- An option that the small Redis does not support raises an error. The command is not resent.
+local function send(entry, link, connection, bytes)
   local fed, reply = feed(connection.peer, bytes)
   if fed then return table.insert(connection.inbox, reply) end
-  close(member, link, RESET)
+  close(entry, link, RESET)
   error("holdfast.testing: " .. tostring(reply), 0) -- any locale: a text
 end
 
 -- → whether anything was sent or received
-local function exchange(member, link, connection)
-  local pieces = engine.output(member.client, link)
+local function exchange(entry, link, connection)
+  local pieces = engine.output(entry.client, link)
   if failure == "silent" then return pieces ~= nil end
-  if pieces then send(member, link, connection, table.concat(pieces)) end
+  if pieces then send(entry, link, connection, table.concat(pieces)) end
   local bytes = table.concat(connection.inbox)
   connection.inbox = {}
-  if bytes ~= "" then engine.feed(member.client, link, bytes) end
+  if bytes ~= "" then engine.feed(entry.client, link, bytes) end
   return pieces ~= nil or bytes ~= ""
 end
 
 local function always() return true end
 
 -- → whether there was something to do
-local function serve_link(member, link)
-  local client, connection = member.client, member.links[link]
+local function serve_link(entry, link)
+  local client, connection = entry.client, entry.links[link]
   local want = engine.wants(client, link)
   if want == "login" then
     credentials.log_in(client, link, always, engine.ask_login(client, link))
   elseif want == "open" then
-    open(member, link)
+    open(entry, link)
   elseif connection and (want == "close" or connection.ended) then
-    close(member, link, want == "close" and "closed" or nil)
+    close(entry, link, want == "close" and "closed" or nil)
   else
-    return connection ~= nil and exchange(member, link, connection)
+    return connection ~= nil and exchange(entry, link, connection)
   end
   return true
 end
 
-local function serve(member)
-  local client, busy = member.client, false
-  if member.frozen then return false end
+local function serve(entry)
+  local client, busy = entry.client, false
+  if entry.frozen then return false end
   if engine.deadline(client) < world.now then
     engine.tick(client)
     busy = true
   end
-  for link = 1, engine.links(client) do busy = serve_link(member, link) or busy end
+  for link = 1, engine.links(client) do busy = serve_link(entry, link) or busy end
   return busy
 end
 
@@ -148,7 +148,7 @@ end
 local function settle()
   for _ = 1, MAX_ROUNDS do
     local busy = false
-    for _, member in ipairs(members) do busy = serve(member) or busy end
+    for _, entry in ipairs(clients) do busy = serve(entry) or busy end
     if not busy then return end
   end
   error("holdfast.testing: the clients do not come to rest", 0)
@@ -165,7 +165,7 @@ end
 
 local function move(now)
   world.now = now
-  for _, member in ipairs(members) do engine.set_now(member.client, now) end
+  for _, entry in ipairs(clients) do engine.set_now(entry.client, now) end
   run_timers()
   settle()
 end
@@ -173,8 +173,8 @@ end
 -- → when the next event is due, or math.huge
 local function next_due()
   local at = timers[1] and timers[1].at or math.huge
-  for _, member in ipairs(members) do
-    if not member.frozen then at = math.min(at, engine.deadline(member.client)) end
+  for _, entry in ipairs(clients) do
+    if not entry.frozen then at = math.min(at, engine.deadline(entry.client)) end
   end
   return math.max(at, world.now)
 end
@@ -209,45 +209,45 @@ end
 
 -- ---- what happens to clients and servers ----
 
-function world.add(client, several)
+function world.add(client, has_servers)
   engine.set_now(client, world.now)
-  table.insert(members, { client = client, links = {}, several = several })
+  table.insert(clients, { client = client, links = {}, has_servers = has_servers })
 end
 
-local function place_of(client)
-  for i, member in ipairs(members) do
-    if member.client == client then return i end
+local function index_of(client)
+  for i, entry in ipairs(clients) do
+    if entry.client == client then return i end
   end
 end
 
 function world.remove(client)
-  local place = place_of(client)
+  local place = index_of(client)
   if not place then return end
-  close_all(members[place])
-  table.remove(members, place)
+  close_all(clients[place])
+  table.remove(clients, place)
 end
 
 -- Returns whether the process of this client is stopped.
 function world.is_frozen(client)
-  local place = place_of(client)
-  return place ~= nil and members[place].frozen
+  local place = index_of(client)
+  return place ~= nil and clients[place].frozen
 end
 
 -- Stops the process of this client for this time.
 function world.freeze(client, seconds)
-  local member = members[place_of(client)]
-  member.frozen = true
+  local entry = clients[index_of(client)]
+  entry.frozen = true
   world.advance(seconds)
-  member.frozen = false
+  entry.frozen = false
 end
 
 -- Cuts the client off from its servers for this time.
 function world.cut(client, seconds)
-  local member = members[place_of(client)]
-  member.cut = true
-  close_all(member)
+  local entry = clients[index_of(client)]
+  entry.cut = true
+  close_all(entry)
   world.advance(seconds)
-  member.cut = false
+  entry.cut = false
 end
 
 -- `how`: "unreachable", "silent" or "denied"; nil ends the failure.
@@ -256,16 +256,16 @@ function world.fail(how)
   failure = how
   set_faults()
   if not breaks then return end
-  for _, member in ipairs(members) do close_all(member) end
+  for _, entry in ipairs(clients) do close_all(entry) end
 end
 
 -- Closes the clients and forgets the servers' data.
 function world.reset()
-  for _, member in ipairs(members or {}) do
-    close_all(member)
-    core.client.close(member.client, 0)
+  for _, entry in ipairs(clients or {}) do
+    close_all(entry)
+    core.client.close(entry.client, 0)
   end
-  servers, members, timers, failure = {}, {}, {}, nil
+  servers, clients, timers, failure = {}, {}, {}, nil
 end
 
 world.reset()

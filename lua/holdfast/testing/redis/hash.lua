@@ -1,5 +1,5 @@
--- A Redis hash. Fields remain in the order in which they were added, like in the real one's compact
--- encoding.
+-- A Redis hash. Fields remain in the order in which they were added, as in the compact encoding of
+-- a real Redis hash.
 
 local Hash = {}
 Hash.__index = Hash

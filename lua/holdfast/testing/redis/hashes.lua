@@ -1,4 +1,4 @@
--- Commands on hashes. Each entry as in strings.lua.
+-- Commands on hashes. Each entry has the form that strings.lua describes.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -46,7 +46,7 @@ commands.HDEL = { -3, "w", function(client, args)
   for i = 3, #args do
     if hash:remove(args[i]) then removed = removed + 1 end
   end
-  client.db:trim(args[2])
+  client.db:remove_if_empty(args[2])
   return removed
 end }
 

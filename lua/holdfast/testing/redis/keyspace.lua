@@ -1,6 +1,7 @@
--- The keys of a database. An entry is never empty, and is removed by the first access after its
--- expiry. entry = { kind = "string" | "hash" | "list" | "zset", value =, expires = ms of server
--- time | nil }
+-- The keys of a database. Between commands no hash, list or zset is empty. An expired entry is
+-- removed by the first access.
+--
+-- An entry is { kind = "string" | "hash" | "list" | "zset", value, expires = ms of server time | nil }.
 
 local fail = require "holdfast.testing.redis.fail"
 local Hash = require "holdfast.testing.redis.hash"
@@ -60,7 +61,7 @@ function Keyspace:remove(key)
 end
 
 -- Called after elements were removed from the hash, list or zset at the key.
-function Keyspace:trim(key)
+function Keyspace:remove_if_empty(key)
   if self.entries[key].value.count == 0 then self.entries[key] = nil end
 end
 

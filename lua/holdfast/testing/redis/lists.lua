@@ -1,4 +1,4 @@
--- Commands on lists. Each entry as in strings.lua.
+-- Commands on lists. Each entry has the form that strings.lua describes.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -44,7 +44,7 @@ commands.LPOP = { -2, "w", function(client, args)
   local list, items = read(client, args[2]), {}
   if list.count == 0 then return false end
   for i = 1, math.min(count or 1, list.count) do items[i] = take_out(client, args[2], 1) end
-  client.db:trim(args[2])
+  client.db:remove_if_empty(args[2])
   return count and items or items[1]
 end }
 
@@ -83,7 +83,7 @@ commands.LREM = { 4, "w", function(client, args)
       i = i + step
     end
   end
-  if removed > 0 then client.db:trim(args[2]) end
+  if removed > 0 then client.db:remove_if_empty(args[2]) end
   return removed
 end }
 

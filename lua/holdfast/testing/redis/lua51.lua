@@ -4,8 +4,8 @@
 -- line: number literals become floats, `a .. b` becomes `a << joint << b` and `#a` becomes `length
 -- ^ a`, which have the same precedence; and while a script runs, strings have 5.1's methods. (Lua
 -- 5.4.4 may read freed memory when an operand of `a .. b .. c` has a metamethod.) Missing: load,
--- loadstring, coroutine, math.random, and Redis's extra libraries. pairs() visits keys in sorted
--- order, since no run may depend on addresses.
+-- loadstring, coroutine, math.random, and Redis's extra libraries except struct.pack. pairs()
+-- visits keys in sorted order, since no run may depend on addresses.
 
 local HAS_INTEGERS = math.type ~= nil
 local NAME = "user_script"

@@ -73,7 +73,7 @@ Requests.__index = Requests
 
 -- Creates a parser for a client's commands.
 function resp.requests()
-  return setmetatable({ buffer = "", at = 1, stranger = false }, Requests)
+  return setmetatable({ buffer = "", at = 1, is_unauthenticated = false }, Requests)
 end
 
 function Requests:feed(bytes)
@@ -97,7 +97,7 @@ local function bulk_at(self, at)
   if not length or length < 0 or length > BULK_MAX then
     return nil, "Protocol error: invalid bulk length"
   end
-  if self.stranger and length > UNAUTHENTICATED.bytes then
+  if self.is_unauthenticated and length > UNAUTHENTICATED.bytes then
     return nil, "Protocol error: unauthenticated bulk length"
   end
   if #self.buffer < start + length + 1 then return nil end
@@ -116,7 +116,7 @@ local function count_at(self, at)
   if not count or count > MULTIBULK_MAX then
     return nil, "Protocol error: invalid multibulk length"
   end
-  if self.stranger and count > UNAUTHENTICATED.arguments then
+  if self.is_unauthenticated and count > UNAUTHENTICATED.arguments then
     return nil, "Protocol error: unauthenticated multibulk length"
   end
   return count, start

@@ -97,7 +97,7 @@ commands.KEYS = { 2, "r", function(client, args)
   return list
 end }
 
--- Returns all keys at once.
+-- Returns all matching keys at once.
 commands.SCAN = { -2, "r", function(client, args)
   if not args[2]:find("^%d+$") then fail("ERR invalid cursor") end
   local pattern = "*"

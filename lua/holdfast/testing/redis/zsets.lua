@@ -1,4 +1,4 @@
--- Commands on sorted sets. Each entry as in strings.lua.
+-- Commands on sorted sets. Each entry has the form that strings.lua describes.
 
 local arguments = require "holdfast.testing.redis.arguments"
 local fail = require "holdfast.testing.redis.fail"
@@ -80,7 +80,7 @@ commands.ZREM = { -3, "w", function(client, args)
   for i = 3, #args do
     if zset:remove(args[i]) then removed = removed + 1 end
   end
-  client.db:trim(args[2])
+  client.db:remove_if_empty(args[2])
   return removed
 end }
 
@@ -155,7 +155,7 @@ end }
 
 local function remove_places(client, key, zset, first, last)
   for _, member in ipairs(slice(zset, first, last)) do zset:remove(member) end
-  if zset ~= NONE then client.db:trim(key) end
+  if zset ~= NONE then client.db:remove_if_empty(key) end
 end
 
 commands.ZREMRANGEBYSCORE = { 4, "w", function(client, args)
