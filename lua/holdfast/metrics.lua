@@ -36,8 +36,8 @@ local FAMILIES = {
   { "dropped_series", "counter", "Series that found no room in lua_shared_dict holdfast: they are missing, or too low." },
 }
 
-local OF_CLASS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
-local OF_CLIENT = { "round_trips", "connections", "reconnects", "holds" }
+local CLASS_COUNTERS = { "reentries", "releases", "hand_offs", "renewals", "renewed_late", "risks" }
+local CLIENT_FIGURES = { "round_trips", "connections", "reconnects", "holds" }
 
 local function escaped(text)
   text = text:gsub("\\", "\\\\"):gsub('"', '\\"'):gsub("\n", "\\n")
@@ -79,28 +79,28 @@ local function add_histogram(list, family, class, histogram)
   list[#list + 1] = { family, "_sum", labels_of("class", class), histogram.sum }
 end
 
-local function add_class(list, of)
-  for _, outcome in ipairs(sorted(of.outcomes)) do
-    list[#list + 1] = { "acquires", "_total", labels_of("class", of.class, "outcome", outcome),
-      of.outcomes[outcome] }
+local function add_class(list, class)
+  for _, outcome in ipairs(sorted(class.outcomes)) do
+    list[#list + 1] = { "acquires", "_total", labels_of("class", class.class, "outcome", outcome),
+      class.outcomes[outcome] }
   end
-  for _, reason in ipairs(sorted(of.lost)) do
-    list[#list + 1] = { "losses", "_total", labels_of("class", of.class, "reason", reason),
-      of.lost[reason] }
+  for _, reason in ipairs(sorted(class.lost)) do
+    list[#list + 1] = { "losses", "_total", labels_of("class", class.class, "reason", reason),
+      class.lost[reason] }
   end
-  for _, name in ipairs(OF_CLASS) do
-    list[#list + 1] = { name, "_total", labels_of("class", of.class), of[name] }
+  for _, name in ipairs(CLASS_COUNTERS) do
+    list[#list + 1] = { name, "_total", labels_of("class", class.class), class[name] }
   end
-  add_histogram(list, "wait_seconds", of.class, of.waited)
-  add_histogram(list, "hold_seconds", of.class, of.held)
-  add_histogram(list, "round_trip_seconds", of.class, of.round_trips)
+  add_histogram(list, "wait_seconds", class.class, class.waited)
+  add_histogram(list, "hold_seconds", class.class, class.held)
+  add_histogram(list, "round_trip_seconds", class.class, class.round_trips)
 end
 
 -- Returns the samples of one client.
 function metrics.samples(client)
   local list, all = {}, core.client.stats(client)
-  for _, of in ipairs(core.client.classes(client)) do add_class(list, of) end
-  for _, name in ipairs(OF_CLIENT) do
+  for _, class in ipairs(core.client.classes(client)) do add_class(list, class) end
+  for _, name in ipairs(CLIENT_FIGURES) do
     list[#list + 1] = { name, name == "holds" and "" or "_total", "", all[name] }
   end
   return list
@@ -134,9 +134,9 @@ end
 -- }.
 function metrics.classes(client)
   local classes = {}
-  for _, of in ipairs(core.client.classes(client)) do
-    classes[of.class] = of
-    of.class = nil
+  for _, class in ipairs(core.client.classes(client)) do
+    classes[class.class] = class
+    class.class = nil
   end
   return classes
 end

@@ -12,7 +12,7 @@ local timer = require "holdfast.timer"
 local shared_metrics = {}
 
 local NAME = "holdfast"
-local EVERY = 0.25 -- seconds between two additions for a client
+local INTERVAL = 0.25 -- seconds between two additions for a client
 
 local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, dropped, pid }
 
@@ -64,7 +64,7 @@ end
 local function added_before(client)
   local before, pid = added[client], ngx.worker.pid()
   if before and before.pid == pid then return before end
-  added[client] = { at = -EVERY, values = {}, dropped = {}, pid = pid }
+  added[client] = { at = -INTERVAL, values = {}, dropped = {}, pid = pid }
   return added[client]
 end
 
@@ -73,7 +73,7 @@ function shared_metrics.add(client, at_once)
   local dict = ngx.shared[NAME]
   if not dict then return end
   local before, now = added_before(client), core.now()
-  if not at_once and now < before.at + EVERY then return end
+  if not at_once and now < before.at + INTERVAL then return end
   before.at = now
   dict:safe_add(DROPPED, 0)
   -- Once there is no room for one series, no others are created: they could be parts of an
@@ -96,7 +96,7 @@ end
 -- Adds the client's counts soon, and repeatedly while the client holds something.
 function shared_metrics.add_soon(client)
   if timed[client] or not ngx.shared[NAME] then return end
-  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(EVERY, add_now, client)
+  timed[client] = not WITHOUT_TIMERS[ngx.get_phase()] and timer.at(INTERVAL, add_now, client)
     or nil
   if not timed[client] then shared_metrics.add(client, true) end
 end
@@ -148,14 +148,14 @@ end
 
 -- Returns the q of a media type in an Accept header; 0 if it is not listed.
 local function quality_of(accept, media_type)
-  local most = 0
+  local highest = 0
   for range in locale.lower(accept):gmatch("[^,]+") do
     if range:match("^%s*([^;%s]*)") == media_type then
       local q = range:match(";%s*q%s*=%s*([%d.]+)")
-      most = math.max(most, q and locale.number(q) or 1)
+      highest = math.max(highest, q and locale.number(q) or 1)
     end
   end
-  return most
+  return highest
 end
 
 local function format_for(accept)

@@ -45,7 +45,7 @@ local function answer(view, question)
   local text, away, is_old
   for _ = 1, TRIES do
     status_view.refresh(view)
-    text, away, is_old = status_json.answer(view, asked)
+    text, away, is_old = status_json.reply(view, asked)
     if not is_old then break end
     ngx.sleep(PAUSE)
   end

@@ -1,4 +1,4 @@
--- Builds the status page's answer to ?json.
+-- Builds the status page's reply to ?json.
 
 local core = require "holdfast.core"
 local json = require "holdfast.command.json"
@@ -13,9 +13,9 @@ local views = require "holdfast.status_view"
 
 local status_json = {}
 
--- How many locks an answer lists, and the bytes that these, the deadlocks and the losses may take.
+-- How many locks a reply lists, and the bytes that these, the deadlocks and the losses may take.
 local SHOWN, ROOM, DEADLOCK_ROOM, LOSS_ROOM = 100, 28672, 2048, 2048
-local WAITERS, FIRST = 20, 5 -- waiters listed for an open row, and for any other
+local OPEN_WAITERS, CLOSED_WAITERS = 20, 5 -- waiters listed for an open row, and for any other
 local LONGEST, LONGEST_KEY = 255, 1024 -- bytes of a string, and of a key, that are shown
 local SPAN, STEP = records.SPAN, records.STEP
 
@@ -33,10 +33,10 @@ end
 
 -- `lag`: seconds since the servers last replied, if they no longer do; else 0.
 local function waiter_json(view, waiter, lag)
-  local is = views.who(view, waiter.owner) or {}
+  local who = views.who(view, waiter.owner) or {}
   return json.object {
-    { "owner", cut(waiter.owner) }, { "host", cut(is.host) }, { "pid", is.pid },
-    { "name", cut(is.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
+    { "owner", cut(waiter.owner) }, { "host", cut(who.host) }, { "pid", who.pid },
+    { "name", cut(who.name) }, { "seconds", math.max(ngx.now() - lag - waiter.since, 0) },
     { "at_least", waiter.at_least },
   }
 end
@@ -49,13 +49,14 @@ local function queue_json(view, entry, lag, most)
   return json.list(queue)
 end
 
--- Returns the key as in a URL, if JSON has to escape part of it, or nil.
+-- Returns the key as in a URL if JSON writes part of it as \u00xx (a control character, or bytes
+-- that are not UTF-8), or nil.
 local function link_of(key)
   return json.value(key):find("\\u00", 1, true) and ngx.escape_uri(key) or nil
 end
 
 local function entry_json(view, entry, lag, is_open)
-  local is, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
+  local who, now = entry.owner and views.who(view, entry.owner) or {}, core.now() - lag
   local is_whole = #entry.key <= LONGEST_KEY
   return json.object {
     { "key", cut(entry.key, LONGEST_KEY) }, { "key_size", not is_whole and #entry.key or nil },
@@ -63,22 +64,22 @@ local function entry_json(view, entry, lag, is_open)
     { "mutex", entry.mutex }, { "kind", entry.kind }, { "count", entry.count },
     { "mode", entry.mode }, { "readers", entry.mode and entry.readers },
     { "permits", entry.permits }, { "available", entry.available },
-    { "owner", cut(entry.owner) }, { "host", cut(is.host) }, { "pid", is.pid },
-    { "name", cut(is.name) }, { "holds", entry.holds },
+    { "owner", cut(entry.owner) }, { "host", cut(who.host) }, { "pid", who.pid },
+    { "name", cut(who.name) }, { "holds", entry.holds },
     { "ttl", entry.ttl and math.max(entry.ttl - (now - entry.read_at), 0) },
     { "since", clock(entry.since) },
     { "token", entry.token and ("%.0f"):format(entry.token) }, { "waiters", entry.waiters },
     { "wait", entry.waits_since and math.max(ngx.now() - lag - entry.waits_since, 0) },
     { "wait_at_least", entry.waits_at_least },
-    { "queue", queue_json(view, entry, lag, is_open and WAITERS or FIRST) },
+    { "queue", queue_json(view, entry, lag, is_open and OPEN_WAITERS or CLOSED_WAITERS) },
     { "break", is_open and is_whole and shell.break_line(entry.key, kinds[entry.kind].removes) or nil },
   }
 end
 
 -- ---- search ----
 
--- Returns the failure table of the word for a search by Knuth, Morris and Pratt, which takes no
--- longer for a long word than for a short one: for each prefix, the length of its longest border.
+-- Returns the word's table for the algorithm of Knuth, Morris and Pratt: for each prefix, the
+-- length of its longest border. The search takes no longer for a long word than for a short one.
 local function borders_of(word)
   local borders, known = { 0 }, 0
   for i = 2, #word do
@@ -112,11 +113,12 @@ end
 
 local function holder_of(view, entry)
   local known = entry.owner and view.names[entry.owner:sub(1, 36)]
-  local is = known and known.who
-  return is and ("%s %s %d"):format(is.host, is.name or "", is.pid) or entry.owner or ""
+  local who = known and known.who
+  return who and ("%s %s %d"):format(who.host, who.name or "", who.pid) or entry.owner or ""
 end
 
--- Sort keys: lower ones come first, so the longest wait does. Entries without a value come last.
+-- Sort keys, the lowest first, so the longest wait comes first. An entry without a value comes
+-- last, but one without a holder comes first.
 local VALUES = {
   wait = function(_, entry) return entry.waits_since or math.huge end,
   held = function(_, entry) return entry.since or math.huge end,
@@ -185,13 +187,13 @@ end
 -- Returns the losses of this worker's client, by reason.
 local function own_losses(client)
   local lost = {}
-  for _, of in ipairs(core.client.classes(client)) do
-    for reason, count in pairs(of.lost) do lost[reason] = (lost[reason] or 0) + count end
+  for _, class in ipairs(core.client.classes(client)) do
+    for reason, count in pairs(class.lost) do lost[reason] = (lost[reason] or 0) + count end
   end
   return lost
 end
 
-local function losses_json(view)
+local function loss_counts_json(view)
   local lost = shared_metrics.losses() or own_losses(view.client)
   local fields = {}
   for _, reason in ipairs { "expired", "taken", "deleted", "unreachable", "max_hold" } do
@@ -200,8 +202,8 @@ local function losses_json(view)
   return { text = json.object(fields) }
 end
 
--- Returns a list of as many as there is room for.
-local function some(texts, room)
+-- Returns a JSON list of the first texts, as many as fit into `room` bytes.
+local function list_within(texts, room)
   local list = {}
   for _, text in ipairs(texts) do
     room = room - #text
@@ -211,7 +213,7 @@ local function some(texts, room)
   return json.list(list)
 end
 
-local function lost_json(recent)
+local function recent_losses_json(recent)
   local texts = {}
   for i, loss in ipairs(recent) do
     texts[i] = json.object {
@@ -219,7 +221,7 @@ local function lost_json(recent)
       { "class", cut(loss.class) }, { "owner", cut(loss.owner) }, { "pid", loss.pid },
     }
   end
-  return some(texts, LOSS_ROOM)
+  return list_within(texts, LOSS_ROOM)
 end
 
 local function cycle_json(cycle)
@@ -238,7 +240,7 @@ end
 local function cycles_json(view)
   local texts = {}
   for i, cycle in ipairs(view.cycles) do texts[i] = cycle_json(cycle) end
-  return some(texts, DEADLOCK_ROOM)
+  return list_within(texts, DEADLOCK_ROOM)
 end
 
 local function members_json(view)
@@ -261,14 +263,14 @@ end
 
 -- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
 -- → the JSON, why the servers are unreachable or nil, whether a row is too old to be shown
-function status_json.answer(view, asked)
+function status_json.reply(view, asked)
   local away, recent = views.away(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
   local lag = away and age or 0
   local list, waiting, longest, longest_key = matching(view, asked, lag)
   if not away then views.look_for_cycles(view, longest) end
   local shown, some_old = entries_json(view, list, asked, lag)
-  local behind_shown, is_complete = asked.from + #shown, views.is_complete(view)
+  local next_from, is_complete = asked.from + #shown, views.is_complete(view)
   local looked, keys
   if not is_complete then looked, keys = views.progress(view) end
   return json.object {
@@ -284,9 +286,9 @@ function status_json.answer(view, asked)
     { "waiters", waiting }, { "longest_wait", longest },
     { "longest_key", cut(longest_key) },
     { "from", asked.from },
-    { "next", behind_shown < #list and #shown > 0 and behind_shown or nil },
+    { "next", next_from < #list and #shown > 0 and next_from or nil },
     { "locks", json.list(shown) }, { "points", points_json(view) },
-    { "losses", losses_json(view) }, { "lost", lost_json(recent) },
+    { "losses", loss_counts_json(view) }, { "lost", recent_losses_json(recent) },
     { "deadlocks", cycles_json(view) }, { "members", members_json(view) },
     { "shared", view.record.shared },
   }, away, some_old and not away

@@ -2,7 +2,7 @@
 
 return {
   style = "sha256-fDQxLrQ7xLssyKjH9qVknAygsF0c1WEsmqYU/Mdp6CA=",
-  script = "sha256-E3Qf90puoXwP/TLBdT4OsCLoRlks5MmuAnH6DNhaWNg=",
+  script = "sha256-r1xOpLnSVcM3giqcOlJAbDNq6j+7MnD9Uf4wB5yT0y4=",
   html = [=[
 <!DOCTYPE html>
 <html lang="en">
@@ -211,8 +211,8 @@ cover only what this nginx worker has seen while the page was open.</span></p>
 </footer>
 </main>
 <script>"use strict";
-// Asks its own address with ?json, and changes on the page only what has changed. What comes from
-// there is only ever set as text.
+// Requests its own address with ?json, and updates only the parts of the page that have changed. What
+// the reply contains is only ever set as text.
 
 const EVERY = 2000, SOON = 250, PATIENCE = 10000; // ms
 const POINTS = 120, LEFT = 56, TOP = 6, BOTTOM = 18, HEIGHT = 104; // of the plots, in pixels
@@ -226,14 +226,14 @@ const REASONS = {
 const at = id => document.getElementById(id);
 const open = new Set(); // links of the locks whose rows are open
 const rows = new Map(); // link → { lock, row, details, … }
-let last = null, lastAt = 0; // the last answer of the servers, and when it came
-let sort = "wait", reverse = false, from = 0, behind = []; // behind: where the pages before begin
+let last = null, lastAt = 0; // the last state, and when it was read from the servers
+let sort = "wait", reverse = false, from = 0, earlier = []; // earlier: where the pages before this one begin
 let paused = false, asking = null, timer = null, linked = null, failure = null;
 
 // ---- texts ----
 
-// Characters that cannot be seen or told from a space, or turn the direction of the text, are spelled
-// out, and so is a backslash that would look like such a spelling.
+// Spells out characters that are invisible, look like a space, or change the direction of the text,
+// and a backslash that would look like such a spelling.
 function visible(text) {
   return String(text).replace(/\\(?=u\{)|(?! )[\p{Cc}\p{Cf}\p{Zs}\p{Zl}\p{Zp}\p{Cs}\p{Co}\p{DI}\u2800]/gu,
     char => "\\u{" + char.codePointAt(0).toString(16) + "}");
@@ -258,7 +258,7 @@ function span(value) {
 function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1) + ".";
 }
-// A key among other words, without its middle if it is long.
+// Quotes a key for a sentence, without its middle if it is long.
 function quoted(key) {
   const text = [...visible(key)];
   return "“" + (text.length > 60 ? text.slice(0, 30).join("") + "…" + text.slice(-29).join("") : text.join("")) + "”";
@@ -266,11 +266,12 @@ function quoted(key) {
 function clock(time) {
   return new Date(time * 1000).toLocaleTimeString("en-GB");
 }
-function who(of, before = "") {
-  const host = of[before + "host"], name = of[before + "name"];
-  return visible(host ? host + " pid " + of[before + "pid"] + (name ? " " + name : "") : of[before || "owner"] || of.holder);
+function who(source, before = "") {
+  const host = source[before + "host"], name = source[before + "name"];
+  return visible(host ? host + " pid " + source[before + "pid"] + (name ? " " + name : "") : source[before || "owner"] || source.holder);
 }
-// Of all ways to write a key in a URL, one. Bytes that are no text stay as they are.
+// Returns one of the ways to write a key in a URL, always the same. Leaves it alone if its bytes are
+// not UTF-8.
 function canonical(link) {
   try { return encodeURIComponent(decodeURIComponent(link)); } catch { return link; }
 }
@@ -294,16 +295,16 @@ function element(name, text, className) {
   if (className) made.className = className;
   return made;
 }
-function setText(of, text) {
-  if (of.textContent !== text) of.textContent = text;
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
 }
-function set(of, name, value) {
-  if (of.getAttribute(name) !== String(value)) of.setAttribute(name, value);
+function set(node, name, value) {
+  if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
 }
-function setHidden(of, hidden) {
-  if (of.hidden !== hidden) of.hidden = hidden;
+function setHidden(node, hidden) {
+  if (node.hidden !== hidden) node.hidden = hidden;
 }
-// As many children of this kind as there are items, each filled with its item.
+// Gives the list one child for each item, made by make(), and updates each child from its item.
 function fill(list, items, make, update) {
   while (list.children.length > items.length) list.lastElementChild.remove();
   items.forEach((item, i) => {
@@ -620,10 +621,10 @@ function nice(most) {
   const size = 10 ** Math.floor(Math.log10(Math.max(most, 1)));
   return [1, 2, 5, 10].map(step => step * size).find(value => value >= most) || 1;
 }
-function place(of, x, y, anchor) {
-  set(of, "x", x);
-  set(of, "y", y);
-  set(of, "text-anchor", anchor);
+function place(node, x, y, anchor) {
+  set(node, "x", x);
+  set(node, "y", y);
+  set(node, "text-anchor", anchor);
 }
 function draw(plot) {
   const { svg, field, points } = plot, width = svg.clientWidth, floor = HEIGHT - BOTTOM;
@@ -648,7 +649,7 @@ function draw(plot) {
   place(plot.texts[4], width, HEIGHT - 4, "end");
   const gap = longestGap(points, field), x = LEFT + (gap.from + gap.size / 2) * step;
   place(plot.texts[5], gap.size * step > 60 ? x : -100, floor / 2 + TOP, "middle");
-  tell(plot);
+  showValue(plot);
 }
 function longestGap(points, field) {
   let longest = { from: 0, size: 0 }, from = 0;
@@ -660,10 +661,10 @@ function longestGap(points, field) {
 }
 function point(plot, index) {
   plot.cursor = index === null ? null : Math.max(0, Math.min(POINTS - 1, index));
-  tell(plot);
+  showValue(plot);
 }
-// The value under the cursor, or what was most.
-function tell(plot) {
+// Shows the value under the cursor, or the peak.
+function showValue(plot) {
   const { svg, field, points, cursor } = plot, item = points[cursor ?? POINTS - 1];
   if (!item) return;
   const known = points.map(each => each[field]).filter(value => value !== undefined);
@@ -726,7 +727,7 @@ function askIn(ms) {
   clearTimeout(timer);
   if (!paused && !document.hidden) timer = setTimeout(ask, ms);
 }
-// Something else is asked for: what came before is no answer to it.
+// Requests again because the query has changed: a reply to the earlier query is ignored.
 function askAgain(wait = 0) {
   if (asking) asking.abort();
   asking = null;
@@ -735,7 +736,7 @@ function askAgain(wait = 0) {
 }
 function begin() {
   from = 0;
-  behind = [];
+  earlier = [];
   removeRows(new Set());
   setText(at("count"), "…");
   askAgain(SOON);
@@ -758,7 +759,7 @@ function follow() {
   const raw = canonical(location.hash.slice(1));
   if (!raw) return;
   at("search").value = raw;
-  try { at("search").value = decodeURIComponent(raw); } catch { /* its bytes are no text */ }
+  try { at("search").value = decodeURIComponent(raw); } catch { /* its bytes are not UTF-8 */ }
   linked = { raw, text: at("search").value }; // the field has no line breaks
   open.add(raw);
   begin();
@@ -792,8 +793,8 @@ for (const head of document.querySelectorAll("th")) head.firstElementChild.oncli
 at("sort").onchange = () => sortBy(at("sort").value, false);
 at("search").oninput = begin;
 at("pause").onclick = pause;
-at("on").onclick = () => { behind.push(from); from = last.next; askAgain(); };
-at("back").onclick = () => { from = behind.pop() || 0; askAgain(); };
+at("on").onclick = () => { earlier.push(from); from = last.next; askAgain(); };
+at("back").onclick = () => { from = earlier.pop() || 0; askAgain(); };
 at("lost").open = innerWidth > 700;
 document.addEventListener("keydown", onKey);
 document.addEventListener("visibilitychange", () => askIn(0));

@@ -16,18 +16,18 @@ local status_record = { STEP = 5, SPAN = 600 }
 
 local NAME, SHARED_NAME = "holdfast_status", "holdfast"
 local STEP, SPAN = status_record.STEP, status_record.SPAN
-local LEASE = 5
+local LEASE = 5 -- seconds
 local LOSSES = 10 -- losses that are kept
 -- Seconds for which an answer serves others with the same question, after which an unanswered
 -- question is repeated, between two looks for its answer, and until the asker gives up.
-local ANSWER_FOR, AGAIN, PAUSE, PATIENCE = 1, 1, 0.02, 8
+local ANSWER_FOR, REPEAT_AFTER, PAUSE, PATIENCE = 1, 1, 0.02, 8
 
 -- ---- of all workers ----
 
 local shared = { shared = true }
 shared.__index = shared
 
-local told = false
+local has_logged = false
 
 -- Writes with the dict's `method`, safe_add or safe_set. → true | false, message
 local function write(self, method, name, value, seconds, flags)
@@ -35,8 +35,8 @@ local function write(self, method, name, value, seconds, flags)
   if not ok and message == "no memory" and self.dict:flush_expired() > 0 then
     ok, message = self.dict[method](self.dict, name, value, seconds, flags)
   end
-  if not ok and message == "no memory" and not told then
-    told = true
+  if not ok and message == "no memory" and not has_logged then
+    has_logged = true
     ngx.log(ngx.ERR, "holdfast: lua_shared_dict ", self.dict_name, " is full, so the status page's plot and losses are ",
       "incomplete, and each worker reads the servers itself: give the page a dict of its own with \"lua_shared_dict ",
       NAME, " 1m;\", or a larger one")
@@ -56,7 +56,7 @@ function shared:leads()
   return true
 end
 
--- Called when this worker exits.
+-- Gives up the lease, because this worker is exiting.
 function shared:leave()
   local name = self.name .. "looks"
   if self.dict:get(name) == self.id then self.dict:delete(name) end
@@ -82,12 +82,12 @@ end
 -- → the answer, the number published with it | nil if there is none
 function shared:ask(question, leads)
   local dict, name = self.dict, name_of(self, question)
-  local put_at, deadline = -AGAIN, core.now() + PATIENCE
+  local put_at, deadline = -REPEAT_AFTER, core.now() + PATIENCE
   repeat
     local text, number = dict:get(name)
     if text == "" then return nil end
     if text then return text, number end
-    if core.now() > put_at + AGAIN then
+    if core.now() > put_at + REPEAT_AFTER then
       if not dict:rpush(self.name .. "questions", question) then return nil end
       put_at = core.now()
     end
@@ -104,7 +104,8 @@ function shared:question()
   return question
 end
 
--- Answers must not take the room of counters. An empty string tells that this one had no room.
+-- Publishes an answer, with a number. If there is no room, publishes an empty string instead:
+-- answers must not take the room of counters.
 function shared:publish(question, text, number)
   local dict, name = self.dict, name_of(self, question)
   local has_room = dict:free_space() > dict:capacity() / 4
@@ -136,7 +137,7 @@ function shared:add_loss(loss)
   if name then write(self, "safe_set", name, table.concat(texts, " "), SPAN) end
 end
 
--- → the losses of the last SPAN seconds, the last one first
+-- → the losses of the last SPAN seconds, at most LOSSES, the latest first
 function shared:losses()
   local list, last = {}, self.dict:get(self.name .. "losses") or 0
   for number = last, math.max(last - LOSSES + 1, 1), -1 do
@@ -154,34 +155,34 @@ end
 
 -- ---- of this worker ----
 
-local alone = { shared = false }
-alone.__index = alone
+local unshared = { shared = false }
+unshared.__index = unshared
 
-function alone.leads() return true end
+function unshared.leads() return true end
 
-function alone.leave() end
+function unshared.leave() end
 
-function alone.has_timer() return true end
+function unshared.has_timer() return true end
 
-function alone.question() end
+function unshared.question() end
 
-function alone:add(at, waiting)
+function unshared:add(at, waiting)
   self.points[at] = math.max(self.points[at] or 0, waiting)
   for old in pairs(self.points) do
     if old < at - SPAN then self.points[old] = nil end
   end
 end
 
-function alone:point(at)
+function unshared:point(at)
   return self.points[at]
 end
 
-function alone:add_loss(loss)
+function unshared:add_loss(loss)
   table.insert(self.lost, 1, loss)
   self.lost[LOSSES + 1] = nil
 end
 
-function alone:losses()
+function unshared:losses()
   local list = {}
   for i, loss in ipairs(self.lost) do
     if loss.time > ngx.now() - SPAN then list[i] = loss end
@@ -193,7 +194,7 @@ end
 function status_record.new(id)
   local dict_name = ngx.shared[NAME] and NAME or SHARED_NAME
   local dict = ngx.shared[dict_name]
-  if not dict then return setmetatable({ points = {}, lost = {} }, alone) end
+  if not dict then return setmetatable({ points = {}, lost = {} }, unshared) end
   local name = ("status:%s "):format(ngx.encode_base64(ngx.md5_bin(id)))
   local self = setmetatable({ dict = dict, dict_name = dict_name, name = name }, shared)
   self.id = ("%d %p"):format(ngx.worker.pid(), self)

@@ -48,8 +48,9 @@ local CYCLES_AGAIN, CYCLES_SHARE = 10, 400
 
 -- ---- names ----
 
--- Reads the name that all owners of a client share, once for all requests that need it.
--- → { host, pid, name } | nil if the client has published none
+-- Reads who an owner's client is, for all requests that need it: again after NAMES_FOR seconds, or
+-- after 1 if it had published nothing. Sends nothing while the servers do not reply.
+-- → { host, pid, name } | nil if not known
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
@@ -105,7 +106,7 @@ local function note_waits(entry, before, now)
 end
 
 -- Stores the entry that was read. `now`: nginx's clock when the read began.
-local function keep(view, entry, now)
+local function store(view, entry, now)
   local before = view.entries[entry.key]
   if not locks.is_shown(entry) then
     if before then replace(view, before) end
@@ -128,7 +129,7 @@ local function read_key(view, key, kind)
   if kind then entry, message, code = locks.read(view.client, key, kind) end
   if not kind or code == "conflict" then entry, message, code = locks.inspect(view.client, key) end
   if entry then
-    keep(view, entry, now)
+    store(view, entry, now)
   elseif not locks.is_of_key(message, code) then
     return nil, message
   elseif view.entries[key] then
@@ -154,10 +155,11 @@ local function visit_queue(view, _, name)
   return true
 end
 
--- Reads latches, and locks that no longer have waiters.
+-- Reads latches and plain semaphores, and the locks that had waiters before this round. Records how
+-- many are waiting.
 local function finish_queues(view)
   local now = ngx.now()
-  for _, entry in ipairs(view.latches and view.latches:next() or {}) do keep(view, entry, now) end
+  for _, entry in ipairs(view.latches and view.latches:next() or {}) do store(view, entry, now) end
   local gone = {}
   for _, entry in pairs(view.queued) do
     if entry.queues_round ~= view.queues.number then gone[#gone + 1] = entry end
@@ -182,13 +184,13 @@ local function visit_lock(view, scan, name)
   view.reads = view.reads - 1
   local now = ngx.now()
   local entry, message, code = scan:read(name)
-  if entry and not entry.done then keep(view, entry, now) end
+  if entry and not entry.done then store(view, entry, now) end
   if entry == false or code == "conflict" then add_other(view, name) end
   if entry == nil and code and not locks.is_of_key(message, code) then return nil, message end
   return true
 end
 
--- Removes the entries that no scan has met since the round began.
+-- Removes the entries without waiters that no scan has met since the round began.
 local function finish_locks(view)
   local number, gone = view.locks.number, {}
   for _, entry in pairs(view.entries) do
@@ -266,6 +268,7 @@ local function until_time(view, till)
   return function() return core.now() > till or view.reads < 0 end
 end
 
+-- While a page is open, continues the round of the locks and reads old entries again.
 -- → true | nil, message
 local function read_locks(view, now, from)
   if not is_watched(view, now) then
