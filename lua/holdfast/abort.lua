@@ -13,8 +13,8 @@ local traceback = require "holdfast.traceback"
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
-local EVERY = 1000 -- VM instructions between two checks
-local AT_ONCE = 1 -- the same, while the error has to wait until a call of holdfast returns
+local INTERVAL = 1000 -- VM instructions between two checks
+local SHORT_INTERVAL = 1 -- the same, while the error has to wait until a call of holdfast returns
 
 local abort = {}
 
@@ -29,7 +29,7 @@ function abort.is_for(value, lock)
   return type(value) == "table" and getmetatable(value) == Aborted and value.lock == lock
 end
 
--- A check like those in holdfast.options.
+-- Checks the option abort_on_loss, like the checks in holdfast.options.
 function abort.check(value)
   if type(value) ~= "boolean" then return "a boolean" end
   if value and driver.owner.finish then
@@ -58,14 +58,14 @@ local function enter(run, fn, ...)
   return leave(run, fn(...))
 end
 
--- A message handler for xpcall.
+-- A message handler for xpcall: from now on no check raises in the run.
 local function keep(value)
   local run = runs[here()]
   if run then run.inside = false end
   return traceback.keep(value)
 end
 
--- → the outermost run of this coroutine whose lock is lost, the reason
+-- → the outermost run of this coroutine that may be interrupted and whose lock is lost, the reason
 local function find_lost()
   local run, depth, found, found_reason = runs[here()], notifier.depth(), nil, nil
   while run do
@@ -78,9 +78,10 @@ end
 
 local library = getinfo(1, "S").source:match("^(.*)abort%.lua$")
 
--- Returns whether the function at this level is the user's. An error inside a call of holdfast
--- could keep that call from releasing what it has; the user's functions that it calls run in pcall.
-local function is_users(level)
+-- Returns whether the function at this level belongs to the user and not to a call of holdfast: an
+-- error could keep that call from releasing what it holds. Functions of the user that holdfast
+-- calls run in pcall.
+local function is_user_code(level)
   for at = level + 1, math.huge do
     local info = getinfo(at, "Sf")
     if not info then return true end
@@ -96,34 +97,35 @@ local hooks = setmetatable({}, { __mode = "k" }) -- the hooks that this module h
 
 -- In Lua 5.2 only sethook makes the table of hooked coroutines weak, and only when it creates the
 -- table. If gethook created it, no coroutine that ever had a hook is collected.
-local function let_hooked_be_collected()
+local function make_hooked_weak()
   local hooked = _VERSION == "Lua 5.2" and debug.getregistry()._HKEY
   if not hooked or getmetatable(hooked) then return end
   hooked.__mode = "k"
   setmetatable(hooked, hooked)
 end
 
-local compiles = false -- whether LuaJIT compiles again once the hook is removed
+local restart_compiler = false -- whether to turn LuaJIT's compiler on again after the hook
 
 -- LuaJIT runs hooks only in its interpreter.
-local function interpret()
+local function stop_compiling()
   if not jit or not jit.status() then return end
-  compiles = true
+  restart_compiler = true
   jit.off()
   jit.flush()
 end
 
-local function compile()
-  if not compiles then return end
-  compiles = false
+local function resume_compiling()
+  if not restart_compiler then return end
+  restart_compiler = false
   jit.on()
 end
 
--- Called by the hook.
+-- Raises if a lock is lost and the user's code is running. Only the hook calls this: is_user_code
+-- counts levels.
 local function check(hook, mask, count)
   local run, reason = find_lost()
-  local raises = run and is_users(3)
-  local pace = run and not raises and AT_ONCE or EVERY
+  local raises = run and is_user_code(3)
+  local pace = run and not raises and SHORT_INTERVAL or INTERVAL
   if pace ~= count then sethook(hook, mask, pace) end
   if not raises then return end
   local lock = run.lock
@@ -135,7 +137,7 @@ local function set_hook()
   local before, mask, count = gethook()
   local function remove()
     sethook(before, mask or "", count or 0)
-    compile()
+    resume_compiling()
   end
   local function hook(event, line)
     if event ~= "count" then
@@ -143,20 +145,21 @@ local function set_hook()
       return
     end
     local _, _, pace = gethook()
-    if before and mask == "" and pace == EVERY then before(event, line) end
+    if before and mask == "" and pace == INTERVAL then before(event, line) end
     if jit and not next(runs) then return remove() end -- their coroutines were collected
     check(hook, mask or "", pace)
   end
   hooks[hook] = true
-  interpret()
-  sethook(hook, mask or "", EVERY)
-  let_hooked_be_collected()
+  stop_compiling()
+  sethook(hook, mask or "", INTERVAL)
+  make_hooked_weak()
   return remove
 end
 
 local remove_shared -- LuaJIT: removes the hook that all runs share
 
--- Ends the run; the run around it is the coroutine's innermost one again.
+-- Ends the run; the run around it is the coroutine's innermost one again. Removes the hook if no
+-- run needs it.
 local function finish(thread, run, remove)
   runs[thread] = run.outer
   if not jit then

@@ -24,7 +24,7 @@ admission.options = {
   ttl = options.token_ttl,
 }
 
-local function answer(status, text)
+local function respond(status, text)
   ngx.status = status
   ngx.header["Content-Type"] = "text/plain"
   ngx.say(text)
@@ -36,14 +36,14 @@ local SAFE = { GET = true, HEAD = true, OPTIONS = true, TRACE = true }
 
 local function refuse(message, code)
   if code == "stale" then
-    return answer(412, "stale: a request with a higher token has already been admitted")
+    return respond(412, "stale: a request with a higher token has already been admitted")
   end
   ngx.log(ngx.ERR, message)
-  if code == "conflict" then return answer(409, "the resource belongs to another lock") end
-  return answer(503, "try again")
+  if code == "conflict" then return respond(409, "the resource belongs to another lock") end
+  return respond(503, "try again")
 end
 
--- → the resource | nil if what the request names is not a valid resource
+-- → the resource | nil if there is none, or it is not a valid key
 local function resource_of(opts, named, prefix)
   local resource = opts.resource
   if resource == nil then
@@ -63,11 +63,11 @@ function admission.enter(client, opts, defaults)
   local token, lock_key_or_message, named =
     fence_headers.read(function(name) return headers[name] end)
   if not token then
-    return answer(lock_key_or_message and 400 or 428,
+    return respond(lock_key_or_message and 400 or 428,
       lock_key_or_message or "this request needs a Fence-Token header")
   end
   local resource = resource_of(opts, named, defaults.prefix)
-  if not resource then return answer(400, "this request does not name a resource") end
+  if not resource then return respond(400, "this request does not name a resource") end
   local checked = fence.new(client, resource, { ttl = opts.ttl }, defaults)
   local admitted, message, code = fence.admit(checked, token, lock_key_or_message)
   if not admitted then return refuse(message, code) end

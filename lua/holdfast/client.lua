@@ -121,20 +121,21 @@ local known = {
   driver = driver.check,
 }
 
-local function copy(values, name, value)
+local function copy_with(values, name, value)
   local new = options.copy(values)
   new[name] = value
   return new
 end
 
--- A multi-lock takes its locks atomically at the server, so none of them can be a kept one.
-local multi_options = copy(locks.options, "keep", nil)
+-- A multi-lock acquires its locks at the server, if possible atomically, so it never keeps them for
+-- the client's next caller.
+local multi_options = copy_with(locks.options, "keep", nil)
 
 local DEFAULT_URL = "redis://127.0.0.1:6379"
 
 local defaults = setmetatable({}, { __mode = "k" }) -- client -> its lease, wait, prefix, …
 
--- → a copy of the checked settings: a second read of the user's table could give other values
+-- → a copy of the checked settings: a second read of the user's table could return different values
 local function tls_of(given, loop, level)
   local tls = options.table(given, known_tls, "holdfast.new: tls", level + 1)
   if (tls.cert == nil) ~= (tls.key == nil) then
@@ -156,7 +157,7 @@ local function sync_of(given, level)
   return sync.replicas or 1, timeout
 end
 
--- The options of new(options), new(url) and new(url, options).
+-- Returns the checked options of new(options), new(url) or new(url, options).
 local function read(given, more, level)
   if type(more) == "number" then
     -- new(url:gsub(…)) passes gsub's count; a number of 100 or more is meant as a port
@@ -227,19 +228,19 @@ end
 local function new(given, level, more, loop)
   local source, missing
   given, source = locate(read(given, more, level + 1), level + 1)
-  local at_odds = servers.check_together(given)
-  if at_odds then error("holdfast.new: " .. at_odds, level + 1) end
-  local several = servers.lists(given.servers or {})
+  local conflict = servers.check_together(given)
+  if conflict then error("holdfast.new: " .. conflict, level + 1) end
+  local lists = servers.lists(given.servers or {})
   local url = servers.url(given.url or DEFAULT_URL)
-  local urls = given.servers and several.urls or { url }
+  local urls = given.servers and lists.urls or { url }
   check_bytes(urls, source, level + 1)
   local sync_replicas, sync_timeout = sync_of(given, level + 1)
   if not loop then loop, missing = driver.loop(given.driver) end
   if missing then error("holdfast.new: driver: " .. missing, level + 1) end
   local tls = given.tls and tls_of(given.tls, loop, level + 1)
   local fetch = fetcher_of(given, urls, level + 1)
-  local is_sentinel = not given.servers and url:find("^[a-z]+%+sentinel://")
-  if (given.sentinel_user or given.sentinel_password) and not is_sentinel then
+  local uses_sentinel = not given.servers and url:find("^[a-z]+%+sentinel://")
+  if (given.sentinel_user or given.sentinel_password) and not uses_sentinel then
     error("holdfast.new: sentinel_user and sentinel_password need redis+sentinel://", level + 1)
   end
   if given.sentinel_user and not given.sentinel_password then
@@ -256,9 +257,9 @@ local function new(given, level, more, loop)
   local settings = driver.settings(loop)
   local client, wrong = raw.new {
     mode = given.mode,
-    servers = several.urls,
-    weights = several.weights,
-    names = several.names,
+    servers = lists.urls,
+    weights = lists.weights,
+    names = lists.names,
     restart_guard = given.restart_guard or 0,
     url = url,
     credentials = fetch,
@@ -293,7 +294,7 @@ local function new(given, level, more, loop)
     classes = {},
     loop = loop,
     quorum = given.mode == "quorum",
-    where = table.concat(several.urls, " ") .. " " .. (given.url and url or ""),
+    where = table.concat(lists.urls, " ") .. " " .. (given.url and url or ""),
     patience = given.command_timeout or 3,
   }
   driver.set_loop(client, loop)
@@ -313,13 +314,13 @@ local function check_keep(client, given, what, level)
   end
 end
 
-local ONE_PROCESS = "^[0-9a-f-]+:[0-9]+$"
+local CLIENT_OWNER = "^[0-9a-f-]+:[0-9]+$"
 
 -- Raises for an owner of the form <client uuid>:<n> with crash_release: waiters would free its hold
 -- when the client with that uuid has crashed.
 local function check_owner(client, given, what, level)
   local owner = defaults[client].crash_release and given.owner
-  if owner and #owner > 36 and owner:find(ONE_PROCESS) then
+  if owner and #owner > 36 and owner:find(CLIENT_OWNER) then
     error(what .. ": owner must not have the form <client uuid>:<n> if crash_release is on, "
       .. "since a crash of that client would free the lock; choose another value", level + 1)
   end
@@ -395,7 +396,7 @@ function Client:multi_lock(keys, opts)
   check_self(self, meta, "client:multi_lock", 2)
   argument(keys, multi_lock.check_keys, "client:multi_lock", "keys", 2)
   opts = lock_options(self, opts, multi_options, "client:multi_lock", 2)
-  if defaults[self].keep > 0 then opts = copy(opts, "keep", 0) end
+  if defaults[self].keep > 0 then opts = copy_with(opts, "keep", 0) end
   local handles = {}
   for i = 1, #keys do
     argument(defaults[self].prefix .. keys[i], options.free_key, "client:multi_lock", "keys", 2)
@@ -416,7 +417,7 @@ function Client:one_by_one(opts)
   return one_by_one.new(self, opts, defaults[self])
 end
 
--- Calls fn(...) unless a call for this key is running or has run.
+-- Calls fn(...) unless another call for this key is running or counts as done.
 ---@param key string
 ---@param opts? holdfast.idempotent_options
 ---@param fn holdfast.callback

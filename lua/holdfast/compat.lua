@@ -39,7 +39,7 @@ else
   compat.error = error
 end
 
--- Returns a string for an error value, even if its __tostring raises or returns no string.
+-- Returns a string for an error value, even if its __tostring raises or does not return a string.
 function compat.text(value)
   local fine, text = pcall(tostring, value)
   if fine and type(text) == "string" then return text end

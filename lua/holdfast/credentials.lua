@@ -58,7 +58,7 @@ local function check_result(last, called, user, password)
   return user, password
 end
 
--- Returns the function by which the core asks the user's function.
+-- Returns the function through which the core calls the user's function.
 function credentials.fetcher(fn)
   local last = {}
   return function(server, refused)

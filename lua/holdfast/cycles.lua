@@ -37,7 +37,7 @@ local function connect(graph, goal)
   if goal.holders.free then table.sort(goal.waits, by_count) end
 end
 
-local function may_go_on(goal, wait)
+local function may_proceed(goal, wait)
   local free = goal.holders.free
   return goal.stuck == 0
     or free ~= nil and free + #goal.holders - goal.stuck >= (wait.count or 1)
@@ -52,7 +52,7 @@ end
 -- Frees the waits that need not wait for a stuck holder. On a semaphore, those that want the fewest
 -- permits come first.
 local function settle(graph, goal)
-  while goal.waits[goal.next] and may_go_on(goal, goal.waits[goal.next]) do
+  while goal.waits[goal.next] and may_proceed(goal, goal.waits[goal.next]) do
     free(graph, goal.waits[goal.next])
     goal.next = goal.next + 1
   end
@@ -71,7 +71,7 @@ end
 
 -- Sets goal.first to the first stuck owner and goal.other to the first one that belongs to a
 -- different wait.
-local function blockers(graph, goal)
+local function find_blockers(graph, goal)
   for _, owner in ipairs(goal.holders) do
     local wait = graph.waits[owner]
     if wait and graph.stuck[wait] then
@@ -87,7 +87,7 @@ end
 -- Returns a stuck owner that this wait waits for, if possible one that is not its own.
 local function blocker(graph, wait)
   local goal = graph.goal_of[wait]
-  if not goal.first then blockers(graph, goal) end
+  if not goal.first then find_blockers(graph, goal) end
   return graph.waits[goal.first] == wait and goal.other or goal.first
 end
 

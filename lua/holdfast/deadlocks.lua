@@ -52,12 +52,12 @@ end
 function deadlocks.scan(client, pattern, visit)
   local nodes, message, code = deadlocks.nodes(client)
   if not nodes then return nil, message, code end
-  local spare = core.client.is_quorum(client) and math.floor((#nodes - 1) / 2) or 0
+  local may_fail = core.client.is_quorum(client) and math.floor((#nodes - 1) / 2) or 0
   for _, node in ipairs(nodes) do
     local scanned
     scanned, message, code = scan_node(client, node, pattern, visit)
-    if not scanned and spare == 0 then return nil, message, code end
-    spare = scanned and spare or spare - 1
+    if not scanned and may_fail == 0 then return nil, message, code end
+    may_fail = scanned and may_fail or may_fail - 1
   end
   return true
 end
@@ -200,8 +200,9 @@ local function waiters_of(graph, wait)
   return set
 end
 
--- Returns whether the waiter's client is subscribed on a node, or true if the query is refused.
-local function does_listen(graph, uuid)
+-- Returns whether the waiter's client is subscribed to its grants on a node, or true if the query
+-- is refused.
+local function ask_subscribed(graph, uuid)
   for _, node in ipairs(core.client.nodes(graph.client)) do
     local reply = ask(graph, { "PUBSUB", "NUMSUB", prefixes.grant .. uuid }, node)
     if not reply or (locale.number(reply[2]) or 0) > 0 then return true end
@@ -209,15 +210,15 @@ local function does_listen(graph, uuid)
   return false
 end
 
-local function listens(graph, wait)
+local function is_subscribed(graph, wait)
   local uuid = wait.waiter:sub(1, 36)
-  if graph.listening[uuid] == nil then graph.listening[uuid] = does_listen(graph, uuid) end
+  if graph.listening[uuid] == nil then graph.listening[uuid] = ask_subscribed(graph, uuid) end
   return graph.listening[uuid]
 end
 
 -- Returns whether the wait is still going on. In a quorum, which has no queue, that is assumed.
 local function goes_on(graph, wait)
-  return graph.nodes or waiters_of(graph, wait)[wait.waiter] and listens(graph, wait)
+  return graph.nodes or waiters_of(graph, wait)[wait.waiter] and is_subscribed(graph, wait)
 end
 
 local function identify(graph, owner)

@@ -155,13 +155,14 @@ function fence.new(client, key, given, defaults)
   }, Fence)
 end
 
--- Raises unless one program can use all of these keys together with the resource.
+-- Raises unless all of these keys are valid, and one program can use them together with the
+-- resource.
 local function check_keys(self, keys, what)
-  local home = core.client.group(self.client, raw.key(self.handle))
+  local group = core.client.group(self.client, raw.key(self.handle))
   for _, key in ipairs(keys) do
     argument(key, options.key, what, "a command's key", 5)
     argument(key, options.free_key, what, "a command's key", 5)
-    if core.client.group(self.client, key) ~= home then
+    if core.client.group(self.client, key) ~= group then
       error(('%s: the key "%s" must be in the same slot or shard as the resource "%s"'):format(what,
         shown(key), shown(raw.key(self.handle))), 5)
     end
@@ -192,13 +193,13 @@ local function words_of(self, commands, token, lock_key, what)
 end
 
 -- The last reply is an error: the commands before it have run, those after it have not.
-local function fail_at(self, commands, count, said)
+local function fail_at(self, commands, count, failure)
   local name = locale.lower(commands[count][1])
   local before = count > 2 and ("; the first %d commands have already run"):format(count - 1)
     or count == 2 and "; the first command has already run" or ""
   return nil, ('cannot write to "%s" on %s: command %d (%s) failed: %s%s'):format(
     shown(raw.key(self.handle)), core.client.server(self.client), count, name,
-    shown(said), before), core.code_of(said)
+    shown(failure), before), core.code_of(failure)
 end
 
 local function texts_of(commands)
@@ -220,12 +221,12 @@ local function send(self, lock, commands, what)
   local words, key_count = words_of(self, commands, token, key, what)
   local text, message, failure = raw.fenced(self.handle, key_count, words)
   if not text then return nil, message, failure end
-  local answers = record.decode(text)
-  local count = answers.n
-  local last = answers[count]
+  local replies = record.decode(text)
+  local count = replies.n
+  local last = replies[count]
   if type(last) == "table" and last.err then return fail_at(self, commands, count, last.err) end
-  answers.n = nil
-  return answers
+  replies.n = nil
+  return replies
 end
 
 -- Claims the resource for a remote holder, which has sent its token and its lock's key.
@@ -250,9 +251,9 @@ function Fence:call(lock, command, ...)
   argument(lock, check_lock, "fence:call", "lock", 2)
   local words = { command, ... }
   argument(words, check_command, "fence:call", "command", 2)
-  local answers, message, code = send(self, lock, { words }, "fence:call")
-  if not answers then return nil, message, code end
-  return answers[1]
+  local replies, message, code = send(self, lock, { words }, "fence:call")
+  if not replies then return nil, message, code end
+  return replies[1]
 end
 
 -- Runs several commands atomically, under the same condition as call. The first error ends the run;
@@ -267,8 +268,8 @@ function Fence:run(lock, commands)
   check_self(self, Fence, "fence:run", 2)
   argument(lock, check_lock, "fence:run", "lock", 2)
   argument(commands, check_commands, "fence:run", "commands", 2)
-  local answers, message, code = send(self, lock, commands, "fence:run")
-  return answers, message, code
+  local replies, message, code = send(self, lock, commands, "fence:run")
+  return replies, message, code
 end
 
 -- Makes the writes of all earlier holders stale without writing; call it before you read.
@@ -280,8 +281,8 @@ end
 function Fence:claim(lock)
   check_self(self, Fence, "fence:claim", 2)
   argument(lock, check_lock, "fence:claim", "lock", 2)
-  local answers, message, code = send(self, lock, {}, "fence:claim")
-  if not answers then return nil, message, code end
+  local replies, message, code = send(self, lock, {}, "fence:claim")
+  if not replies then return nil, message, code end
   return true
 end
 

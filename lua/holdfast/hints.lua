@@ -32,23 +32,23 @@ foreign({ "abort_on_loss" }, "abort", "abortonlost")
 foreign({ "tls" }, "ssl")
 
 -- option -> the functions that accept it, for messages about an option in the wrong place
-local HOME = {}
+local ACCEPTED_BY = {}
 
-local function home(function_name, ...)
-  for _, name in ipairs { ... } do HOME[name] = function_name end
+local function accepted_by(function_name, ...)
+  for _, name in ipairs { ... } do ACCEPTED_BY[name] = function_name end
 end
 
-home("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
+accepted_by("client:with_lock, with_read_lock, with_write_lock, with_fair_lock, lead, semaphore:with_permit "
   .. "and one_by_one:execute", "abort_on_loss")
-home("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "credentials", "sync", "prefix", "tenant", "driver",
+accepted_by("holdfast.new", "url", "servers", "mode", "restart_guard", "tls", "credentials", "sync", "prefix", "tenant", "driver",
   "grant_lease", "crash_release",
   "connect_timeout", "command_timeout", "sentinel_user", "sentinel_password")
-home("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")
-home("client:lock, client:mutex, client:with_lock and client:one_by_one", "keep")
-home("client:lock, client:with_lock, client:lead, client:semaphore and client:one_by_one", "max_hold")
-home("client:lock, client:with_lock, client:semaphore and client:one_by_one", "max_waiters")
-home("client:one_by_one", "queue")
-home("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
+accepted_by("client:lock", "owner", "watchdog", "on_lost", "interruptible", "deadlock_check")
+accepted_by("client:lock, client:mutex, client:with_lock and client:one_by_one", "keep")
+accepted_by("client:lock, client:with_lock, client:lead, client:semaphore and client:one_by_one", "max_hold")
+accepted_by("client:lock, client:with_lock, client:semaphore and client:one_by_one", "max_waiters")
+accepted_by("client:one_by_one", "queue")
+accepted_by("client:idempotent", "info", "delete_key", "replay", "fingerprint", "keep_on_error")
 
 -- Computes a row of the table of edit distances. An edit adds, drops or changes a letter, or swaps
 -- two neighbours.
@@ -103,7 +103,7 @@ end
 
 -- Returns what is wrong with an option that is not one of `known`.
 function hints.about(name, known)
-  if HOME[name] then return ("%s is an option of %s"):format(shown(name), HOME[name]) end
+  if ACCEPTED_BY[name] then return ("%s is an option of %s"):format(shown(name), ACCEPTED_BY[name]) end
   local meant = likely(name, known)
   return "unknown option " .. shown(name) .. (meant and ("; did you mean %s?"):format(meant) or "")
 end

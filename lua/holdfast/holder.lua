@@ -82,8 +82,8 @@ function holder.describe(lock, message, waited, by)
   local times
   times, rest = times_in(rest, info, who.held_for, waited)
   if rest:sub(-#ADVICE) == ADVICE then rest = rest:sub(1, -#ADVICE - 1) end
-  local behind = waited > 0 and "; waited " .. texts.duration(waited) or ADVICE
-  return head .. holder.text(who) .. times .. rest .. behind, who
+  local tail = waited > 0 and "; waited " .. texts.duration(waited) or ADVICE
+  return head .. holder.text(who) .. times .. rest .. tail, who
 end
 
 -- Returns the part of a message from holder.describe that is about the holder or the queue, to be

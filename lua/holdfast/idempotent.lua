@@ -14,9 +14,9 @@ local templates = require "holdfast.with_lock"
 
 local raw = driver.lock
 
-local EXPIRE = 1
+local EXPIRE = 1 -- seconds
 local INFO = "duplicate: this call is already running or has just finished"
-local RECORD_MAX = 65536
+local RECORD_MAX = 65536 -- bytes of encoded results
 
 local idempotent = {}
 

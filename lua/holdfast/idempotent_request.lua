@@ -1,9 +1,10 @@
 -- The idempotent guard as an access handler: the first request with a key continues to its content;
--- this handler answers the others.
+-- this handler responds to the others.
 --
--- During the first request the key is a guard that lives as long as the request. holdfast.finish()
--- in log_by_lua turns it into a record: "D", or "R" and the response to replay. It frees the key
--- instead if the client hung up (499), the server failed (5xx) or the request was refused.
+-- During the first request the key is a guard, which is renewed as long as the request exists.
+-- holdfast.finish() in log_by_lua turns it into a record: "D", or "R" and the response to replay.
+-- It frees the key instead if the client hung up (499), the server failed (5xx) or the request was
+-- refused.
 --
 -- A response may be meant for one user only. So unless all users share the same keys, the key on
 -- the server is a digest of the request's key and its principal, the user who sends it. This also
@@ -15,10 +16,10 @@ local locks = require "holdfast.lock"
 local options = require "holdfast.options"
 local record = require "holdfast.record"
 
-local EXPIRE = 1
+local EXPIRE = 1 -- seconds
 local STATUS = 409
 local INFO = "duplicate request"
-local RECORD_MAX = 65536
+local RECORD_MAX = 65536 -- bytes
 local PREFIX = "idempotent:"
 
 local idempotent_request = {}
@@ -109,7 +110,7 @@ local function read_file(path)
   return text
 end
 
-local function body()
+local function read_body()
   ngx.req.read_body()
   return ngx.req.get_body_data() or read_file(ngx.req.get_body_file())
 end
@@ -122,7 +123,8 @@ local function digest(parts)
   end))
 end
 
--- Returns a request header as a string. Headers with the same name are joined.
+-- Returns a request header as a string, which is "" only if the header is missing. Headers with the
+-- same name are joined.
 local function header_text(value)
   if type(value) == "table" then return "=" .. table.concat(value, ", ") end
   return value and "=" .. locale.text(value) or ""
@@ -139,7 +141,7 @@ end
 -- the body, and the headers that `vary` names.
 local function fingerprint_of_request(opts)
   return digest(add_varying(opts, {
-    ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", body(),
+    ngx.req.get_method(), ngx.var.request_uri, ngx.var.uri, ngx.var.args or "", read_body(),
   }))
 end
 
@@ -188,9 +190,9 @@ local function key_of(opts, who)
   return given_key(opts)
 end
 
--- ---- answers ----
+-- ---- responses ----
 
-local function answer(status, text, retry_after)
+local function respond(status, text, retry_after)
   ngx.status = status
   ngx.header["Content-Type"] = "text/plain"
   ngx.header["Retry-After"] = retry_after
@@ -210,24 +212,24 @@ local function replay(stored)
 end
 
 local function refuse(opts, message, code, stored)
-  if code == "busy" then return answer(opts.status or STATUS, opts.info or INFO, 1) end
-  if code == "mismatch" then return answer(422, "this key was already used for a different request") end
+  if code == "busy" then return respond(opts.status or STATUS, opts.info or INFO, 1) end
+  if code == "mismatch" then return respond(422, "this key was already used for a different request") end
   if code ~= "duplicate" then
     ngx.log(ngx.ERR, message)
-    return answer(503, "try again", 1)
+    return respond(503, "try again", 1)
   end
   if opts.replay and stored and replay(stored) then return end
-  return answer(opts.status or STATUS, opts.info or INFO)
+  return respond(opts.status or STATUS, opts.info or INFO)
 end
 
 -- ---- the first request ----
 
 -- Headers that belong to one connection, one moment or one client.
-local NOT_KEPT = {}
+local NOT_REPLAYED = {}
 for name in ("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length "
   .. "date server set-cookie set-cookie2 www-authenticate authentication-info proxy-authenticate "
   .. "proxy-authentication-info proxy-authorization"):gmatch("[^ ]+") do
-  NOT_KEPT[name] = true
+  NOT_REPLAYED[name] = true
 end
 
 -- Returns whether nginx sends no body, so that the body filter never sees its end.
@@ -240,7 +242,7 @@ local function response_of(guard)
   if not guard.parts or not (guard.ended or has_no_body()) then return "D" end
   local headers = {}
   for name, value in pairs(ngx.resp.get_headers(0)) do
-    if not NOT_KEPT[locale.lower(name)] then headers[name] = value end
+    if not NOT_REPLAYED[locale.lower(name)] then headers[name] = value end
   end
   setmetatable(headers, nil)
   local text = record.encode(RECORD_MAX, ngx.status, headers, table.concat(guard.parts))
@@ -257,7 +259,7 @@ local function is_done(opts)
   return ngx.status < 499 or opts.keep_on_error == true
 end
 
--- In log_by_lua.
+-- Ends the guard, in log_by_lua.
 local function complete(guard)
   local opts = guard.opts
   if not is_done(opts) then return driver.detach(guard.lock, "release") end
@@ -276,13 +278,13 @@ local function refuse_unknown_sender(missing)
   ngx.log(ngx.ERR, "holdfast.idempotent_request: cannot tell who sent this request: ", missing,
     "; make sure that requests are authenticated, or set principal either to a function that returns the",
     " user's name or to false if all users share the same keys")
-  return answer(401, "the sender of this request is unknown")
+  return respond(401, "the sender of this request is unknown")
 end
 
 -- → the lock, acquired | nil after sending a response
 local function begin(client, opts, defaults, who)
   local key, fingerprint_or_why = key_of(opts, who)
-  if not key then return nil, answer(400, fingerprint_or_why) end
+  if not key then return nil, respond(400, fingerprint_or_why) end
   local lock = locks.new(client, PREFIX .. (who == "" and key or digest { who, key }), {
     owner = ngx.var.request_id,
     lease = opts.lease,

@@ -124,9 +124,9 @@ function holdfast.metrics()
   require("holdfast.shared_metrics").serve(2)
 end
 
--- Under ngx_lua, in content_by_lua: serves a live, read-only page of what is held and who waits.
--- Restrict access to it. In init_worker_by_lua: starts to record, so that the page also covers the
--- time before it is first opened.
+-- Under ngx_lua, in content_by_lua: serves a live, read-only page of what is held and who is
+-- waiting. Restrict access to it. In init_worker_by_lua: starts to record, so that the page also
+-- covers the time before it is first opened.
 ---@param opts? { client: holdfast.client?, pattern: string?, host: (string | string[])? }
 function holdfast.status(opts)
   options.no_colon(opts, holdfast, "holdfast.status", 2)

@@ -1,5 +1,5 @@
--- lazy "holdfast.x" stands for the module holdfast.x, which is loaded when one of its fields is first
--- read, so that a program reads only the files that it needs.
+-- lazy "holdfast.x" stands for the module holdfast.x, which is loaded when one of its fields is
+-- first read, so that a program reads only the files that it needs.
 --
 -- Such a module must change nothing in the others when it is loaded. A call uses it before it
 -- acquires anything, so that a module that cannot be loaded leaves no lock behind.
@@ -9,7 +9,7 @@ local version = require(VERSION)
 
 local lazy = {}
 
-local names = {} -- a list of all that lazy stands for
+local names = {} -- of all the modules that lazy stands for
 
 -- An upgrade may have replaced the files since this program has started, and modules of different
 -- versions must not work together.
@@ -23,7 +23,7 @@ end
 -- Loads all modules now.
 function lazy.load_all()
   local i = 1
-  while names[i] do -- each may add more
+  while names[i] do -- loading a module may add names
     require(names[i])
     i = i + 1
   end

@@ -1,6 +1,6 @@
 -- Functions on strings and numbers that do not depend on the locale set by os.setlocale. PUC Lua's
--- <, string.format, tonumber, string.lower and classes such as %a do. tools/check_locale.lua
--- reports their uses.
+-- <, string.format, tonumber, string.lower and classes such as %a depend on it.
+-- tools/check_locale.lua reports their uses.
 
 local core = require "holdfast.core"
 

@@ -317,13 +317,13 @@ lock.options = {
 -- Default token_ttl. After a counter has expired, the server's clock replaces it.
 local DAY = 24 * 3600
 
-local function first_of(given, default)
+local function value_or(given, default)
   if given == nil then return default end
   return given
 end
 
 local function token_ttl_of(given, defaults)
-  return first_of(given.fencing, defaults.fencing) == false and 0 or given.token_ttl
+  return value_or(given.fencing, defaults.fencing) == false and 0 or given.token_ttl
     or defaults.token_ttl or DAY
 end
 
@@ -381,7 +381,7 @@ local function make(client, key, given, defaults, kind, permits)
     renewed = is_renewed(given),
     owner = given.owner,
     interruptible = given.interruptible,
-    async_release = first_of(given.async_release, defaults.async_release),
+    async_release = value_or(given.async_release, defaults.async_release),
     deadlock_check = given.deadlock_check or 0,
     class = class_of(client, given.class, defaults),
     observer = events.observer(client, given.on_event),

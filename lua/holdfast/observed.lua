@@ -13,9 +13,9 @@ local FRONT_MAX = 1e14 -- higher places are in µs; lower ones, of waiters in fr
 local KEPT_US = 250000 -- how far the tokens of an owner that keeps the lock are ahead of the clock
 local FUTURE = -1 -- seconds; a lower age means that the server's clock was set back
 
--- → for how many seconds of the server's clock this place has been taken, and true if the wait is
--- longer than that, as a waiter in front got its place later | nil if the place is not a number
--- A place may be ahead of the clock, because no two places are the same.
+-- → how many seconds ago, by the server's clock, this place in a queue was assigned, and true if
+-- the wait is longer than that, because a waiter at the front got its place later | nil without a
+-- place. A place may be ahead of the clock, because no two places are the same.
 function observed.waits(place, clock)
   if not place then return nil end
   local in_front = place < FRONT_MAX

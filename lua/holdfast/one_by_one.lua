@@ -17,7 +17,7 @@ local texts = require "holdfast.text"
 local meta = core.template_type
 local argument, check_self = options.argument, options.self
 
-local WAIT, LEASE = 10, 30
+local WAIT, LEASE = 10, 30 -- seconds
 
 ---@class holdfast.one_by_one
 local OneByOne = {}
@@ -67,7 +67,8 @@ local execute_options = {
   abort_on_loss = abort.check,
 }
 
--- Raises at `level` if max_hold is set together with a lease that is not renewed.
+-- Raises at `level` if max_hold is set together with a lease that is not renewed, or max_waiters
+-- for a quorum.
 function one_by_one.check_bounds(given, lease, defaults, what, level)
   locks.check_bounds(given, defaults, (lease or 0) <= 0, what, level + 1)
 end

@@ -129,9 +129,10 @@ function options.secret(value)
 end
 
 -- Returns a check for whole numbers. `range`: describes them in the message.
-function options.whole(least, most, range)
+function options.whole(minimum, maximum, range)
   return function(value)
-    if not is_number(value) or value % 1 ~= 0 or value < least or value > most then
+    local is_whole = is_number(value) and value % 1 == 0
+    if not is_whole or value < minimum or value > maximum then -- any locale: numbers
       return "a whole number from " .. range
     end
   end
@@ -242,9 +243,9 @@ local function describe_table(value, count, place)
   return "a table with a hole at " .. place
 end
 
--- Checks a list of 1 to `most` values, with no holes or other fields, and each value by `check`.
--- `must`: describes the list in the message.
-function options.list(value, most, must, check)
+-- Checks a list of 1 to `max_count` values, with no holes or other fields, and each value by
+-- `check`. `must`: describes the list in the message.
+function options.list(value, max_count, must, check)
   if type(value) ~= "table" then return must end
   local count = 0
   for _ in pairs(value) do count = count + 1 end
@@ -253,7 +254,7 @@ function options.list(value, most, must, check)
     local wrong, place, found = check(value[i])
     if wrong then return wrong, ("[%d]%s"):format(i, place or ""), found or shown(value[i]) end
   end
-  if count > most or count ~= #value then return must, "", ("a table of %d"):format(count) end
+  if count > max_count or count ~= #value then return must, "", ("a table of %d"):format(count) end
 end
 
 -- Raises unless `value` passes `check`. `what`: the function's name; `name`: the argument's;

@@ -41,15 +41,15 @@ end
 
 -- Returns a lock's options without `owner`, because each hold has an owner of its own, and without
 -- `keep`, because the client never keeps these locks.
-local function without(all)
+local function without_owner_and_keep(all)
   local known = {}
   for name, check in pairs(all) do known[name] = check end
   known.owner, known.keep = nil, nil
   return known
 end
 
-read_write_lock.options = without(locks.options)
-read_write_lock.with_options = without(templates.options)
+read_write_lock.options = without_owner_and_keep(locks.options)
+read_write_lock.with_options = without_owner_and_keep(templates.options)
 
 -- `opts` must be checked already; `defaults` are the client's.
 function read_write_lock.new(client, key, opts, defaults)

@@ -7,7 +7,7 @@ local locale = require "holdfast.locale"
 
 local record = {}
 
-local DEPTH = 32
+local MAX_DEPTH = 32
 
 local write
 
@@ -20,7 +20,7 @@ local function put(out, piece)
 end
 
 local function write_table(value, out, depth)
-  if depth > DEPTH or getmetatable(value) ~= nil or not put(out, "{") then return false end
+  if depth > MAX_DEPTH or getmetatable(value) ~= nil or not put(out, "{") then return false end
   for k, v in pairs(value) do
     if not write(k, out, depth + 1) or not write(v, out, depth + 1) then return false end
   end

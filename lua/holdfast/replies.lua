@@ -7,7 +7,7 @@ local replies = {}
 
 local function is_string(value) return type(value) == "string" end
 local function is_number(value) return type(value) == "number" end
-local function is_text(value) return value == nil or is_string(value) end
+local function is_string_or_nil(value) return value == nil or is_string(value) end
 
 local function is_strings(value)
   if type(value) ~= "table" then return false end
@@ -22,7 +22,7 @@ local function is_page(value)
 end
 
 -- Expects channels and their numbers of subscribers, alternating.
-local function is_listeners(value)
+local function is_subscriber_counts(value)
   if type(value) ~= "table" or #value == 0 or #value % 2 == 1 then return false end
   for i = 2, #value, 2 do
     if not is_number(value[i]) then return false end
@@ -31,12 +31,12 @@ local function is_listeners(value)
 end
 
 local FITS = {
-  GET = is_text, HGET = is_text, TYPE = is_string,
+  GET = is_string_or_nil, HGET = is_string_or_nil, TYPE = is_string,
   DBSIZE = is_number, EVAL = is_number, EXISTS = is_number, HEXISTS = is_number, HLEN = is_number,
   PTTL = is_number, STRLEN = is_number,
   LRANGE = is_strings, TIME = is_strings, ZRANGE = is_strings, ZRANGEBYSCORE = is_strings,
   CHANNELS = is_strings, SHARDCHANNELS = is_strings,
-  NUMSUB = is_listeners, SHARDNUMSUB = is_listeners,
+  NUMSUB = is_subscriber_counts, SHARDNUMSUB = is_subscriber_counts,
   SCAN = is_page, HSCAN = is_page,
 }
 

@@ -18,7 +18,7 @@ local EXPTIME, TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.duration, timeout = options.wait }
 -- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
-local holds = 0 -- acquired by this process so far
+local calls = 0 -- of lock in this process so far
 
 -- Creates an object without a lock; does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
 -- lua_shared_dict.
@@ -42,8 +42,8 @@ function resty_lock:lock(key)
   key = type(key) == "number" and locale.text(key) or key
   options.argument(key, options.key, "lock:lock", "key", 2)
   resty_lock.client = resty_lock.client or holdfast.new()
-  holds = holds + 1
-  local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), holds)
+  calls = calls + 1
+  local owner = ("%s/%.0f"):format(core.client.uuid(resty_lock.client), calls)
   local lock = resty_lock.client:lock(self.name .. ":" .. key,
     { lease = self.exptime, fencing = false, owner = owner })
   local held, message, code = lock:acquire(0)

@@ -54,7 +54,7 @@ function Permit:extend(seconds)
   return raw.extend(self, seconds)
 end
 
--- Returns whether it is held and its lease has not ended locally; no I/O.
+-- Returns whether the permit is held and its lease has not ended locally; no I/O.
 ---@return boolean held
 function Permit:is_held()
   check_self(self, meta, "permit:is_held", 2)
@@ -62,7 +62,7 @@ function Permit:is_held()
   return raw.is_held(self)
 end
 
--- Returns the seconds for which the caller can rely on it, 0 if it is not held; no I/O.
+-- Returns the seconds for which the caller can rely on the permit, 0 if it is not held; no I/O.
 ---@return number seconds
 function Permit:remaining()
   check_self(self, meta, "permit:remaining", 2)
@@ -70,8 +70,8 @@ function Permit:remaining()
   return raw.remaining(self)
 end
 
--- Returns how it was lost: "expired", "deleted", "unreachable" or "max_hold"; nil if it was not. No
--- I/O.
+-- Returns how the permit was lost: "expired", "deleted", "unreachable" or "max_hold"; nil if it was
+-- not. No I/O.
 ---@return holdfast.lost_reason? reason
 function Permit:lost()
   check_self(self, meta, "permit:lost", 2)
@@ -79,7 +79,7 @@ function Permit:lost()
   return raw.lost(self)
 end
 
--- Returns its fencing token, or nil if it is not held; no I/O.
+-- Returns the permit's fencing token, or nil if it is not held; no I/O.
 ---@return integer? token
 function Permit:token()
   check_self(self, meta, "permit:token", 2)
@@ -102,7 +102,7 @@ function Permit:count()
   return raw.data(self).permits
 end
 
--- Returns how many seconds its acquire took; no I/O.
+-- Returns how many seconds the permit's acquire took; no I/O.
 ---@return number? seconds
 function Permit:waited()
   check_self(self, meta, "permit:waited", 2)

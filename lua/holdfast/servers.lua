@@ -95,7 +95,7 @@ function servers.split(text)
 end
 
 local NAMES = { "HOLDFAST_URL", "HOLDFAST_SERVERS" }
-local TAKEN = 'holdfast: $%s is not set in the nginx workers, although nginx was started with it, so clients without a URL '
+local NOT_PASSED_ON = 'holdfast: $%s is not set in the nginx workers, although nginx was started with it, so clients without a URL '
   .. 'use another server; add "env %s;" to the top of nginx.conf, outside http {}'
 
 -- nginx removes variables from its workers' environment. If init_by_lua loads this module, it still
@@ -108,7 +108,7 @@ local function variable(name)
   local value = os.getenv(name)
   if not value and at_load[name] then
     at_load[name] = nil -- log it only once
-    ngx.log(ngx.ERR, TAKEN:format(name, name))
+    ngx.log(ngx.ERR, NOT_PASSED_ON:format(name, name))
   end
   return value ~= "" and value or nil
 end

@@ -1,4 +1,4 @@
--- Runs a function under a lock: acquires, calls, and releases whatever happens in between.
+-- Runs a function under a lock: acquires, calls, and releases even if the function raises.
 
 local abort = require "holdfast.abort"
 local compat = require "holdfast.compat"
@@ -32,7 +32,7 @@ function with_lock.unprotected(message, code, ...)
 end
 
 -- Returns why fn's results cannot be trusted, as message and code. A release that did not reach the
--- server is no reason, nor one that found nothing because fn had released the lock itself.
+-- server is not a reason, nor is one that found nothing because fn had released the lock itself.
 local function doubt(lock, reason, message, code)
   if code == "lost" or code == "conflict" then return message, code end
   if reason then return ("the lock was lost (%s)"):format(reason), "lost" end
