@@ -1,8 +1,8 @@
 -- The client's option `credentials`: the user's function that returns user and password for a
 -- log-in.
 --
--- No message shows what the function has returned. An error that it raises may quote what it
--- returned last, so messages replace those strings.
+-- No message shows a user or a password. An error that the function raises, or the reason that it
+-- returns with nil, may quote the last ones, so messages replace those strings.
 
 local compat = require "holdfast.compat"
 local core = require "holdfast.core"
@@ -44,8 +44,8 @@ end
 
 -- Checks the results of the user's function, or its error.
 -- → user, password | nil, why there are none, whether a retry is pointless
-local function check_result(last, called, user, password)
-  if not called then
+local function check_result(last, returned, user, password)
+  if not returned then
     return nil, redact("the function raised an error: " .. compat.text(user), last), false
   end
   if user == nil then
@@ -66,21 +66,21 @@ function credentials.fetcher(fn)
   end
 end
 
--- From now on coroutines of an event loop fetch the log-ins of this client.
+-- From now on coroutines of an event loop fetch this client's credentials.
 function credentials.set_fetcher(client, fetch)
   fetchers[client] = fetch
 end
 
--- Fetches the log-in that the core wants for this link (engine.ask_login), and passes it to the
--- core. `goes_on()`: whether the link is still waiting for its log-in.
-function credentials.log_in(client, link, goes_on, server, refused)
+-- Fetches the credentials that the core wants for this link (engine.ask_login), and passes them to
+-- the core. `is_awaited()`: whether the link is still waiting for them.
+function credentials.log_in(client, link, is_awaited, server, refused)
   local user, password, is_final = fetchers[client](server, refused)
-  if not goes_on() then return end
+  if not is_awaited() then return end
   if user then engine.log_in(client, link, user, password)
   else engine.login_failed(client, link, password, is_final) end
 end
 
--- Returns whether coroutines fetch the log-ins of this client.
+-- Returns whether coroutines fetch this client's credentials.
 function credentials.has_fetcher(client)
   return fetchers[client] ~= nil
 end

@@ -108,9 +108,10 @@ local function walk(graph, wait, places)
 end
 
 -- `waits`: owner -> its wait. `holders_of(wait)` returns the same list for the same goal.
--- `goes_on(wait)` returns whether a stuck wait is still waiting. Sets `holder` of each stuck wait.
+-- `is_waiting(wait)` returns whether a stuck wait is still waiting. Sets `holder` of each stuck
+-- wait.
 -- → a list of cycles, each a list of waits
-function cycles.find(waits, holders_of, goes_on)
+function cycles.find(waits, holders_of, is_waiting)
   local graph = {
     waits = waits, goals = {}, goal_of = {}, held = {}, stuck = {}, freed = {}, walked = 0,
   }
@@ -123,7 +124,7 @@ function cycles.find(waits, holders_of, goes_on)
   local stuck = {}
   for wait in pairs(graph.stuck) do stuck[#stuck + 1] = wait end
   for _, wait in ipairs(stuck) do
-    if not goes_on(wait) then free(graph, wait) end
+    if not is_waiting(wait) then free(graph, wait) end
   end
   reduce(graph)
   local list, places = {}, {}

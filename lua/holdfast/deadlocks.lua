@@ -217,7 +217,7 @@ local function is_subscribed(graph, wait)
 end
 
 -- Returns whether the wait is still going on. In a quorum, which has no queue, that is assumed.
-local function goes_on(graph, wait)
+local function is_waiting(graph, wait)
   return graph.nodes or waiters_of(graph, wait)[wait.waiter] and is_subscribed(graph, wait)
 end
 
@@ -285,7 +285,7 @@ local function find_cycles(graph)
   return cycles.find(graph.waits, function(wait)
     return holders_of(graph, wait)
   end, function(wait)
-    return goes_on(graph, wait)
+    return is_waiting(graph, wait)
   end)
 end
 

@@ -85,7 +85,8 @@ function Term:token()
   return self.number
 end
 
--- Returns the token as a decimal string, also where `..` and tostring write only 14 digits.
+-- Returns the token as a decimal string with all digits, even in Lua versions whose tostring writes
+-- only 14.
 ---@return string? text
 function Term:token_text()
   check_self(self, Term, "term:token_text", 2)

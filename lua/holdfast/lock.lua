@@ -129,7 +129,8 @@ function Lock:check()
   return raw.check(self)
 end
 
--- Returns whether this owner holds the lock and its lease has not ended locally; no I/O.
+-- Returns whether this owner holds the lock and its lease has not ended by the client's clock; no
+-- I/O.
 ---@return boolean held
 function Lock:is_held()
   check_self(self, meta, "lock:is_held", 2)
@@ -185,7 +186,8 @@ function Lock:token()
   return raw.token(self)
 end
 
--- Returns the token as a decimal string, also where `..` and tostring write only 14 digits; no I/O.
+-- Returns the token as a decimal string with all digits, even in Lua versions whose tostring writes
+-- only 14; no I/O.
 ---@return string? text
 function Lock:token_text()
   check_self(self, meta, "lock:token_text", 2)

@@ -332,7 +332,7 @@ function MultiLock:check()
   return each(copy(self.locks), raw.check)
 end
 
--- Returns whether this owner holds all locks and no lease has ended locally; no I/O.
+-- Returns whether this owner holds all locks and no lease has ended by the clients' clock; no I/O.
 ---@return boolean held
 function MultiLock:is_held()
   check_self(self, MultiLock, "multi_lock:is_held", 2)

@@ -75,7 +75,7 @@ end
 -- `key`: as on the server. → a call, for the functions below
 function once.new_call(client, key, period, retry)
   return {
-    key = key, retry = retry, reader = driver.reader(client, once.name(key), "lock"),
+    key = key, retry = retry, handle = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
     who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
@@ -98,7 +98,7 @@ end
 local function send(self, state)
   local words = { once.name(self.key), self.by, self.at, state, self.token, self.half_ms,
     self.ttl_ms, self.retry and "1" or "0", self.who }
-  local reply, message, code = raw.once(self.reader, 1, words)
+  local reply, message, code = raw.once(self.handle, 1, words)
   if not reply then return nil, message, code end
   self.at = ("%.0f"):format(reply[2])
   if reply[1] == 1 then return true end
@@ -147,8 +147,8 @@ function once.finish(self, lock, state, report)
     if recorded or code == "duplicate" then return true end
     if report then report(message, code) end
     report = nil
-    local goes_on = core.may_pass(code, true) and raw.is_held(lock) and core.now() < till
-    if not goes_on or not raw.pause(lock, pause) then return nil, message, code end
+    local may_retry = core.may_pass(code, true) and raw.is_held(lock) and core.now() < till
+    if not may_retry or not raw.pause(lock, pause) then return nil, message, code end
     pause = math.min(2 * pause, MAX_PAUSE)
   end
   return nil, "the lock was lost", "lost"

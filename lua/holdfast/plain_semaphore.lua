@@ -20,7 +20,7 @@ PlainSemaphore.__name = "holdfast.plain_semaphore"
 local MAX_PERMITS = 1000000000
 
 local check_count = options.whole(1, MAX_PERMITS, "1 to 1e9")
-local check_all = options.whole(0, MAX_PERMITS, "0 to 1e9")
+local check_new_total = options.whole(0, MAX_PERMITS, "0 to 1e9")
 local check_change = options.whole(-MAX_PERMITS, MAX_PERMITS, "-1e9 to 1e9")
 
 ---@class holdfast.plain_semaphore_options
@@ -151,7 +151,7 @@ end
 ---@return_overload nil, string, holdfast.code
 function PlainSemaphore:set(permits)
   check_self(self, PlainSemaphore, "plain_semaphore:set", 2)
-  argument(permits, check_all, "plain_semaphore:set", "permits", 2)
+  argument(permits, check_new_total, "plain_semaphore:set", "permits", 2)
   notify()
   return raw.set_count(self.one, permits)
 end

@@ -21,7 +21,7 @@ local semaphore = {}
 
 local check_count = options.whole(1, MAX_AT_ONCE, "1 to 1000")
 local check_permits = options.whole(1, MAX_PERMITS, "1 to 1e9")
-local check_all = options.whole(0, MAX_PERMITS, "0 to 1e9")
+local check_new_total = options.whole(0, MAX_PERMITS, "0 to 1e9")
 
 -- ---- permits ----
 
@@ -54,7 +54,7 @@ function Permit:extend(seconds)
   return raw.extend(self, seconds)
 end
 
--- Returns whether the permit is held and its lease has not ended locally; no I/O.
+-- Returns whether the permit is held and its lease has not ended by the client's clock; no I/O.
 ---@return boolean held
 function Permit:is_held()
   check_self(self, meta, "permit:is_held", 2)
@@ -87,7 +87,8 @@ function Permit:token()
   return raw.token(self)
 end
 
--- Returns the token as a decimal string, also where `..` and tostring write only 14 digits; no I/O.
+-- Returns the token as a decimal string with all digits, even in Lua versions whose tostring writes
+-- only 14; no I/O.
 ---@return string? text
 function Permit:token_text()
   check_self(self, meta, "permit:token_text", 2)
@@ -172,7 +173,7 @@ end
 -- `given` must be checked already; `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults }
-  self.reader = handle(self, 1)
+  self.any_handle = handle(self, 1)
   return setmetatable(self, Semaphore)
 end
 
@@ -227,11 +228,11 @@ end
 ---@return string key
 function Semaphore:key()
   check_self(self, Semaphore, "semaphore:key", 2)
-  return raw.key(self.reader)
+  return raw.key(self.any_handle)
 end
 
 function Semaphore:__tostring()
-  return Semaphore.__name .. ": " .. raw.key(self.reader)
+  return Semaphore.__name .. ": " .. raw.key(self.any_handle)
 end
 
 ---@class holdfast.semaphore_info
@@ -252,7 +253,7 @@ end
 function Semaphore:info()
   check_self(self, Semaphore, "semaphore:info", 2)
   notify()
-  local info, message, code = raw.info(self.reader)
+  local info, message, code = raw.info(self.any_handle)
   if not info then return nil, message, code end
   info.held, info.available, info.permits = info.holds, info.free, info.holds + info.free
   info.holds, info.free, info.clock = nil, nil, nil
@@ -291,9 +292,9 @@ end
 ---@return_overload nil, string, holdfast.code
 function Semaphore:set_permits(permits)
   check_self(self, Semaphore, "semaphore:set_permits", 2)
-  argument(permits, check_all, "semaphore:set_permits", "permits", 2)
+  argument(permits, check_new_total, "semaphore:set_permits", "permits", 2)
   notify()
-  return raw.set(self.reader, permits)
+  return raw.set(self.any_handle, permits)
 end
 
 return semaphore

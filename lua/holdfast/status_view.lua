@@ -54,7 +54,8 @@ local CYCLES_AGAIN, CYCLES_SHARE = 10, 400
 function status_view.who(view, owner)
   local uuid, now = owner:sub(1, 36), core.now()
   local known = view.names[uuid]
-  if view.trouble or view.reader and now > view.at + SLOW then return known and known.who end
+  local is_slow = view.reading_request and now > view.at + SLOW
+  if view.trouble or is_slow then return known and known.who end
   if not known or now > known.at + (known.who and NAMES_FOR or 1) then
     known = { at = now, who = known and known.who }
     view.names[uuid] = known
@@ -310,7 +311,7 @@ end
 
 -- Returns whether a request is reading for the view. A request that was aborted never finishes.
 local function is_reading(view)
-  return view.reader ~= nil and driver.owner.lives(view.reader)
+  return view.reading_request ~= nil and driver.owner.lives(view.reading_request)
 end
 
 -- Returns why the servers are unreachable, or nil. In a quorum a minority may be down.
@@ -357,7 +358,7 @@ end
 local function read_all(view, now)
   local ok, result = pcall(read_servers, view, now)
   if ok and view.quorum then view.members = member_states(view) end
-  view.reader = nil
+  view.reading_request = nil
   view.trouble = result
   if ok then return end
   view.trouble = "a reply from the server was not understood; see nginx's error log"
@@ -369,7 +370,7 @@ function status_view.refresh(view)
   local now = core.now()
   local pause = is_watched(view, now) and FRESH or CLOSED
   if now < view.at + pause or is_reading(view) then return end
-  view.reader, view.at = driver.owner.mark(), now
+  view.reading_request, view.at = driver.owner.mark(), now
   read_all(view, now)
   forget_names(view, now)
   if not status_view.away(view) then view.good_at = ngx.now() end

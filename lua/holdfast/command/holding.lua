@@ -185,7 +185,7 @@ function Holding:acquire_locks(inside)
     elseif code ~= "interrupted" then
       return nil, message, code
     else
-      local name = signals.pending()
+      local name = signals.next_terminating()
       if name then return nil, name, "signal" end
     end
   end
@@ -269,7 +269,7 @@ function Holding:acquire()
   local plan = self.plan
   signals.catch_terminating()
   assert(process.ignore "TTOU")
-  local name = signals.pending()
+  local name = signals.next_terminating()
   if name then return nil, name, "signal" end
   core.client.introduce(self.client, plan.chosen.name or "")
   local own = self:self_blocking_key()

@@ -259,7 +259,7 @@ end
 --   { signal = name } for a signal before the start, or { error = message, errno }
 function job.run(lock, plan)
   local acquired_at = core.now()
-  local early = signals.pending()
+  local early = signals.next_terminating()
   if early then return { signal = early } end
   signals.catch_all()
   local terminal = process.open_terminal()
@@ -287,7 +287,7 @@ function job.stay(lock, plan, result)
   while core.now() < result.held_until and not lock:lost() do
     if plan.tick then plan.tick() end
     local name = process.wait(clamp(result.held_until - core.now(), 0, period_of(plan)))
-    if name and not signals.passing[name] then return end
+    if name and not signals.harmless[name] then return end
   end
 end
 

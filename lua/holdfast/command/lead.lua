@@ -116,7 +116,7 @@ end
 local function is_asked_to_end(result, passed)
   local by = result.how == "signal" and result.number
   for name in pairs(passed) do
-    local ends = not signals.passing[name]
+    local ends = not signals.harmless[name]
     if ends and (STOPS_THE_JOB[name] or by and exits.of_signal(name) == 128 + by) then
       return true
     end

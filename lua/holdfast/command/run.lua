@@ -50,14 +50,14 @@ run.examples = {
 
 -- ---- arguments ----
 
-local PLAIN_LOCKS = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
+local NOT_WITH_ONCE_PER = { "idempotent", "one-by-one", "shared", "exclusive", "permits" }
 
 -- → nil | message
 local function wrong_schedule(plan)
   local given = plan.given
   if not given["once-per"] then return given.retry and "--retry needs --once-per" or nil end
   if #plan.keys > 1 then return "--once-per takes one KEY" end
-  for _, name in ipairs(PLAIN_LOCKS) do
+  for _, name in ipairs(NOT_WITH_ONCE_PER) do
     if given[name] then return ("--once-per does not work with --%s"):format(name) end
   end
   if plan.chosen.servers then return "--once-per needs a single server, not --servers" end
@@ -86,13 +86,13 @@ end
 local CRASH_PATIENCE = 2 -- seconds
 local RECORD_STEP = 0.05 -- seconds between checks of whether a record is written
 
--- Returns how long to wait for an earlier run that has not recorded its end. If this run holds an
--- exclusive lock, the earlier one must have crashed, and waiting frees its record, just as it freed
--- the lock.
+-- Returns how long to wait for an earlier run that has not recorded its end. If this run holds a
+-- lock that waiters free after a crash (no -s, -x or --permits), the earlier one must have crashed,
+-- and waiting frees its record, just as it freed the lock.
 function Run:patience()
   local plan = self.plan
-  local shares = plan.mode or plan.given.permits or self.holding.is_nested
-  if not plan.crash_release or shares then return 0 end
+  local has_no_crash_release = plan.mode or plan.given.permits or self.holding.is_nested
+  if not plan.crash_release or has_no_crash_release then return 0 end
   return self.holding.is_after_crash and CRASH_PATIENCE or math.min(plan.wait, CRASH_PATIENCE)
 end
 
@@ -115,8 +115,8 @@ function Run:run_idempotent()
   local results = { pcall(self.client.idempotent, self.client, records.key(key), opts, guarded) }
   if failed then return failed end
   if not results[1] then error(results[2], 0) end
-  local result, message, code, late = unpack(results, 2, 5)
-  return result or late and late[1], message, code
+  local result, message, code, unrecorded = unpack(results, 2, 5)
+  return result or unrecorded and unrecorded[1], message, code
 end
 
 -- Waits until the record is written, its key is lost or a signal arrives. Until the client is
@@ -128,7 +128,7 @@ function Run:await_record()
     return renews and not core.engine.is_quiet(client)
   end
   local name
-  while is_pending() and (not name or signals.passing[name]) do
+  while is_pending() and (not name or signals.harmless[name]) do
     settings.tick(self.plan.chosen, client)
     name = process.wait(RECORD_STEP)
   end
@@ -136,7 +136,8 @@ end
 
 -- ---- once for each fire of a schedule ----
 
--- Claims the fire, before the lock is acquired. → true | nil, message, code
+-- Claims the fire for this run, if it has --once-per, before the lock is acquired. → true | nil,
+-- message, code
 function Run:claim_fire()
   local plan, period = self.plan, self.plan.given["once-per"]
   if not period then return true end

@@ -7,7 +7,7 @@ local unpack = table.unpack or unpack
 local signals = {}
 
 local TERMINATING = { "HUP", "INT", "QUIT", "TERM", "USR1", "USR2" }
-local PASSING = { "TSTP", "CONT", "WINCH", "CHLD" } -- these are not meant to end a program
+local HARMLESS = { "TSTP", "CONT", "WINCH", "CHLD" } -- these are not meant to end a program
 
 local function set_of(list)
   local set = {}
@@ -15,13 +15,13 @@ local function set_of(list)
   return set
 end
 
-signals.passing = set_of(PASSING)
+signals.harmless = set_of(HARMLESS)
 signals.terminating = set_of(TERMINATING)
 
 -- From now on signals that would end the program interrupt its wait instead. Others are not caught,
 -- because the library leaves the queue for any caught signal.
 function signals.catch_terminating()
-  process.uncatch(unpack(PASSING))
+  process.uncatch(unpack(HARMLESS))
   -- as process 1 of a container: lets the system reap orphans
   if process.pid() == 1 then assert(process.ignore "CHLD") end
   assert(process.catch(unpack(TERMINATING)))
@@ -31,13 +31,13 @@ end
 function signals.catch_all()
   process.uncatch "CHLD"
   assert(process.catch(unpack(TERMINATING)))
-  assert(process.catch(unpack(PASSING)))
+  assert(process.catch(unpack(HARMLESS)))
 end
 
 -- → the name of a pending signal that would end the program | nil
-function signals.pending()
+function signals.next_terminating()
   local name
-  repeat name = process.wait(0) until not signals.passing[name or ""]
+  repeat name = process.wait(0) until not signals.harmless[name or ""]
   return name
 end
 

@@ -61,8 +61,8 @@ local function watch(client, keys, till)
     local held, message, code = first_held(client, keys)
     local over = core.now() >= till
     if held == false or held and over then return held end
-    local goes_on = held or asked and not over and core.may_pass(code, true)
-    if not goes_on then return nil, message, code end
+    local keeps_polling = held or asked and not over and core.may_pass(code, true)
+    if not keeps_polling then return nil, message, code end
     asked = true
     process.wait(math.max(math.min(step, till - core.now()), 0))
     step = math.min(step * 1.5, LAST_STEP)

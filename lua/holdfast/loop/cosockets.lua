@@ -280,8 +280,8 @@ local function needs_open(self, link)
 end
 
 local function log_in(self, link)
-  local function goes_on() return not link.abandoned end
-  credentials.log_in(self.client, link.number, goes_on,
+  local function is_awaited() return not link.abandoned end
+  credentials.log_in(self.client, link.number, is_awaited,
     engine.ask_login(self.client, link.number))
   if not link.abandoned then advance(self) end
 end

@@ -27,8 +27,8 @@ end
 
 -- An error in the coroutine is raised again in a callback of its own, where luv reports it.
 local function resume(thread)
-  local ended, message = coroutine.resume(thread)
-  if ended then return end
+  local resumed, message = coroutine.resume(thread)
+  if resumed then return end
   local text = debug.traceback(thread, compat.text(message))
   local timer = uv.new_timer()
   timer:start(0, 0, function()
@@ -41,9 +41,9 @@ function loop.spawn(fn)
   resume(coroutine.create(fn))
 end
 
--- Suspends the calling coroutine until wake is called. Yields a value: if a `for` loop uses the
--- coroutine as its iterator, nil would end the loop, and it must resume the coroutine, which
--- reports the mistake.
+-- Suspends the calling coroutine until wake is called. Yields a value, because a nil would silently
+-- end a `for` loop that uses the coroutine as its iterator. With a value the loop resumes the
+-- coroutine too early, which raise_resumed reports.
 local function suspend(self)
   self.thread = coroutine.running()
   coroutine.yield(self)

@@ -1,7 +1,8 @@
 -- The keys of a database. Between commands no hash, list or zset is empty. An expired entry is
 -- removed by the first access.
 --
--- An entry is { kind = "string" | "hash" | "list" | "zset", value, expires = ms of server time | nil }.
+-- An entry is { kind = "string" | "hash" | "list" | "zset", value, expires = ms of server time |
+-- nil }.
 
 local fail = require "holdfast.testing.redis.fail"
 local Hash = require "holdfast.testing.redis.hash"
