@@ -169,7 +169,7 @@ local function entries_json(view, list, asked, lag)
     room = room - #text
     if room < 0 and #texts > 0 then break end
     texts[#texts + 1] = text
-    some_old = views.show(view, first[i]) or some_old
+    some_old = views.note_shown(view, first[i]) or some_old
   end
   return texts, some_old
 end
@@ -264,7 +264,7 @@ end
 -- `asked`: { prefix, search, sort, reverse, from, open = the keys whose rows are open }
 -- → the JSON, why the servers are unreachable or nil, whether a row is too old to be shown
 function status_json.reply(view, asked)
-  local away, recent = views.away(view), view.record:losses()
+  local away, recent = views.outage(view), view.record:losses()
   local age = view.good_at and ngx.now() - view.good_at
   local lag = away and age or 0
   local list, waiting, longest, longest_key = matching(view, asked, lag)

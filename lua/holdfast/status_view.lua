@@ -22,7 +22,8 @@ local timer = require "holdfast.timer"
 local status_view = {}
 
 local STEP = records.STEP
-local FRESH, CLOSED = 0.5, STEP - 1 -- seconds between looks while the page is open, and otherwise
+-- seconds between looks while the page is open, and otherwise
+local OPEN_PAUSE, CLOSED_PAUSE = 0.5, STEP - 1
 local SLOW = 2 -- seconds after which a server that has not replied counts as unreachable
 local WAITERS = 20 -- waiters of one lock that are read
 local WATCHED_FOR = 60 -- seconds after the last request for which more than the queues is read
@@ -282,7 +283,7 @@ local function read_locks(view, now, from)
   view.reads = is_first and math.huge or READS
   forget_others(view, now)
   local till = from + (is_first and FIRST_BUDGET or BUDGET)
-  local ok, message = view.locks:go(now, until_time(view, till))
+  local ok, message = view.locks:continue(now, until_time(view, till))
   if ok then ok, message = read_old(view, now, till) end
   return ok, message
 end
@@ -293,7 +294,8 @@ local function read_servers(view, now)
   view.reads = math.huge
   local ok, message = true, nil
   if not view.quorum then ok, message = view.client:ping() end
-  if ok then ok, message = view.queues:go(now, until_time(view, core.now() + QUEUES_BUDGET)) end
+  local till = core.now() + QUEUES_BUDGET
+  if ok then ok, message = view.queues:continue(now, until_time(view, till)) end
   if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
   if ok then ok, message = read_locks(view, now, core.now()) end
   return not ok and message or nil
@@ -315,7 +317,7 @@ local function is_reading(view)
 end
 
 -- Returns why the servers are unreachable, or nil. In a quorum a minority may be down.
-function status_view.away(view)
+function status_view.outage(view)
   if is_reading(view) and core.now() > view.at + SLOW then
     return "no answer within " .. SLOW .. " s"
   end
@@ -368,12 +370,12 @@ end
 -- Looks at the servers, unless a request is doing so or has just done so.
 function status_view.refresh(view)
   local now = core.now()
-  local pause = is_watched(view, now) and FRESH or CLOSED
+  local pause = is_watched(view, now) and OPEN_PAUSE or CLOSED_PAUSE
   if now < view.at + pause or is_reading(view) then return end
   view.reading_request, view.at = driver.owner.mark(), now
   read_all(view, now)
   forget_names(view, now)
-  if not status_view.away(view) then view.good_at = ngx.now() end
+  if not status_view.outage(view) then view.good_at = ngx.now() end
 end
 
 -- Returns whether the waiters are known: the last complete round of the queues began within 10 s.
@@ -408,14 +410,14 @@ function status_view.left_out(view)
 end
 
 -- Called for each request of a page.
-function status_view.ask(view)
+function status_view.note_request(view)
   local now = core.now()
   if not is_watched(view, now) then forget_locks(view) end
   view.asked_at = now
 end
 
 -- Notes that this lock is on a screen. → whether its entry is too old to be shown
-function status_view.show(view, entry)
+function status_view.note_shown(view, entry)
   local now = core.now()
   view.shown[entry.key] = now
   return now > entry.read_at + TOO_OLD

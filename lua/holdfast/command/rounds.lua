@@ -116,7 +116,7 @@ local function visit_page(round, scan, is_enough)
 end
 
 -- → true | nil, message, code
-local function go_on(round, is_enough)
+local function continue_round(round, is_enough)
   repeat
     local scan = round.scans[round.turn]
     if not scan then return finish(round) end
@@ -131,10 +131,10 @@ end
 
 -- Continues the round until it ends or is_enough() returns true. Begins a new one if it is due.
 -- → true | nil, message, code
-function Round:go(now, is_enough)
+function Round:continue(now, is_enough)
   if not self.began and now < self.due then return true end
   if not self.began then begin(self, now) end
-  local ok, message, code = go_on(self, is_enough)
+  local ok, message, code = continue_round(self, is_enough)
   if not ok then self:give_up() end
   return ok, message, code
 end

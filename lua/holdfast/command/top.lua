@@ -143,9 +143,9 @@ end
 -- Continues a round for `seconds`, or until the view must end. → true | nil, message, code
 function View:continue_round(round, seconds)
   local till, names = core.now() + seconds, 0
-  return round:go(core.now(), function()
+  return round:continue(core.now(), function()
     names = names + 1
-    return core.now() > till or names % SLICE == 0 and self:attend(0) ~= nil
+    return core.now() > till or names % SLICE == 0 and self:handle_events(0) ~= nil
   end)
 end
 
@@ -186,7 +186,7 @@ function View:read_again(keys, count)
     local entry, ok, message = self.entries[key], true, nil
     if entry then ok, message = self:read(key, entry.kind) end
     if not ok then return nil, message end
-    if i % SLICE == 0 and self:attend(0) then return true end
+    if i % SLICE == 0 and self:handle_events(0) then return true end
   end
   return true
 end
@@ -342,7 +342,7 @@ function View:on_event(event)
 end
 
 -- Handles keys and signals for `seconds`. → the exit code if the view must end | nil
-function View:attend(seconds)
+function View:handle_events(seconds)
   local due = core.now() + seconds
   while self.is_live and not self.exit do
     local event = process.wait(math.max(due - core.now(), 0), true)
@@ -358,7 +358,7 @@ function View:live(interval)
   repeat
     self:arrange()
     self:draw()
-    if self:attend(interval) then break end
+    if self:handle_events(interval) then break end
     local ok, message = self:poll()
     self.trouble = not ok and message or nil
   until self.exit
