@@ -290,7 +290,7 @@ return {
   { "holdfast/loop/cqueues.lua:Signal:wait", "then return «true|false» end", "nobody waits for a signal that has fired" },
   { "holdfast/loop/descriptors.lua:descriptors.tend", "local till = now() «+|-» PASS_TIME", "the next round of the loop wakes the rest" },
   { "holdfast/loop/luv.lua:close", "closing[handle] = «true|false»", "the key keeps the handle, and nobody reads the value" },
-  { "holdfast/loop/ngx.lua:Signal:free", "spare < «1000|1001» then spare", "one more spare semaphore is kept" },
+  { "holdfast/loop/ngx.lua:Signal:free", "spare_signals < «1000|1001»", "one more spare semaphore is kept" },
   { "holdfast/loop/pump.lua:stop", "notify_listeners(self, true) ⇄ self.loop.report(pcall(self.loop.io.stop, self))", "the stop of a task with nothing under way counts nothing, and after any other one the next task adds it" },
   { "holdfast/loop/pump.lua:spare_waiter", ".late = «false|true», false,", "it is set before the waiter is among those that wait" },
   { "holdfast/loop/pump.lua:settle", "«  spare_waiter(waiter)|»", "a waiter is used again for speed alone" },

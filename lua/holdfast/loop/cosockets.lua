@@ -245,7 +245,7 @@ local function connect(self, link)
   local till = now() + connect_timeout
   socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
   engine.opening(self.client, link.number)
-  self.host.dials = self.host.dials + 1
+  self.timer.dials = self.timer.dials + 1
   link.dialing = true
   local connected, message = dial(self.client, link, socket)
   if connected then

@@ -279,7 +279,7 @@ function loop.check()
   return nil, ("in %s; %s"):format(name, ADVICE[phase] or TIMER)
 end
 
-local spare = {} -- unused signals
+local spare_signals = {} -- unused signals
 
 local Signal = {}
 Signal.__index = Signal
@@ -293,13 +293,14 @@ function Signal:fire()
 end
 
 function Signal:free()
-  if self.semaphore:count() == 0 and #spare < 1000 then spare[#spare + 1] = self end
+  local has_room = #spare_signals < 1000
+  if has_room and self.semaphore:count() == 0 then spare_signals[#spare_signals + 1] = self end
 end
 
 function loop.signal()
-  local last = #spare
-  local one = spare[last]
-  spare[last] = nil
+  local last = #spare_signals
+  local one = spare_signals[last]
+  spare_signals[last] = nil
   return one or setmetatable({ semaphore = assert(semaphore.new()) }, Signal)
 end
 
@@ -307,7 +308,7 @@ end
 
 -- The timer that takes the next task: { coming, taken, tasks, dials, pid, wake }. `tasks` counts
 -- the tasks that have not ended; `wake` is nil until the timer begins.
-local host
+local open_timer
 local running_tasks = 0
 
 loop.process = ngx.worker.pid
@@ -321,25 +322,25 @@ local function serve(_, self)
     for _, task in ipairs(coming) do ngx.thread.spawn(task) end
     if self.tasks > 0 then self.wake:wait(FOREVER) end
   until self.tasks == 0
-  if host == self then host = nil end
+  if open_timer == self then open_timer = nil end
 end
 
 -- → a timer that takes one more task | nil, why there is none
-local function host_with_room()
-  local has_room = host and host.taken < CROWD and host.dials < WORN
-  if has_room and host.pid == ngx.worker.pid() then return host end
+local function timer_with_room()
+  local has_room = open_timer and open_timer.taken < CROWD and open_timer.dials < WORN
+  if has_room and open_timer.pid == ngx.worker.pid() then return open_timer end
   local fresh = { coming = {}, taken = 0, tasks = 0, dials = 0, pid = ngx.worker.pid() }
   local begun, message = timer.at(0, serve, fresh)
   if not begun then return nil, message end
-  host = fresh
+  open_timer = fresh
   return fresh
 end
 
 -- → true | nil, why there is no timer
 function loop.begin(self, task)
-  local chosen, message = host_with_room()
+  local chosen, message = timer_with_room()
   if not chosen then return nil, message end
-  self.host = chosen
+  self.timer = chosen
   self.never_idles = core.states() > STATES
   running_tasks = running_tasks + 1
   chosen.taken, chosen.tasks = chosen.taken + 1, chosen.tasks + 1
@@ -350,10 +351,10 @@ end
 
 -- Called when the task has ended, or its timer has not begun in time. In the latter case the next
 -- task gets a new timer.
-local function leave_host(self)
-  local left = self.host
-  if not self.clock and host == left then host = nil end
-  self.host, self.stays = nil, nil
+local function leave_timer(self)
+  local left = self.timer
+  if not self.clock and open_timer == left then open_timer = nil end
+  self.timer, self.stays = nil, nil
   running_tasks = running_tasks - 1
   left.tasks = left.tasks - 1
   if left.tasks == 0 and left.wake then left.wake:post() end
@@ -405,10 +406,10 @@ local function settle_all(locks, kind, mark, first, ...)
   return first, ...
 end
 
-function owner.around_call(kind, run, several)
+function owner.around_call(kind, run, takes_list)
   return function(what, seconds, record)
     local mark = identify()
-    return settle_all(several and what or { what }, kind, mark, run(what, seconds, record))
+    return settle_all(takes_list and what or { what }, kind, mark, run(what, seconds, record))
   end
 end
 
@@ -484,12 +485,12 @@ end
 
 -- Returns whether a new task, in a new timer, should take over from this one.
 function loop.io.is_worn(self)
-  local dials = self.host.dials
+  local dials = self.timer.dials
   return dials >= WORN_OUT or dials >= WORN and cosockets.is_free(self)
 end
 
 function loop.io.stop(self)
-  leave_host(self)
+  leave_timer(self)
   cosockets.stop(self)
 end
 

@@ -32,9 +32,9 @@ function owner.settle() end
 -- Called when no caller holds the lock any more.
 function owner.forget() end
 
--- Wraps a blocking call so that it is made by, and recorded for, the calling owner. `several`: the
--- call takes a list of locks.
-function owner.around_call(_kind, run, _several) return run end
+-- Wraps a blocking call so that it is made by, and recorded for, the calling owner. `takes_list`:
+-- the call takes a list of locks.
+function owner.around_call(_kind, run, _takes_list) return run end
 
 -- Wraps a lock's local query, such as is_held, so that it asks about the calling owner's hold.
 function owner.around_query(ask) return ask end
