@@ -1,6 +1,6 @@
 -- Names the holder after a wait for a lock has failed. That takes two short reads from the server,
--- which has just replied, within the time that the acquire has left. This is done only for a single
--- server: in a cluster the second read goes to a different node, which may not reply.
+-- which has just replied, within READ_LIMIT after the end of the wait. This is done only for a
+-- single server: in a cluster the second read goes to a different node, which may not reply.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"

@@ -2,7 +2,8 @@
 -- results of the first call.
 --
 -- During the run the key is a lock that the watchdog renews. After a success it is a record for
--- `expire` seconds: "D", or with `replay` "R" and the results. After an error it is free again.
+-- `expire` seconds: "D", or with `replay` "R" and the results; with `delete_key` it is free. After
+-- an error it is free again, or with `keep_on_error` a record.
 
 local compat = require "holdfast.compat"
 local driver = require "holdfast.driver"

@@ -3,8 +3,8 @@
 --
 -- During the first request the key is a guard, which is renewed as long as the request exists.
 -- holdfast.finish() in log_by_lua turns it into a record: "D", or "R" and the response to replay.
--- It frees the key instead if the client hung up (499), the server failed (5xx) or the request was
--- refused.
+-- It frees the key instead if the request was refused or, without `keep_on_error`, if the client
+-- hung up (499) or the server failed (5xx).
 --
 -- A response may be meant for one user only. So unless all users share the same keys, the key on
 -- the server is a digest of the request's key and its principal, the user who sends it. This also

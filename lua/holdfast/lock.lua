@@ -22,8 +22,9 @@ local lock = {}
 
 local acquire = raw.acquire
 
--- A wait that fails names the holder. try_acquire and a wait of 0 do not name it, so that they cost
--- only one round trip. keys: those of the locks that a multi-lock acquires next, or nil
+-- A wait that ends because the lock is taken names the holder, if the client has a single node.
+-- try_acquire and a wait of 0 do not name it, so that they cost only one round trip.
+-- keys: those of the locks that a multi-lock acquires next, or nil
 function raw.acquire(self, wait, keys)
   local acquired, message, code, record = acquire(self, wait, keys)
   if acquired then return acquired end
@@ -395,7 +396,7 @@ local function make(client, key, given, defaults, kind, permits)
   return self
 end
 
-local MAX_SHARED = 64 -- the most different options of one kind of lock that a client remembers
+local MAX_SHARED = 64 -- different options of one kind of lock; with one more a client forgets all
 
 local function is_shareable(given)
   return not (given.owner or given.on_lost or given.on_event or given.fingerprint or given.permits)
@@ -414,9 +415,9 @@ local function place_of(all, given)
   return place
 end
 
--- Keeps a lock with these options at this place, for others to be copied from. No caller gets it,
--- because it is collected only with the client.
-local function keep_pattern(client, key, given, defaults, kind, all, place)
+-- Stores a lock with these options at this place, from which others are copied. No caller gets it,
+-- because it outlives the callers' handles.
+local function add_pattern(client, key, given, defaults, kind, all, place)
   all.count = (all.count or 0) + 1
   if all.count > MAX_SHARED then core.client.data(client)[kind] = nil end
   place.pattern = make(client, key, given, defaults, kind)
@@ -430,7 +431,7 @@ end
 -- Creates a lock of the client. `given` must be checked already; `defaults` are the client's.
 -- `kind`: a kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a
 -- semaphore's permits an acquire takes. Locks with the same options share their table of settings,
--- whose `key` is that of the first one.
+-- whose `key` is that of the first one, unless the options are about one lock (is_shareable).
 function lock.new(client, key, given, defaults, kind, permits)
   kind = kind or "lock"
   local is_none = given == lock.none
@@ -441,7 +442,7 @@ function lock.new(client, key, given, defaults, kind, permits)
   local all = data[kind] or {}
   data[kind] = all
   local place = is_none and all or place_of(all, given)
-  if not place.pattern then keep_pattern(client, key, given, defaults, kind, all, place) end
+  if not place.pattern then add_pattern(client, key, given, defaults, kind, all, place) end
   return raw.copy(place.pattern, defaults.prefix .. key)
 end
 

@@ -134,11 +134,11 @@ local function is_lost(lock)
   return raw.lost(lock) or raw.first_loss(lock)
 end
 
--- Records how the run has ended, "done" or "failed". Retries while the lock is held, because
--- another call may run as soon as it is free. Gives up after half a period: by then all calls of
--- this fire have been made. Stops after a loss, when another call may count. A "duplicate" is a
--- success: a call of the next fire has replaced the record. `report` gets message and code of the
--- first failure.
+-- Records how the run has ended, "done" or "failed". Retries after temporary failures while the
+-- lock is held, because another call may run as soon as it is free. Gives up after half a period:
+-- by then all calls of this fire have been made. Stops after a loss, when another call may count. A
+-- "duplicate" is a success: a call of the next fire has replaced the record. `report` gets message
+-- and code of the first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
   local pause, till = MIN_PAUSE, core.now() + self.half

@@ -49,8 +49,8 @@ function write(value, out, depth)
   return writer ~= nil and writer(value, out, depth)
 end
 
--- Encodes the results in at most `cap` bytes; nil if they are too long or of other types. However
--- large they are, encoding stops after `cap` bytes.
+-- Encodes the results in at most `cap` bytes; nil if they are too long, nested too deeply or of
+-- other types. However large they are, encoding stops after `cap` bytes.
 function record.encode(cap, ...)
   local out = { left = cap }
   for i = 1, select("#", ...) do

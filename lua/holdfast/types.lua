@@ -6,15 +6,15 @@
 --- The third value of a failure. docs/reference/api/errors.md says what each means.
 ---@enum (key) holdfast.code
 local _ = {
-  busy = 1, -- another owner holds it, and the wait has ended
+  busy = 1, -- taken until the end of the wait, or too many waiters
   unreachable = 1, -- no usable reply in time
-  lost = 1, -- it was held, but no longer is
-  not_held = 1, -- this owner does not hold it
+  lost = 1, -- the lock was held, but no longer is
+  not_held = 1, -- this owner does not hold the lock
   interrupted = 1, -- a signal ended the wait
   conflict = 1, -- the key holds something else
   denied = 1, -- wrong password, missing right, or a read-only replica
   no_quorum = 1, -- too few servers of a quorum replied or have a vote
-  duplicate = 1, -- it is already running or done
+  duplicate = 1, -- the call or the job is already running or done
   mismatch = 1, -- the key belongs to a request with a different fingerprint
   closed = 1, -- the client was closed
   server = 1, -- any other error reply
@@ -27,9 +27,9 @@ local _ = {
 ---@enum (key) holdfast.lost_reason
 local _ = {
   expired = 1, -- its lease ended before a renewal
-  taken = 1, -- another owner holds it
+  taken = 1, -- another owner holds the lock
   deleted = 1, -- the key was removed
-  unreachable = 1, -- no server confirmed it in time
+  unreachable = 1, -- no server confirmed a renewal in time
   max_hold = 1, -- it was held for as long as its option max_hold allows
 }
 

@@ -1,4 +1,4 @@
--- Finds out by ACL DRYRUN which of the commands that locks need the user may not send.
+-- Finds out by ACL DRYRUN which of the commands and keys that locks need the user may not use.
 
 local acl = require "holdfast.command.acl"
 local core = require "holdfast.core"

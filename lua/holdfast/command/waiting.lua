@@ -277,11 +277,17 @@ local function with_short_timeouts(chosen)
   return copy
 end
 
--- From now on, until waiting.finish, the command shows what it is waiting for. `wait`: { client =
--- the waiting one, seconds = its limit, since = core.now() when it began, chosen = from
--- settings.load, quiet, key = the first key, subject(key) → "waiting for …", poll = a goal, leads =
--- whether it waits to lead, which always reports new leaders and outages; reported_outage = whether
--- an outage was reported before }
+-- From now on, until waiting.finish, shows what the command is waiting for, if the options ask for
+-- it and the wait is not short. The fields of `wait`:
+--   client           the client that waits
+--   seconds, since   the wait's limit, and core.now() when it began
+--   chosen           from settings.load
+--   quiet            the option
+--   key              the first key
+--   subject(key)     → "waiting for …"
+--   poll             a goal
+--   leads            whether it waits to lead: then new leaders and outages are always reported
+--   reported_outage  whether an outage was reported before
 function waiting.begin(out, wait)
   local shown = out:wait_display(wait.quiet)
   if not shown and not wait.leads or wait.seconds < SHORT then return end
