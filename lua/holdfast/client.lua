@@ -215,7 +215,7 @@ end
 
 local TWO_LOGINS = "holdfast.new: credentials: leave user and password out of the URL"
 
--- → a function that fetches user and password for each log-in | nil if they are in the URLs
+-- → a function that fetches user and password for each log-in | nil without the option credentials
 local function fetcher_of(given, urls, level)
   if not given.credentials then return nil end
   for _, url in ipairs(urls) do
@@ -513,7 +513,7 @@ function Client:latch(key, opts)
 end
 
 -- A fence: the server carries out writes to `resource` only while no later holder of the lock has
--- written. Does no I/O.
+-- written to it or claimed it. Does no I/O.
 ---@param resource string 1 to 1048576 bytes
 ---@param opts? holdfast.fence_options
 ---@return holdfast.fence fence
@@ -571,8 +571,8 @@ function Client:with_fair_lock(key, opts, fn, ...)
   return with_kind(self, "client:with_fair_lock", "fair", key, opts, fn, ...)
 end
 
--- Waits to become the leader, calls fn(term, ...), and waits again when fn has returned or the term
--- is lost. Ends after one term with options.once, or with term:resign() or client:close().
+-- Waits to become the leader, calls fn(term, ...), and waits again once fn has returned. Ends after
+-- one term with options.once, or with term:resign() or client:close().
 ---@param key string
 ---@param opts? holdfast.lead_options
 ---@param fn holdfast.term_callback

@@ -35,7 +35,7 @@ for _, name in ipairs(loops.names) do names[#names + 1] = name end
 local known = {}
 for _, name in ipairs(names) do known[name] = true end
 
--- A check like those in holdfast.options.
+-- Checks the option driver, like the checks in holdfast.options.
 function driver.check(value)
   if type(value) == "table" then return loops.check(value) end
   if not known[value] then

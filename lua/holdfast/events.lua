@@ -1,6 +1,6 @@
 -- on_event and on_change report what happens to locks and connections, and who leads. They are
--- called in the Lua state that created the client, during a call of holdfast that notices the
--- event.
+-- called in the Lua state that created the client, during a call of holdfast that notices the event
+-- or, in an event loop, in a coroutine of its own.
 --
 -- The core collects events only if there is a listener; until then this file does nothing.
 
@@ -135,7 +135,7 @@ end
 -- From now on each call reports what it did, and what was passed to events.report.
 events.install = install
 
--- The client's listener is called for all its locks and connections.
+-- Calls the listener for the events of all the client's locks and connections.
 function events.watch(client, listener)
   install()
   clients[client] = listener

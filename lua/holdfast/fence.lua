@@ -1,5 +1,5 @@
--- Writes that the server carries out only while no later holder of the lock has written. See
--- docs/explanation/fencing.md.
+-- Writes that the server carries out only while no later holder of the lock has written to the
+-- resource or claimed it. See docs/explanation/fencing.md.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
@@ -239,7 +239,7 @@ function fence.admit(self, token, lock_key)
 end
 
 -- Runs one command that writes, if the lock is held and no later holder has written to this
--- resource.
+-- resource or claimed it.
 ---@param lock holdfast.lock|holdfast.term held by the caller
 ---@param command string its name, for example "SET"
 ---@param ... string|number its arguments, the keys as they are on the server

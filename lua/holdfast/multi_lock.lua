@@ -215,21 +215,21 @@ local function acquire_in_order(locks, by)
     compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
 end
 
--- Returns what the client has learnt about its server.
-local function learnt(self)
+-- Returns what the client has server_facts about its server.
+local function server_facts(self)
   return core.client.data(client_of(self.locks[1]))
 end
 
 -- Returns whether one program serves all the locks. A server with a plain URL may turn out to be a
 -- cluster's node, which refuses a program with keys of several slots.
 local function is_atomic(self)
-  return self.alike and not learnt(self).checks_slots
+  return self.alike and not server_facts(self).checks_slots
 end
 
 -- Returns whether to acquire the locks one by one, after the attempt to acquire all of them failed.
 local function may_acquire_in_order(self, by, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
-    learnt(self).checks_slots = true
+    server_facts(self).checks_slots = true
     return true
   end
   -- the acquire of a single lock waits until a temporary refusal is over
@@ -278,12 +278,12 @@ function MultiLock:try_acquire()
   return nil, message, code
 end
 
--- Empties the list: calls act(lock, with) for each lock, even if a call raises. Then raises the
+-- Empties the list: calls act(lock, value) for each lock, even if a call raises. Then raises the
 -- first error, or returns the first failure.
-local function each(locks, act, with)
+local function each(locks, act, value)
   local first_message, first_code
   local fine, failure = drain(locks, function(lock)
-    local done, message, code = act(lock, with)
+    local done, message, code = act(lock, value)
     if not done and not first_code then first_message, first_code = message, code end
   end)
   if not fine then error(failure, 0) end

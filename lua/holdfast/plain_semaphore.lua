@@ -182,12 +182,12 @@ end
 -- ---- the template ----
 
 -- A release that the server refuses or does not reply to continues in the background.
-local GOES_ON = { unreachable = true, denied = true }
+local CONTINUES = { unreachable = true, denied = true }
 
 local function finish(self, count, ran, ...)
   local _, message, code = raw.give(self.one, count)
   if not ran then error((...), 0) end
-  if code and not GOES_ON[code] then return templates.unprotected(message, code, ...) end
+  if code and not CONTINUES[code] then return templates.unprotected(message, code, ...) end
   return templates.results(...)
 end
 

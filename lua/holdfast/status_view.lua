@@ -1,8 +1,8 @@
 -- What the status page knows about one client's locks.
 --
 -- One worker reads the servers for all; status_record decides which. Each look reads the queues
--- first, since waiters matter most, then the rows on a viewer's screen, then the names of all keys,
--- and finally the entries read longest ago.
+-- first, since waiters matter most, then the rows on a viewer's screen and, while a page is open,
+-- the names of all keys and finally the entries read longest ago.
 --
 -- Queues and names are read in rounds (holdfast.command.rounds), each spread over as many looks as
 -- it needs. A known name is only marked as met, which costs nothing; a round reads only new ones.

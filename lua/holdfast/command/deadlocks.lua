@@ -1,4 +1,4 @@
--- holdfast deadlocks: lists which owner waits for which, and names the cycles.
+-- holdfast deadlocks: shows the cycles of owners that wait for each other; with --all, every wait.
 
 local exits = require "holdfast.command.exits"
 local identity = require "holdfast.command.identity"

@@ -1,4 +1,4 @@
--- holdfast hold: acquires the locks and holds them until a signal ends it.
+-- holdfast hold: acquires the locks and holds them until a signal, or until one is lost.
 
 local exits = require "holdfast.command.exits"
 local holding = require "holdfast.command.holding"

@@ -350,8 +350,9 @@ function Holding:report_expired(lock)
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Releases a lock. Once the server has not replied to a release, the client releases the others in
--- the background until it is closed. → true | nil, message, code
+-- Releases a lock. `silent`: the code of an earlier release that got no usable reply, or nil. After
+-- such a release the client releases the others in the background, until it is closed.
+-- → true | nil, message, code
 local function release_one(lock, silent)
   if not silent then return lock:release() end
   driver.abandon(lock)

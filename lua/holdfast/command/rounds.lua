@@ -13,7 +13,7 @@ local PAGE = 500 -- keys that one SCAN visits
 -- A round's fields:
 --   number     how many rounds have begun
 --   began      when the current one began; nil between two rounds
---   has_ended  whether one has ever ended
+--   has_ended  whether one has ever reached its end, complete or not
 --   known_at   when the last complete one began
 --   due        when the next one is due
 --   looked     about how many keys the current one has looked at

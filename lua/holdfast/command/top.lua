@@ -149,7 +149,7 @@ function View:continue_round(round, seconds)
   end)
 end
 
--- Returns whether every key has been seen once.
+-- Returns whether each of the two rounds has reached its end once.
 function View:is_complete()
   return self.queues.has_ended and self.locks.has_ended
 end

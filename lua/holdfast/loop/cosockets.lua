@@ -433,7 +433,8 @@ function cosockets.stop(self)
   if not stopped then error(message, 0) end
 end
 
--- Called in a task that no longer runs for its client.
+-- Ends the threads of abandoned links, in the task that spawned them, which no longer serves the
+-- client.
 function cosockets.leave(links)
   for _, link in pairs(links) do
     if link.abandoned then end_threads(link, link.abandoned ~= true and link.abandoned) end

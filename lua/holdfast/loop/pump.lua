@@ -173,8 +173,8 @@ local function has_ended(self, client)
   return self.loop.is_over(self, client, operations, held, leaving)
 end
 
--- Returns whether the task may end: nothing is in progress, and no result is left over for a caller
--- that is gone.
+-- Returns whether the task may end: its loop says that it is over, and no result is left over for a
+-- caller that is gone.
 local function may_end(self, task)
   if not has_ended(self, self.client) then return false end
   if not next(self.waiting) then return true end
@@ -632,7 +632,8 @@ function pump.command(client, loop, words, node, within)
   return pump.call(raw.data(lock), lock, "command", node or 0, texts)
 end
 
--- → whether the client is closed already, because there was no task and nothing to release
+-- Begins to close the client. → whether it is closed already, because there was no task and nothing
+-- to release
 function pump.begin_close(self, client)
   if next(self.waiting) then abandon_dead(self) end
   engine.close(client)

@@ -182,7 +182,8 @@ function testing.client(opts)
   return (new(check_options(opts, 2), 2)) -- no tail call: the level counts this function
 end
 
--- Closes all these clients, and empties and repairs the servers. Does not reset the clock.
+-- Closes all clients of testing.client, and empties and repairs the servers. Does not reset the
+-- clock.
 function testing.reset()
   world.reset()
 end
