@@ -124,7 +124,7 @@ local function warm()
 end
 
 local function is_waited_for(client)
-  return #assert(client:deadlocks()).waits > 0 or #counts.waited(client, "*") > 0
+  return #assert(client:deadlocks()).waits > 0 or #counts.with_waiters(client, "*") > 0
 end
 
 -- → the blocking driver, one of the loops that this Lua has, and ngx_lua

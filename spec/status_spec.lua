@@ -1588,7 +1588,7 @@ describe("under ngx_lua", function()
             if view.shown.k then break end
             ngx.sleep(0.2)
             views.refresh(view)
-            answers.reply(view, answers.asked_for {})
+            answers.reply(view, answers.parse_arguments {})
           end
           local age = require("holdfast.core").now() - (view.shown.k or 0)
           held:release()

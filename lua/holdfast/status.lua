@@ -40,7 +40,7 @@ local HEADERS = {
 
 -- `question`: the query string of a request. → the JSON that answers it, the HTTP status
 local function answer(view, question)
-  local asked = status_json.asked_for(ngx.decode_args(question))
+  local asked = status_json.parse_arguments(ngx.decode_args(question))
   status_view.note_request(view)
   local text, away, is_old
   for _ = 1, TRIES do

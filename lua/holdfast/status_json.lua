@@ -300,7 +300,7 @@ local function text_of(value)
 end
 
 -- Parses the arguments of a request.
-function status_json.asked_for(args)
+function status_json.parse_arguments(args)
   local open = {}
   for _, key in ipairs(type(args.open) == "table" and args.open or { args.open }) do
     open[key] = true

@@ -77,7 +77,7 @@ end
 
 -- → a list of the entries, as from counts.read, that match, are held and have waiters; whether some
 -- may be missing, because a reply was too large
-function counts.waited(client, pattern)
+function counts.with_waiters(client, pattern)
   local keys, list, unread = {}, {}, false
   for _, channel in pairs(kinds.channels) do
     unread = add_subscribed(client, channel, pattern, keys) or unread

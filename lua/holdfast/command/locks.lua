@@ -286,7 +286,7 @@ CountSearch.__index = CountSearch
 
 function CountSearch:next(known)
   local found = {}
-  local list, unread = counts.waited(self.client, self.pattern)
+  local list, unread = counts.with_waiters(self.client, self.pattern)
   self.unread = unread
   for _, entry in ipairs(list) do
     entry.found_as = "count " .. entry.key
@@ -522,7 +522,7 @@ end
 -- ---- showing ----
 
 -- Returns a function (owner) → { host, pid, name }, which reads each client's name only once.
-function locks.names(client)
+function locks.namer(client)
   local known = {}
   return function(owner)
     local uuid = owner:sub(1, 36)

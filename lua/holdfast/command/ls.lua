@@ -64,7 +64,7 @@ function ls.main(args)
     local list, message, code = locks.all(client, words[1], given.mutex)
     if not list then return verb.failed(out, message, code) end
     local show = given.json and print_json or print_table
-    show(list, locks.names(client))
+    show(list, locks.namer(client))
     if message then out:problem("warning", {}, message) end
     return exits.OK
   end)

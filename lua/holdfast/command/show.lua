@@ -118,7 +118,7 @@ function show.main(args)
     entry.run = records.fire(client, key)
     entry.holders = entry.permits and permits.holders(client, key)
     local print_entry = given.json and print_json or print_text
-    print_entry(entry, locks.waiters(client, entry, WAITERS), locks.names(client))
+    print_entry(entry, locks.waiters(client, entry, WAITERS), locks.namer(client))
     return entry.held and exits.OK or exits.BUSY
   end)
 end

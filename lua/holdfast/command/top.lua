@@ -197,7 +197,7 @@ function View:poll()
   local ok, message = self:continue_rounds()
   if ok then ok, message = self:read_again(keys, count) end
   if not ok then return nil, message end
-  self.names, self.known, self.polled_at = locks.names(self.client), {}, core.now()
+  self.names, self.known, self.polled_at = locks.namer(self.client), {}, core.now()
   return true
 end
 
@@ -404,7 +404,7 @@ end
 local function new_view(client, pattern)
   local view = {
     client = client, entries = {}, met = {}, -- by key; by found_as
-    list = {}, names = locks.names(client), known = {},
+    list = {}, names = locks.namer(client), known = {},
     sort = "w", filter = "", first = 1, polled_at = core.now(),
   }
   local queues, held, latches = locks.rounds(client, pattern or "*")
