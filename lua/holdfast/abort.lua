@@ -59,7 +59,7 @@ local function enter(run, fn, ...)
 end
 
 -- A message handler for xpcall: from now on no check raises in the run.
-local function keep(value)
+local function on_error(value)
   local run = runs[here()]
   if run then run.inside = false end
   return traceback.keep(value)
@@ -182,7 +182,7 @@ function abort.call(lock, fn, ...)
     finish(thread, run, remove)
     return ...
   end
-  return done(compat.closing(raw.abandon, lock, compat.xpcall, enter, keep, run, fn, ...))
+  return done(compat.closing(raw.abandon, lock, compat.xpcall, enter, on_error, run, fn, ...))
 end
 
 return abort

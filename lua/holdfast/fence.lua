@@ -31,16 +31,16 @@ local fence = { options = { ttl = options.token_ttl } }
 
 -- ---- commands ----
 
-local function at_two(words) return { words[2] } end
-local function at_two_and_three(words) return { words[2], words[3] } end
+local function first_argument(words) return { words[2] } end
+local function first_two_arguments(words) return { words[2], words[3] } end
 
-local function all(words)
+local function all_arguments(words)
   local keys = {}
   for i = 2, #words do keys[i - 1] = words[i] end
   return keys
 end
 
-local function every_other(words)
+local function every_other_argument(words)
   local keys = {}
   for i = 2, #words, 2 do keys[#keys + 1] = words[i] end
   return keys
@@ -59,15 +59,15 @@ local function add(keys_of, names)
   for name in names:gmatch("[^ \n]+") do KEYS[name] = keys_of end
 end
 
-add(at_two, [[
+add(first_argument, [[
   append bitfield decr decrby expire expireat geoadd getdel getex getset hdel hexpire hexpireat
   hgetdel hgetex hincrby hincrbyfloat hmset hpersist hpexpire hpexpireat hset hsetex hsetnx incr
   incrby incrbyfloat linsert lpop lpush lpushx lrem lset ltrim persist pexpire pexpireat pfadd
   psetex restore rpop rpush rpushx sadd set setbit setex setnx setrange spop srem xack xadd xdel
   xtrim zadd zincrby zpopmax zpopmin zrem zremrangebylex zremrangebyrank zremrangebyscore]])
-add(at_two_and_three, "copy geosearchstore lmove rename renamenx rpoplpush smove zrangestore")
-add(all, "del pfmerge sdiffstore sinterstore sunionstore unlink")
-add(every_other, "mset msetnx")
+add(first_two_arguments, "copy geosearchstore lmove rename renamenx rpoplpush smove zrangestore")
+add(all_arguments, "del pfmerge sdiffstore sinterstore sunionstore unlink")
+add(every_other_argument, "mset msetnx")
 add(counted_keys, "zdiffstore zinterstore zunionstore")
 
 -- Returns the names of the commands that a fence accepts, in no particular order.

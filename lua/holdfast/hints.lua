@@ -94,7 +94,7 @@ local function foreign_names(name, known)
 end
 
 -- → the option that was probably meant, quoted | nil
-local function likely(name, known)
+local function likely_option(name, known)
   if type(name) ~= "string" then return nil end
   local names = foreign_names(name, known)
   local near = not names and hints.nearest(name, known)
@@ -104,7 +104,7 @@ end
 -- Returns what is wrong with an option that is not one of `known`.
 function hints.about(name, known)
   if ACCEPTED_BY[name] then return ("%s is an option of %s"):format(shown(name), ACCEPTED_BY[name]) end
-  local meant = likely(name, known)
+  local meant = likely_option(name, known)
   return "unknown option " .. shown(name) .. (meant and ("; did you mean %s?"):format(meant) or "")
 end
 

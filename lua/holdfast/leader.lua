@@ -26,7 +26,7 @@ end
 
 -- ---- reporting ----
 
-local function since(token)
+local function term_start(token)
   return token and token >= observed.FIRST_US and token / 1e6 or os.time()
 end
 
@@ -44,7 +44,7 @@ local function report(self, owner, token, who)
   self.owner, self.token = owner, token or self.token
   events.report(self.on_change, {
     host = who and who.host, pid = who and who.pid, name = who and who.name, token = own,
-    since = since(own),
+    since = term_start(own),
   }, "on_change")
 end
 

@@ -266,7 +266,7 @@ local function forget_locks(view)
 end
 
 -- Returns a function that tells whether a round must pause.
-local function until_time(view, till)
+local function pause_check(view, till)
   return function() return core.now() > till or view.reads < 0 end
 end
 
@@ -283,7 +283,7 @@ local function read_locks(view, now, from)
   view.reads = is_first and math.huge or READS
   forget_others(view, now)
   local till = from + (is_first and FIRST_BUDGET or BUDGET)
-  local ok, message = view.locks:continue(now, until_time(view, till))
+  local ok, message = view.locks:continue(now, pause_check(view, till))
   if ok then ok, message = read_old(view, now, till) end
   return ok, message
 end
@@ -295,7 +295,7 @@ local function read_servers(view, now)
   local ok, message = true, nil
   if not view.quorum then ok, message = view.client:ping() end
   local till = core.now() + QUEUES_BUDGET
-  if ok then ok, message = view.queues:continue(now, until_time(view, till)) end
+  if ok then ok, message = view.queues:continue(now, pause_check(view, till)) end
   if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
   if ok then ok, message = read_locks(view, now, core.now()) end
   return not ok and message or nil

@@ -52,7 +52,7 @@ acl.kinds = {
 local CLUSTER = "cluster|slots cluster|myid asking pubsub|shardnumsub spublish ssubscribe sunsubscribe"
 
 -- Escapes the characters that Redis treats as wildcards.
-local function literal(text)
+local function escape_wildcards(text)
   return (text:gsub("[%*%?%[%]\\]", "\\%0"))
 end
 
@@ -69,22 +69,22 @@ end
 local UNBRACED = { [QUEUE] = QUEUE .. ":", [FENCE] = FENCE .. ":" }
 
 -- Adds the names for keys with this prefix, in braces, and for keys that contain a brace.
-local function each_form(name, prefix, add)
+local function add_forms(name, prefix, add)
   if not prefix:find("{", 1, true) then add(name .. "{" .. prefix .. "*") end
   add((UNBRACED[name] or name) .. prefix .. "*")
 end
 
 local function add_kind(kind, prefix, given, key, channel)
   key(prefix .. "*")
-  for _, name in ipairs(kind.keys) do each_form(name, prefix, key) end
+  for _, name in ipairs(kind.keys) do add_forms(name, prefix, key) end
   if kind.channel then
-    each_form(kind.channel, prefix, function(name)
+    add_forms(kind.channel, prefix, function(name)
       key(name)
       channel(name)
     end)
   end
   if kind.suffix and not prefix:find("{", 1, true) then key("{" .. prefix .. "*}" .. kind.suffix) end
-  if given.cluster then each_form(prefixes.listening, prefix, channel) end
+  if given.cluster then add_forms(prefixes.listening, prefix, channel) end
 end
 
 -- Returns the rule's words after the user's name. `given`: { kinds = rows of acl.kinds, cluster,
@@ -97,7 +97,7 @@ function acl.words(prefix, given)
   local key, channel, command = adder "~", adder "&", adder "+"
   -- on some servers a reset gives the user all channels
   for _, word in ipairs { "reset", "on", "resetchannels" } do add(word) end
-  prefix = literal(prefix)
+  prefix = escape_wildcards(prefix)
   for _, kind in ipairs(given.kinds) do
     add_kind(kind, prefix, given, key, channel)
   end
@@ -158,7 +158,7 @@ end
 
 local MUST_BE = "all, or any of " .. table.concat(names_of_kinds(), ",")
 
-local function kind_named(name)
+local function find_kind(name)
   for _, kind in ipairs(acl.kinds) do
     if kind[1] == name then return kind end
   end
@@ -169,7 +169,7 @@ function acl.read_kinds(text)
   if text == "all" then return acl.kinds end
   local list = {}
   for name in (text .. ","):gmatch("([^,]*),") do
-    local kind = kind_named(name)
+    local kind = find_kind(name)
     if not kind then return nil, MUST_BE end
     list[#list + 1] = kind
   end

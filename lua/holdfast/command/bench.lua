@@ -72,7 +72,7 @@ local function start_workers(key, given, chosen)
 end
 
 -- Waits for the workers to exit. → how many succeeded
-local function join(pids)
+local function wait_for_workers(pids)
   local good = 0
   for _, pid in ipairs(pids) do
     local how, number
@@ -108,7 +108,7 @@ local function contend(lock, key, given, chosen)
   if pids then ready, message, code = wait_for_queue(lock, given.workers) end
   local start = core.now()
   lock:release()
-  local good = pids and join(pids) or 0
+  local good = pids and wait_for_workers(pids) or 0
   if not ready then return nil, message, code end
   if good < given.workers then return nil, "a worker failed", "server" end
   return (core.now() - start) / (given.workers * given.cycles)
@@ -118,7 +118,7 @@ local function row(name, seconds)
   return { name, locale.decimal("%.1f", seconds * 1e6), ("%.0f"):format(1 / seconds) }
 end
 
-local function work(client, given)
+local function run_worker(client, given)
   return run_cycles(client:lock(given.worker, { token_ttl = TOKEN_TTL }), given.cycles, 60)
 end
 
@@ -128,7 +128,7 @@ function bench.main(args)
     process.catch("CHLD")
     local ok, uncontended, contended, message, code
     if given.worker then
-      ok, message, code = work(client, given)
+      ok, message, code = run_worker(client, given)
       return ok and exits.OK or verb.failed(out, message, code)
     end
     local key = "holdfast_bench:" .. core.client.uuid(client)

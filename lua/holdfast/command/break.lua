@@ -40,7 +40,7 @@ end
 
 -- Describes how long the holder may continue: it learns of the loss at its next renewal, which
 -- comes before its lease ends.
-local function overlap(entry)
+local function overlap_text(entry)
   local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
   return ("running until its next renewal (%s), alongside the next holder"):format(most)
@@ -57,7 +57,7 @@ local function confirm_break(client, entry)
   end
   local holder = identity.text(identity.of(client, entry.owner)) or entry.owner
   return confirm('The lock "%s" is held by %s; the holder would keep %s. Break the lock? [y/N] ',
-    output.name(entry.key), output.name(holder), overlap(entry))
+    output.name(entry.key), output.name(holder), overlap_text(entry))
 end
 
 -- Returns whether no other holder has the lock now than the one that the user was asked about.
@@ -91,7 +91,7 @@ local function force(client, entry, lock, out, yes)
   end
   if code then return verb.failed(out, message, code) end
   if was_locked and entry.owner and yes then
-    out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap(entry)))
+    out:advice("warning", {}, ('the holder of "%s" is not stopped: it keeps %s'):format(key, overlap_text(entry)))
   end
   output.print(output.name(key) .. (was_locked and ": broken" or ": was free"))
   return was_locked and exits.OK or exits.BUSY

@@ -160,7 +160,7 @@ end
 local Report = {}
 Report.__index = Report
 
-local function trouble(client, message, code)
+local function outage_text(client, message, code)
   if code == "no_quorum" then return "too few servers are answering" end
   return code == "unreachable" and "no answer from " .. core.client.server(client) or message
 end
@@ -169,7 +169,7 @@ function Report:check()
   local found, message, code = self.poll(self.client)
   self.failed = not found and (self.failed or 0) + 1 or 0
   self.found = found
-    or { key = self.found.key, state = trouble(self.client, message, code), code = code }
+    or { key = self.found.key, state = outage_text(self.client, message, code), code = code }
   if found then self.reported_outage = false end
 end
 
@@ -235,7 +235,7 @@ end
 
 -- Sleeps until `till`. Redraws the line when the terminal has changed its size or is in the
 -- foreground again.
-local function rest(self, till)
+local function sleep_until(self, till)
   while process.is_awaited() and core.now() < till do
     local name = process.wait(math.max(math.min(till - core.now(), NAP), 0))
     if name and self.drawn then self:draw() end
@@ -250,7 +250,7 @@ function Report:run()
   if self.is_live then process.catch("WINCH", "CONT") end
   local at = next_line
   while process.is_awaited() do
-    rest(self, at)
+    sleep_until(self, at)
     self:check()
     self:note_leader()
     if self.is_reported and core.now() >= next_line then

@@ -445,7 +445,7 @@ local function tend_companion(self, lock, waiter)
 end
 
 -- Called when the loop was blocked: the task could not run, so it gets more time.
-local function excuse(self)
+local function give_more_time(self)
   if self.runs_by ~= math.huge then self.runs_by = now() + self.loop.runs_within end
 end
 
@@ -458,7 +458,7 @@ local function await(self, waiter, number)
   local waited, fired = pcall(ready.wait, ready, seconds)
   note_continued(self, waiter)
   if waited then
-    if now() > till + BLOCKED then excuse(self) end
+    if now() > till + BLOCKED then give_more_time(self) end
     return fired
   end
   if ready.free then ready:free() end

@@ -11,7 +11,7 @@ local EXPIRE_MAX = 9223372036854775807
 
 local commands = {}
 
-local function sum(list, count_one)
+local function count_if(list, count_one)
   local total = 0
   for i = 2, #list do total = total + (count_one(list[i]) and 1 or 0) end
   return total
@@ -77,11 +77,11 @@ commands.SET = { -3, "wm", function(client, args)
 end }
 
 commands.DEL = { -2, "w", function(client, args)
-  return sum(args, function(key) return client.db:remove(key) end)
+  return count_if(args, function(key) return client.db:remove(key) end)
 end }
 
 commands.EXISTS = { -2, "r", function(client, args)
-  return sum(args, function(key) return client.db:find(key) end)
+  return count_if(args, function(key) return client.db:find(key) end)
 end }
 
 commands.TYPE = { 2, "r", function(client, args)
