@@ -1,17 +1,17 @@
 --#fragment
--- The server's clock in µs, and places, which are made from it.
+-- The server's clock in µs, and limits of the places that are made from it.
 --#section places
 local FRONT_MAX = 1e14 -- above all places in front, below all others
 local PLACE_END = 9007199254740991 -- 2^53 - 1: above all places
--- A lock's users seldom poll. Clients that poll are looked for when a waiter has waited for this
--- time, and in a queue that has had waiters for this time.
+-- Clients seldom poll for a lock. So the programs look for such clients only once a waiter has
+-- waited for this time, or a queue has had waiters for this time.
 local LOCK_PROBE_US = 8000000
 --#end
 
 local function server_us()
   local now = redis.call('TIME')
   --#section seconds
-  -- Sets seconds: those of `now`, the reply of TIME. A clock in the far future is mapped to
+  -- Defines seconds: those in `now`, the reply of TIME. A clock in the far future is mapped to
   -- 2112-2184, so tokens and places stay below 2^53 with room to rise.
   local seconds = now[1] + 0
   if seconds >= 4500000000 then seconds = 4500000000 + seconds % 2250000000 end
@@ -19,7 +19,7 @@ local function server_us()
   return seconds * 1000000 + now[2]
 end
 
--- A whole number as a string; formatting it as floating point takes twice as long.
+-- → a whole number as a string; formatting it as floating point takes twice as long
 local function digits(number)
   if number < 1e7 then return string.format('%d', number) end
   local low = number % 1e7

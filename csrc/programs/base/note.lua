@@ -5,8 +5,9 @@
 -- KEYS[2] the note of this call; ARGV[1] ms for which it is kept
 local NOTE = KEYS[2]
 
--- The arguments after `reply` are the command that undoes the call, if there is anything to undo.
--- The server may refuse the note, and without it the same call would count again.
+-- Writes the note. If the server refuses that, undoes the call and fails, because without a note a
+-- resent call would count again. The arguments after `reply` are the command that undoes the call;
+-- none: there is nothing to undo. → reply
 local function note(reply, ...)
   local text = string.format('%.0f', reply)
   if redis.pcall('SET', NOTE, text, 'PX', ARGV[1]).err then
@@ -18,6 +19,6 @@ end
 --#end
 
 --#section noted
--- Defines noted: the reply of this call, if it has already run.
+-- Defines noted: the reply of this call if it has already run, otherwise false.
 local noted = redis.call('GET', NOTE)
 --#end

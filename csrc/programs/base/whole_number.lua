@@ -1,7 +1,7 @@
 --#fragment
--- The whole number in a string as Redis writes it, or nil if there is no key. Any other string, or
--- a number too large for Redis to add to, is an error: the key has the wrong type. text: the reply
--- of GET.
+-- text: the reply of GET. → the number in it, or nil if there is no key. If text is not a whole
+-- number as Redis writes it, or is too large for Redis to add to it, the HLEN fails: the key has
+-- the wrong type.
 local function whole_number(key, text)
   if not text then return nil end
   local number = (text == '0' or text:find('^%-?[1-9]%d*$')) and tonumber(text)

@@ -1,15 +1,16 @@
 --#fragment
 -- How Redisson announces a release, except in a cluster with sharded channels. sharded.lua has the
--- same sections for that, and silent.lua for a mutex.
+-- same sections for such a cluster, and silent.lua those that a mutex needs.
 
 --#section announcing
--- → how many clients wait without a queue: Redisson's. counted: how many listen to this channel, if
--- known.
+-- → how many clients wait without a queue: Redisson's. counted: how many are subscribed to this
+-- channel, if known.
 local function foreign_waiters(releases, counted)
   return counted or redis.pcall('PUBSUB', 'NUMSUB', releases)[2] or 0
 end
 
--- payload: "0" is for one waiter, "1" for all. → how many received it
+-- payload: "0", the default, is for one waiter, "1" for all. → how many clients received it; 0 if
+-- this client may not publish
 local function announce(releases, payload)
   return tonumber(redis.pcall('PUBLISH', releases, payload or '0')) or 0
 end
@@ -22,7 +23,8 @@ local receivers = redis.pcall('PUBLISH', RELEASES, '0')
 --#end
 
 --#section unqueued
--- Defines unqueued: how many clients wait without a queue. Straight-line: see acquire.lua. Reads
--- counts: the reply of PUBSUB NUMSUB for RELEASES and one more channel.
+-- Defines unqueued: how many clients wait without a queue; nil if the server does not say.
+-- Straight-line: see acquire.lua. Reads counts: the reply of PUBSUB NUMSUB for RELEASES and one
+-- more channel.
 local unqueued = counts[2]
 --#end

@@ -23,17 +23,18 @@ local PRINT = nil
 --
 -- { 1, token, 0 }            acquired; token 0: unchanged, or no fencing
 -- a token                    acquired: short for { 1, token, 0 }, see free.lua
--- { 0, ttl ms, ahead, 0, '' } taken; ahead: waiters that come first; above 99 there may be
---                             fewer, down to 100
--- { -1 } { -2 }              from > 0, but the hold is lost: the key is gone, another owner has it
+-- { 0, ttl ms, ahead, 0, '' } taken; ahead: waiters that come first; a number above 100 may be too
+--                             high, but at least 100 come first
+-- { -1 } { -2 }              from > 0, but the hold is lost: -1 the key is gone, -2 another owner
+--                            holds it
 -- { -3 }                     a hash without a TTL, which is not a lock
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
--- A waiter with at most this many ahead asks again every grant lease; with more, less often. This
--- many are read from the list.
+-- A waiter with at most this many ahead asks again every grant lease; with more, less often. No
+-- more are read from the list.
 local CROWD = 100
 local MAX_RECHECK_MS = 30000
-local RECHECKS = 3 -- that are missed before a waiter of ours is taken for dead
+local RECHECKS = 3 -- how many of them a waiter of ours misses before it counts as dead
 local SLACK_MS = 1000
 local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
 
@@ -55,23 +56,25 @@ local function place_in(members)
   return nil, theirs, last
 end
 
--- When all that Redisson's waiters before it will subtract has passed: their timeouts, as far as
--- they are known.
+-- Each of Redisson's waiters before the owner will subtract its own timeout from the owner's when
+-- it leaves the list. So the owner's timeout must include theirs: the default for each of them, or
+-- what the last one's shows if that is more.
+-- → the ms of the server's clock at which theirs end
 local function end_of_theirs(theirs, last, lock_ms, now)
   local usual, till = now + theirs * JAVA_WAIT_MS, last and timeout_of(last) or 0
   return till - math.max(0, lock_ms) > usual + SLACK_MS and till or usual
 end
 
--- The same if too many come first to read them all: the timeout of the last one, or its own
--- previous one, contains what was to be subtracted when it was set. A waiter of ours adds less than
--- one of Redisson's.
+-- The same if too many come first to read them all. owner: the last one in the list or, if the
+-- caller is already queued, the caller. The timeout of `owner` includes what was to be subtracted
+-- when it was set; what a waiter of ours has added of its own is less than JAVA_WAIT_MS.
 local function end_of_far(owner, now)
   local till = math.max(now, timeout_of(owner) or 0)
   if not is_ours(owner) then return till + JAVA_WAIT_MS end
   return till - (till - now) % JAVA_WAIT_MS
 end
 
--- Appends the owner to the list, or keeps its place, and sets its timeout.
+-- Appends the owner to the list, or keeps its place, and sets its timeout. → how many come first
 local function stand(lock_ms, now)
   local old, count = timeout_of(OWNER), redis.call('LLEN', QUEUE)
   local near = (old or count < CROWD) and redis.call('LRANGE', QUEUE, 0, CROWD - 1) or {}

@@ -1,5 +1,5 @@
 --#include "lock/hash.lua:layout"
--- As extend.lua, for a fair lock, whose queue is a list.
+-- Does what extend.lua does, for a fair lock, whose queue is a list.
 --#include "lock/extend.lua:extending"
 if shorter then
 --#include "CHANNEL:announcing"

@@ -4,9 +4,10 @@
 --#include "lock/hash.lua:holding"
 --#include "fair/fair_passing.lua"
 -- Takes a fair lock away from its holder, and notifies the first waiter. A key that is not a lock
--- is left unchanged: a lock is a hash with a TTL and one owner with a count, and that owner is
--- ARGV[1] or has the form <uuid>:<n>, or the lock's counter or list exists. Not safe to resend: it
--- would hit the next holder.
+-- is left unchanged. Not safe to resend: it would hit the next holder.
+--
+-- A hash is a lock if it has a TTL, one owner with a count, and one of these: the owner is ARGV[1];
+-- it has the form <uuid>:<n>; the lock's counter or list exists.
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call fair_leave.lua; 0 it was free
 --#include "base/owners.lua:javas"

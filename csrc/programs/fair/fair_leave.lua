@@ -9,7 +9,7 @@
 -- ARGV[3] to      the remaining hold count
 -- ARGV[4] waiter  "": it does not wait
 --
--- 1 a hold was released; 0 nothing was held; 3 either, but dead waiters remain: call it again
+-- 1 a hold was released; 0 none was; 3 either, but dead waiters remain: call it again
 local TO = tonumber(ARGV[3])
 
 if ARGV[4] ~= '' and is_sound() then forget(OWNER, now_ms()) end

@@ -3,7 +3,7 @@
 -- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/how-to/fair.md.
 --
 -- KEYS[3] a list: the waiting owners, in the order in which they are served
--- KEYS[4] the prefix of each waiter's channel: <it>:<owner>
+-- KEYS[4] the prefix of each waiter's channel: <prefix>:<owner>
 -- KEYS[5] a sorted set: owner -> the ms of the server's clock at which it counts as dead
 --
 -- A client of Redisson adds its own timeout to that of the last waiter when it arrives, and
@@ -18,7 +18,7 @@ local MIN_TIMEOUT_MS = 5000 -- of a waiter of ours
 local MIN_TURN_MS = 500 -- in which a waiter of ours takes the free lock
 local MAX_TIMEOUT_MS = 1e15
 local MAX_DEAD = 1000 -- waiters that one script removes
-local NEAR = 100 -- waiters at the head among which one is searched
+local NEAR = 100 -- waiters at the head of the list, among which an owner is searched
 local MAX_LOWERED = 1000 -- timeouts that one script lowers
 
 --#include "queue/record.lua:now"
@@ -27,7 +27,7 @@ local function set_timeout(owner, ms)
   redis.call('ZADD', TIMEOUTS, string.format('%.0f', ms), owner)
 end
 
--- A waiter without an end counts as a very late one.
+-- → the owner's timeout or nil. An infinite one counts as very late.
 local function timeout_of(owner)
   local ms = tonumber(redis.call('ZSCORE', TIMEOUTS, owner))
   return ms and math.min(ms, MAX_TIMEOUT_MS)
@@ -41,7 +41,8 @@ local function grants_of(owner)
   return 'holdfast_grant:' .. owner:sub(1, 36)
 end
 
--- Whether its timeout has passed, or its client is gone. An entry without a timeout is a remnant.
+-- Whether a waiter's timeout has passed or, of ours, its client is not listening. An entry without
+-- a timeout is a remnant.
 local function is_dead(owner, till, now)
   if not till or till <= now then return true end
   return is_ours(owner) and redis.pcall('PUBSUB', 'NUMSUB', grants_of(owner))[2] == 0
@@ -64,8 +65,9 @@ local function first_waiter(me, now)
   return nil, nil, true
 end
 
--- The timeout of a waiter of ours before this place fell from `old` to `new`: lowers those behind
--- it. One that depends on a waiter that has gone may be less than `old`.
+-- The timeout of a waiter of ours before this place fell from `old` to `new`. Lowers those of
+-- Redisson's waiters from this place on, up to the next waiter of ours, but none below `new`: one
+-- that depended on a waiter that has gone may already be less than `old`.
 local function lower_behind(place, old, new)
   for at = place, place + MAX_LOWERED - 1 do
     local owner = redis.call('LINDEX', QUEUE, at)
@@ -75,8 +77,9 @@ local function lower_behind(place, old, new)
   end
 end
 
--- Notifies the first waiter that the lock is free. A live one of ours takes it soon. One of
--- Redisson's that is not listening may be dead, or about to subscribe and ask again.
+-- Notifies the first waiter that the lock is free, and shortens its timeout: a live one of ours
+-- takes the lock soon; one of Redisson's that is not listening may be dead, or about to subscribe
+-- and ask again.
 local function wake(owner, till, now)
   if is_ours(owner) then
     redis.pcall('PUBLISH', grants_of(owner), '1 recheck ' .. owner:sub(38))
@@ -93,7 +96,7 @@ local function wake(owner, till, now)
   end
 end
 
--- The place of an owner among the first ones, from 0; and the owner before it.
+-- → the place of an owner among the first NEAR ones, from 0, and the owner before it; or nil
 local function place_of(owner)
   local before
   for i, other in ipairs(redis.call('LRANGE', QUEUE, 0, NEAR - 1)) do

@@ -1,6 +1,6 @@
 --#include "base/keys.lua"
--- Releases one hold of a fair lock. The last one frees it and notifies the first waiter. Safe to
--- resend.
+-- Releases one hold of a fair lock. The last release frees the lock and notifies the first waiter.
+-- Safe to resend.
 --
 -- ARGV[3] to     the remaining hold count; 0: free the lock
 -- ARGV[4] lease  ms, the minimum TTL of a lock that is still held

@@ -13,7 +13,7 @@ local function count()
 end
 
 --#include "base/note.lua:note"
--- left: the remaining count. → the reply
+-- Opens the latch. left: its count, which is restored if the server refuses the note. → reply
 local function open(left, reply)
   redis.call('DEL', LATCH)
   note(reply, 'DECRBY', LATCH, string.format('%.0f', -left))

@@ -1,9 +1,8 @@
 -- Acquires a lock. Arguments and replies: acquiring.lua.
 --
 -- The common cases come first, as straight-line code without functions, because creating functions
--- takes longer than running them. Other programs do the same. Code that one
--- program needs straight-line, and another inside a function, is a section of a file that both
--- include.
+-- takes longer than running them. Other programs do the same. Code that one program needs
+-- straight-line, and another inside a function, is a section of a file that both include.
 --
 -- First case: the lock is free, the caller neither holds it nor waits for it, and there is no
 -- queue. Everything else is left to the code that follows.
@@ -20,10 +19,10 @@ end
 ARGV = SHORT and { OWNER, '2000', '0', '0', LEASE, TOKEN_TTL, '' } or ARGV
 local GRANT_MS = ARGV[2]
 
--- Second case: another owner of ours holds the lock (owners.lua; here two characters are checked),
--- and the caller does not wait, or queues behind other waiters. A holder that does not hand over is
--- left to acquiring.lua, which records it, and so ends a turn that was left to foreign
--- clients.
+-- Second case: another owner of ours holds the lock (owners.lua; here only two of its characters
+-- are checked), and the caller does not wait, or queues behind other waiters. A holder that does
+-- not hand over is left to acquiring.lua, which records the holder; this ends a turn that was left
+-- to foreign clients.
 if ARGV[3] == '0' then
 --#include "base/clock.lua:places"
 --#include "LAYOUT:owning"

@@ -18,10 +18,10 @@
 -- ARGV[2i + 3] the owner of lock i, ARGV[2i + 4] its hold count as far as the client knows
 --
 -- { 1, token 1, token 2, … }  acquired; token 0: unchanged, or no fencing
--- { 0, i, ttl ms }            lock i is taken
+-- { 0, i, ttl ms }            lock i is taken; ttl -2: it is free, but left to others
 -- { -6, i, kind }             the key of lock i belongs to another kind: "guard", "read_write"
--- { -1, i } { -2, i }         the owner's hold of lock i is lost: the key is gone, another owner
---                             holds it
+-- { -1, i } { -2, i }         the owner's hold of lock i is lost: -1 the key is gone, -2 another
+--                             owner holds it
 local LEASE, TOKEN_TTL = ARGV[3], ARGV[4]
 
 local function select_lock(i)
@@ -30,7 +30,7 @@ local function select_lock(i)
   return tonumber(ARGV[2 * i + 4])
 end
 
--- The key does not exist. → whether its queue lets the caller have the lock
+-- The lock's key does not exist. → whether the caller may take it: nobody waits or comes first
 local function is_free()
   if redis.call('EXISTS', QUEUE) == 0 then return true end
   settle_missed_grant(OWNER:sub(1, 36))
@@ -56,7 +56,7 @@ for i = 1, #KEYS / 4 do
   if refused then return refused end
 end
 local reply = { 1 }
-for i = 1, #KEYS / 4 do -- what can fail comes before the first hold
+for i = 1, #KEYS / 4 do -- drawing tokens can fail, so it comes before the first hold
   reply[i + 1] = select_lock(i) == 0 and next_token(TOKEN_TTL) or 0
 end
 for i = 1, #KEYS / 4 do

@@ -10,8 +10,8 @@
 -- ARGV[9] floor     quorums: the minimum token; the reply then has the server's clock
 -- ARGV[10], ARGV[11] of other kinds: permit_acquire.lua, rw_acquire.lua
 --
--- A lock or mutex also takes three arguments only: owner, lease and token TTL. The others are then
--- 0 or "", and the grant lease is 2 s.
+-- The program of a lock or mutex also accepts three arguments: owner, lease and token TTL. The
+-- others are then 0 or "", and the grant lease is 2 s.
 --
 -- a token                        acquired: short for { 1, token, 0 }
 -- { 1, token, others, clock µs, last }
@@ -21,13 +21,14 @@
 --                                owner that keeps the lock
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                taken; ttl -1: no end is known; ahead: waiters that come first;
---                                foreign 1: the holder does not hand over; 2: it keeps the lock,
---                                and its client did not receive the wish; place: the waiter's,
+--                                foreign 1: the holder does not hand over, or the free lock is left
+--                                to foreign clients; 2: the holder keeps the lock, and its client
+--                                did not receive the wish; place: the waiter's,
 --                                "": not queued; overdue: ms until the first waiter is passed over
 --                                unless it asks again, only if this waiter has to check that
 -- { 2, count }                   another process of this shared owner holds it
--- { -1 } { -2 }                  from > 0, but the hold is lost: the key is gone, another owner
---                                holds it
+-- { -1 } { -2 }                  from > 0, but the hold is lost: -1 the key is gone, -2 another
+--                                owner holds it
 -- { -3 }                         a hash without a TTL, which is not a lock
 -- { -4 }                         the first waiter has a format that this program does not know
 -- { -6, kind }                   the key belongs to another kind: "lock", "guard", "read_write"
@@ -61,7 +62,7 @@ local function granted()
   return WAITER ~= '' and tonumber(redis.call('ZSCORE', QUEUE, WAITER)) == 0
 end
 
--- A foreign client holds the lock: from now on, clients that poll get turns.
+-- Records that a foreign client holds the lock: from now on, clients that poll get turns.
 local function note_foreign()
   local was, now = record_in(first_members()), now_ms()
   local noted = was and was.turns == 0 and was.unused == 0 and not was.listeners
@@ -69,9 +70,9 @@ local function note_foreign()
   write_record(was, 0, 0, false, 0, was and was.listeners and math.min(now, was.began) or now)
 end
 
--- The last waiter came at `last`, in an earlier period of LOCK_PROBE_US of the server's clock. Each
--- waiter may wait for less than a period, so from now on a record holds the age of a lock's queue.
--- It is due in LOCK_PROBE_US: due.lua.
+-- Called for a new waiter at `place`, behind one at `last`. If LOCK_PROBE_US divides the server's
+-- clock between the two, writes a record of the age of a lock's queue, which no waiter shows if
+-- each one waits for less than that time. The record is due in LOCK_PROBE_US: see due.lua.
 local function note_lasting_queue(last, place)
   local before, now = math.floor(last / LOCK_PROBE_US), math.floor(place / LOCK_PROBE_US)
   if before == now or WAITER:sub(2, 2) ~= 'l' or record_in(first_members()) then return end
@@ -121,7 +122,7 @@ if granted() then return take(0) end
 -- The lock is free: the caller gets it unless others come first.
 take_up_place()
 settle_missed_grant(WAITER ~= '' and client_of(WAITER) or OWNER:sub(1, 36))
-local left = PRINT and 0 or foreign_ms(POLL_MS) -- nobody else runs what a guard guards
+local left = PRINT and 0 or foreign_ms(POLL_MS) -- foreign clients have no guards
 if left > 0 then return busy(left, true) end
 local function after_foreign()
   local was = record_in(first_members())

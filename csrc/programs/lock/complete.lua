@@ -8,16 +8,16 @@
 --#include "CHANNEL:announcing"
 --#include "queue/queue.lua"
 --#include "queue/notifying.lua"
--- Ends a run that began with begin.lua: stores its result for a while, or frees the key. Notifies
--- waiters, up to 1000 for each script. Safe to resend.
+-- Ends a run that began with begin.lua. Either stores its result for a while and notifies the
+-- waiters, up to 1000 in each script; or frees the key and passes it on. Safe to resend.
 --
 -- ARGV[3] keep    ms for which the result is kept, 0: free the key for the next run
 -- ARGV[4] print   the request's fingerprint, "": any
 -- ARGV[5] result
 --
 -- 1 ended, now or by an earlier copy of this command; 3 the same, but waiters remain that are dead
--- or must be notified: call leave.lua. Not held by this owner: -1 the key is gone, -2 another owner
--- holds it
+-- or must be notified: call leave.lua. Not held by this owner: -1 the key is gone, -2 it is another
+-- owner's lock or record
 local KEEP, PRINT, RESULT = ARGV[3], ARGV[4], ARGV[5]
 --#include "queue/is_queue.lua"
 

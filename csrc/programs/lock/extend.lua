@@ -4,10 +4,10 @@
 --
 -- KEYS[1] the lock, KEYS[2] its queue
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
--- ARGV[3] a TTL of more ms than this is not shortened, "": any may be
+-- ARGV[3] a TTL above this many ms is not shortened, "": any TTL may be
 -- ARGV[4] the member of the queue that was granted the lock, "": none
--- ARGV[5] the channel of releases; as a key it would never exist, and a cluster would refuse the
--- command while it moves the slot
+-- ARGV[5] the channel of releases. It is not in KEYS, because no such key exists, and while a
+-- cluster moves the slot, it refuses a command with a key that does not exist
 --
 -- 1 held by this owner; -1 the key is gone, -2 another owner holds it
 --#section extending

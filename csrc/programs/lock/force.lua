@@ -11,9 +11,9 @@
 -- Takes the lock away from its holder and passes it on. A key that is not a lock is left unchanged.
 -- Not safe to resend: it would hit the next holder.
 --
--- A hash is a lock if it has a TTL and either is the record of a run, or has one owner with a count
--- and one of these: the owner is ARGV[1]; it has the form <uuid>:<n>; the lock's counter or queue
--- exists.
+-- Every string counts as a mutex. A hash is a lock if it has a TTL and either is the record of a
+-- run, or has one owner with a count and one of these: the owner is ARGV[1]; it has the form
+-- <uuid>:<n>; the lock's counter or queue exists.
 --
 -- 1 it was locked; 3 the same, but dead waiters remain: call leave.lua; 0 it was free
 local function is_lock()

@@ -1,12 +1,14 @@
 --#fragment
--- The usual acquire, straight-line: see acquire.lua. Defines TOKEN: with it, the program takes the
--- lock, which is FREE, and ends with the token as its reply. 0: no fencing. The token is the clock,
--- and the counter's TTL is long enough (token.lua) or starts now. nil: the state is unchanged, and
--- the code that follows decides; so for a counter without a TTL, a guard, a quorum, an owner that
--- keeps the lock (its number begins with 0), and a counter that is not a number, that Java has
--- drawn from, or that is ahead of the clock. So this token is a multiple of TOKEN_GRAIN, by which
--- clients tell the reply from a stray one. Servers before 6.2 do not know the SET of drawing.lua
--- and always refuse it. call is redis.call.
+-- The usual acquire, straight-line: see acquire.lua. call is redis.call. Defines TOKEN. If it is
+-- not nil, the program takes the lock, which is FREE, and returns TOKEN: 0 without fencing,
+-- otherwise the clock, rounded up to a multiple of TOKEN_GRAIN, by which clients tell this reply
+-- from a stray one. The counter's TTL is then long enough (token.lua) or starts now.
+--
+-- If TOKEN is nil, nothing has changed, and the code that follows decides. That is so in a quorum;
+-- for an owner that keeps the lock (its number begins with 0); for a token TTL of 16 digits or
+-- more, which asks for a counter without a TTL; and if the counter is not a number, Java has drawn
+-- from it, it is ahead of the clock, or its TTL must be set again. Servers before 6.2 always refuse
+-- the SET of drawing.lua.
 local TOKEN = nil
 if FREE and not ARGV[8] and OWNER:byte(38) ~= 48 then
   local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0

@@ -1,12 +1,13 @@
 --#fragment
 --#section free
--- Whether the lock is free and has no queue, and the caller neither holds it nor waits for it.
+-- Defines FREE: whether the lock is free and has no queue, and the caller neither holds it nor
+-- waits for it.
 local LEASE, TOKEN_TTL = ARGV[5], ARGV[6]
 local FREE = ARGV[3] == '0' and ARGV[7] == '' and redis.call('EXISTS', LOCK, QUEUE) == 0
 --#end
 
 --#section fresh
--- The lock is FREE (above), so the other functions need not be created. PRINT: a guard's
+-- Takes the lock if it is FREE, before the other functions are created. PRINT: a guard's
 -- fingerprint, or nil for a lock.
 if FREE then
   local token, last = next_token(TOKEN_TTL, tonumber(ARGV[9]), nil, keeps(OWNER) and range_end)

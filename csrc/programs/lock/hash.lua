@@ -68,8 +68,8 @@ local lock, ms = LOCK, LEASE
 --#end
 
 --#section owning
--- Defines holder, the owner that holds LOCK; nil or false if LOCK does not exist or is not a lock.
--- Straight-line: see acquire.lua.
+-- Defines holder, the owner that holds LOCK; nil if LOCK does not exist, false if it has several
+-- fields, which a lock never has. Straight-line: see acquire.lua.
 local fields = redis.call('HKEYS', LOCK)
 local holder = not fields[2] and fields[1]
 --#end
@@ -83,12 +83,12 @@ local removed = call('HDEL', LOCK, OWNER) == 1
 --#end
 
 --#section handing
--- The common hand-over of a release. Straight-line: see acquire.lua. The first waiter is of a lock,
--- is listening, and has waited for less than LOCK_PROBE_US; nobody waits without a queue, and the
--- token is the clock, or there is none. Everything else is left to the code that follows, which
--- finds the state unchanged: a record, a guard, and an owner that keeps the lock.
+-- The common hand-over of a release. Straight-line: see acquire.lua. The first waiter waits for a
+-- lock, is listening, and has waited for no longer than LOCK_PROBE_US; nobody waits without a
+-- queue, and the token is the clock, or there is none. Everything else, such as a record, a guard,
+-- or an owner that keeps the lock, is left to the code that follows, which finds nothing changed.
 do
-  local i = first_few[2] == '0' and 3 or 1 -- behind the mark of the grant that ends
+  local i = first_few[2] == '0' and 3 or 1 -- after the mark of the grant that ends
   local member, place = first_few[i], (first_few[i + 1] or ''):match('^[1-9]%d*$')
 --#include "queue/member.lua:form"
   local kind, client, number, ttl_ms, owner = (place and member or ''):match(MEMBER)
@@ -119,10 +119,10 @@ end
 --#end
 
 --#section next
--- The next waiter for the free lock among the first members of the queue, after the mark of the
--- grant that ends, if there is one. Nobody, where queue.lua looks for clients that poll.
--- → its index, or one after the last member: nobody; the server's clock in µs; the members, of
--- which it reads more if there is a record
+-- Finds the next waiter for the free lock among the first members of the queue, after the mark of
+-- the grant that ends, if there is one.
+-- → its index in the members, or an index past their end if queue.lua must first look for clients
+-- that poll; the server's clock in µs; the members, of which it reads more if there is a record
 local function next_waiter(few)
   local i, now_us = few[2] == '0' and 3 or 1, server_us()
   if (few[2] or ''):byte() == 45 then -- below 0: a record

@@ -24,9 +24,10 @@
 -- still has dead waiters, or waiters that must learn of a record: call it again
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
--- Serves the new first waiter. Unlike later ones it listens to a holder that does not hand over,
--- sends its wish to one that keeps the lock, asks again after a turn of foreign clients, and gets
--- the free lock. A record is for all waiters.
+-- Serves the new first waiter. Only the first one listens to a holder that does not hand over,
+-- sends its wish to one that keeps the lock, asks again after a turn of foreign clients, or gets
+-- the free lock. Of a record, all waiters are notified. → the program's reply, unless a hold was
+-- released
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then

@@ -1,5 +1,5 @@
--- Releases one hold. The last one frees the lock and passes it on. Safe to resend, except for a
--- shared owner.
+-- Releases one hold, or several of a shared owner. The last one frees the lock and passes it on.
+-- Safe to resend, except for a shared owner.
 --
 -- ARGV[3] to     the remaining hold count; 0: free the lock
 -- ARGV[4] lease  ms, the minimum TTL of a lock that is still held
@@ -45,8 +45,8 @@ end
 --#include "CHANNEL:announcing"
 --#include "base/clock.lua"
 --#include "token/ranges.lua"
--- The hand-over of a mutex, after a record, and to a guard or an owner that keeps the lock, before
--- the other functions are created: the next waiter is listening, and nobody waits without a queue.
+-- The hand-over of a mutex, behind a record, or to an owner that keeps the lock, before the other
+-- functions are created: the next waiter is listening, and nobody waits without a queue.
 do
 --#include "queue/member.lua:parse"
 --#include "LAYOUT:next"
@@ -69,7 +69,7 @@ end
 --#include "queue/placing.lua"
 --#include "queue/queue.lua"
 if #first_few > 0 then return pass_on(first_few) end
--- The receivers may also be waiters of ours, which subscribe by pattern, even one whose host is cut
--- off, or observers.
+-- The receivers may also be observers, or waiters of ours, which subscribe by pattern; even one
+-- whose host is cut off counts.
 if foreign_waiters(RELEASES) > 0 then foreign_turn(nil) end
 return 1

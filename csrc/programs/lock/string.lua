@@ -1,6 +1,6 @@
 --#fragment
--- A mutex is stored as by SET key owner NX PX: a string, the owner. Other clients may set it
--- without a TTL; they poll, so releases are not announced. The sections are those of hash.lua.
+-- A mutex is stored as SET key owner NX PX stores it: a string, the owner. Other clients may set it
+-- without a TTL. They poll, so releases are not announced. The sections are those of hash.lua.
 
 --#section layout
 local KIND, KINDS = 'string', 'm'

@@ -1,23 +1,24 @@
 --#include "base/keys.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/pool.lua"
--- Acquires permits, or returns for how long the first one that is taken remains taken. Safe to
+-- Acquires permits, or returns how long it takes until the first lease of a permit ends. Safe to
 -- resend.
 --
 -- The arguments are those of acquiring.lua, with 0 for [3] and [4], and
--- ARGV[10] permits  the total if the semaphore does not exist yet; may be left out: then it waits
---                   until that is set
+-- ARGV[10] permits  the total to set if the semaphore does not exist yet; may be left out: the
+--                   caller then waits until a total is set
 --
 -- { 1, token }                          acquired; token 0: no fencing
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                       taken; ttl -1: no end is known; ahead: waiters that come
---                                       first; foreign 1: the first waiter must listen to
---                                       Redisson's releases; overdue: see acquiring.lua
+--                                       first; foreign 1: this waiter is the first one, and must
+--                                       listen to Redisson's releases; overdue: see acquiring.lua
 -- { -4 }                                the first waiter has a format that this program does not
 --                                       know
--- { -5, permits }                       the total is smaller; a waiter then calls permit_leave
+-- { -5, permits }                       the total is smaller than the request; a waiter then calls
+--                                       permit_leave
 local LEASE, TOKEN_TTL, WAITER, PERMITS = ARGV[5], ARGV[6], ARGV[7], tonumber(ARGV[10])
-local ENDLESS = 922337203685477 -- Redisson's end of a lease without one
+local ENDLESS = 922337203685477 -- the end that Redisson stores for a lease that never ends
 
 if not FREE and PERMITS then
 --#include "CHANNEL:announcing"
@@ -51,8 +52,9 @@ if ONE then
       call('INCRBY', LOCK, '-1')
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
       --#section taking
-      -- Takes the permit with this id, no longer counted as free, until `till`. If the server
-      -- refuses that, the permit is free again, and the program fails.
+      -- Takes the permit with this id, which no longer counts as free, until `till`. If the server
+      -- refuses that, counts the permit as free again, and fails. Defines added: 1, or 0 if the id
+      -- is already in LEASES.
       local added = tonumber(redis.pcall('ZADD', LEASES, 'NX', till, id))
       if not added then
         call('INCRBY', LOCK, '1')
@@ -73,7 +75,8 @@ local back = first_end and first_end <= NOW and reclaim(#IDS - (FREE or 0)) or 0
 
 local ends = first_end and end_of(LEASES, IDS)
 
--- Some may exist already, by a grant or set aside; the end that others know of remains true.
+-- Some of these permits may already be taken, by a grant or set aside. Their leases do not become
+-- shorter, because others know of their end.
 local function take()
   local token = next_token(TOKEN_TTL, nil, US)
   local last = #IDS > 1 and last_end(LEASES, IDS) or ends or 0
@@ -101,7 +104,7 @@ local function busy(left_ms, foreign)
   return { 0, ttl_ms, ahead, listens and 1 or 0, place, overdue_ms }
 end
 
--- The first wait: nothing is free, and nothing has become free.
+-- No permit is free, and none has become free: nobody can be served.
 if FREE and FREE < 1 and back == 0 and #IDS == 1 then return busy(0, false) end
 
 --#include "permit/permit_granting.lua"
@@ -111,7 +114,8 @@ if all > 0 and #IDS > all then return { -5, all } end
 settle_missed_grants(OWNER:sub(1, 36))
 take_up_place()
 local kept, left_ms = reserved()
--- The next waiter must listen for Redisson's releases, and ask again when the first lease ends.
+-- The next waiter must listen for Redisson's releases, and ask again when the first lease ends:
+-- notifies it if Redisson has a permit, or if the lease that ends first is this owner's.
 local function notify_next()
   local ends_first = redis.call('ZRANGE', LEASES, '0', '0')[1]:sub(1, 14) == IDS[1]:sub(1, 14)
   if ends_first or is_foreign() then notify_first() end
@@ -130,7 +134,7 @@ if first_left and is_newer(first_left) then return { -4 } end
 local free = FREE or 0
 if (not first_left or first_left == WAITER) and free - kept >= #lacking(IDS) then
   local reply = take()
-  serve(nil, kept) -- what is left of what came back
+  serve(nil, kept) -- others get what is left of the permits that came back
   if first_left then notify_next() end
   return reply
 end

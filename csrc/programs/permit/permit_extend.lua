@@ -5,8 +5,8 @@
 -- change gets 1 ms more, as in permit_renew.lua. Safe to resend.
 --
 -- KEYS[1] the permits' leases, KEYS[2] the queue
--- ARGV as in extend.lua: owner; lease in ms, 0: only check; least; member of the queue;
--- the channel of releases
+-- ARGV as in extend.lua: owner; lease in ms, 0: only check; the ms above which a lease is not
+-- shortened; member of the queue; the channel of releases
 --
 -- 1 this owner has them; -1 not all of them
 local IDS = ids_of(ARGV[1])

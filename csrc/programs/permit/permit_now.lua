@@ -1,5 +1,6 @@
 --#fragment
--- The time of a program for permits: the reply of TIME, and the clock in µs and in ms.
+-- The server's time for the permit programs: TIME's reply, and the same time in µs (US) and in ms
+-- (NOW).
 local time = redis.call('TIME')
 local US
 do

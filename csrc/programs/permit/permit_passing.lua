@@ -3,22 +3,22 @@
 --#include "queue/passing_over.lua:first_in_line"
 --#include "permit/permit_queue.lua"
 --#include "queue/forget_record.lua"
--- How many of the free permits are left to foreign clients, now that more are free: one, every
--- other time; and for how many ms.
+-- Decides how many of the free permits are left to foreign clients, now that more are free: one,
+-- every other time. → how many, and for how many ms
 local function kept_for_others()
   if forget_record() or foreign_waiters(RELEASES) == 0 then return 0, 0 end
   write_record(nil, 0, 0, true, 0, NOW + TURN_MS)
   return 1, TURN_MS
 end
 
--- A permit is left to them: our first waiter must ask again after that.
+-- A free permit is left to foreign clients: our first waiter must ask again after `left_ms`.
 local function notify_turn(member, left_ms)
   notify(member, 'turn', left_ms)
   if redis.call('ZCARD', QUEUE) == 1 then redis.call('PEXPIRE', QUEUE, left_ms) end
 end
 
--- → whether dead waiters must be removed before the next one is served. A queue of another type is
--- left unchanged.
+-- Gives free permits to waiters; count: as for pass_on. A queue of another type is left unchanged.
+-- → whether dead waiters must be removed before the next one is served
 local function pass_to_waiters(count)
   local kind = redis.call('TYPE', QUEUE).ok
   if kind ~= 'zset' and kind ~= 'none' then return false end
@@ -26,14 +26,14 @@ local function pass_to_waiters(count)
   local kept, left_ms = kept_or_reserved()
   local before = FREE
   local first_left, more = serve(nil, kept)
-  -- Others released a permit that went to ours: the next turn is theirs.
+  -- Foreign clients released a permit that went to one of ours: the next turn is theirs.
   if count == 0 and FREE ~= before then forget_record() end
   if kept > 0 then notify_turn(first_left, left_ms) end
   return more
 end
 
 -- `count` permits have become free: our waiters and others get them in turns.
--- → 1, or 3 if dead waiters remain
+-- → 1, or 3 if dead waiters must be removed before the next one is served
 local function pass_on(count)
   local more = pass_to_waiters(count)
   if FREE and FREE > 0 then announce(RELEASES, FREE) end

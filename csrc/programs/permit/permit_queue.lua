@@ -2,7 +2,7 @@
 -- The queue of a semaphore is that of a lock (queue.lua), but several waiters may have an
 -- unconfirmed grant, and a waiter that needs more permits than are free keeps those behind it
 -- waiting.
-local TURN_MS = 10 -- in which one permit is left to clients that know no queue
+local TURN_MS = 10 -- for which one permit is left to foreign clients
 local KINDS = 'p'
 
 --#include "queue/members.lua"
@@ -13,8 +13,8 @@ local function reserved()
   return left_ms > 0 and 1 or 0, left_ms
 end
 
--- Settles grants that expired: each one's client counts as dead. If it is `client`, which is asking
--- now and therefore alive, its waiters go to the front.
+-- Settles grants that expired. Each one's client counts as dead, and its waiters are evicted. But
+-- `client` is asking now and therefore alive: its waiters with a grant go to the front.
 local function settle_missed_grants(client)
   local evicted = {}
   for _, member in ipairs(redis.pcall('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
@@ -31,7 +31,8 @@ local function settle_missed_grants(client)
   end
 end
 
--- Whether this waiter cannot be served: see is_over; or it needs more permits than the total.
+-- Whether this waiter cannot be served: see is_over; or it needs more permits than the total, of
+-- which it is notified.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parse(member)
@@ -40,8 +41,8 @@ local function is_refused(member, all, alive)
   return refused
 end
 
--- Sets free permits aside for a waiter that needs more of them: foreign clients would take them one
--- by one. They expire like a grant.
+-- Sets the free permits aside for a waiter that needs more than these, because foreign clients
+-- would take them one by one. They expire like a grant.
 local function set_aside(ids, free)
   local some = {}
   for i = 1, free do some[i] = ids[i] end
@@ -80,7 +81,7 @@ local function serve_batch(me, free, batch)
   return stopped, free
 end
 
--- Tells the first waiter to ask again.
+-- Notifies the first waiter, which then asks again.
 local function notify_first()
   local all = all_permits()
   local function over(member, alive) return is_refused(member, all, alive) end

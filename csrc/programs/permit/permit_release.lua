@@ -3,7 +3,7 @@
 --#include "permit/pool.lua"
 -- Releases an owner's permits, which go to waiters. Safe to resend.
 --
--- ARGV[3] to [5] are those of release.lua; ARGV[6] the member of an unconfirmed grant, if any
+-- ARGV[3] to [5] unused; ARGV[6] the member of an unconfirmed grant, if any
 --
 -- 1 released; 3 released, but dead waiters remain: call permit_leave.lua; -1 not all of them were
 -- this owner's

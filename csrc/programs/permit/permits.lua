@@ -18,7 +18,7 @@ local function ids_of(owner)
   return ids
 end
 
--- The ms at which the first of these leases ends; nil: not all of them are running.
+-- → the ms at which the first of these leases ends; nil if not all of them are running
 local function end_of(leases, ids)
   local first
   for _, id in ipairs(ids) do
@@ -29,7 +29,7 @@ local function end_of(leases, ids)
   return first
 end
 
--- The ms at which the last existing one of these leases ends; 0: none exists.
+-- → the ms at which the last existing one of these leases ends; 0 if none exists
 local function last_end(leases, ids)
   local last = 0
   for _, id in ipairs(ids) do
@@ -38,7 +38,7 @@ local function last_end(leases, ids)
   return last
 end
 
--- → how many of them were free
+-- Sets the end of these permits' leases. → how many of the permits were not taken
 local function set_end(leases, ids, ms)
   local text, args = digits(ms), {}
   for i, id in ipairs(ids) do

@@ -1,8 +1,8 @@
 --#fragment
 -- Permits that are taken and come back, and those whose lease has ended.
-local MIN_BACK, MAX_BACK = 100, 2000 -- permits of those that are gone that one script takes back
+local MIN_BACK, MAX_BACK = 100, 2000 -- limits of how many ended leases one script takes back
 
--- The permits among these that are taken, or that are not.
+-- → those of these permits that are taken, or those that are not
 local function which(ids, taken)
   local some = {}
   for _, id in ipairs(ids) do
@@ -12,7 +12,7 @@ local function which(ids, taken)
   return some
 end
 
--- The owner's permits that it does not have yet.
+-- → those of the owner's permits that it does not have yet
 local function lacking(ids)
   return which(ids, false)
 end
@@ -28,9 +28,8 @@ local function draw(ids, ms)
   error(why, 0)
 end
 
--- Counts these permits, which were taken, as free. If the server refuses that, they are kept, with
--- a lease that has ended.
--- → how many
+-- Counts these permits, which were taken, as free. If the server refuses that, stores them with a
+-- lease that has ended, so that they come back later, and fails. → how many
 local function add_free(ids)
   if #ids == 0 or not FREE then return #ids end
   FREE = redis.pcall('INCRBY', LOCK, #ids)
@@ -47,12 +46,14 @@ local function free_all(ids)
   return add_free(ids)
 end
 
--- → how many of them were taken
+-- Frees those of these permits that are taken. → how many
 local function put_back(ids)
   return free_all(which(ids, true))
 end
 
--- Takes back permits whose lease has ended, up to `wanted` within the limits above. → how many
+-- Takes back permits whose lease has ended: at most `wanted`, raised or lowered to the limits
+-- above.
+-- → how many
 local function reclaim(wanted)
   local most = math.min(math.max(wanted or 0, MIN_BACK), MAX_BACK)
   return free_all(redis.call('ZRANGEBYSCORE', LEASES, '-inf', digits(NOW), 'LIMIT', '0', most))
@@ -60,8 +61,8 @@ end
 
 local function is_foreign()
   --#section foreign
-  -- Sets foreign: whether Redisson has one of the permits, judged by those that end first and last;
-  -- one without an end is last. True if the server refuses to say.
+  -- Defines foreign: whether Redisson has one of the permits, judged by the ten that end first and
+  -- the ten that end last, as one without an end does. True if the server refuses to say.
   local ids = redis.pcall('ZRANGE', LEASES, '0', '9')
   local foreign = ids.err ~= nil
   for _, id in ipairs(ids) do foreign = foreign or id:sub(1, 2) ~= 'hf' end

@@ -7,8 +7,8 @@ local function is_deaf(asked)
 end
 --#end
 
--- How many waiters come before this one; for a uuid alone, before the first waiter of that client.
--- -1: it is not waiting, or is deaf.
+-- → how many waiters come before this one; for a uuid alone, before that client's first waiter.
+-- -1: it is not waiting, or its client is not listening.
 local function ahead_of(asked)
   local start = asked .. ':'
   local members = is_deaf(asked) and {} or redis.call('ZRANGEBYSCORE', KEYS[3], '(0', '+inf')

@@ -1,8 +1,8 @@
 --#fragment
--- A common case, straight-line: see acquire.lua. WAITER goes behind those already waiting, and the
--- program ends with the reply. It continues if nobody is waiting, if WAITER is already in QUEUE, or
--- if it must record that a lock's queue lasts (acquiring.lua). ttl_ms: for how long the lock or
--- permit is taken.
+-- A common case, straight-line: see acquire.lua. WAITER is queued behind those already waiting, and
+-- the program ends with the reply. The program continues if nobody is waiting, if WAITER is already
+-- in QUEUE, or if it must record that a lock's queue lasts (acquiring.lua). ttl_ms: for how long
+-- the lock or permit is taken.
 local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
 if last and last > FRONT_MAX and last < PLACE_END then
   local place = string.format('%s%06d', time[1], time[2])
@@ -11,7 +11,8 @@ if last and last > FRONT_MAX and last < PLACE_END then
     local low = (last + 1) % 1e7 -- as digits of clock.lua
     place = string.format('%d%07d', (last + 1 - low) / 1e7, low)
   end
-  -- 108 is l; 102 is f, of a record. The section seconds of clock.lua changes later clocks.
+  -- 108 is l; 102 is f, of a record. From 6.75e15 on, the section seconds of clock.lua changes the
+  -- clock.
   local usual = us - us % LOCK_PROBE_US <= last or us < 6.75e15 and (WAITER:byte(2) ~= 108
     or redis.call('ZRANGE', QUEUE, '0', '0')[1]:byte(2) == 102)
   if usual and redis.call('ZADD', QUEUE, 'NX', place, WAITER) == 1 then

@@ -1,14 +1,17 @@
 --#fragment
 -- When the free lock is left to clients that poll: see queue.lua.
-local POLL_MS = 250 -- a turn of theirs
-local POLLERS_EVERY = 6 -- turns of ours at least between two of theirs
-local PROBE_MS = 1000 -- after which those that nobody has seen get a turn; then after twice as long
+local POLL_MS = 250 -- the length of such a turn
+local POLLERS_EVERY = 6 -- at least this many turns of ours come before the next one
+-- If no client that polls was seen, one gets a turn after this time all the same. After each turn
+-- that none has used, the time doubles, up to this many times.
+local PROBE_MS = 1000
 local PROBE_DOUBLINGS = 6
-local LOCK_UNUSED = 5 -- as if so many turns of theirs had passed, where a lock's queue is old
+local LOCK_UNUSED = 5 -- how many unused turns are assumed if a lock's queue is already old
 
--- Clients that poll get the lock again after some turns of ours that took at least as long as their
--- last run. Now and then it is left free even if none was seen, because nothing else reveals a
--- client that only polls. If `till` is further ahead than a turn, the server's clock was set back.
+-- Whether clients that poll get a turn now. They get the lock again after some turns of ours that
+-- took at least as long as their last run. Now and then it is left free even if none was seen,
+-- because nothing else reveals a client that only polls. If `till` is further ahead than a turn,
+-- the server's clock was set back.
 local function is_due(was, now)
   local since = now - was.till
   if since < -POLL_MS then return true end

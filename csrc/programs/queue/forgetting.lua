@@ -1,6 +1,7 @@
 --#fragment
--- Removes a waiter from the queue. A client that receives a grant for a wait that has ended knows
--- only the member's number. → the member, if it had a grant
+-- Removes a waiter from the queue. If the member is not queued, removes a granted one of the same
+-- client and number: a client that receives a grant for a wait that has ended knows only these.
+-- → the removed member, if it had a grant
 local function forget_wait(member)
   local score = redis.call('ZSCORE', QUEUE, member)
   if score then

@@ -2,12 +2,14 @@
 -- The grant to a member of the queue: see queue.lua.
 
 -- Gives the free lock to the waiter with these fields; `place` is a string. If no token can be
--- drawn, the waiter asks for one. If this client may not publish, waiters rely on their timers,
--- because what is already written must not remain half done.
+-- drawn, the grant has token 0, and the waiter asks for one. If this client may not publish, the
+-- program continues, because what is already written must not remain half done, and waiters rely on
+-- their timers.
 local function give(member, place, kind, client, number, ttl_ms, owner, now_us)
   --#section giving
-  -- A release has this section as straight-line code, which saves 2 % of the usual hand-over. It
-  -- reads the arguments of give, and defines counted, token and last, so a block can have it once.
+  -- A release includes this section as straight-line code, which saves 2 % of the usual hand-over.
+  -- The section reads the arguments of give, and defines counted, token and last, so a block can
+  -- include it only once.
   local counted, token, last = pcall(next_token, ttl_ms, nil, now_us, keeps(owner) and range_end)
   token = counted and digits(token) .. (last and '-' .. digits(last) or '') or '0'
   create_hold(LOCK, owner, GRANT_MS, kind == 'g' and '' or nil)

@@ -1,7 +1,7 @@
 --#fragment
 -- A member of a queue: its client, and how to send that client a message.
 
--- A waiter of a newer format: it can wait by itself, and is left unchanged.
+-- Whether this is a waiter of a newer format. It is left unchanged; its client takes care of it.
 local function is_newer(member)
   return member:find('^[2-9]%l%x') ~= nil
 end
@@ -14,8 +14,8 @@ local function channel_of(member)
   return 'holdfast_grant:' .. client_of(member)
 end
 
--- If this client may not publish, waiters rely on their timers, because what is already written
--- must not remain half done.
+-- Sends a waiter's client a message. If this client may not publish, the program continues, because
+-- what is already written must not remain half done, and waiters rely on their timers.
 local function send(member, ...)
   redis.pcall('PUBLISH', channel_of(member), '1 ' .. table.concat({ ... }, ' '))
 end

@@ -1,8 +1,8 @@
 --#fragment
 -- The members of the queues of locks, semaphores and read/write locks, and which of them can be
 -- served. For their scores, see queue.lua. KINDS: the letters of the waiters for this type of key.
-local BATCH = 100 -- of waiters that one script reads
-local MAX_BATCHES = 10 -- of those that it removes or lets in
+local BATCH = 100 -- waiters that are read at once
+local MAX_BATCHES = 10 -- batches that one script removes or lets in
 
 --#include "queue/member.lua"
 
@@ -13,8 +13,8 @@ local function notify(member, word, ...)
   if number then send(member, word, number, ...) end
 end
 
--- → a set of these waiters' channels that a client is listening to, patterns not counted; how many
--- clients listen to the lock's channel: see foreign_waiters
+-- → for each channel of these waiters, whether a client is subscribed to it (patterns do not
+-- count); how many clients are subscribed to the lock's channel: see foreign_waiters
 local function listening(members, from)
   local channels, seen, set = {}, {}, {}
   for i = from, #members, 2 do
@@ -27,8 +27,8 @@ local function listening(members, from)
   return set, counts[2] or 0
 end
 
--- Whether this waiter cannot be served: it is not a waiter, waits for another type of key, or is
--- dead. alive: see listening. A waiter of a newer format can be served, by itself.
+-- Whether this member cannot be served: it is not a waiter, is dead, or waits for another type of
+-- key; the last is notified. alive: see listening. A waiter of a newer format serves itself.
 local function is_over(member, alive)
   local kind, _, number = parse(member)
   if not kind then return not is_newer(member) end
@@ -36,8 +36,8 @@ local function is_over(member, alive)
   return not alive[channel_of(member)]
 end
 
--- The first waiter for which over(member, alive) is false. Those before it are removed; if there
--- are very many, only the first ones. size: of the first page.
+-- → the first waiter for which over(member, alive) is false, or nil. Removes those before it; if
+-- there are very many, only the first ones. size: how many to read first; nil: BATCH
 local function first_alive(over, size)
   for batch = 0, MAX_BATCHES do
     local members = redis.pcall('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT', 0,

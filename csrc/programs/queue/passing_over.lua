@@ -4,11 +4,11 @@
 -- client's waiters become -place / PASSED_OVER, so nobody sees them as first. Each gets its place
 -- back once it asks.
 local PASSED_OVER = 2 ^ 60
-local RECHECK_WITHIN = 0.5 -- grant leases, in which a first waiter asks again
+local RECHECK_WITHIN = 0.5 -- grant leases within which the first waiter asks again
 local MAX_PASSED = 10 -- clients that one script passes over
-local MAX_OF_ONE = 1000 -- waiters of one client
-local MAX_KEPT = 100 -- passed over, before they are forgotten
-local CROWD = 100 -- waiters ahead of one that asks less often
+local MAX_OF_ONE = 1000 -- first waiters among which a client's waiters are passed over
+local MAX_KEPT = 100 -- waiters that remain passed over; if there are more, all of them are removed
+local CROWD = 100 -- a waiter with this many ahead asks less often, and does not check the first
 
 local function recheck(member)
   redis.pcall('PUBLISH', 'holdfast_grant:' .. member:sub(3, 38),
@@ -16,7 +16,7 @@ local function recheck(member)
 end
 
 --#section first_in_line
--- The waiter that is served first, or nil
+-- → the waiter that is served first, or nil
 local function first_in_line()
   return redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'LIMIT', '0', '1')[1]
 end
@@ -51,8 +51,9 @@ local function take_up_place()
   end
 end
 
--- WAITER, at this place, asks again. is_silent(): whether some holder does not hand over; nil: one
--- does not. within: the grant leases within which the first waiter must ask.
+-- WAITER, at this place, asks again: passes over the first waiter if it is dead or has not asked in
+-- time. is_silent(): whether some holder does not hand over; nil: one does not. within: the grant
+-- leases within which the first waiter must ask; nil: RECHECK_WITHIN.
 -- → how many come first; ms until the first of them is passed over, or nil if WAITER does not have
 -- to check that; whether a waiter has been passed over
 local function check_ahead(place, ahead, is_silent, within)
@@ -78,9 +79,9 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first. It then asks by itself for what a foreign client has just
--- released: a grant to a stopped client would block everybody. A waiter that is passed over now may
--- still ask.
+-- Whether another waiter comes first. That one is then notified, to ask for what a foreign client
+-- has just released, because a grant to a stopped client would block everybody. Also true if a
+-- waiter was just passed over, which may still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()

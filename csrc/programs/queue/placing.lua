@@ -1,15 +1,15 @@
 --#fragment
 -- A waiter's place is the server's time in µs, or the last place plus 1 if that is higher. So no
 -- place is used twice, a grant that names a place cannot be an old one, and a place shows since
--- when its waiter has waited. Waiters that were passed over do not count: a new waiter may get the
--- place of one of them.
+-- when its waiter has waited. One exception: waiters that were passed over do not count for the
+-- last place, so a new waiter may get the place of one of them.
 local QUEUE_MS = 120000
 
 local function place_of(score)
   return score > FRONT_MAX and digits(score) or string.format('%.17g', score)
 end
 
--- Before all waiters except those put in front earlier.
+-- → a place before all waiters except those put in front earlier
 local function front_place()
   return server_us() / 1024
 end

@@ -8,20 +8,20 @@
 --                        score is its place, which is never used twice; the default owner is
 --                        <client uuid>:<number>
 --           score == 0   a waiter that was granted the lock and has not confirmed it
---           score <  0   a waiter that was passed over: passing_over.lua
+--           -1 to 0      a waiter that was passed over: passing_over.lua
 --           score < -1   the record of foreign clients: record.lua
 -- KEYS[4] the channel on which Redisson announces a release
 -- ARGV[1] owner, ARGV[2] grant lease in ms
-local POLL_RECHECK_MS = 20 -- when the first waiter asks whether one of them has come
-local MAX_TURNS = 2 -- of ours, after a run of Redisson's
-local FEW = '2' -- the last of a record, a grant and a waiter
+local POLL_RECHECK_MS = 20 -- after which the first waiter asks whether a client that polls has come
+local MAX_TURNS = 2 -- our turns after a run in which a client of Redisson's was seen
+local FEW = '2' -- the last index of three members: a record, a grant and a waiter
 
 --#include "queue/members.lua"
 --#include "queue/settling.lua"
 --#include "queue/granting.lua"
 --#include "queue/due.lua"
 
--- The first member after the record.
+-- → the first member after the record, and its score
 local function first()
   local members = first_members()
   local i = record_in(members) and 3 or 1
@@ -29,8 +29,8 @@ local function first()
 end
 
 -- Settles a grant in the queue of a free lock: its holder died, or was paused for longer than the
--- grant. If it belongs to `client`, which is asking now and therefore alive, its waiter goes to the
--- front.
+-- grant. If the grant belongs to `client`, which is asking now and therefore alive, its waiter goes
+-- to the front; otherwise, its client's waiters are evicted.
 local function settle_missed_grant(client)
   local member = redis.call('ZRANGEBYSCORE', QUEUE, '0', '0', 'LIMIT', '0', '1')[1]
   if not member then return end
@@ -86,15 +86,17 @@ local function hand_over(me)
 end
 
 -- Leaves the free lock to others for `ms`, also ahead of callers of ours that arrive in the
--- meantime; our first waiter must ask again after `recheck_ms`.
+-- meantime; our first waiter must ask again after `recheck_ms`. member: that waiter, if known.
+-- more: whether there may be one all the same.
 local function leave_free(was, ms, recheck_ms, unused, listeners, member, more)
   write_record(was, 0, unused, listeners, listeners and ms - LISTEN_MS or 0, now_ms() + ms)
   notify(member, 'turn', recheck_ms)
   if not member and not more then redis.call('PEXPIRE', QUEUE, ms) end
 end
 
--- For how many ms the lock is left to Redisson's waiters: twice as long as they took the last time,
--- or as none of them came. If none came for very long, they may be dead, and this starts over.
+-- For how many ms the lock is left to Redisson's waiters: LISTEN_MS, or twice their last run, which
+-- counts from when the lock was left to them, whether or not one of them came. After a run of
+-- MAX_LISTEN_MS or more, this starts over: they may be dead.
 local function listen_ms(was)
   local run = was and was.run or 0
   return run < MAX_LISTEN_MS and math.max(LISTEN_MS, math.min(2 * run, MAX_LISTEN_MS)) or LISTEN_MS
@@ -113,7 +115,8 @@ local function is_old(member, place)
   return parse(member) == 'l' and place > FRONT_MAX and server_us() - place > LOCK_PROBE_US
 end
 
--- Whether the free lock is left to clients that poll.
+-- Leaves the free lock to clients that poll if their turn has come, and otherwise updates the
+-- record for our own turn. → whether it is left to them
 local function left_to_pollers(was, member, place)
   if not was and KIND == 'hash' then
     if not is_old(member, place) then return false end
@@ -126,7 +129,7 @@ local function left_to_pollers(was, member, place)
     leave_free(was, POLL_MS, POLL_RECHECK_MS, was.unused + 1, false, member)
     return true
   end
-  -- a shared owner that was taken for one of them
+  -- No record yet, or a shared owner of ours was taken for one of them.
   if not was or seen and was.turns == 0 and not OWNER:find(OURS) then
     write_record(was, 0, 1, false, 0, now)
   elseif seen then
@@ -136,9 +139,9 @@ local function left_to_pollers(was, member, place)
 end
 
 -- Whether our clients have had the lock for less time than Redisson's had it before, even with one
--- more turn; after a run in which one of theirs was seen, ours get two turns. Redisson may have
--- taken several turns in a row, because one release of theirs wakes all of their waiters but only
--- one of ours. If their run ends in the future, the server's clock was set back.
+-- more turn; but after a run in which one of theirs was seen, ours get at most MAX_TURNS. Redisson
+-- may have taken several turns in a row, because one release of theirs wakes all of their waiters
+-- but only one of ours. If their run ends in the future, the server's clock was set back.
 local function is_ours_again(was)
   if not was or was.turns == 0 or was.unused > 0 then return false end
   if was.turns >= MAX_TURNS and not was.listeners then return false end
@@ -146,8 +149,8 @@ local function is_ours_again(was)
   return since >= 0 and since * (was.turns + 1) <= was.run * was.turns
 end
 
--- Frees the lock; heads: it is already free, and these are its first members. Ours and others get
--- it in turns.
+-- Frees the lock, which ours and others get in turns. heads: the lock is already free, and these
+-- are its queue's first members.
 -- → 1, or 3 if dead waiters must be removed before the next one gets it
 local function pass_on(heads)
   if not heads then redis.call('DEL', LOCK) end

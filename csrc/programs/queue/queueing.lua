@@ -1,5 +1,6 @@
 --#fragment
--- The last waiter's place or nil. A score above all places is invalid, and its member is removed.
+-- → the highest score in the queue, or nil. A score above all places is invalid, and its member is
+-- removed.
 local function last_place()
   local last = tonumber(redis.call('ZRANGE', QUEUE, '-1', '-1', 'WITHSCORES')[2])
   if not last or last < PLACE_END then return last end
@@ -10,7 +11,7 @@ end
 --#include "queue/passing_over.lua"
 -- A waiter keeps its place; one whose grant expired before somebody else took the lock goes to the
 -- front.
--- → its place; whether it was queued before; for a new one, the place of the waiter before it, or
+-- → its place; whether it was queued before; for a new one, the score of the member before it, or
 -- nil
 local function enqueue()
   local last = last_place()

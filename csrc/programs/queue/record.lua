@@ -1,7 +1,7 @@
 --#fragment
--- What is known of foreign clients. This is kept in the queue, before the waiters: "1f <turns>
--- <unused> <listeners> <run>" with a score below 0; until -score ms of server time, the free lock
--- is left to those clients.
+-- The record of what is known of foreign clients. It is a member of the queue, before the waiters:
+-- "1f <turns> <unused> <listeners> <run>" with a score below -1. Until -score ms of server time,
+-- the free lock is left to those clients.
 --
 -- turns      of ours since such a client had the lock; 0: it has it, or had it last
 -- unused     how often in a row the free lock was left to them and none came
@@ -9,7 +9,7 @@
 --            it was, and none was seen to come
 -- run        for how many ms they last had the lock; the score is then when that ended. While it is
 --            left to those that listen: for how many ms more than LISTEN_MS
-local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for those that listen to a release
+local LISTEN_MS, MAX_LISTEN_MS = 50, 200 -- for which the lock is left to those that listen
 --#section now
 -- The server's clock in ms.
 local function now_ms()

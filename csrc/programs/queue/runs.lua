@@ -1,6 +1,6 @@
 --#fragment
 -- One of ours gets the free lock: the foreign clients' run ends, and ours begins.
-local RUN_MS = 2000 -- the most that ours get in return
+local RUN_MS = 2000 -- ours get no more time in return for a longer run of theirs
 
 local function note_ours()
   local was, now = record_in(first_members()), now_ms()

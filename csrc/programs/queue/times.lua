@@ -8,7 +8,7 @@ local function since_us(place)
 end
 --#end
 
--- The end of each info program's reply: the server's clock in µs, and for how many µs the first
+-- The end of an info program's reply: the server's clock in µs, and for how many µs the first
 -- waiter that kept its place has waited, or else the first one in front; -1: nobody is waiting.
 local function times()
   local now = server_us()

@@ -4,8 +4,8 @@
 -- {lock}:<owner>:rwlock_timeout:<n>, which expires with its lease: a reader without such a key is
 -- dead. The mode is "read" or "write"; or "drain:<ms>", while Redisson's readers are kept out until
 -- that server time.
-local ENTRIES = 100 -- of one reader: holds beyond have the lease of the last of these
-local MANY = 100 -- readers: a release that leaves more does not look for the longest lease
+local ENTRIES = 100 -- holds of one reader with a key of their own; later holds share the last key
+local MANY = 100 -- if a release leaves more live readers, it does not look for the longest lease
 
 local function is_write(owner)
   return owner:sub(-6) == ':write'
@@ -21,7 +21,7 @@ local function set_lease(key, ms)
   if redis.call('PEXPIRE', key, ms) == 0 then redis.call('SET', key, '1', 'PX', ms) end
 end
 
--- The longest lease of a reader's holds from `first` to `last`; -2: none is alive.
+-- → the longest lease of a reader's holds from `first` to `last`; -2: none is alive
 local function longest_lease(lock, owner, first, last)
   local longest = -2
   for n = first, math.min(last, ENTRIES) do
@@ -30,7 +30,7 @@ local function longest_lease(lock, owner, first, last)
   return longest
 end
 
--- The longest lease of this reader, if the lock ends with it; otherwise false.
+-- → the longest lease of this reader, if the lock ends with that lease; otherwise false
 local function longest_of_all(lock, owner, count)
   local ms = longest_lease(lock, owner, 1, count)
   return ms >= redis.call('PTTL', lock) and ms

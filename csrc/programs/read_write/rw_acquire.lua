@@ -15,9 +15,11 @@
 -- a token                        acquired: short for { 1, token, 0 }, see free.lua
 -- { 0, ttl ms, ahead, foreign, place, overdue ms }
 --                                taken; ttl -1: no end is known; ahead: waiters that come first;
---                                foreign 1: a holder does not hand over; place: the waiter's,
---                                "": not queued; overdue: see acquiring.lua
--- { -1 } { -2 }                  from > 0, but the hold is lost: the key is gone, others hold it
+--                                foreign 1: a holder does not hand over, or the lock is left to
+--                                foreign clients; place: the waiter's, "": not queued; overdue: see
+--                                acquiring.lua
+-- { -1 } { -2 }                  from > 0, but the hold is lost: -1 the key is gone, -2 others hold
+--                                it
 -- { -3 }                         a hash without a TTL, which is not a lock
 -- { -4 }                         a waiter that comes first has a format that this program does not
 --                                know
@@ -93,8 +95,8 @@ end
 --#include "queue/times.lua:since"
 --#include "read_write/rw_queue.lua"
 --#include "read_write/rw_settling.lua"
--- Keeps Redisson's readers out while our first waiter is a writer, longer the longer it has waited,
--- with pauses for those that already hold the lock. → ms until it must ask again
+-- Keeps Redisson's readers out while our first waiter is a writer; the longer it has waited, the
+-- longer. Pauses in between for readers that already hold the lock. → ms until it must ask again
 local function drain(place)
   local now, till = now_ms(), tonumber(found:match('^drain:(%d+)$'))
   if till and till > now and till - now <= MAX_DRAIN_MS then return till - now end
@@ -117,7 +119,7 @@ local function stand()
   return own_place
 end
 
--- Queues the waiter, and checks whether the first one does what it has to.
+-- Queues the waiter, and passes over a first waiter that is dead or has not asked in time.
 local function check_first()
   if WAITER == '' then return end
   local place, _ = stand(), nil
@@ -146,7 +148,7 @@ end
 local lock_ms = found and redis.call('PTTL', LOCK) or 0
 if lock_ms == -1 then return { -3 } end
 if found == 'write' then
-  if has_foreign() then forget_record() end -- it has come
+  if has_foreign() then forget_record() end -- Redisson has used its turn
   check_first()
   return busy(lock_ms, false)
 end
@@ -162,7 +164,7 @@ if found then check_first() end
 local mine, newer, more = serve(found, WAITER, WRITES)
 if mine then
   local reply = take()
-  -- The next waiter knows neither this lease nor Redisson's readers.
+  -- The next waiter does not know this lease, or that Redisson's readers hold the lock.
   notify(first_living(), 'recheck')
   return reply
 end

@@ -5,7 +5,7 @@
 -- KEYS[1] the lock, KEYS[2] its queue, KEYS[3] the key with the first hold's lease, or for a writer
 -- the lock again: a server that moves the slot runs the command only if it has all keys
 -- ARGV[1] owner, ARGV[2] lease in ms, 0: only check
--- ARGV[3] a lease of more ms than this is not shortened, "": any may be
+-- ARGV[3] a lease above this many ms is not shortened, "": any lease may be
 -- ARGV[4] the member of the queue that was granted the lock, "": none
 -- ARGV[5] the channel of releases
 --

@@ -17,8 +17,7 @@
 -- ARGV[4] waiter  its member of the queue, "": none
 -- ARGV[5] unused
 --
--- 1 a hold was released; 0 nothing was held; 3 either, but waiters remain to be served: call it
--- again
+-- 1 a hold was released; 0 none was; 3 either, but waiters remain to be served: call it again
 local TO, WAITER = tonumber(ARGV[3]), ARGV[4]
 
 -- The new first waiter may get the lock, or must listen to holders that do not hand over.

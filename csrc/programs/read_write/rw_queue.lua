@@ -4,20 +4,21 @@
 -- the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come first, while
 -- any is waiting.
 local KINDS = 'rw'
-local TURN_MS = 50 -- of a free lock, for Redisson's waiters
-local RECHECK_MS = 5 -- when the first waiter asks whether one of them has come
+local TURN_MS = 50 -- for which a free lock is left to Redisson's waiters
+local RECHECK_MS = 5 -- after which the first waiter asks whether one of them has come
 -- While one of them waits to write, new readers of ours are kept out for this time, then let in for
 -- this time.
 local YIELD_MS = 250
--- While our first waiter is a writer, Redisson's readers are kept out.
+-- While our first waiter is a writer, Redisson's readers are kept out for DRAIN_MS to MAX_DRAIN_MS.
+-- Then, for DRAIN_PAUSE_MS, those that hold the lock may re-enter it.
 local DRAIN_MS, MAX_DRAIN_MS = 50, 30000
-local DRAIN_PAUSE_MS = 50 -- then those that have it may enter it again
-local FEW = 8 -- readers of which a release looks at each, if somebody waits
+local DRAIN_PAUSE_MS = 50
+local FEW = 8 -- if a release leaves at most this many readers, it looks at each of them
 
 --#include "queue/members.lua"
 --#include "queue/is_queue.lua"
 --#include "queue/forget_record.lua"
--- The first waiter that is alive, as `me` is; those before it are removed.
+-- → the first waiter that is alive or is `me`, or nil. Removes those before it.
 local function first_living(me)
   return first_alive(function(member, alive) return member ~= me and is_over(member, alive) end, 1)
 end
@@ -38,8 +39,9 @@ local function live_readers()
   return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
 end
 
--- Whether a reader is alive, while nobody writes. Removes dead readers that it finds first; if
--- there are very many, the next script reads the rest. size: of the pages in which it reads them.
+-- Whether a reader is alive, while nobody writes. Removes dead readers that it finds first. Also
+-- true if there are very many of those: the next script reads the rest. size: how many are read at
+-- once; nil: BATCH.
 local function has_readers(size)
   local cursor = '0'
   for _ = 1, MAX_BATCHES do
@@ -66,7 +68,7 @@ local function has_foreign()
   return false
 end
 
--- The first waiter listens to holders that do not hand over.
+-- Notifies the first waiter if a holder does not hand over, because it must listen to that holder.
 local function notify_first_of_foreign()
   if has_foreign() then notify(first_living(), 'recheck') end
 end
@@ -77,7 +79,7 @@ local function end_drain()
   announce(RELEASES, '1')
 end
 
--- A drain is needed only while the first live waiter is a writer. → the mode
+-- Ends a drain unless the first live waiter is a writer. → the mode
 local function settle_drain(mode, me)
   if not mode or mode:sub(1, 6) ~= 'drain:' then return mode end
   if (first_living(me) or ''):sub(2, 2) == 'w' then return mode end
@@ -87,13 +89,14 @@ end
 
 -- ---- Redisson's turn ----
 
+-- Leaves the lock to Redisson's waiters for `ms`.
 local function write_turn(ms)
   write_record(record_in(first_members()), 0, 0, true, 0, now_ms() + ms)
   if not first_in_line() then redis.call('PEXPIRE', QUEUE, 2 * ms) end
 end
 
--- For how long no reader joins the present ones, which are all ours: a client of Redisson is
--- waiting, so it must be a writer.
+-- For how many ms no reader may join the present ones. If these are all ours and a client of
+-- Redisson is waiting, that client must be a writer.
 local function yield_ms()
   if foreign_waiters(RELEASES) == 0 or has_foreign() then return 0 end
   local was = record_in(first_members())
@@ -107,6 +110,7 @@ end
 
 -- ---- letting in ----
 
+-- → the token that draw(ttl_ms) returns; "0" if it fails
 local function token_text(draw, ttl_ms)
   local drawn, token = pcall(draw, ttl_ms)
   return drawn and string.format('%.0f', token) or '0'
@@ -177,12 +181,13 @@ end
 -- Grants the lock from the first waiter on: to the writer that finds it free, or to all readers
 -- before the first writer. The caller's own member `me` acquires by itself. mode: nil if the lock
 -- is free; otherwise readers hold it.
--- → whether the caller, which writes or not, may acquire; whether a newer format blocks the queue;
--- whether another script must continue
+-- writes: whether the caller writes.
+-- → whether the caller may acquire; whether a newer format blocks the queue; whether another script
+-- must continue
 local function serve(mode, me, writes)
   local state = { mode = mode, me = me, kept = 0, mine = false }
   for batch = 1, MAX_BATCHES do
-    local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- the writer
+    local one = batch == 1 and (first_in_line() or ''):sub(2, 2) == 'w' -- read only the writer
     local members = redis.call('ZRANGEBYSCORE', QUEUE, '(0', '+inf', 'WITHSCORES', 'LIMIT',
       state.kept, one and 1 or BATCH)
     if #members == 0 then
@@ -202,7 +207,7 @@ end
 -- The lock is free: Redisson's waiters and ours get it in turns.
 -- → 1, or 3 if another script must continue
 local function pass_on(text)
-  local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- no grant is open any more
+  local forgotten = redis.pcall('ZREMRANGEBYSCORE', QUEUE, 0, 0) -- all grants have ended
   if type(forgotten) ~= 'number' then
     announce(RELEASES, text)
     return 1
@@ -259,8 +264,8 @@ local function after_writer()
   return more and 3 or 1
 end
 
--- Leaves the owner `to` of `count` holds. → 1 none remains, 2 some remain, 3: as 1, and another
--- script must continue
+-- Leaves the owner `to` of `count` holds. → 1 none remains; 2 some remain; 3 none remains, and
+-- another script must continue
 local function let_go(count, to)
   if to > 0 then
     trim_holds(LOCK, OWNER, to, count)

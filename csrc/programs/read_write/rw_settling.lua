@@ -1,7 +1,8 @@
 --#fragment
 --#include "queue/settling.lua"
--- Settles grants that expired: their holds are gone. A writer's client counts as dead, and all its
--- waiters are removed. If the client is asking now, its waiter goes to the front instead.
+-- Settles grants that expired: their holds are gone. Removes the waiter and, if it is a writer, all
+-- of its client's waiters, because the client counts as dead. But `client` is asking now: its
+-- waiters with a grant go to the front.
 local function settle_missed_grants(client)
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', QUEUE, 0, 0, 'LIMIT', 0, BATCH)) do
     local kind, of, _, _, owner = parse(member)

@@ -4,11 +4,11 @@
 -- repeated. The note of an acquire is how many it has taken; 0: it was undone, so a late copy of it
 -- takes none.
 --
--- ARGV[2] how many; ARGV[3] '1': Redisson's clients have released since their turn began, which
--- ends it
+-- ARGV[2] how many; ARGV[3] '1': Redisson's clients have released since their turn began, so the
+-- turn ends
 --
--- { 1, free }: acquired, `free` are left; { 0, free }: too few; { 0, free, ms }: one more is left
--- to Redisson's clients, for at most `ms`
+-- { 1, free } acquired, `free` are left; { 0, free } too few; { 0, free, ms } too few, because one
+-- more is left to Redisson's clients, for at most `ms`
 local noted, turn
 if redis.call('EXISTS', NOTE, TURN) > 0 then
   noted, turn = redis.call('GET', NOTE), redis.call('GET', TURN)

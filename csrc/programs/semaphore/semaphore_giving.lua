@@ -7,7 +7,8 @@ local function listeners(channel)
   return redis.pcall('PUBSUB', 'NUMSUB', channel)[2] or 0
 end
 
--- How many of Redisson's clients are listening. Ours also listen to a second channel.
+-- → how many of Redisson's clients are listening. Ours also listen to a second channel, whose
+-- listeners are subtracted.
 local function redissons()
   local count = listeners(KEYS[3])
   if count > 0 then count = count - listeners(KEYS[3] .. ':holdfast') end
@@ -26,9 +27,10 @@ local function announce_free(left)
   end
 end
 
--- reply: the content of the note, or nil for the new number of free permits. → that
+-- Adds `count` permits. reply: what the note contains, or nil for the new number of free permits.
+-- → what the note contains
 local function give(count, reply)
-  local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is none
+  local was = whole_number(PERMITS, redis.call('GET', PERMITS)) -- fails if the key is not a semaphore
   local left = redis.call('INCRBY', PERMITS, count)
   reply = reply or left
   if was then

@@ -8,7 +8,7 @@
 --
 -- { 1, answers } the commands have run, now or when this call arrived before
 -- { 0, token } a higher token was accepted; { -1, key } the resource belongs to another lock
--- { -2 } a later call of this client has run with this token
+-- { -2 } a later call of this client has already run
 local FENCE, TOKEN, LOCK, WRITER, NUMBER, TTL_MS =
   KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 
@@ -33,7 +33,7 @@ end
 local function encoded(value)
   if type(value) == 'number' then return string.format('D%.0f;', value) end
   if type(value) == 'string' then return 'S' .. #value .. ':' .. value end
-  if type(value) ~= 'table' then return 'F' end -- nothing
+  if type(value) ~= 'table' then return 'F' end -- a nil reply
   if value.ok then return encoded(value.ok) end
   if value.err then return '{' .. encoded('err') .. encoded(value.err) .. '}' end
   local out = {}

@@ -1,11 +1,11 @@
--- Records that the owner of a lock waits for another lock, and keeps the time at which that began.
+-- Records that the owner of a lock is waiting for another lock, and when that wait began.
 -- Safe to resend.
 --
 -- KEYS[1] holdfast_wait:<owner>
 -- ARGV[1] "<uuid>:<number> <kind> <key>": the waiter and the lock; ARGV[2] ms waited so far;
 -- ARGV[3] TTL in ms
 --
--- 1
+-- 1 done
 local since, wait = (redis.call('GET', KEYS[1]) or ''):match('^(%d+) (.*)$')
 if wait ~= ARGV[1] then
   local now = redis.call('TIME')

@@ -1,10 +1,10 @@
--- Raises a fencing counter, so that the next token is above one that another server issued. Safe to
--- resend.
+-- Raises a fencing counter to a token that another server issued, so that the next token is higher.
+-- Never lowers the counter. Safe to resend.
 --
 -- KEYS[1] the counter
 -- ARGV[1] token, ARGV[2] TTL of our counters in ms, 2^53 - 1 or more: none
 --
--- 1
+-- 1 done
 --#include "base/clock.lua"
 --#include "token/token.lua:token_in"
 local COUNTER, token, ttl_ms = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])

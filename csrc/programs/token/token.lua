@@ -2,9 +2,10 @@
 -- Fencing tokens.
 --#section token_in
 local TOKEN_MAX = 9007199254740991 -- 2^53 - 1: exact in every client's numbers
-local TOKEN_GRAIN = 8 -- our tokens are multiples of it, so one that Java has drawn is known
+-- Our tokens are multiples of this, except in a quorum; Java draws any other.
+local TOKEN_GRAIN = 8
 
--- The last token in this text of a counter; nil if no token can follow it.
+-- text: what a counter contains. → its last token; nil if it is not a token, or none can follow it
 local function token_in(text)
   local last = tonumber(text)
   local follows = last and last >= 0 and last % 1 == 0 and last < TOKEN_MAX - TOKEN_GRAIN
@@ -12,19 +13,22 @@ local function token_in(text)
 end
 --#end
 
--- A TTL is set to twice this part more than requested, and set again by the first token that finds
--- less than this part to spare. So the TTL is long enough while the clock is in the part in which
--- the last token was drawn.
+-- A counter's TTL is set to 1 + 2 * TTL_SPARE of the requested one, and set again by the first
+-- token that finds less than 1 + TTL_SPARE of it left. Divide time into periods of TTL_SPARE of the
+-- requested TTL: until the end of the period in which the last token was drawn, the TTL is long
+-- enough.
 local TTL_SPARE = 1 / 64
 
--- A token above every earlier one, even if the counter was lost: the clock, or the one after the
--- last. The token is written first, and the rest is done if the last token requires it. Servers
--- before 6.2 refuse that, and with a floor nothing is written first. A counter ahead of the clock
--- is kept at least until the clock reaches it. A counter without a TTL, or from which Java has
--- drawn, is also Java's: Java's INCR renews no TTL, so the counter gets none. In a quorum, which
--- has a floor, Java draws nothing. now_us: the clock, if known. end_of_range: range_end of
--- ranges.lua, to draw a range.
--- → the token; and the last one of its range
+-- Draws a token above every earlier one: the clock, or the token after the last. So a lost counter
+-- does no harm, unless it was ahead of the clock; such a counter is kept at least until the clock
+-- reaches it. The token is written first, and the rest is done if the last token requires it.
+-- Servers before 6.2 refuse that SET, and with a floor nothing is written first.
+--
+-- A counter without a TTL, or from which Java has drawn, is also Java's: Java's INCR renews no TTL,
+-- so the counter gets none. In a quorum, which has a floor, Java draws nothing.
+--
+-- now_us: the clock, if known. end_of_range: range_end of ranges.lua, to draw a range.
+-- → the token, 0 if ttl_ms is '0'; the last token of the range, if one is drawn
 local function next_token(ttl_ms, floor, now_us, end_of_range)
   if ttl_ms == '0' then return 0 end
   local now, least = now_us or server_us(), tonumber(ttl_ms)
@@ -34,8 +38,9 @@ local function next_token(ttl_ms, floor, now_us, end_of_range)
     or redis.pcall('SET', COUNTER, digits(ends or token), 'KEEPTTL', 'GET')
   local last = tonumber(stored)
 --#section lasts
--- Whether `token` can be drawn from the clock with nothing else to do: `last` was drawn by us, is
--- not ahead of the clock, and is in the same part of the counter's TTL, which is then long enough.
+-- Defines lasts: whether `token` can be drawn from the clock with nothing else to do. `last` must
+-- have been drawn by us, not be ahead of the clock, and lie in the same period (TTL_SPARE), so that
+-- the counter's TTL is long enough.
 local lasts = last and last < token and last % 8 == 0 and last >= token - token % (ttl_ms * 15.625)
 --#end
   if lasts and least < TOKEN_MAX then return token, ends or nil end
