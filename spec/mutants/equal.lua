@@ -142,7 +142,7 @@ return {
   { "session.c:reserve_replies", "used + more «<=|<» session->", MORE_ROOM },
   { "session.c:reserve_replies", "while (capacity «<|<=» used + more", ONLY_ROOM },
   { "session.c:finish", "«HF_REQUEST_DONE|HF_REQUEST_IDLE»", "nobody asks which of the two it is" },
-  { "session.c:hf_session_forget", "session->retry_at = «0|1»;", "both have passed" },
+  { "session.c:hf_session_forget_failures", "session->retry_at = «0|1»;", "both have passed" },
   { "session.c:requeue_sent", "session->next_reply = «0|1»;", "positions are compared with each other alone" },
   { "session.c:schedule_reopen", "«        session->retry_at = now;|»", "it has passed when the connection was made" },
   { "session.c:schedule_reopen", ">random, delay / 2 «+|-» 1);", "a random time is 2 ns shorter" },

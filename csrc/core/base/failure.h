@@ -57,8 +57,8 @@ const char *hf_fault_text(const hf_fault *fault);
 /* Frees the text. The code remains. */
 void hf_fault_free(hf_fault *fault);
 
-/* Sets `cannot <verb> "<key>" on <server>: <detail>` and appends advice for the code. `detail` is a
- * printf format. */
+/* Sets `cannot <verb> "<key>" on <server>: <detail>`, without `"<key>"` if the key is empty, and
+ * appends advice for the code. `detail` is a printf format. */
 void hf_failure_set(hf_failure *failure, hf_code code, const char *verb, hf_slice key,
                     const char *server, const char *detail, ...)
     __attribute__((format(printf, 6, 7)));
@@ -71,7 +71,7 @@ bool hf_error_is_readonly(const char *error);
 
 typedef enum hf_refusal {
     HF_REFUSAL_FINAL,
-    HF_REFUSAL_UNAVAILABLE, /* the server runs no commands now, but another cluster node may */
+    HF_REFUSAL_UNAVAILABLE, /* the server cannot run it now, but another cluster node may */
     HF_REFUSAL_BUSY,        /* the server is running a long script */
     HF_REFUSAL_OF_WRITES,   /* the server serves only reads, perhaps for long */
     HF_REFUSAL_OF_USER      /* a missing permission or wrong password */

@@ -21,11 +21,11 @@ hf_time hf_lease_end(hf_time sent_at, hf_time lease);
 /* Returns when to renew: a third of the lease after `sent_at`. */
 hf_time hf_lease_renew_at(hf_time sent_at, hf_time lease);
 
-/* Does the same for a lease that is valid until `end`. */
+/* Returns the same time for a lease that is valid until `end`. */
 hf_time hf_lease_renew_before(hf_time end, hf_time lease);
 
 /* Returns when to retry after a renewal failed at `now`: several times before `end`, never after
- * it. */
+ * it; `now` if `end` has passed. */
 hf_time hf_lease_retry_at(hf_time now, hf_time end);
 
 #endif

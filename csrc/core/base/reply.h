@@ -51,7 +51,7 @@ bool hf_reader_feed(hf_reader *reader, const char *bytes, size_t size);
 
 /* Sets *reply to the next whole reply, or to NULL if more bytes are needed. Returns false if the
  * bytes are not valid protocol or exceed a limit (`excess` is then set), or when out of memory;
- * then only close the reader. */
+ * after that, the reader can only be closed. */
 bool hf_reader_next(hf_reader *reader, hf_reply **reply);
 
 void hf_reply_free(hf_reply *reply);
@@ -63,7 +63,8 @@ hf_reply *hf_reply_copy(const hf_reply *reply);
  * it is neither. */
 long long hf_reply_integer_at(const hf_reply *reply, size_t i, long long fallback);
 
-/* Returns element `i` of an array as a string, or an empty slice if it is not one. */
+/* Returns the string of element `i` of an array, also that of a status or an error; an empty slice
+ * if it has none. */
 hf_slice hf_reply_string_at(const hf_reply *reply, size_t i);
 
 #endif

@@ -42,8 +42,8 @@ typedef struct hf_routing {
 } hf_routing;
 
 /* The owner sets `done`, `context` and `deadline` before sending, and may set `persists_until`,
- * `waits_for_connection`, `accepted`, `no_retry` and `asks_elsewhere`. The session sets the
- * rest. */
+ * `waits_for_connection`, `accepted`, `no_retry` and `asks_elsewhere`. The functions below and the
+ * session set the rest. */
 struct hf_request {
     hf_request *next;    /* the next request in the session's queue */
     hf_session *session; /* the session that it is in, or was in last, or NULL */
@@ -77,8 +77,8 @@ struct hf_request {
     uint32_t replicas;  /* how many replicas must confirm it; if not 0, its bytes end with a WAIT */
     uint32_t confirmed; /* once done: how many replicas have confirmed it */
     hf_reply *reply;    /* the command's reply, while the reply to its WAIT is awaited */
-    bool sent_back;     /* a replica refused it, so it is sent over a new connection */
-    bool asking;        /* an ASKING is sent before it */
+    bool sent_back; /* it needs a new connection: a replica refused it, or the log-in was lost */
+    bool asking;    /* an ASKING is sent before it */
     hf_routing routing; /* unused with a single server, except `context_is_op` */
     hf_fault failure;   /* the code and bare reason; the operation adds key and server */
 };

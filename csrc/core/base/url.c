@@ -11,7 +11,7 @@ static int hex(char c) {
 }
 
 /* Copies a part of the URL and decodes escapes. Returns false if it is too long, or has a bad
- * escape or an encoded NUL. */
+ * escape or a NUL. */
 static bool decode(char *out, size_t size, hf_slice part) {
     size_t used = 0;
     for (size_t i = 0; i < part.size; i++) {
@@ -41,8 +41,8 @@ static bool number(hf_slice part, uint16_t *out) {
     return value <= UINT16_MAX;
 }
 
-/* Returns the part of *rest before the first (or last) `mark`. *rest keeps what follows the
- * mark. */
+/* Splits *rest at the first (or last) `mark`: *before gets what precedes the mark, *rest keeps what
+ * follows it. Without a mark, returns false and changes neither. */
 static bool split(hf_slice *rest, char mark, bool last, hf_slice *before) {
     size_t at = rest->size;
     for (size_t i = 0; i < rest->size; i++) {
@@ -267,8 +267,9 @@ static bool has_holdfast_scheme(hf_slice before) {
            begins_with_word(word, "unix");
 }
 
-/* Returns where the host part of a URL ends. The URL may be in the middle of a sentence. */
-static size_t host_size(hf_slice rest) {
+/* Returns the size of a URL's authority (log-in, host and port), which begins at `rest`. The URL
+ * may be in the middle of a sentence. */
+static size_t authority_size(hf_slice rest) {
     size_t size = 0;
     while (size < rest.size && (unsigned char)rest.data[size] > ' ' &&
            !strchr("/?#\"'", rest.data[size]))
@@ -282,7 +283,7 @@ static hf_slice find_login(hf_slice text) {
         if (memcmp(text.data + i, "://", 3) != 0) continue;
         hf_slice rest = {text.data + i + 3, text.size - i - 3}, login;
         bool is_holdfast = has_holdfast_scheme((hf_slice){text.data, i});
-        if (!is_holdfast) rest.size = host_size(rest);
+        if (!is_holdfast) rest.size = authority_size(rest);
         if (split(&rest, '@', true, &login) && login.size > 0) return login;
         if (is_holdfast) break; /* no later URL contains an @ either */
     }

@@ -12,7 +12,7 @@
  *
  * A user with an empty password logs in with that password, as a user with nopass may. Without user
  * and password there is no log-in. %XX escapes are decoded in user, password, host, path and
- * master. A host must not contain a space or any of /?#@,[]\. */
+ * master. A host must not contain a space, a control character or any of /?#@,[]\. */
 #ifndef HF_URL_H
 #define HF_URL_H
 

@@ -1,11 +1,11 @@
 /* A client of a Redis Cluster: which node each command goes to, and how it follows a key that
  * moves.
  *
- * The client only needs the cluster's map: the node that serves each slot. It requests the map from
- * one node after the other, starting with those of the configuration: before the first command is
- * sent, and again after a redirect, a lost node or CLUSTERDOWN, at most ten times a second. A
- * redirected command has not been run; it is sent to the named node at once. Commands without a
- * node wait until their deadlines.
+ * The client only needs the cluster's map: the node that serves each slot. It requests the map
+ * before the first command is sent, and again after a MOVED, a lost node or CLUSTERDOWN, at most
+ * ten times a second. If a node does not give a map, it asks the next one at once. A redirected
+ * command has not been run; it is sent to the named node at once. Commands without a node wait
+ * until their deadlines.
  *
  * A request that is not done is either in a session of its node or parked. `parked` is a session
  * that is never connected; it keeps a request until it is time to retry or, with needs_map, until a
@@ -87,15 +87,15 @@ static bool is_used(const hf_client *client, const hf_node *node) {
     return false;
 }
 
-/* Replaces a node that is gone by a new one, because a client may live for years while its cluster
- * is rebuilt. Returns the index, or HF_SLOT_NO_NODE if no node is gone. */
+/* Turns a node that is no longer used into the node of this server, because a client may run for
+ * years while its cluster is rebuilt. Returns its index, or HF_SLOT_NO_NODE if all are used. */
 static uint16_t reuse_node(hf_client *client, const hf_server *server) {
     for (size_t i = client->config.server_count; i < client->node_count; i++) {
         if (is_used(client, client->nodes[i])) continue;
         client->nodes[i]->server = *server;
         client->nodes[i]->id[0] = '\0';
         for (int link = 0; link < HF_LINKS; link++)
-            hf_session_forget(&client->nodes[i]->links[link]);
+            hf_session_forget_failures(&client->nodes[i]->links[link]);
         return (uint16_t)i;
     }
     return HF_SLOT_NO_NODE;
@@ -159,8 +159,9 @@ static void send_to(hf_node *node, hf_request *request, hf_time now) {
     hf_session_adopt(&node->links[request->routing.link], request, now);
 }
 
-/* Returns whether the link could not be opened, and no newer map names another node. A log-in that
- * was refused for a transient reason is tried again. */
+/* Returns whether to fail a request that must not wait for a connection: the map still names the
+ * node whose link could not be opened. A log-in that was refused for a transient reason is tried
+ * again, and so is a request that a server may have run. */
 static bool is_hopeless(const hf_request *request, const hf_session *link) {
     return request->routing.failed_link == link && link->state == HF_SESSION_CLOSED &&
            !hf_refusal_is_transient(hf_refusal_of(link->reason), request->accepted) &&
@@ -265,7 +266,8 @@ static void report_delay(const hf_cluster *cluster, const hf_request *request, h
 }
 
 /* Called after a transient refusal. The command was not run, and is sent again soon, to this node
- * or to the one that takes over. A refused log-in is retried only when the session reopens. */
+ * or to the one that takes over. A refused log-in is retried only when the session reopens. Returns
+ * false if the request's deadline comes first. */
 static bool try_again(hf_cluster *cluster, hf_request *request, const char *error, hf_time now) {
     const hf_session *link = request->session;
     hf_time at = now + RETRY_PAUSE / 2 + hf_jitter(&cluster->client->random, RETRY_PAUSE);
@@ -332,7 +334,8 @@ static void watch(hf_node *node) {
 
 /* ---- the map ---- */
 
-/* Marks each node as serving immediately, so that the next new node does not reuse its index. */
+/* Finds the index of each node of the map. Marks each one as serving immediately, so that the next
+ * new node does not reuse its index. */
 static void find_indexes(hf_cluster *cluster, uint16_t *indexes) {
     for (size_t i = 0; i < cluster->read.count; i++) {
         indexes[i] = index_of(cluster, &cluster->read.nodes[i]);
@@ -380,8 +383,7 @@ static void identify(hf_cluster *cluster) {
     }
 }
 
-/* Requests that wait for a connection to a node that is gone are sent to the node that took
- * over. */
+/* Sends requests that wait for a connection to a node to the node that now serves their slots. */
 static void route_unsent(hf_cluster *cluster, hf_session *link, hf_time now) {
     hf_request *request = link->queue;
     while (request && link->state != HF_SESSION_READY) {
@@ -466,9 +468,9 @@ static bool holds_something(const hf_client *client) {
     return false;
 }
 
-/* Forgets the cluster if it was recreated, or if the addresses now belong to another one: no node
- * of the map replies, but others reply at the configured addresses. A client that holds nothing
- * then continues as a new client would. */
+/* Called when no node has given a map. Forgets the cluster if it was recreated, or if the addresses
+ * now belong to another one: others reply at more than half of the configured addresses. A client
+ * that holds nothing then continues as a new client would. */
 static void forget_cluster(hf_cluster *cluster) {
     hf_client *client = cluster->client;
     if (cluster->strangers * 2 <= client->config.server_count || holds_something(client)) return;
@@ -524,8 +526,8 @@ static bool is_in_map(const hf_cluster *cluster, size_t index) {
     return hf_slots_has_address(&cluster->read, &address);
 }
 
-/* The address that a new client was given may now belong to another cluster. So a first map that
- * names this address but no other configured one counts only if no better map is found. */
+/* A configured address may have come to belong to another cluster. So a new client's first map that
+ * names the asked address but no other configured one counts only if no better map is found. */
 static bool is_doubted(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, configured_count = 0;
     bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);
@@ -560,8 +562,8 @@ static void on_map(hf_request *request, const hf_reply *reply, hf_time now) {
     else accept_map(cluster, now);
 }
 
-/* Returns the node to ask: preferably a connected one, else one that has not failed since it last
- * served, else the next one in turn. */
+/* Returns the node to ask. The first one in a round is preferably a connected one, else one that
+ * has not failed since it last served. After a failure, it is the next one in turn. */
 static size_t choose_node(const hf_cluster *cluster) {
     const hf_client *client = cluster->client;
     size_t first = cluster->asked_at ? cluster->asked + 1 : 0, next = SIZE_MAX, sound = SIZE_MAX;

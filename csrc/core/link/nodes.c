@@ -6,8 +6,8 @@
 
 /* Makes a node's other links doubtful when one link was given up as silent. The links for calls and
  * events become doubtful at the next tick of the calls: another thread may be sleeping until their
- * deadline, which must not become earlier meanwhile. A closed client does not use its links for
- * much longer. */
+ * deadline, which must not become earlier in the meantime. A closed client does not use its links
+ * for much longer. */
 static void on_silence(void *context, hf_time since, hf_time now) {
     hf_node *node = context;
     if (node->client->closed) return;

@@ -8,7 +8,7 @@
 /* Creates the client's first node. */
 void hf_nodes_begin(hf_client *client, const hf_server *server);
 
-/* Ends all requests and frees the nodes. */
+/* Fails all requests and frees the nodes. */
 void hf_nodes_free(hf_client *client);
 
 /* Adds a node at the end of client->nodes. Returns NULL when out of memory, or when there are

@@ -7,11 +7,11 @@
  * and needs none to stay.
  *
  * A round asks every Sentinel. It ends with a majority that agrees, with the last reply, or, while
- * a link to the master must be opened, GRACE after the first reply. A round begins when a link must
- * be opened, at once after a round that ended without a majority, and every POLL_EVERY while
- * something is held or waited for, because an old master that was cut off or hung may act as master
- * for seconds after its replacement. This takes one small command per second and Sentinel, and
- * unlike a subscription to +switch-master it cannot miss anything.
+ * a link to the master must be opened, GRACE after the first address. A round begins when a link
+ * must be opened and, while something is held or waited for, every POLL_EVERY, or at once if GRACE
+ * ended the last round without a majority. Polling is needed because an old master that was cut off
+ * or hung may act as master for seconds after its replacement. It takes one small command per
+ * second and Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
  *
  * The state of each Sentinel in a round:
  *

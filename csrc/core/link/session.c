@@ -8,11 +8,13 @@
 #define RETRY_FIRST (10 * HF_MS)
 #define RETRY_MAX HF_SECOND
 #define RETRY_MAX_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
-#define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 16 times */
+#define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 320 ms */
 #define TRANSIENT_DOUBLINGS 4
-#define REPLICA_PAUSE (100 * HF_MS) /* after a replica's refusal no new connection is tried yet */
-#define REPLICA_DOUBLINGS 3         /* doubles with each refusal, up to 8 times */
-#define QUIET_AFTER HF_SECOND       /* a connection that was silent for this long may be dead */
+/* After a new connection because of a replica's refusal or NOAUTH, for how long further ones are no
+ * reason for another. Doubles with each such connection, up to 800 ms. */
+#define REPLICA_PAUSE (100 * HF_MS)
+#define REPLICA_DOUBLINGS 3
+#define IDLE_AFTER HF_SECOND /* a connection that was silent for this long may be dead */
 /* How long a doubtful connection may be silent: as long as a healthy server may pause, or, if that
  * is longer, PATIENCE_LOGINS times as long as the log-in took. */
 #define MIN_PATIENCE (250 * HF_MS)
@@ -28,7 +30,7 @@ void hf_session_init(hf_session *session, const hf_session_config *config, uint6
 
 void hf_session_free(hf_session *session) {
     hf_buffer_free(&session->output);
-    hf_buffer_free(&session->along);
+    hf_buffer_free(&session->piggyback);
     hf_reader_close(&session->reader);
     free(session->replies);
     session->replies = NULL;
@@ -53,7 +55,7 @@ static void unlink_queued(hf_session *session, hf_request *request) {
     }
 }
 
-static hf_request **reply_at(const hf_session *session, uint64_t index) {
+static hf_request **awaiting_at(const hf_session *session, uint64_t index) {
     assert(session->replies_capacity > 0 &&
            (session->replies_capacity & (session->replies_capacity - 1)) == 0);
     return &session->replies[index & (session->replies_capacity - 1)];
@@ -73,7 +75,7 @@ static bool reserve_replies(hf_session *session, uint64_t more) {
     hf_request **replies = calloc(capacity, sizeof *replies);
     if (!replies) return false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        replies[index & (capacity - 1)] = *reply_at(session, index);
+        replies[index & (capacity - 1)] = *awaiting_at(session, index);
     }
     free(session->replies);
     session->replies = replies;
@@ -107,7 +109,7 @@ static void want_close(hf_session *session, hf_code code, const char *reason) {
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
 
-void hf_session_forget(hf_session *session) {
+void hf_session_forget_failures(hf_session *session) {
     session->failed_opens = 0;
     session->retry_at = 0;
     session->reason[0] = '\0';
@@ -124,27 +126,27 @@ static bool awaits_reply(const hf_session *session) {
     return session->first_reply != session->next_reply || session->pinged;
 }
 
-/* Returns since when the server has owed a reply, or, if it owes none, since when it has sent
- * nothing. */
+/* Returns since when the server has been silent: since it last sent something or, if that is later,
+ * since a reply has been awaited. Before READY: since the opening or the log-in began. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;
     return hf_time_max(session->awaiting_since, session->received_at);
 }
 
-static bool is_quiet(const hf_session *session, hf_time since) {
-    return since >= hf_time_add(session->received_at, QUIET_AFTER);
+static bool was_idle_before(const hf_session *session, hf_time time) {
+    return time >= hf_time_add(session->received_at, IDLE_AFTER);
 }
 
 static bool is_doubtful(const hf_session *session) {
-    return session->doubted || is_quiet(session, silent_since(session));
+    return session->doubted || was_idle_before(session, silent_since(session));
 }
 
 /* Returns whether a command that must not be sent twice awaits its reply. It would fail with its
  * connection. */
 static bool awaits_unrepeatable(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        const hf_request *request = *reply_at(session, index);
+        const hf_request *request = *awaiting_at(session, index);
         if (request && request->no_retry) return true;
     }
     return false;
@@ -178,8 +180,8 @@ static hf_time silence_deadline(const hf_session *session) {
 }
 
 hf_time hf_session_doubtful_until(const hf_session *session) {
-    bool proves = session->state == HF_SESSION_READY && awaits_reply(session);
-    return proves && is_doubtful(session) ? silence_deadline(session) : 0;
+    bool awaits = session->state == HF_SESSION_READY && awaits_reply(session);
+    return awaits && is_doubtful(session) ? silence_deadline(session) : 0;
 }
 
 static void give_up(hf_session *session, const char *reason, hf_time now) {
@@ -212,7 +214,7 @@ static bool is_of_cluster(const hf_session *session) {
 }
 
 void hf_session_identify(hf_session *session) {
-    if (session->state == HF_SESSION_CLOSED) hf_session_forget(session);
+    if (session->state == HF_SESSION_CLOSED) hf_session_forget_failures(session);
     else if (!is_of_cluster(session))
         want_close(session, HF_UNREACHABLE, "another node has taken over the server's address");
 }
@@ -225,7 +227,7 @@ static void forget_reply(hf_request *request) {
 static void requeue_sent(hf_session *session) {
     hf_request *head = NULL, **end = &head;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        hf_request *request = *reply_at(session, index);
+        hf_request *request = *awaiting_at(session, index);
         if (!request || request->state == HF_REQUEST_QUEUED)
             continue; /* empty, or the second reply of a request */
         forget_reply(request);
@@ -245,8 +247,8 @@ static bool refuses_for_now(const hf_session *session) {
     return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
 
-/* A server that closes connections as soon as they open is tried no more often than one that
- * refuses them. */
+/* A successful log-in does not reset failed_opens; a later reply does. So a server that closes each
+ * connection as soon as it opens is tried no more often than one that refuses connections. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0 || session->retries_login) {
         session->retry_at = now;
@@ -297,7 +299,8 @@ static bool persists(const hf_request *request) {
     return request->persists_until > 0;
 }
 
-/* From now on a request that persists also survives failures to connect. */
+/* Counts consecutive transient refusals. After one, a request that persists also survives failures
+ * to connect. */
 static void note_refusal(hf_request *request, bool transient) {
     request->refusals = transient ? request->refusals + 1 : 0;
     if (!transient || !persists(request)) return;
@@ -322,7 +325,7 @@ static void hand_over_queue(hf_session *session, hf_time now) {
 }
 
 /* Describes why the server may have closed the connection before its first byte or during the
- * log-in. A server that expects TLS does so, and a proxy that does not know a command. */
+ * log-in: it expects TLS, or it is a proxy that does not know one of the commands. */
 static const char *early_hang_up_text(const hf_session *session) {
     const hf_server *server = session->server;
     bool may_expect_tls = !session->received && !server->tls && server->port != 0;
@@ -371,8 +374,8 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     session->peer_id[0] = '\0';
     session->unresolved = session->follows_master;
     hf_buffer_clear(&session->output);
-    hf_buffer_clear(&session->along);
-    session->along_count = 0;
+    hf_buffer_clear(&session->piggyback);
+    session->piggyback_count = 0;
     hf_reader_close(&session->reader);
     requeue_sent(session);
     schedule_reopen(session, now);
@@ -380,7 +383,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     if (!all_wait) hand_over_queue(session, now);
     fail_waiting(session, all_wait, now);
     report_delays(session, now);
-    if (was_unused) hf_session_forget(session);
+    if (was_unused) hf_session_forget_failures(session);
     if (session->on_closed) session->on_closed(session->context, now);
 }
 
@@ -460,8 +463,8 @@ static bool append_eval(hf_session *session, const hf_request *request) {
     return false;
 }
 
-/* Called before an awaited reply is added. If it is the first one, the time that a silent server
- * has begins now. */
+/* Called before an awaited reply is added. If none is awaited yet, the server's time to reply
+ * starts now. */
 static void begin_awaiting(hf_session *session, hf_time now) {
     if (!awaits_reply(session)) session->awaiting_since = now;
 }
@@ -473,42 +476,42 @@ bool hf_session_ping(hf_session *session, hf_time now) {
     if (!room || !hf_buffer_append(&session->output, PING, sizeof PING - 1)) return false;
     begin_awaiting(session, now);
     session->pinged = true;
-    if (!session->subscriber) *reply_at(session, session->next_reply++) = NULL;
+    if (!session->subscriber) *awaiting_at(session, session->next_reply++) = NULL;
     return true;
 }
 
-/* Returns whether the command must wait until a PING has proved that the connection works. Without
- * memory for a PING the command does not wait. */
-static bool needs_proof(hf_session *session, const hf_request *request, hf_time now) {
+/* Returns whether the command must wait until a PING has proved that the connection works, and
+ * sends that PING if none is under way. Without memory for a PING the command does not wait. */
+static bool waits_for_proof(hf_session *session, const hf_request *request, hf_time now) {
     if (!request->no_retry) return false;
     hf_time since = awaits_reply(session) ? silent_since(session) : now;
-    if (!session->doubted && !is_quiet(session, since)) return false;
+    if (!session->doubted && !was_idle_before(session, since)) return false;
     return session->pinged || hf_session_ping(session, now);
 }
 
 static bool append_asking(hf_session *session) {
     static const char ASKING[] = "*1\r\n$6\r\nASKING\r\n";
     if (!hf_buffer_append(&session->output, ASKING, sizeof ASKING - 1)) return false;
-    *reply_at(session, session->next_reply++) = NULL;
+    *awaiting_at(session, session->next_reply++) = NULL;
     return true;
 }
 
 bool hf_session_send_along(hf_session *session, const hf_request *request) {
     if (session->state != HF_SESSION_READY || session->closing) return false;
-    if (!hf_buffer_append(&session->along, request->bytes, request->size)) return false;
-    session->along_count++;
+    if (!hf_buffer_append(&session->piggyback, request->bytes, request->size)) return false;
+    session->piggyback_count++;
     return true;
 }
 
 void hf_session_flush_along(hf_session *session, hf_time now) {
-    size_t count = session->along_count;
-    hf_slice bytes = hf_buffer_content(&session->along);
+    size_t count = session->piggyback_count;
+    hf_slice bytes = hf_buffer_content(&session->piggyback);
     if (count == 0 || !reserve_replies(session, count)) return;
     if (!hf_buffer_append(&session->output, bytes.data, bytes.size)) return;
     begin_awaiting(session, now);
-    for (; count > 0; count--) *reply_at(session, session->next_reply++) = NULL;
-    hf_buffer_clear(&session->along);
-    session->along_count = 0;
+    for (; count > 0; count--) *awaiting_at(session, session->next_reply++) = NULL;
+    hf_buffer_clear(&session->piggyback);
+    session->piggyback_count = 0;
 }
 
 static bool append(hf_session *session, const hf_request *request) {
@@ -540,7 +543,7 @@ static void send(hf_session *session, hf_request *request, hf_time now) {
            session->replies_capacity);
     request->connection = session->opens;
     for (uint64_t i = replies_of(request); i > 0; i--)
-        *reply_at(session, session->next_reply++) = request;
+        *awaiting_at(session, session->next_reply++) = request;
     request->confirmed = 0;
     request->state = HF_REQUEST_SENT;
     request->sent_at = now;
@@ -554,7 +557,7 @@ static void flush(hf_session *session, hf_time now) {
     hf_request *request = session->queue;
     while (request) {
         bool waits = request->retry_at > now;
-        if (waits || needs_proof(session, request, now)) {
+        if (waits || waits_for_proof(session, request, now)) {
             if (!waits) request->retry_at = 0; /* it is due, but still waits for the PING's reply */
             request = request->next;
             continue;
@@ -577,7 +580,7 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now) {
     request->session = session;
     request->retry_at = 0;
     bool open = session->state == HF_SESSION_READY && !session->closing;
-    if (open && !needs_proof(session, request, now)) {
+    if (open && !waits_for_proof(session, request, now)) {
         send(session, request, now);
         return;
     }
@@ -594,7 +597,7 @@ void hf_session_retry_now(hf_session *session, hf_time now) {
 static void check_awaited(const hf_session *session, const hf_request *request) {
     uint64_t last = request->reply_index + replies_of(request) - 1;
     assert(last >= session->first_reply && last < session->next_reply);
-    assert(*reply_at(session, last) == request);
+    assert(*awaiting_at(session, last) == request);
     (void)session, (void)last;
 }
 
@@ -603,8 +606,8 @@ void hf_session_drop(hf_request *request) {
     if (request->state == HF_REQUEST_QUEUED) unlink_queued(session, request);
     if (request->state == HF_REQUEST_SENT) {
         check_awaited(session, request);
-        if (!request->reply) *reply_at(session, request->reply_index) = NULL;
-        if (request->replicas > 0) *reply_at(session, request->reply_index + 1) = NULL;
+        if (!request->reply) *awaiting_at(session, request->reply_index) = NULL;
+        if (request->replicas > 0) *awaiting_at(session, request->reply_index + 1) = NULL;
         forget_reply(request);
     }
     request->state = HF_REQUEST_IDLE;
@@ -627,8 +630,8 @@ bool hf_session_inherit(hf_request *heir, hf_request *request) {
     hf_request_move(heir, request);
     heir->routing.context_is_op = false;
     heir->state = HF_REQUEST_SENT;
-    if (!heir->reply) *reply_at(session, heir->reply_index) = heir;
-    if (heir->replicas > 0) *reply_at(session, heir->reply_index + 1) = heir;
+    if (!heir->reply) *awaiting_at(session, heir->reply_index) = heir;
+    if (heir->replicas > 0) *awaiting_at(session, heir->reply_index + 1) = heir;
     request->state = HF_REQUEST_IDLE;
     return true;
 }
@@ -700,8 +703,8 @@ static const char EXPOSED_TEST[] =
     "return pcall(function() getmetatable('').holdfast = nil end) and 1 or 0";
 
 /* Asks for the id of a cluster's node, and whether the node supports sharded channels. Like
- * Redisson, assumes that it does if it knows this command. A node can only become a different
- * version or node in a new process, and so on a new connection. */
+ * Redisson, assumes that it does if it knows this command. A different version or a different node
+ * means a new process and therefore a new connection, so asking at each log-in is enough. */
 static bool ask_node(hf_session *session, size_t *sent) {
     hf_slice id[] = {{"CLUSTER", 7}, {"MYID", 4}},
              sharded[] = {{"PUBSUB", 6}, {"SHARDNUMSUB", 11}, {"0", 1}};
@@ -776,10 +779,11 @@ void hf_session_opened(hf_session *session, hf_time now) {
     }
 }
 
-/* Returns whether the error ends the connection: a refused AUTH or SELECT does. After a refused
- * CLIENT SETNAME the connection merely has no name, unless the error means that the server runs no
- * commands now. Some servers serve everything except scripts. A node that is too busy to report its
- * id may be a different one. */
+/* Returns whether the error ends the connection. A refused AUTH or SELECT does. A refused EVAL does
+ * not, because some servers serve everything except scripts. After another refusal, for example of
+ * CLIENT SETNAME, the connection merely lacks something, unless the error means that the server
+ * runs no commands now. A busy server may be used all the same; but a node that is too busy to
+ * report its id may be a different one. */
 static bool is_fatal_at_login(const hf_session *session, size_t index, const char *error) {
     if (index == session->login_auth || index == session->login_select) return true;
     if (index == session->login_scripts) return false;
@@ -826,7 +830,7 @@ static void note_refused_login(hf_session *session) {
 
 /* Returns whether the server said that it is not a master. If the user lacks the right to ask for
  * the role, a replica is only noticed by its READONLY errors. */
-static bool is_no_master(const hf_reply *role) {
+static bool is_not_master(const hf_reply *role) {
     return role->type != HF_REPLY_ERROR &&
            !hf_slice_equal(hf_reply_string_at(role, 0), hf_slice_of("master"));
 }
@@ -842,7 +846,7 @@ static hf_slice info_field(const hf_reply *reply, const char *field) {
     return (hf_slice){text, strcspn(text, "\r\n")};
 }
 
-/* A run id that is new or missing makes the server process known only from now on. */
+/* If the run id is new or missing, the server process counts as known only from now on. */
 static void note_run(hf_session *session, hf_slice run_id, hf_time now) {
     bool same = run_id.size > 0 && hf_slice_equal(run_id, hf_slice_of(session->run_id));
     if (!same) session->known_since = now;
@@ -867,10 +871,10 @@ static void note_server(hf_session *session, const hf_reply *info, hf_time now) 
     note_version(session, info_field(info, "\nredis_version:"));
 }
 
-static void note_known(hf_session *session, const hf_reply *mark) {
+static void note_known(hf_session *session, const hf_reply *known) {
     hf_slice run_id = hf_slice_of(session->run_id);
-    bool is_text = mark->type == HF_REPLY_STRING;
-    session->vouched = is_text && run_id.size > 0 && strcmp(mark->string, session->run_id) == 0;
+    bool is_string = known->type == HF_REPLY_STRING;
+    session->vouched = is_string && run_id.size > 0 && strcmp(known->string, session->run_id) == 0;
 }
 
 bool hf_session_is_known(const hf_session *session, hf_time guard, hf_time now) {
@@ -883,8 +887,8 @@ void hf_session_vouch(hf_session *session, hf_time now) {
     hf_slice set[] = {{"SET", 3}, hf_slice_of(HF_KNOWN_KEY), hf_slice_of(session->run_id)};
     if (!reserve_replies(session, 1) || !hf_session_send(session, 3, set)) return;
     begin_awaiting(session, now);
-    *reply_at(session, session->next_reply++) =
-        NULL; /* if the server refuses the mark, other clients do without it */
+    *awaiting_at(session, session->next_reply++) =
+        NULL; /* if the server refuses, other clients wait for restart_guard themselves */
     session->vouched = true;
 }
 
@@ -926,7 +930,7 @@ static void on_login_reply(hf_session *session, const hf_reply *reply, hf_time n
         bool refused = index == session->login_auth && code == HF_SERVER;
         if (refused || code == HF_DENIED) note_refused_login(session);
         want_close(session, refused ? HF_DENIED : code, reply->string);
-    } else if (index == session->login_role && is_no_master(reply)) {
+    } else if (index == session->login_role && is_not_master(reply)) {
         want_close(session, HF_UNREACHABLE, "the server says that it is not a master");
     } else if (session->login_left == 0) {
         become_ready(session, now);
@@ -943,7 +947,7 @@ static hf_time pause_after_refusal(const hf_session *session, const hf_request *
 }
 
 /* Sends the request again after a pause. Keeps the error, which explains more than "no reply in
- * time" if the deadline passes before the next reply. */
+ * time" if the deadline passes before the next reply. Returns false if the request must fail. */
 static bool retry_later(hf_session *session, hf_request *request, const char *error, hf_time now) {
     if (hf_refusal_of(error) == HF_REFUSAL_OF_WRITES && !persists(request)) return false;
     if (now >= request->deadline) return false;
@@ -954,18 +958,19 @@ static bool retry_later(hf_session *session, hf_request *request, const char *er
     return true;
 }
 
-/* Called when the server is no longer a master, or has forgotten the log-in. A master that is
- * followed has moved, and the name of any other may now have a different address. The command is
+/* Called when the server is no longer a master, or has forgotten the log-in. A followed master has
+ * moved; the host name of any other server may now resolve to a different address. The command is
  * put back among those that await replies, and is sent with them, in order, over the next
  * connection. */
-static void send_back(hf_session *session, hf_request *request, const char *error, hf_time now) {
+static void put_back_and_reconnect(hf_session *session, hf_request *request, const char *error,
+                                   hf_time now) {
     request->sent_back = true;
-    session->believed_until = now + (REPLICA_PAUSE << session->sent_back);
-    if (session->sent_back < REPLICA_DOUBLINGS) session->sent_back++;
+    session->no_reconnect_until = now + (REPLICA_PAUSE << session->refused_connections);
+    if (session->refused_connections < REPLICA_DOUBLINGS) session->refused_connections++;
     session->first_reply--;
     assert(request->reply_index == session->first_reply);
     for (uint64_t i = 0; i < replies_of(request); i++)
-        *reply_at(session, session->first_reply + i) = request;
+        *awaiting_at(session, session->first_reply + i) = request;
     want_close(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error), error);
 }
 
@@ -979,7 +984,7 @@ static bool has_credentials(const hf_session *session) {
 static bool needs_other_connection(const hf_session *session, const hf_request *request,
                                    const char *error, bool transient, hf_time now) {
     bool keeps_trying = transient && (persists(request) || request->accepted);
-    bool due = now >= session->believed_until && (keeps_trying || !request->sent_back);
+    bool due = now >= session->no_reconnect_until && (keeps_trying || !request->sent_back);
     if (hf_error_is_readonly(error)) return session->follows_master || due;
     return due && has_credentials(session) && strncmp(error, "NOAUTH", 6) == 0;
 }
@@ -993,7 +998,7 @@ static void on_error_reply(hf_session *session, hf_request *request, const hf_re
     bool transient = hf_refusal_is_transient(hf_refusal_of(reply->string), request->accepted);
     note_refusal(request, transient);
     if (needs_other_connection(session, request, reply->string, transient, now)) {
-        send_back(session, request, reply->string, now);
+        put_back_and_reconnect(session, request, reply->string, now);
         return;
     }
     if (unknown) {
@@ -1024,20 +1029,21 @@ static void on_wait_reply(hf_request *request, const hf_reply *reply, hf_time no
 /* Handles a reply. If the request keeps it, sets *reply to NULL. */
 static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     bool error = (*reply)->type == HF_REPLY_ERROR;
-    if (!error) session->sent_back = 0;
+    if (!error) session->refused_connections = 0;
     if (session->first_reply == session->next_reply) {
         want_close(session, HF_UNREACHABLE,
                    error ? (*reply)->string : "the server sent an unexpected reply");
         return;
     }
-    hf_request *request = *reply_at(session, session->first_reply++);
+    hf_request *request = *awaiting_at(session, session->first_reply++);
     session->replies_seen++;
     if (!request) return;
     if (request->reply) {
         on_wait_reply(request, *reply, now);
     } else if (error) {
         if (request->replicas > 0)
-            *reply_at(session, session->first_reply) = NULL; /* the WAIT had nothing to wait for */
+            *awaiting_at(session, session->first_reply) =
+                NULL; /* the WAIT had nothing to wait for */
         on_error_reply(session, request, *reply, now);
     } else if (request->replicas > 0) {
         request->reply = *reply;
@@ -1048,24 +1054,24 @@ static void on_reply(hf_session *session, hf_reply **reply, hf_time now) {
     }
 }
 
-static void dispatch(hf_session *session, hf_reply **taken, hf_time now) {
-    const hf_reply *reply = *taken;
+static void dispatch(hf_session *session, hf_reply **reply_slot, hf_time now) {
+    const hf_reply *reply = *reply_slot;
     if (session->state == HF_SESSION_LOGIN) {
         on_login_reply(session, reply, now);
     } else if (session->subscriber) {
         session->on_event(session->context, reply, now);
     } else {
-        on_reply(session, taken, now);
+        on_reply(session, reply_slot, now);
     }
 }
 
-/* Ends the connection after a reply that cannot be read. Its request would get the same reply
- * again, so it fails; the others are sent again. */
+/* Ends the connection after a reply that cannot be read. If the reply was too large, its request
+ * fails, because it would get the same reply again. All other requests are sent again. */
 static void on_unreadable(hf_session *session, hf_time now) {
     const char *excess = session->reader.excess;
     want_close(session, HF_UNREACHABLE, excess ? excess : "the reply is not in the Redis protocol");
     bool awaited = session->state == HF_SESSION_READY && session->first_reply < session->next_reply;
-    hf_request *request = excess && awaited ? *reply_at(session, session->first_reply) : NULL;
+    hf_request *request = excess && awaited ? *awaiting_at(session, session->first_reply) : NULL;
     if (!request) return;
     session->failed_opens = 0; /* the server does reply */
     hf_session_drop(request);
@@ -1120,7 +1126,7 @@ void hf_session_written(hf_session *session, size_t size) {
 
 bool hf_session_has_work(const hf_session *session) {
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        if (*reply_at(session, index)) return true;
+        if (*awaiting_at(session, index)) return true;
     }
     return session->queue != NULL || session->pinged;
 }
@@ -1133,7 +1139,7 @@ static hf_time request_deadline(const hf_session *session) {
         if (retries) soonest = hf_time_min(soonest, request->retry_at);
     }
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        const hf_request *request = *reply_at(session, index);
+        const hf_request *request = *awaiting_at(session, index);
         if (request) soonest = hf_time_min(soonest, request->deadline);
     }
     return soonest;
@@ -1165,7 +1171,7 @@ static hf_request *first_expired(const hf_session *session, hf_time now) {
     return NULL;
 }
 
-/* Fails one queued request whose deadline has passed. Returns false if there is none. Its `done`
+/* Fails the queued requests whose deadlines have passed. Returns whether there were any. A `done`
  * may change the queue. */
 static bool expire_queued(hf_session *session, hf_time now) {
     hf_request *request = first_expired(session, now);
@@ -1179,7 +1185,7 @@ static bool expire_queued(hf_session *session, hf_time now) {
 static bool expire_awaited(hf_session *session, hf_time now) {
     bool found = false;
     for (uint64_t index = session->first_reply; index < session->next_reply; index++) {
-        hf_request *request = *reply_at(session, index);
+        hf_request *request = *awaiting_at(session, index);
         if (!request || request->deadline > now) continue;
         expire(session, request, now);
         found = true;

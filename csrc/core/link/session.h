@@ -2,7 +2,8 @@
  * owns the socket.
  *
  * A session that follows a master must be resolved before each opening (hf_session_resolve). It
- * asks for the server's role at log-in, and keeps a command that a replica refuses.
+ * asks for the server's role at log-in. A command that a replica refuses is sent again over the
+ * next connection.
  *
  * Replies come in the order of the commands: replies[first_reply ..] are the requests that await a
  * reply, in order; a dropped request leaves an empty entry there. A subscriber session uses
@@ -12,8 +13,9 @@
  * session that receives nothing while it awaits a reply therefore gives the connection up before
  * its commands run out of time, and sends them again over a new one: after half of command_timeout,
  * or much sooner if the connection is doubtful. A connection is doubtful, until the server sends
- * something, if it was idle before, or if another connection to the server was given up. A command
- * that must not be sent twice goes over a doubtful connection only after the reply to a PING. */
+ * something, if it was idle before, if another connection to the server was given up, or if the
+ * client is closing. A command that must not be sent twice goes over a doubtful connection only
+ * after the reply to a PING. */
 #ifndef HF_SESSION_H
 #define HF_SESSION_H
 
@@ -47,24 +49,25 @@ struct hf_session {
     const hf_server *server; /* the configuration's server, unless it was changed */
     size_t max_elements;     /* the maximum number of elements of a reply */
     hf_session_state state;
-    bool subscriber;     /* it uses pub/sub: see above */
-    bool wanted;         /* it remains connected even without requests */
-    bool closing;        /* the driver must close the socket, for `reason` */
-    bool handshaking;    /* OPENING: the socket is connected; the TLS handshake is not done */
-    bool received;       /* the server has sent something over this connection */
-    bool doubted;        /* another connection was given up; nothing has come over this one since */
-    bool pinged;         /* the server has sent nothing since a PING */
+    bool subscriber;  /* it uses pub/sub: see above */
+    bool wanted;      /* it remains connected even without requests */
+    bool closing;     /* the driver must close the socket, for `reason` */
+    bool handshaking; /* OPENING: the socket is connected; the TLS handshake is not done */
+    bool received;    /* the server has sent something over this connection */
+    bool doubted; /* hf_session_doubt or _hurry was called, and nothing has been received since */
+    bool pinged;  /* the server has sent nothing since a PING */
     bool follows_master; /* the server is a master that may move */
     bool unresolved;     /* the server's address must be resolved before the next opening */
     bool retries_login;  /* the log-in was refused once; it is retried with new credentials */
     hf_buffer output;
-    hf_buffer along;    /* commands to send before the next request; their replies are ignored */
-    size_t along_count; /* the number of commands in `along` */
+    hf_buffer piggyback; /* commands to send before the next request; their replies are ignored */
+    size_t piggyback_count; /* the number of commands in `piggyback` */
     hf_reader reader;
     hf_request *queue, **queue_end;   /* the requests to send, in order */
     hf_request **replies;             /* the requests that await a reply, as a ring buffer */
     size_t replies_capacity;          /* a power of two */
-    uint64_t first_reply, next_reply; /* the reply numbers of the first one, and after the last */
+    uint64_t first_reply, next_reply; /* the number of the first awaited reply, and of the next new
+                                         one */
 
     /* The log-in: how many commands were sent, how many replies are still to come, and the index of
      * each command's reply, or SIZE_MAX if it was not sent. */
@@ -72,13 +75,15 @@ struct hf_session {
     size_t login_auth, login_select, login_role, login_info, login_known, login_scripts, login_id,
         login_sharded;
     hf_login login;
-    uint32_t refused_logins; /* how many consecutive log-ins were refused */
-    hf_time opened_at;       /* when the last opening began, or the log-in that followed it */
-    hf_time retry_at;        /* CLOSED: when it may be opened again */
-    hf_time received_at;     /* when the server last sent something */
-    hf_time login_duration;  /* how long the last log-in took */
-    hf_time believed_until;  /* a replica's refusal, or NOAUTH, is believed until this time */
-    uint32_t sent_back;      /* how many consecutive connections ended after such a refusal */
+    uint32_t refused_logins;      /* how many consecutive log-ins were refused */
+    hf_time opened_at;            /* when the last opening began, or the log-in that followed it */
+    hf_time retry_at;             /* CLOSED: when it may be opened again */
+    hf_time received_at;          /* when the server last sent something */
+    hf_time login_duration;       /* how long the last log-in took */
+    hf_time no_reconnect_until;   /* until then NOAUTH, and READONLY unless a master is followed, is
+                                     no reason for a new connection */
+    uint32_t refused_connections; /* how many consecutive connections ended after such a refusal;
+                                     counts only up to the limit of the pauses */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
     hf_time known_since;             /* since when this client has known that process */
     bool vouched;                    /* HF_KNOWN_KEY on the server has this run id */
@@ -91,19 +96,20 @@ struct hf_session {
     char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that the server gave at log-in, or "" */
     bool stranger;          /* the last log-in found another server at the node's address */
     bool sharded;           /* the server of this connection supports sharded channels */
-    hf_time awaiting_since; /* when the first awaited command was sent */
-    uint32_t failed_opens;  /* attempts to connect since the server last replied */
+    hf_time awaiting_since; /* since when at least one reply has been awaited */
+    uint32_t failed_opens;  /* attempts to connect, or to learn the address or log-in, since the
+                               server last replied to a command */
     uint64_t *random;       /* the state of the client's random numbers */
     hf_code reason_code;
     char reason[160]; /* why there is no connection, or "" */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
-    /* Called when the session has logged in (`open` is true) and when its connection has ended. May
-     * be NULL. */
+    /* Called when the session has become READY (`open` is true), and when a READY connection has
+     * ended. May be NULL. */
     void (*on_change)(void *context, const hf_session *session, bool open);
 
-    /* Called when a reply to the request has arrived. May be NULL. */
+    /* Called when the request is done with a reply that is not an error. May be NULL. */
     void (*on_answer)(void *context, const hf_request *request, hf_time now);
 
     /* Called when the request cannot be served now, for `reason`, and will be sent again. May be
@@ -114,20 +120,20 @@ struct hf_session {
     /* Called for each event that a subscriber receives. */
     void (*on_event)(void *context, const hf_reply *event, hf_time now);
 
-    /* Called when the connection has ended. May be NULL. */
+    /* Called when the connection has ended, or could not be opened. May be NULL. */
     void (*on_closed)(void *context, hf_time now);
 
     /* Called when a connection was given up over which the server had been silent since `since`.
      * May be NULL. */
     void (*on_silence)(void *context, hf_time since, hf_time now);
 
-    /* Called for an error reply, or with NULL for each request when an attempt to connect has
-     * failed. Returns true to take the request over from the session; it must not fail the request.
-     * May be NULL. */
+    /* Called for an error reply, and for each queued request when an attempt to connect has failed;
+     * `error` is then NULL, or the log-in's transient refusal. Returns true to take the request
+     * over from the session; it must not fail the request. May be NULL. */
     bool (*on_refusal)(void *context, hf_request *request, const char *error, hf_time now);
     void *context;         /* the argument of the callbacks */
     uint64_t opens;        /* how many connections were opened */
-    uint64_t replies_seen; /* how many replies have arrived */
+    uint64_t replies_seen; /* how many replies have arrived, without those to log-ins and events */
 };
 
 /* Initialises a closed session. `config` and `random` must outlive it. */
@@ -136,8 +142,8 @@ void hf_session_init(hf_session *session, const hf_session_config *config, uint6
 /* Frees the session's memory. It must have no requests. */
 void hf_session_free(hf_session *session);
 
-/* Sends the request now, or when there is a connection. Calls `done` from a later hf_session_feed,
- * hf_session_closed or hf_session_tick, or from here when out of memory. */
+/* Sends the request now, or when there is a connection. Calls `done` from a later function that
+ * feeds, closes, ticks or fails the session, or from here when out of memory. */
 void hf_session_submit(hf_session *session, hf_request *request, hf_time now);
 
 /* Does the same for a request that was in another session, whose server may have run it. */
@@ -146,7 +152,8 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 /* Fails a request that is not in a session. */
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
 
-/* Connects now if requests are waiting for a connection, however often connecting has failed. */
+/* Lets the driver connect now if requests are waiting for a connection, however often connecting
+ * has failed. */
 void hf_session_retry_now(hf_session *session, hf_time now);
 
 /* Takes the request from its session, if it has one, without calling `done`; a late reply is
@@ -168,11 +175,12 @@ bool hf_session_send_along(hf_session *session, const hf_request *request);
  * memory they keep waiting. */
 void hf_session_flush_along(hf_session *session, hf_time now);
 
-/* Forgets the server, because the session is about to get a different one. The session must be
- * closed and have no requests. */
-void hf_session_forget(hf_session *session);
+/* Forgets failures to connect, so that the next attempt may be made at once. The session must be
+ * closed. */
+void hf_session_forget_failures(hf_session *session);
 
-/* Called when node_id has changed: closes a connection to a server with a different id. */
+/* Called when node_id has changed. Closes the connection if its server is not in the cluster; a
+ * closed session may reconnect at once. */
 void hf_session_identify(hf_session *session);
 
 /* Gives up an open connection over which no reply came in time. */
@@ -206,8 +214,7 @@ void hf_session_move(hf_session *session, hf_time now);
 /* Fails the requests that may not wait for a connection, because the address is unknown. */
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now);
 
-/* Returns when the session needs to be resolved; HF_NEVER if it does not, until something
- * changes. */
+/* Returns when the session needs to be resolved; HF_NEVER while it does not. */
 hf_time hf_session_resolve_at(const hf_session *session);
 
 /* Fails every request, so that the session may be freed. */

@@ -115,8 +115,8 @@ static bool add_member(hf_slots *slots, const hf_reply *node, const hf_address *
     return true;
 }
 
-/* Adds the members of a range. All ranges of a master have the same replicas. Returns false when
- * out of memory. */
+/* Adds the members of a range, unless its master is already known: all ranges of a master have the
+ * same replicas. Returns false when out of memory. */
 static bool read_members(hf_slots *slots, const hf_reply *range, const hf_address *asked) {
     char id[HF_NODE_ID_SIZE + 1];
     read_id(id, range->elements[2]);
@@ -206,7 +206,7 @@ const char *hf_slots_read(hf_slots *slots, const hf_reply *reply, const hf_addre
 }
 
 /* Reads a decimal number of at most five digits and moves *rest past it. Returns -1 if there is
- * none. */
+ * none, or if it has more digits. */
 static long long take_number(hf_slice *rest) {
     long long value = 0;
     size_t digits = 0;
@@ -220,7 +220,8 @@ static long long take_number(hf_slice *rest) {
     return value;
 }
 
-/* Splits <host>:<port>. An IPv6 host contains colons too, with or without [ ]. */
+/* Splits <host>:<port>. An IPv6 host also contains colons, with or without [ ]. Returns false if
+ * the port is missing or invalid. */
 static bool split_address(hf_slice text, hf_slice *host, long long *port) {
     size_t colon = text.size;
     while (colon > 0 && text.data[colon - 1] != ':') colon--;

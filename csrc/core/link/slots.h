@@ -32,8 +32,9 @@ typedef struct hf_slots {
     uint16_t owner[HF_SLOTS]; /* an index in `nodes`, or HF_SLOT_NO_NODE */
 } hf_slots;
 
-/* Returns the slot of a key or channel, 0..HF_SLOTS - 1: the CRC16 (XMODEM) of the text between the
- * first { and the next }, or of the whole text without these. */
+/* Returns the slot of a key or channel, 0..HF_SLOTS - 1: the CRC16 (XMODEM), modulo HF_SLOTS, of
+ * the string between the first { and the next }, or of the whole string if there is nothing
+ * between. */
 uint16_t hf_slot_of(hf_slice key);
 
 /* Returns whether the keys and the channel of a lock are in one slot. They are not if the key has
