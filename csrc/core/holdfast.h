@@ -956,7 +956,7 @@ void hf_observe_all(hf_client *client);
 
 /* Adds the event HF_EVENT_CRASH_RELEASE_OFF: no other process can prove that this one has ended.
  * `code` says why, and must be a constant. */
-void hf_observe_unrecorded(hf_client *client, const char *code);
+void hf_observe_crash_release_off(hf_client *client, const char *code);
 
 typedef enum hf_event_kind {
     HF_EVENT_ACQUIRED,
@@ -969,7 +969,7 @@ typedef enum hf_event_kind {
     HF_EVENT_CLOSED,
     HF_EVENT_FAILED,            /* an acquire failed with `code`, for a reason other than busy */
     HF_EVENT_CRASH_RELEASED,    /* a waiter freed the hold of `owner`, whose process has crashed */
-    HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_unrecorded */
+    HF_EVENT_CRASH_RELEASE_OFF, /* see hf_observe_crash_release_off */
     HF_EVENT_TENANT_EXPOSED,    /* other users of this server can act with this client's rights */
     HF_EVENT_CUT_OFF,           /* a wait continues without its server; `code` says why */
     HF_EVENT_RESUMED,           /* the server answers again after CUT_OFF */

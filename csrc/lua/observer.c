@@ -14,7 +14,7 @@ static void set_count(lua_State *L, const char *name, uint64_t count) {
     lua_setfield(L, -2, name);
 }
 
-/* class(client, name) -> the number of this class */
+/* class(client, name) -> the number of this class; 0, the client's own, if there is no room */
 static int l_class(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     const char *name = luaL_checkstring(L, 2);
@@ -25,7 +25,8 @@ static int l_class(lua_State *L) {
     return 1;
 }
 
-/* Pushes { sum = seconds, count =, [1] = … }: each bucket counts all values up to its end. */
+/* Pushes { sum = seconds, count = …, [1] = … }. Each bucket counts all values up to its end, and
+ * `count` all values. */
 static void push_histogram(lua_State *L, const hf_histogram *histogram) {
     uint64_t count = 0;
     lua_createtable(L, HF_BUCKETS, 2);
@@ -85,10 +86,10 @@ static int l_watch(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
     hf_observe_all(driver->client);
-    bool lacks = driver->unrecorded == ENOSYS || driver->unrecorded == ENOENT;
-    if (driver->unrecorded != 0)
-        hf_observe_unrecorded(driver->client, lacks ? "unsupported" : "denied");
-    driver->unrecorded = 0;
+    bool unsupported = driver->record_error == ENOSYS || driver->record_error == ENOENT;
+    if (driver->record_error != 0)
+        hf_observe_crash_release_off(driver->client, unsupported ? "unsupported" : "denied");
+    driver->record_error = 0;
     hf_driver_leave(driver);
     return 0;
 }

@@ -69,7 +69,7 @@ static bool has_record(const hf_driver *driver) {
 }
 
 static void begin_here(hf_driver *driver) {
-    driver->unrecorded =
+    driver->record_error =
         has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
     driver->process = hf_process();

@@ -85,7 +85,7 @@ typedef struct hf_driver {
     uint32_t generation;         /* counts the forks, each of which creates a new client */
     unsigned process;            /* the result of hf_process() when the client was created */
     uint32_t refs;               /* references of handles, and the client's own */
-    int unrecorded;              /* errno of hf_crash_record if it failed, else 0 */
+    int record_error;            /* errno of hf_crash_record if it failed, else 0 */
     bool closed;                 /* closing has begun */
     bool shut;                   /* hf_driver_close was called */
     bool external, looped;       /* see above; at most one of them */
@@ -153,8 +153,9 @@ hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptib
 void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *other, bool interruptible,
                         hf_interrupt_check *check, void *context);
 
-/* Sends a release and does not wait for the reply: the operation is detached (hf_op_is_detached) or
- * done. Do not pass a detached operation to hf_op_end. */
+/* Sends a release, and waits for its reply only if no watchdog can read that. Returns the
+ * operation, which is detached (hf_op_is_detached) or done, or NULL when out of memory. Do not pass
+ * a detached operation to hf_op_end. */
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context);
 
@@ -165,8 +166,9 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec);
  * much as the sockets accept. It does not wait. */
 void hf_driver_serve(hf_driver *driver, bool reads);
 
-/* For a looped driver: makes the descriptor of hf_driver_rest readable at once, unless
- * hf_driver_serve is called first. Output is then sent together with what follows it. */
+/* For a looped driver: leaves the output for the end of this turn of the loop, so that commands
+ * begun in the same turn are sent in one write. The descriptor of hf_driver_rest becomes readable,
+ * and hf_driver_serve then sends. */
 void hf_driver_collect(hf_driver *driver);
 
 /* For a looped driver: returns the descriptor that becomes readable when hf_driver_serve has work,

@@ -11,20 +11,20 @@
 #include "op/presence.h"
 
 #define FIRST_CHECK (50 * HF_MS) /* a shorter wait sends nothing */
-#define ASK_AGAIN                                                                                  \
-    HF_SECOND /* how often to ask for the owner, because hand-offs are not announced to us */
-#define CHECK_AGAIN (50 * HF_MS) /* how often to check a process: a dozen system calls */
-#define TIMEOUT HF_SECOND        /* for a reply */
-#define MAX_AHEAD 60             /* more waiters ahead than this make no difference */
+/* How often the first waiter asks for the owner, because hand-offs are not announced to it. */
+#define ASK_INTERVAL HF_SECOND
+#define CHECK_INTERVAL (50 * HF_MS) /* how often to check a process: a dozen system calls */
+#define TIMEOUT HF_SECOND           /* for a reply */
+#define MAX_AHEAD 60                /* more waiters ahead than this make no difference */
 
 struct hf_lookout {
     hf_client *client;
     hf_op *op; /* NULL if the operation has ended before the reply in flight */
     hf_request request;
     bool asking;                 /* the request is in flight */
-    char owner[HF_OWNER_SIZE];   /* the lock's owner if it is on this host, or "" */
+    char owner[HF_OWNER_SIZE];   /* the lock's owner if `life` knows its process, or "" */
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
-    hf_time ahead;               /* the number of waiters ahead of this one; not a time */
+    hf_time ahead;               /* how many waiters are ahead of this one; not a time */
     hf_time ask_at;              /* when to ask the server for the owner again */
     size_t place; /* `names` is of the operation's lock if 0, otherwise of spec.args[place - 1] */
     const hf_kind *kind;
@@ -33,7 +33,7 @@ struct hf_lookout {
     uint64_t observer;
 };
 
-static void forget(hf_lookout *lookout) {
+static void free_lookout(hf_lookout *lookout) {
     hf_request_clear(&lookout->request);
     hf_names_free(&lookout->names);
     free(lookout);
@@ -44,12 +44,12 @@ static void forget(hf_lookout *lookout) {
 static void schedule_check(hf_lookout *lookout, hf_time now) {
     hf_time share = 1 + lookout->ahead;
     bool known = lookout->owner[0] != '\0';
-    hf_time check_at = known ? now + hf_time_min(CHECK_AGAIN * share, ASK_AGAIN) : HF_NEVER;
+    hf_time check_at = known ? now + hf_time_min(CHECK_INTERVAL * share, ASK_INTERVAL) : HF_NEVER;
     if (lookout->op) lookout->op->crash.next_at = hf_time_min(check_at, lookout->ask_at);
 }
 
 static hf_time ask_pause(const hf_lookout *lookout) {
-    return ASK_AGAIN * (1 + lookout->ahead);
+    return ASK_INTERVAL * (1 + lookout->ahead);
 }
 
 /* ---- the locks ---- */
@@ -127,7 +127,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         hf_renewer_pass_on(client, lookout->kind, lookout->names.key, now);
     lookout->asking = false;
     if (lookout->op) look_at_next(lookout, 0, now);
-    else forget(lookout);
+    else free_lookout(lookout);
 }
 
 /* The processes of a job may have entered its lock as the same owner, each with its own hold
@@ -146,7 +146,7 @@ static void check(hf_lookout *lookout, hf_time now) {
     bool ended = life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
     if (ended) release(lookout, life, now);
     else if (lookout->place == 0) schedule_check(lookout, now);
-    else look_at_next(lookout, CHECK_AGAIN, now);
+    else look_at_next(lookout, CHECK_INTERVAL, now);
 }
 
 static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -154,14 +154,14 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_lock_info info = {.owner_size = 0};
     lookout->asking = false;
     if (!lookout->op) {
-        forget(lookout);
+        free_lookout(lookout);
         return;
     }
     if (reply) hf_wire_read_info(reply, &info);
     note_owner(lookout, &info);
     lookout->ask_at = now + ask_pause(lookout);
     if (lookout->owner[0]) check(lookout, now);
-    else look_at_next(lookout, CHECK_AGAIN, now);
+    else look_at_next(lookout, CHECK_INTERVAL, now);
 }
 
 static void ask(hf_lookout *lookout, hf_time now) {
@@ -182,7 +182,7 @@ static hf_lookout *new_lookout(hf_op *op) {
     lookout->class = op->spec.class;
     lookout->observer = op->spec.observer;
     if (hf_names_make_on(&lookout->names, op->spec.names->key, lookout->kind)) return lookout;
-    forget(lookout);
+    free_lookout(lookout);
     return NULL;
 }
 
@@ -195,7 +195,7 @@ void hf_crash_tick(hf_op *op, hf_time now) {
     if (op->done || now < hf_crash_at(op)) return;
     if (!op->crash.lookout) op->crash.lookout = new_lookout(op);
     hf_lookout *lookout = op->crash.lookout;
-    op->crash.next_at = now + ASK_AGAIN;
+    op->crash.next_at = now + ASK_INTERVAL;
     if (!lookout) return;
     assert(!lookout->asking);
     if (lookout->owner[0] && now < lookout->ask_at) check(lookout, now);
@@ -207,5 +207,5 @@ void hf_crash_end(hf_op *op) {
     op->crash.lookout = NULL;
     if (!lookout) return;
     lookout->op = NULL;
-    if (!lookout->asking) forget(lookout);
+    if (!lookout->asking) free_lookout(lookout);
 }

@@ -5,8 +5,8 @@
  * the process of a client on this host is still running (hf_client_config.life). Once its end is
  * proved, the waiter sends the release that the owner would have sent. The program compares the
  * owner, and no other hold ever has the same one, so the release is harmless if it arrives late or
- * twice. Only the processes of a job may enter the job's lock as the same owner; each adds a
- * hold. */
+ * twice. One exception: the processes of a job may enter the job's lock as the same owner, and each
+ * adds a hold. So a job's lock is freed only if it is held once. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 

@@ -34,8 +34,9 @@ struct hf_walk {
     const hf_kind *kind;
     hf_names names;
     size_t steps;
-    char landmark[HF_WAIT_NAME]; /* the waiter of the last step whose number is a power of two */
-    uint64_t youngest; /* when the youngest of the other waits began, by the server's clock */
+    char landmark[HF_WAIT_NAME]; /* the waiter that was reached at the last step whose number is a
+                                    power of two */
+    uint64_t youngest_since; /* when the youngest of the other waits began, by the server's clock */
     char youngest_waiter[HF_WAIT_NAME]; /* that wait */
     char text[HF_FAILURE_TEXT / 2];     /* the cycle so far */
     size_t replied, pending; /* how many servers have replied in this step, and how many have not */
@@ -45,7 +46,7 @@ struct hf_walk {
 
 /* ---- asking ---- */
 
-static void forget(answer *from) {
+static void forget_text(answer *from) {
     free(from->text);
     from->text = NULL;
     from->head = 0;
@@ -54,20 +55,21 @@ static void forget(answer *from) {
 static void end(hf_walk *walk) {
     if (walk->op) walk->op->deadlock.walk = NULL;
     for (size_t i = 0; i < walk->count; i++) {
-        forget(&walk->answers[i]);
+        forget_text(&walk->answers[i]);
         hf_request_clear(&walk->answers[i].request);
     }
     hf_names_free(&walk->names);
     free(walk);
 }
 
-static void settle(hf_walk *walk, hf_time now) {
+/* Called for each server's reply, and once when all have been asked: continues after the last. */
+static void count_down(hf_walk *walk, hf_time now) {
     if (--walk->pending > 0) return;
     if (walk->op) walk->next(walk, now);
     else end(walk);
 }
 
-static void keep(answer *from, hf_slice text) {
+static void store_text(answer *from, hf_slice text) {
     if (text.size == 0 || !(from->text = malloc(text.size))) return;
     memcpy(from->text, text.data, text.size);
     from->size = text.size;
@@ -83,10 +85,10 @@ static void finish(answer *from, hf_time now) {
             request->deadline = hf_time_min(request->deadline, now + GRACE);
         }
     }
-    settle(walk, now);
+    count_down(walk, now);
 }
 
-/* Asks every server. `done` calls finish with each reply. */
+/* Asks every server. `done` calls finish with each reply. After the last one, calls `next`. */
 static void ask(hf_walk *walk,
                 bool (*encode)(hf_request *request, const hf_walk *walk, hf_slice key),
                 hf_slice key, hf_request_done *done, void (*next)(hf_walk *walk, hf_time now),
@@ -98,7 +100,7 @@ static void ask(hf_walk *walk,
     for (size_t i = 0; i < walk->count; i++) {
         answer *from = &walk->answers[i];
         hf_request *request = &from->request;
-        forget(from);
+        forget_text(from);
         request->done = done;
         request->context = from;
         request->deadline = now + TIMEOUT;
@@ -106,7 +108,7 @@ static void ask(hf_walk *walk,
             hf_client_submit(client->decider->holder(client, i), key, HF_LINK_CALLS, request, now);
         else done(request, NULL, now);
     }
-    settle(walk, now);
+    count_down(walk, now);
 }
 
 /* ---- the reply of a majority ---- */
@@ -134,8 +136,8 @@ static const answer *majority_answer(const hf_walk *walk) {
     return NULL;
 }
 
-/* Returns the median of the times that the servers report for this wait. All waiters of a cycle get
- * the same times, so all choose the same waiter as the youngest. */
+/* Returns the median of the times that the servers report for this wait, the lower one of two. All
+ * waiters of a cycle get the same times, so all choose the same waiter as the youngest. */
 static uint64_t since_of(const hf_walk *walk, const answer *wait) {
     size_t middle = (count_alike(walk, wait) + 1) / 2;
     uint64_t since = 0;
@@ -155,13 +157,14 @@ static uint64_t since_of(const hf_walk *walk, const answer *wait) {
 
 static void ask_holder(hf_walk *walk, hf_time now);
 
-/* Decides which waiter of the cycle ends. This operation closes the cycle, and has been waiting
- * since `since`. */
+/* Called when the walk is back at this operation, which has been waiting since `since`. Ends this
+ * wait if it is the youngest of the cycle. */
 static void decide(hf_walk *walk, uint64_t since, hf_time now) {
     hf_op *op = walk->op;
     assert(op && op->deadlock.walk == walk);
-    bool youngest = since > walk->youngest ||
-                    (since == walk->youngest && strcmp(walk->own_wait, walk->youngest_waiter) > 0);
+    bool youngest =
+        since > walk->youngest_since ||
+        (since == walk->youngest_since && strcmp(walk->own_wait, walk->youngest_waiter) > 0);
     if (youngest) {
         free(op->deadlock.cycle);
         op->deadlock.cycle = strdup(walk->text);
@@ -181,8 +184,8 @@ static bool follow(hf_walk *walk, const hf_waiter *wait) {
     return hf_names_make_on(&walk->names, wait->key, walk->kind);
 }
 
-/* Returns whether the walk repeats without reaching this operation. The cycle is then one of other
- * waiters, who will find it themselves. */
+/* Returns whether the walk is known to repeat without reaching this operation. The cycle is then
+ * one of other waiters, which find it themselves. Notes each landmark. */
 static bool is_cycle_of_others(hf_walk *walk) {
     if (strcmp(walk->waiter, walk->landmark) == 0) return true;
     bool power_of_two = (walk->steps & (walk->steps - 1)) == 0;
@@ -205,10 +208,11 @@ static void on_waits(hf_walk *walk, hf_time now) {
         end(walk);
         return;
     }
-    bool younger = since > walk->youngest ||
-                   (since == walk->youngest && strcmp(walk->waiter, walk->youngest_waiter) > 0);
+    bool younger =
+        since > walk->youngest_since ||
+        (since == walk->youngest_since && strcmp(walk->waiter, walk->youngest_waiter) > 0);
     if (younger) {
-        walk->youngest = since;
+        walk->youngest_since = since;
         memcpy(walk->youngest_waiter, walk->waiter, sizeof walk->waiter);
     }
     ask_holder(walk, now);
@@ -216,10 +220,10 @@ static void on_waits(hf_walk *walk, hf_time now) {
 
 static void on_wait(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
-    if (reply && reply->string) keep(from, (hf_slice){reply->string, reply->size});
+    if (reply && reply->string) store_text(from, (hf_slice){reply->string, reply->size});
     if (from->text && hf_wire_read_wait((hf_slice){from->text, from->size}, &from->wait))
         from->head = (size_t)(from->wait.waiter.data - from->text);
-    else forget(from);
+    else forget_text(from);
     finish(from, now);
 }
 
@@ -251,15 +255,15 @@ static void on_holders(hf_walk *walk, hf_time now) {
     ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
 }
 
-/* A waiter that is no longer queued, or that no grant could reach, is not waiting. A quorum has no
- * queue, so this check is only for a single server. */
+/* Stores the owner, unless the waiter is no longer queued, or no grant could reach it: it then does
+ * not wait. A quorum has no queue, so this check is only for a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
     const hf_walk *walk = from->walk;
     hf_lock_info info = {.owner_size = 0};
     if (reply) hf_wire_read_info(reply, &info);
     bool waits = walk->steps == 0 || walk->count > 1 || info.ahead >= 0;
-    if (waits) keep(from, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
+    if (waits) store_text(from, hf_owner_without_copy((hf_slice){info.owner, info.owner_size}));
     finish(from, now);
 }
 

@@ -4,19 +4,19 @@
  * (holdfast_wait:<owner>, which presence.c writes). All waiters of a cycle read the same waits, so
  * only one of them fails: the one that began to wait last.
  *
- * In a quorum each step asks every server, and continues with the majority's answer. */
+ * In a quorum each step asks every server, and continues with the majority's reply. */
 #ifndef HF_DEADLOCK_H
 #define HF_DEADLOCK_H
 
 #include "client.h"
 
 /* Returns when the acquire checks next; HF_NEVER if checks are off or one is running. A check may
- * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated, with the interval
- * doubled each time. */
+ * miss a cycle if a reply is lost or a waiter publishes late, so it is repeated each time the wait
+ * has become twice as long. */
 hf_time hf_deadlock_at(const hf_op *op);
 
 /* Begins a check if one is due. If the acquire is the youngest waiter in a cycle, the check sets
- * op->deadlock.cycle and calls on_cycle, now or when the last reply has come. */
+ * op->deadlock.cycle and calls on_cycle when the last reply has come. */
 void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_time now);
 
 /* Ends the operation's checks. */

@@ -5,8 +5,8 @@
 #include "op/operation.h"
 #include "op/poll.h"
 
-/* A note must last longer than a proxy may delay a command, and longer than a command may be sent
- * again. */
+/* A call's note must last longer than a proxy may delay a command, and longer than the command may
+ * be sent again. */
 #define MIN_NOTE_TTL (60 * HF_SECOND)
 #define NOTE_TTL_TIMEOUTS 4
 
@@ -46,7 +46,8 @@ static void begin_delete(hf_op *op, hf_time now) {
 
 /* ---- reading it ---- */
 
-/* Returns false if the operation has failed. */
+/* Sets the operation's result to the count in the reply. If it is none, fails the operation and
+ * returns false. */
 static bool read_count(hf_op *op, const hf_reply *reply) {
     bool read = hf_wire_read_count(reply, &op->result.value);
     if (!read) hf_op_fail(op, HF_CONFLICT, "the key holds a string that is not a whole number");

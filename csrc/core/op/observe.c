@@ -65,8 +65,8 @@ static hf_slice append(char **at, hf_slice text) {
     return copy;
 }
 
-static hf_event *add_with(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner,
-                          hf_slice message) {
+static hf_event *add_with_message(hf_client *client, hf_event_kind kind, hf_slice key,
+                                  hf_slice owner, hf_slice message) {
     hf_observer *list = &client->observer;
     size_t texts = key.size + owner.size + message.size;
     hf_event *event = list->count < HF_EVENTS_MAX ? calloc(1, sizeof *event + texts) : NULL;
@@ -89,10 +89,10 @@ static hf_event *add_with(hf_client *client, hf_event_kind kind, hf_slice key, h
 }
 
 static hf_event *add(hf_client *client, hf_event_kind kind, hf_slice key, hf_slice owner) {
-    return add_with(client, kind, key, owner, HF_NO_TEXT);
+    return add_with_message(client, kind, key, owner, HF_NO_TEXT);
 }
 
-/* Sets the fields that events of holds and of acquires have in common. */
+/* Sets the fields that events of holds and of operations have in common. */
 static void fill(hf_event *event, const hf_class *class, uint64_t observer, const char *code,
                  hf_time duration) {
     event->observer = observer;
@@ -111,14 +111,14 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     event->token = hold->token;
 }
 
-/* Adds an event of an operation without a hold. */
+/* Adds an event of an operation that has not acquired a hold. */
 static void add_op_event(hf_op *op, hf_event_kind kind, const char *code, hf_slice message,
                          hf_time now) {
     const hf_op_spec *spec = &op->spec;
     if (!is_wanted(op->client, spec->observer)) return;
     const hf_names *names = hf_op_names(op);
     hf_slice key = names ? names->key : HF_NO_TEXT;
-    hf_event *event = add_with(op->client, kind, key, spec->caller, message);
+    hf_event *event = add_with_message(op->client, kind, key, spec->caller, message);
     if (event)
         fill(event, class_of(op->client, spec->class), spec->observer, code, now - op->begun_at);
 }
@@ -208,8 +208,8 @@ static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {
     else on_released(op, hold, now);
 }
 
-/* For a wait without a hold, on a latch or a plain semaphore. */
-static void on_looked(hf_op *op, hf_time now) {
+/* Counts a successful wait that has no hold: on a latch or a plain semaphore. */
+static void on_polled_wait_done(hf_op *op, hf_time now) {
     hf_class *class = class_of(op->client, op->spec.class);
     if (class) {
         class->outcomes[HF_OK]++;
@@ -233,7 +233,7 @@ void hf_observe_op(hf_op *op, hf_time now) {
         hf_event_kind kind = op->failure.code == HF_BUSY ? HF_EVENT_BUSY : HF_EVENT_FAILED;
         add_op_event(op, kind, hf_code_name(op->failure.code), HF_NO_TEXT, now);
     } else if (polls) {
-        on_looked(op, now);
+        on_polled_wait_done(op, now);
     } else if (op->spec.batch_count > 0) {
         for (size_t i = 0; i < op->spec.batch_count && op->batch.holds; i++)
             on_hold(op, op->batch.holds[i], acquires, now);
@@ -305,7 +305,7 @@ void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_s
     if (class_of(client, class)) event->class = class_of(client, class)->name;
 }
 
-void hf_observe_unrecorded(hf_client *client, const char *code) {
+void hf_observe_crash_release_off(hf_client *client, const char *code) {
     hf_event *event = add(client, HF_EVENT_CRASH_RELEASE_OFF, HF_NO_TEXT, HF_NO_TEXT);
     if (event) event->code = code;
 }

@@ -22,7 +22,7 @@ struct hf_request;
  * until then. All counters begin at 0. */
 void hf_observe_carry_over(hf_client *client, const hf_observer *before);
 
-/* Counts an operation that ends, and adds its event. */
+/* Counts an operation that acquires, releases or polls, when it ends, and adds its event. */
 void hf_observe_op(hf_op *op, hf_time now);
 /* Counts the end of an abandoned hold, for whose release no operation waits. */
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now);
@@ -35,8 +35,7 @@ void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late);
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
                       hf_slice owner);
 /* Adds the event that the wait continues although its server does not reply or refuses its
- * commands. The event is not repeated until the wait is resumed. `reason` is a message as in a
- * failure. */
+ * commands. The event is not repeated until the wait is resumed. `reason` is a failure's text. */
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_observe_resumed(hf_op *op, hf_time now);
 /* Does what hf_observe_cut_off does for the operation, if any, whose request is not served now and

@@ -1,24 +1,24 @@
-/* The server does not know a permit's owner, so a forgotten permit remains taken. The renewer
- * settles each call whose reply was lost: an acquire is undone, a release is carried out. Each call
- * has a note on the server, so both happen once, however often and late its commands are run. When
- * a command that was sent only once has its reply, no copy of it can arrive later, so its note is
- * deleted.
+/* The server does not know a permit's owner, so a permit that nobody releases remains taken. The
+ * renewer settles each call whose reply was lost: an acquire is undone, a release is carried out.
+ * Each call has a note on the server, so both happen once, however often and late its commands are
+ * run. Once a command that was sent only once has its reply, no copy of it can arrive later, so its
+ * note is deleted.
  *
  * A message is for all waiters of a client, and there may be permits for only a few. The waiters
- * poll in the order in which they began: each notifies the next one for which the remaining permits
- * are enough. */
+ * poll in the order in which they began: each one lets the next one poll for which the remaining
+ * permits are enough. */
 #include "lock/wire.h"
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define SETTLED_WITHIN (HF_WIRE_NOTE_TTL / 2) /* to settle a call; its note lasts longer */
+#define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* for settling a call, whose note lasts longer */
 #define ANY_COUNT (-1)
 /* TURN_MS of the programs plus 1 ms, because the key lasts to the end of its last millisecond */
 #define TURN (11 * HF_MS)
 
-/* Returns whether both ask for permits of the same semaphore. */
-static bool waits_there(const hf_op *op, const hf_op *other) {
+/* Returns whether `other` is also an acquire of the same semaphore that is not done. */
+static bool is_rival(const hf_op *op, const hf_op *other) {
     return other->impl == op->impl && !other->done && other->node == op->node &&
            hf_slice_equal(other->spec.names->key, op->spec.names->key);
 }
@@ -33,7 +33,7 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
     if (!hold) return;
     hold->undoes = undoes;
     hold->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
-    hold->lease = SETTLED_WITHIN;
+    hold->lease = SETTLE_TIME;
     hf_renewer_clean_up_same_connection(op->client, hold, now);
 }
 
@@ -86,7 +86,7 @@ static void end_taking(hf_op *op, hf_time now) {
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
         bool enough = count == ANY_COUNT || (long long)other->spec.value <= count;
-        if (!enough || !waits_there(op, other)) continue;
+        if (!enough || !is_rival(op, other)) continue;
         if (!op->client->closed) hf_poll_again(other, now);
         return;
     }
@@ -116,8 +116,9 @@ static void fail_on_timeout(hf_op *op) {
                op->result.value > 0 ? op->result.value : 0, (unsigned long long)op->spec.value);
 }
 
-/* If the operation has not polled since the last message or the last turn of others, the next
- * waiter polls. */
+/* Undoes an acquire that has failed. If the operation has not polled since the last message, or
+ * during a turn of others, the next waiter polls. If it has succeeded, the next waiter that needs
+ * no more than what is left does. */
 static void on_take_ended(hf_op *op, hf_time now) {
     bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
@@ -129,8 +130,7 @@ static void on_take_ended(hf_op *op, hf_time now) {
  * it does not need. */
 static bool is_behind(const hf_op *op) {
     const hf_op *other = op->client->ops;
-    while (other != op && !(other->wait.needs_events && waits_there(op, other)))
-        other = other->next;
+    while (other != op && !(other->wait.needs_events && is_rival(op, other))) other = other->next;
     return other != op;
 }
 
@@ -139,9 +139,9 @@ static void on_recheck(hf_op *op, hf_time delay, hf_time now) {
     if (!is_behind(op)) hf_poll_again(op, now);
 }
 
-/* A number that begins with 0 announces a turn of clients that can only wait by listening: one
- * permit is left to them. Any other release during the turn comes from one of them, so they have
- * had their turn. */
+/* A message is the number of free permits. If it begins with 0, it also begins a turn of Redisson's
+ * waiters: one permit is left to them. Any other message during a turn comes from a release by one
+ * of them, so they have had their turn. */
 static void on_announced(hf_op *op, hf_slice message, hf_time now) {
     bool turn = message.size > 1 && message.data[0] == '0';
     bool only_one = turn && hf_slice_equal(message, hf_slice_of("01"));
@@ -186,8 +186,8 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Returns whether the call adds permits. They may be ones that were taken, so a refusal must not
- * lose them. */
+/* Returns whether the call adds permits. These may have been taken, so a refusal must not lose
+ * them. */
 static bool gives_back(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }
@@ -199,11 +199,11 @@ static void on_given(hf_request *request, const hf_reply *reply, hf_time now) {
         return;
     }
     hf_code code = request->failure.code;
-    bool goes_on =
+    bool continues =
         request->sends > 0 || code == HF_UNREACHABLE || (code == HF_DENIED && gives_back(op));
-    if (goes_on) settle(op, false, now);
+    if (continues) settle(op, false, now);
     hf_op_fail(op, request->failure.code, "%s%s", hf_fault_text(&request->failure),
-               goes_on ? "; the call continues in the background, so do not repeat it" : "");
+               continues ? "; the call continues in the background, so do not repeat it" : "");
 }
 
 static void begin_give(hf_op *op, hf_time now) {

@@ -5,8 +5,10 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#define MIN_PATIENCE (100 * HF_MS)      /* the minimum time for a reply, even in a short wait */
-#define MAX_PATIENCE (1800 * HF_SECOND) /* for the reply to one poll, whose note lasts longer */
+#define MIN_PATIENCE (100 * HF_MS) /* the minimum time for a reply, even in a short wait */
+/* The maximum time for the reply to one poll. It must be shorter than HF_WIRE_NOTE_TTL, because the
+ * server recognises a resent command of a plain semaphore by its note. */
+#define MAX_PATIENCE (1800 * HF_SECOND)
 #define FIRST_DEAF_RECHECK                                                                         \
     (30 * HF_MS) /* between two polls if the channel cannot be subscribed to */
 #define MAX_DEAF_RECHECK (200 * HF_MS)
@@ -55,7 +57,7 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
 
 static void ask(hf_op *op, hf_time now);
 
-/* Returns whether the wait ends with what was just read. */
+/* Returns whether the wait ends if this poll has not succeeded. */
 static bool is_last_poll(const hf_op *op) {
     return op->spec.wait == 0 || op->request.sent_at >= op->wait.until;
 }
@@ -67,7 +69,7 @@ static void on_failed(hf_op *op, hf_time now) {
 
 /* Returns whether one command was refused for as long as it may be sent, although the wait
  * continues. */
-static bool is_refused_on(const hf_op *op, hf_time now) {
+static bool outlasts_refusals(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
     return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
            now < op->wait.until && !op->wait.interrupted;
@@ -76,21 +78,22 @@ static bool is_refused_on(const hf_op *op, hf_time now) {
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     assert(op->state == HF_ACQUIRE_ASKING && !op->done);
-    if (!reply && is_refused_on(op, now)) {
+    if (!reply && outlasts_refusals(op, now)) {
         ask(op, now);
         return;
     }
     if (!reply) hf_op_fail_as(op, request);
-    bool done = reply && op->impl->poll->is_done(op, reply, now);
+    bool satisfied = reply && op->impl->poll->is_done(op, reply, now);
     if (op->done) {
         on_failed(op, now);
-    } else if (done) {
+    } else if (satisfied) {
         succeed(op, now);
     } else if (op->wait.interrupted) {
         fail_interrupted(op, now);
     } else if (is_last_poll(op)) {
         end_wait(op, now);
-    } else if (op->wait.woken || now >= op->wait.until) { /* the reply may be older */
+    } else if (op->wait.woken || now >= op->wait.until) {
+        /* the reply may be older than the message or the end of the wait */
         ask(op, now);
     } else {
         if (!op->wait.needs_events && !op->impl->poll->accompanies_wait) op->client->stats.waits++;
@@ -102,7 +105,8 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* The wait outlasts an outage or a transient refusal, unless it begins during the outage. */
+/* Returns the deadline of a poll. The wait outlasts an outage, unless it begins during the
+ * outage. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time patience_end = hf_time_max(op->wait.until, now + MIN_PATIENCE);
     return first ? hf_time_min(patience_end, now + command_timeout(op))
@@ -175,7 +179,8 @@ void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now) {
     if (sleeps(op)) op->wait.recheck_at = hf_time_min(op->wait.recheck_at, op->wait.turn_ends);
 }
 
-/* Subscribes to the operation's own channel next. It polls once that is confirmed. */
+/* Subscribes to the key's channel, and polls now. The operation polls again when that subscription
+ * is confirmed. */
 void hf_poll_on_subscribed(hf_op *op, hf_time now) {
     op->wait.accepted = true;
     if (op->wait.listening == HF_LISTENING_NOT) hf_client_listen_to_foreign(op, now);

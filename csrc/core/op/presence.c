@@ -10,13 +10,13 @@
 
 #define PUBLISH_AFTER (250 * HF_MS)  /* a shorter wait is not published */
 #define CLIENT_TTL (300 * HF_SECOND) /* longer if a hold may last longer */
-#define CLIENT_AGAIN (100 * HF_SECOND)
+#define CLIENT_INTERVAL (100 * HF_SECOND)
 #define CLIENT_RETRY (5 * HF_SECOND) /* if a server has not replied */
 #define WAIT_TTL (10 * HF_SECOND)
-#define WAIT_AGAIN (3 * HF_SECOND)
+#define WAIT_INTERVAL (3 * HF_SECOND)
 #define TIMEOUT (2 * HF_SECOND)
-#define GOODBYE HF_SECOND /* the most that a closing client waits */
-#define MAX_PUBLISHED 64  /* the maximum number of published holds of one waiting caller */
+#define GOODBYE_TIMEOUT HF_SECOND /* for the requests of a closing client */
+#define MAX_PUBLISHED 64          /* the maximum number of published holds of one waiting caller */
 
 /* ---- names ---- */
 
@@ -38,7 +38,7 @@ size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, 
 
 /* ---- sending ---- */
 
-static void forget_request(hf_request *request, const hf_reply *reply, hf_time now) {
+static void free_request(hf_request *request, const hf_reply *reply, hf_time now) {
     (void)reply, (void)now;
     hf_request_clear(request);
     free(request);
@@ -51,19 +51,21 @@ static void on_published(hf_request *request, const hf_reply *reply, hf_time now
         client->presence.check_at =
             hf_time_min(client->presence.check_at, client->presence.publish_at);
     }
-    forget_request(request, reply, now);
+    free_request(request, reply, now);
 }
 
 static void on_goodbye(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_client *member = request->context;
     assert(member->presence.goodbyes > 0);
     member->presence.goodbyes--;
-    forget_request(request, reply, now);
+    free_request(request, reply, now);
 }
 
-/* Sends a command, or a call of `program` if that is not NULL, to one member's server. The key is
- * the program's first argument, or follows the command's name. With a timeout of more than TIMEOUT
- * the request also waits for a connection. */
+/* Sends a command, or a call of `program` if that is not NULL, to the server of `member`, which is
+ * the client itself without a quorum. The key is the program's first argument, or follows the
+ * command's name. With a timeout of more than TIMEOUT the request also waits for a connection. Once
+ * the client is closed, the timeout is GOODBYE_TIMEOUT, on_goodbye replaces `done`, and the request
+ * does not wait. */
 static void send_to(hf_client *client, hf_client *member, const hf_program *program, size_t count,
                     const hf_slice *args, hf_time timeout, hf_request_done *done, hf_time now) {
     hf_slice key = args[program ? 0 : 1];
@@ -71,7 +73,7 @@ static void send_to(hf_client *client, hf_client *member, const hf_program *prog
     if (!request) return;
     request->context = client->closed ? member : client;
     request->done = client->closed ? on_goodbye : done;
-    request->deadline = now + (client->closed ? GOODBYE : timeout);
+    request->deadline = now + (client->closed ? GOODBYE_TIMEOUT : timeout);
     request->waits_for_connection = !client->closed && timeout > TIMEOUT;
     member->presence.goodbyes += client->closed;
     bool encoded = program ? hf_request_call(request, program, 1, count, args)
@@ -99,7 +101,7 @@ const char *hf_client_who(const hf_client *client) {
     return client->presence.who;
 }
 
-static bool is_published(const hf_client *client) {
+static bool may_publish(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
@@ -122,7 +124,7 @@ static void publish_client(hf_client *client, hf_time until, hf_time now) {
                        hf_slice_of(client->presence.who),
                        {"PX", 2},
                        hf_decimal(ttl, span / HF_MS)};
-    client->presence.publish_at = now + CLIENT_AGAIN;
+    client->presence.publish_at = now + CLIENT_INTERVAL;
     publish(client, NULL, sizeof args / sizeof *args, args, TIMEOUT, on_published, now);
 }
 
@@ -133,12 +135,14 @@ static bool waits(const hf_op *op) {
            op->presence.publish_at != 0;
 }
 
-/* Returns whether the operation may soon hold a lock without having waited. */
-static bool asks(const hf_op *op) {
+/* Returns whether the operation is an acquire that has not been found waiting, so it may soon hold
+ * a lock. */
+static bool may_hold_soon(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
-static bool is_in_hand(const hf_op *op, const hf_hold *hold) {
+/* Returns whether the operation's caller already holds this. */
+static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
     return hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
 }
 
@@ -153,8 +157,8 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
                        hf_decimal(ttl, WAIT_TTL / HF_MS)};
     if (text)
         publish(op->client, hf_program_wait(), sizeof args / sizeof *args, args, TIMEOUT,
-                forget_request, now);
-    else publish(op->client, NULL, 2, del, WAIT_TTL, forget_request, now);
+                free_request, now);
+    else publish(op->client, NULL, 2, del, WAIT_TTL, free_request, now);
 }
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
@@ -164,15 +168,15 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
                             hold && hold->keeps ? "0" : "", (unsigned long long)number);
 }
 
-/* Publishes what the caller waits for under each lock that it holds, or deletes that if
- * `publishing` is false. Returns false if the caller holds nothing. */
+/* Publishes what the caller is waiting for, once for each lock that it holds, or deletes that if
+ * `publishing` is false. Returns false if the caller holds nothing, or when out of memory. */
 static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     const hf_holds *holds = &op->client->holds;
     hf_slice key = op->spec.names->key;
     size_t published = 0, size = 0;
     char *text = NULL;
     for (size_t i = 0; i < holds->count && published < MAX_PUBLISHED; i++) {
-        if (!is_in_hand(op, holds->heap[i])) continue;
+        if (!is_held_by_caller(op, holds->heap[i])) continue;
         if (publishing && !text) {
             text = malloc(HF_WAIT_NAME + 4 + key.size);
             if (!text) return false;
@@ -190,7 +194,7 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
 
 void hf_presence_note_wait(hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    if (!is_published(client) || op->presence.publish_at != 0) return;
+    if (!may_publish(client) || op->presence.publish_at != 0) return;
     op->presence.publish_at = hf_time_max(op->begun_at + PUBLISH_AFTER, now);
     client->presence.check_at = hf_time_min(client->presence.check_at, op->presence.publish_at);
 }
@@ -208,7 +212,7 @@ void hf_presence_close(hf_client *client, hf_time now) {
     for (hf_op *op = client->ops; op; op = op->next) hf_presence_end(op, now);
     if (client->presence.publish_at == 0) return;
     hf_slice args[] = {{"DEL", 3}, {key, hf_presence_client_key(key, client)}};
-    publish(client, NULL, 2, args, TIMEOUT, forget_request, now);
+    publish(client, NULL, 2, args, TIMEOUT, free_request, now);
     client->presence.publish_at = 0;
 }
 
@@ -216,12 +220,12 @@ void hf_presence_close(hf_client *client, hf_time now) {
 
 void hf_presence_note(hf_client *client, hf_time now) {
     hf_presence *presence = &client->presence;
-    if (presence->check_at != HF_NEVER || !is_published(client)) return;
+    if (presence->check_at != HF_NEVER || !may_publish(client)) return;
     presence->check_at = hf_time_max(now + PUBLISH_AFTER, presence->publish_at);
 }
 
 hf_time hf_presence_deadline(const hf_client *client) {
-    return is_published(client) ? client->presence.check_at : HF_NEVER;
+    return may_publish(client) ? client->presence.check_at : HF_NEVER;
 }
 
 void hf_presence_tick(hf_client *client, hf_time now) {
@@ -230,13 +234,13 @@ void hf_presence_tick(hf_client *client, hf_time now) {
     hf_time until = held_until(client), next = HF_NEVER;
     bool waiting = false;
     for (hf_op *op = client->ops; op; op = op->next) {
-        if (asks(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
+        if (may_hold_soon(op)) next = hf_time_min(next, now + PUBLISH_AFTER);
         if (!waits(op)) continue;
         waiting = true;
         if (now >= op->presence.publish_at) {
             bool published = publish_waits(op, true, now);
             op->presence.published = op->presence.published || published;
-            op->presence.publish_at = published ? now + WAIT_AGAIN : HF_NEVER;
+            op->presence.publish_at = published ? now + WAIT_INTERVAL : HF_NEVER;
         }
         next = hf_time_min(next, op->presence.publish_at);
     }

@@ -11,11 +11,11 @@
 
 #include "client.h"
 
-/* Notes that an operation that may hold or wait has begun. */
+/* Notes that an operation has begun, which may hold or wait. */
 void hf_presence_note(hf_client *client, hf_time now);
 /* Notes that the acquire has found the lock taken, and is waiting. */
 void hf_presence_note_wait(hf_op *op, hf_time now);
-/* Withdraws what is published about the operation. */
+/* Deletes what is published about the operation's wait. */
 void hf_presence_end(hf_op *op, hf_time now);
 
 /* Deletes the client's keys because the client is closed. */
@@ -24,9 +24,10 @@ void hf_presence_close(hf_client *client, hf_time now);
 hf_time hf_presence_deadline(const hf_client *client);
 void hf_presence_tick(hf_client *client, hf_time now);
 
-/* Write the name of one of these keys, and return its size in bytes. The owner has at most
- * HF_OWNER_MAX bytes. */
 #define HF_PRESENCE_KEY (HF_OWNER_MAX + HF_TENANT_SIZE + 16)
+
+/* Write the name of one of these keys, without a NUL, and return its size in bytes. The owner has
+ * at most HF_OWNER_MAX bytes. */
 size_t hf_presence_client_key(char key[HF_PRESENCE_KEY], const hf_client *client);
 size_t hf_presence_wait_key(char key[HF_PRESENCE_KEY], const hf_client *client, hf_slice owner);
 
