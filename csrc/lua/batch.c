@@ -1,6 +1,6 @@
 /* Acquires all or none of several locks of one client atomically, and releases them. With the
- * blocking driver a call begins, runs and ends here; with an external one Lua begins an operation,
- * as for one lock. */
+ * blocking driver a call begins, runs and ends here; with an external or looped one Lua begins an
+ * operation, as for one lock. */
 #include "op.h"
 
 #include <string.h>
@@ -81,7 +81,7 @@ static int l_release_all(lua_State *L) {
 }
 
 /* begin_all({ lock, … }, kind) -> operation, its number, whether it is done. The caller finishes
- * the operation when it is done; the garbage collector abandons it. */
+ * the operation when it is done; if the operation is collected instead, it is abandoned. */
 static int l_begin_all(lua_State *L) {
     static const char *const names[] = {"acquire_all", "release_all", NULL};
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE_ALL, HF_OP_RELEASE_ALL};

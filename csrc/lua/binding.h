@@ -53,7 +53,7 @@ lua_Integer hf_check_whole(lua_State *L, int index, lua_Integer min, lua_Integer
 /* Returns the number rounded down to a whole one, limited to 0 to `max`; 0 for NaN. */
 uint64_t hf_to_whole(double number, uint64_t max);
 
-/* Pushes nil, message, code. Returns 3, the number of results. */
+/* Pushes nil, message, code. Returns 3, the number of results. Raises an error for HF_NO_MEMORY. */
 int hf_push_failure(lua_State *L, const hf_failure *failure);
 
 /* Pushes the reply as a Lua value, and frees it. Returns the number of results. */

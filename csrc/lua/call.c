@@ -1,5 +1,6 @@
 /* One lock's calls to the server. With the blocking driver a call begins, runs and ends here; with
- * an external one Lua begins an operation, drives the client until it is done, and finishes it. */
+ * an external or looped one Lua begins an operation, drives the client until it is done, and
+ * finishes it. */
 #include <limits.h>
 #include <string.h>
 
@@ -75,8 +76,8 @@ static bool has_number(hf_op_kind kind) {
 
 /* Runs one operation with the blocking driver. The record and the words stay on the stack while it
  * runs. */
-static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double seconds, hf_slice record,
-                  const hf_slice *words, size_t word_count) {
+static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double argument,
+                  hf_slice record, const hf_slice *words, size_t word_count) {
     hf_lua_op self = {.kind = kind, .first = lock, .locks = &lock, .count = 1};
     if (!lock->driver) return push_collected(L);
     check_supported(L, lock, kind);
@@ -84,7 +85,7 @@ static int run_on(lua_State *L, hf_lua_lock *lock, hf_op_kind kind, double secon
     lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(&self);
     hf_op_spec spec;
-    specify(&spec, &self, number, seconds, record);
+    specify(&spec, &self, number, argument, record);
     set_words(&spec, words, word_count);
     return hf_lua_op_run(L, &self, &spec);
 }
@@ -150,7 +151,7 @@ static int l_words(lua_State *L) {
     return run_on(L, lock, kind, keys, no_record, words, count);
 }
 
-/* ---- with an external driver ---- */
+/* ---- with an external or looped driver ---- */
 
 static hf_op_kind check_kind(lua_State *L, int index) {
     const char *name = luaL_checkstring(L, index);
@@ -161,7 +162,7 @@ static hf_op_kind check_kind(lua_State *L, int index) {
     return (hf_op_kind)luaL_error(L, "there is no operation called %s", name);
 }
 
-/* begin(lock, kind [, seconds [, record [, finished]]]) -> operation, its number, whether it is
+/* begin(lock, kind [, argument [, record [, finished]]]) -> operation, its number, whether it is
  * done. For a command, call begin(lock, "command", node, { name, argument, ... }) with strings;
  * "fenced" and "once" take the number of their keys in place of the node; "acquire" takes the keys
  * as l_acquire does. The caller finishes the
@@ -173,14 +174,14 @@ static int l_begin(lua_State *L) {
     hf_check_not_fetching(L, lock->driver);
     hf_op_kind kind = check_kind(L, 2);
     check_supported(L, lock, kind);
-    double seconds = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
+    double argument = lua_isnoneornil(L, 3) ? lock->wait : lua_tonumber(L, 3);
     const hf_slice *words = NULL;
     size_t word_count = 0;
     hf_slice record = no_record;
     lua_settop(L, 5);
     if (takes_words(kind) || lua_istable(L, 4)) words = push_words(L, 4, &word_count);
     else record.data = luaL_optlstring(L, 4, "", &record.size);
-    hf_lua_op *self = lua_isnil(L, 5) ? hf_lua_op_new(L, 1) : hf_lua_op_again(L, 5);
+    hf_lua_op *self = lua_isnil(L, 5) ? hf_lua_op_new(L, 1) : hf_lua_op_reuse(L, 5);
     hf_lua_op_anchor(L, 1, 1);
     if (!lua_isnil(L, 4)) hf_lua_op_anchor(L, 2, 4);
     if (words) hf_lua_op_anchor(L, 3, 6);
@@ -189,7 +190,7 @@ static int l_begin(lua_State *L) {
     lua_Number number = hf_coroutine_number(L); /* may raise, so before the mutex is locked */
     hf_lua_op_enter(self);
     hf_op_spec spec;
-    specify(&spec, self, number, seconds, record);
+    specify(&spec, self, number, argument, record);
     set_words(&spec, words, word_count);
     spec.blocking = lock->driver->blocks;
     if (kind == HF_OP_COMMAND || kind == HF_OP_PING) spec.names = NULL;

@@ -573,7 +573,7 @@ static int l_is_quorum(lua_State *L) {
 
 /* node_of_lock(client, key) -> the node for a command on a name of this key's lock, such as its
  * queue; nil if the name itself leads to the right node */
-static int l_node_beside(lua_State *L) {
+static int l_node_of_lock(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_slice key;
     key.data = luaL_checklstring(L, 2, &key.size);
@@ -627,7 +627,7 @@ void hf_open_client(lua_State *L) {
                                          {"group", l_group},
                                          {"nodes", l_nodes},
                                          {"is_quorum", l_is_quorum},
-                                         {"node_of_lock", l_node_beside},
+                                         {"node_of_lock", l_node_of_lock},
                                          {"introduce", l_introduce},
                                          {"who", l_who},
                                          {"data", l_data},

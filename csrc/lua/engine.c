@@ -1,9 +1,9 @@
 /* core.engine: drives a client from Lua. For an external client, Lua owns the sockets and the
  * clock; for one in an event loop (serve, rest, wake, forget), Lua waits for a descriptor.
  *
- * Links are numbers from 1 to links(client): three for each server, for its calls, its events and,
- * if the client has a separate renewer link, its renewer. Times are in seconds of any monotonic
- * clock that the caller chooses. */
+ * Links are numbers from 1 to links(client): three for each server, for calls, for events and for
+ * the renewer. The last one is never opened if the client has no separate renewer link. Times are
+ * in seconds of any monotonic clock that the caller chooses. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -37,15 +37,15 @@ static int l_wants(lua_State *L) {
     return 1;
 }
 
-/* Reports a change of the link's socket to its session. Raises an error if the change is not the
- * next one possible. */
-static int report(lua_State *L, bool (*is_next)(const hf_session *),
-                  void (*what)(hf_session *, hf_time)) {
+/* Reports a change of the link's socket to its session. Raises an error if the session does not
+ * expect this change now. */
+static int report(lua_State *L, bool (*expects)(const hf_session *),
+                  void (*change)(hf_session *, hf_time)) {
     hf_driver *driver = hf_check_external(L);
     hf_session *session = check_link(L, driver);
     hf_driver_enter(driver);
-    bool fits = is_next(session);
-    if (fits) what(session, hf_driver_now(driver));
+    bool fits = expects(session);
+    if (fits) change(session, hf_driver_now(driver));
     hf_driver_leave(driver);
     return fits ? 0 : luaL_argerror(L, 2, "the link is not in that state");
 }
@@ -89,11 +89,13 @@ static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
     }
 }
 
-/* output(client, link [, part]) -> the bytes to write, as a list of strings, each this part (0 to
- * 1) of the bytes; nil if there are none. The bytes count as written.
+/* output(client, link [, part]) -> the bytes to write, as a list of strings; nil if there are none.
+ * `part`: the fraction of the bytes in each string (0 to 1, by default 1). The bytes count as
+ * written.
  *
- * They are copied before Lua allocates anything, because a finalizer that runs then may add to the
- * output, which moves, or end the connection. */
+ * A finalizer that runs while Lua allocates memory may add to the output, which then moves, or end
+ * the connection. So the bytes are copied before the strings are made, and their number is checked
+ * again after the room for the copy is allocated. */
 static int l_output(lua_State *L) {
     char few[2048];
     hf_driver *driver = hf_check_external(L);
@@ -120,9 +122,9 @@ static int l_feed(lua_State *L) {
     size_t size;
     const char *bytes = luaL_checklstring(L, 3, &size);
     hf_driver_enter(driver);
-    bool ended = hf_session_feed(session, bytes, size, hf_driver_now(driver));
+    bool has_work = hf_session_feed(session, bytes, size, hf_driver_now(driver));
     hf_driver_leave(driver);
-    lua_pushboolean(L, ended);
+    lua_pushboolean(L, has_work);
     return 1;
 }
 
@@ -158,13 +160,8 @@ static bool opens(hf_want want) {
     return want == HF_WANT_OPEN || want == HF_WANT_LOGIN;
 }
 
-/* advance(client, done, actions) -> links, deadline, asked
- *
- * Does what is due, then lists what the driver must do: `actions` gets "open", "close", "write" or
- * false for each link. Returns the number of links, the time of the next call (math.huge: no need),
- * and a number that grows when a hold asks for its owner's approval. `done` becomes the list of the
- * numbers of the operations that have ended since the last call. A link that is only not needed may
- * stay open. */
+/* Pushes what the driver must do for the link: "open", "close", "write" or false. A link that is
+ * merely no longer needed may remain open. */
 static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     if (hf_session_must_close(session)) lua_pushliteral(L, "close");
     else if (opens(hf_session_wants(session, now))) lua_pushliteral(L, "open");
@@ -172,7 +169,9 @@ static void push_action(lua_State *L, const hf_session *session, hf_time now) {
     else lua_pushboolean(L, false);
 }
 
-/* May raise an error, so not with the mutex held: a client of a loop has no thread of its own. */
+/* Makes the table at stack index 2 the list of the numbers of the operations that have ended since
+ * the last call. May raise an error, so the mutex must not be locked. No other thread uses an
+ * external or looped client, so the mutex is not needed. */
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
     for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
@@ -183,6 +182,12 @@ static void list_done(lua_State *L, hf_client *client) {
     lua_rawseti(L, 2, count + 1);
 }
 
+/* advance(client, done, actions) -> links, deadline, asked
+ *
+ * Does what is due, then lists what the driver must do: `actions` gets an action for each link
+ * (push_action). Returns the number of links, the time of the next call (math.huge: no need), and a
+ * number that grows when a hold asks for its owner's approval. `done` becomes the list of the
+ * numbers of the operations that have ended since the last call. */
 static int l_advance(lua_State *L) {
     hf_driver *driver = hf_check_external(L);
     hf_client *client = driver->client;
@@ -226,8 +231,9 @@ static int l_serve(lua_State *L) {
     return 0;
 }
 
-/* collect(client): makes the descriptor of `rest` readable now, unless `serve` is called first, so
- * that what can be sent is sent soon, together with what follows */
+/* collect(client): leaves the output for the end of this turn of the loop, so that commands begun
+ * in the same turn are sent in one write. The descriptor of `rest` becomes readable, and `serve`
+ * then sends. */
 static int l_collect(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
@@ -249,13 +255,14 @@ static int l_ended(lua_State *L) {
 
 /* ---- credentials ---- */
 
-static hf_session *check_any_link(lua_State *L, hf_driver *driver) {
+/* Returns the link at stack index 2. Raises for a blocking client, which fetches its credentials
+ * itself. */
+static hf_session *check_link_for_login(lua_State *L, hf_driver *driver) {
     if (!driver->external && !driver->looped) luaL_error(L, "this client fetches them itself");
     return check_link(L, driver);
 }
 
-/* next_login(client) -> the first link that wants a log-in, or whose last one was refused; or
- * nil */
+/* next_login(client) -> the first link that wants a log-in, or nil */
 static int l_next_login(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
@@ -274,7 +281,7 @@ static int l_next_login(lua_State *L) {
  * then waits for log_in or login_failed, or `closed` for external clients. */
 static int l_ask_login(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_session *session = check_any_link(L, driver);
+    hf_session *session = check_link_for_login(L, driver);
     hf_driver_enter(driver);
     bool wants = hf_session_wants(session, hf_driver_now(driver)) == HF_WANT_LOGIN;
     bool refused = hf_session_is_refused(session);
@@ -291,7 +298,7 @@ static int l_ask_login(lua_State *L) {
 /* log_in(client, link, user, password) */
 static int l_log_in(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_session *session = check_any_link(L, driver);
+    hf_session *session = check_link_for_login(L, driver);
     const char *user = luaL_checkstring(L, 3), *password = luaL_checkstring(L, 4);
     hf_driver_enter(driver);
     hf_session_log_in(session, user, password);
@@ -303,7 +310,7 @@ static int l_log_in(lua_State *L) {
  * "denied" if that is final, else as "unreachable". */
 static int l_login_failed(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
-    hf_session *session = check_any_link(L, driver);
+    hf_session *session = check_link_for_login(L, driver);
     char reason[160];
     snprintf(reason, sizeof reason, "no credentials: %s", luaL_checkstring(L, 3));
     hf_code code = lua_toboolean(L, 4) ? HF_DENIED : HF_UNREACHABLE;
@@ -363,8 +370,8 @@ static int l_close(lua_State *L) {
     return 0;
 }
 
-/* load(client) -> the number of operations that have not ended, of holds that are ours or may
- * become so, and of things still to be undone or reported */
+/* load(client) -> the number of operations that have not ended; the number of holds that are ours
+ * or may become so; 1 if something is still to be undone or reported, else 0 */
 static int l_load(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);

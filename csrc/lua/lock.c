@@ -48,12 +48,12 @@ static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
            !is_replaced(lock, entry->stake.hold);
 }
 
-/* Drops the settled entries, except those of the caller `but`, which is about to acquire. If it
- * acquires through another handle first, such an entry is no longer settled. */
-static void drop_settled(hf_lua_lock *lock, hf_slice but) {
+/* Drops the settled entries, except those of `caller`, which is about to acquire. If it acquires
+ * through another handle first, such an entry is no longer settled. */
+static void drop_settled(hf_lua_lock *lock, hf_slice caller) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         const taken *entry = &lock->taken[i];
-        bool own = hf_slice_equal(hf_hold_caller(entry->stake.hold), but);
+        bool own = hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
         if (!own && is_settled(lock, entry)) drop_taken(lock, i);
     }
 }
@@ -115,9 +115,9 @@ void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
 /* Ends what `collect` began. */
 static void stop_renewing(hf_lua_lock *lock, taken *entry) {
     hf_hold *hold = entry->stake.hold;
-    if (entry->renewed_meanwhile && hf_view_of(hold).state == HF_HOLD_HELD)
+    if (entry->renewed_until_settled && hf_view_of(hold).state == HF_HOLD_HELD)
         hf_client_set_renewed(lock->driver->client, hold, false, hf_driver_now(lock->driver));
-    entry->renewed_meanwhile = false;
+    entry->renewed_until_settled = false;
 }
 
 void hf_lock_note_release(hf_lua_lock *lock, hf_hold *hold) {
@@ -403,7 +403,7 @@ static void collect(hf_lua_lock *lock, taken *entry) {
     hf_hold_view seen = hf_view_of(entry->stake.hold);
     if (seen.count == 1) entry->stake.muted = true;
     if (seen.renewed) return;
-    entry->renewed_meanwhile = true;
+    entry->renewed_until_settled = true;
     hf_client_set_renewed(lock->driver->client, entry->stake.hold, true,
                           hf_driver_now(lock->driver));
 }
@@ -599,8 +599,8 @@ static int l_is_closed(lua_State *L) {
     return 1;
 }
 
-/* overdue(lock) -> the seconds since the end of the last wait through this handle that found the
- * lock taken */
+/* overdue(lock) -> by how many seconds the last acquire through this handle that failed as busy has
+ * exceeded its wait; call it only after such a failure */
 static int l_overdue(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     hf_time now = 0;

@@ -14,10 +14,10 @@
 /* An entry: the calls of this handle that have acquired one hold. */
 typedef struct taken {
     hf_stake stake;
-    uint32_t count;         /* acquires not yet released; 0: a release has reported the loss, or is
-                               detached */
-    uint32_t releasing;     /* how many of `count` are being released */
-    bool renewed_meanwhile; /* the hold is renewed only until `settle` or a release */
+    uint32_t count;     /* acquires not yet released; 0: a release has reported the loss, or is
+                           detached */
+    uint32_t releasing; /* how many of `count` are being released */
+    bool renewed_until_settled; /* the hold is renewed only until `settle` or a release */
 } taken;
 
 /* A lock, or permits. Times are in nanoseconds unless it says seconds. */

@@ -17,7 +17,7 @@ static pthread_mutex_t states_mutex = PTHREAD_MUTEX_INITIALIZER;
 static int states; /* in the process with the number `process` */
 static unsigned process;
 
-/* Adds `change` to the number of states, and returns it. */
+/* Adds `change` to the number of states, and returns the new number. */
 static int count_state(int change) {
     pthread_mutex_lock(&states_mutex);
     if (process != hf_process()) states = 0;

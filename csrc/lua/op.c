@@ -30,7 +30,7 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
     return self;
 }
 
-hf_lua_op *hf_lua_op_again(lua_State *L, int index) {
+hf_lua_op *hf_lua_op_reuse(lua_State *L, int index) {
     hf_lua_op *self = hf_checkudata(L, index, hf_op_type);
     luaL_argcheck(L, self->finished && !self->names, index, "not a finished operation on one lock");
     *self = (hf_lua_op){.count = 1, .locks = self->locks};
@@ -46,7 +46,8 @@ void hf_lua_op_anchor(lua_State *L, int place, int index) {
     lua_pop(L, 1);
 }
 
-/* Replaces the operation at stack index 1 by the first of the values that it anchors. */
+/* Replaces the operation at stack index 1 by the first of the values that it anchors, and anchors
+ * none of them any longer. */
 static void release_anchors(lua_State *L) {
     hf_getuservalue(L, 1);
     lua_rawgeti(L, -1, 1);
@@ -200,8 +201,8 @@ static void push_ttl(lua_State *L, long long ttl_ms) {
     else lua_pushnumber(L, ttl_ms == -1 ? HUGE_VAL : (double)ttl_ms / 1e3);
 }
 
-/* Sets a field of the table on top of the stack to microseconds, in seconds. */
-static void push_seconds(lua_State *L, const char *name, double us) {
+/* Sets a field of the table on top of the stack to a number of seconds, given in microseconds. */
+static void set_seconds(lua_State *L, const char *name, double us) {
     lua_pushnumber(L, us / 1e6);
     lua_setfield(L, -2, name);
 }
@@ -219,8 +220,8 @@ static void push_info(lua_State *L, const hf_lock_info *info, bool counted) {
     if (info->readers >= 0) set_integer(L, "readers", info->readers);
     push_ttl(L, info->ttl_ms);
     lua_setfield(L, -2, "ttl");
-    push_seconds(L, "clock", (double)info->clock_us);
-    if (info->waited_us >= 0) push_seconds(L, "waits", (double)info->waited_us);
+    set_seconds(L, "clock", (double)info->clock_us);
+    if (info->waited_us >= 0) set_seconds(L, "waits", (double)info->waited_us);
     if (info->token == 0) return;
     hf_pushwhole(L, info->token);
     lua_setfield(L, -2, "token");
@@ -288,7 +289,7 @@ int hf_lua_op_run(lua_State *L, hf_lua_op *self, hf_op_spec *spec) {
     return push_outcome(L, &ended);
 }
 
-/* ---- with an external driver ---- */
+/* ---- with an external or looped driver ---- */
 
 static void pin(const hf_lua_op *self) {
     hf_lock_pin(self->first);
@@ -377,15 +378,15 @@ static int l_wait(lua_State *L) {
     return 1;
 }
 
-/* detach(operation) -> what finish returns, while the release continues on its own | false: the
- * caller must wait for it */
+/* detach(operation) -> what finish returns, while a release continues on its own | false: the
+ * operation is not done, and the caller must wait for it */
 static int l_detach(lua_State *L) {
     const hf_lua_op *self = check_op(L);
     bool waits = false;
     if (self->op && !self->finished) {
-        bool may_go_on = hf_op_kind_releases(self->kind);
+        bool may_detach = hf_op_kind_releases(self->kind);
         waits = hf_lua_op_enter(self) && !hf_op_is_done(self->op) &&
-                !(may_go_on && hf_op_detach(self->op));
+                !(may_detach && hf_op_detach(self->op));
         hf_driver_leave(self->first->driver);
     }
     if (!waits) return l_finish(L);

@@ -1,8 +1,9 @@
 /* One operation of the core for Lua, on one lock or atomically on several locks of one client.
  *
- * With the blocking driver it begins, runs and ends within one call, on the C stack, unless a
- * second one runs beside it. With an external driver it is a userdata: Lua begins it, drives the
- * client until it is done, and finishes it; the garbage collector abandons it. */
+ * With the blocking driver it begins, runs and ends within one call, on the C stack. With an
+ * external or looped driver, and beside another operation, it is a userdata: Lua begins it, drives
+ * the client until it is done, and finishes it. If Lua never finishes it, the garbage collector
+ * abandons it. */
 #ifndef HF_LUA_OP_H
 #define HF_LUA_OP_H
 
@@ -21,8 +22,8 @@ typedef struct hf_lua_op {
     caller_text text;       /* the operation's caller points here */
 } hf_lua_op;
 
-/* Raises an error if the call does not fit the client: with an event loop only begin and finish are
- * allowed, without one only calls that block. */
+/* Raises an error if the call does not fit the client: an external or looped client allows only
+ * begin and finish, any other only calls that block. */
 void hf_lua_op_check_driver(lua_State *L, const hf_driver *driver, bool blocks);
 
 /* Pushes a new operation with room for `count` locks, and returns it. */
@@ -30,7 +31,7 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count);
 
 /* Pushes the operation at `index` to be used again, and returns it. Raises unless it is a finished
  * operation on one lock. */
-hf_lua_op *hf_lua_op_again(lua_State *L, int index);
+hf_lua_op *hf_lua_op_reuse(lua_State *L, int index);
 
 /* Keeps the value at `index` alive until the operation on top of the stack is finished. `place`: 1
  * to 3; 1 is for the lock, or the list of locks. */
@@ -40,8 +41,8 @@ void hf_lua_op_anchor(lua_State *L, int place, int index);
  * the operation began before: it is the parent's, and its memory is not used again. */
 bool hf_lua_op_enter(const hf_lua_op *self);
 
-/* Sets what the locks and the calling coroutine's number determine in the spec. Call it between
- * enter and leave. */
+/* Sets the fields of the spec that depend on the locks and on the calling coroutine's number. Call
+ * it between enter and leave. */
 void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number);
 
 /* Runs the operation, leaves the driver, and pushes the results of the call. The lock is at stack

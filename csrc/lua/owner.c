@@ -55,7 +55,7 @@ lua_Number hf_coroutine_number(lua_State *L) {
     return number;
 }
 
-/* renumber([number]) -> number: makes the calling coroutine another owner, a new one or the one
+/* renumber([number]) -> number: makes the calling coroutine a different owner, a new one or the one
  * with this number. ngx_lua runs several requests, one after the other, in the same coroutine. */
 int hf_lock_renumber(lua_State *L) {
     lua_Number number = lua_isnoneornil(L, 1) ? 0 : hf_check_within(L, 1, HF_MAX_CALLERS);

@@ -48,22 +48,22 @@ static bool wait_for_change(hf_driver *driver, hf_time until, const sigset_t *si
 }
 
 /* Returns whether the call awaits only a reply, so that one recv can replace poll and recv; the
- * events link is read afterwards. While signals are held, recv lets none in, so a long call sleeps
- * in poll. */
-static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool holds_signals,
+ * events link is read afterwards. While signals are blocked, recv lets none in, so a long call
+ * sleeps in poll. */
+static bool awaits_one_reply(const hf_driver *driver, const hf_op *op, bool blocks_signals,
                              hf_time now) {
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
     const hf_connection *events = &driver->connections[HF_LINK_EVENTS];
     bool late = now >= hf_op_begun_at(op) + HF_POLL_SLICE;
-    if (holds_signals && (events->fd >= 0 || late)) return false;
+    if (blocks_signals && (events->fd >= 0 || late)) return false;
     bool alone = driver->running && driver->connection_count == HF_LINKS && !events->dialing;
     bool plain = !driver->connections[HF_LINK_CALLS].tls;
     return hf_op_awaits_reply(op) && alone && plain && hf_session_is_ready(calls) &&
            hf_session_output(calls).size == 0;
 }
 
-/* With `signals`, the mask during sleeps, no signal can come between two sleeps, so the thread need
- * not wake up every HF_POLL_SLICE. */
+/* Returns false after a signal. With `signals`, the mask during sleeps, no signal can come between
+ * two sleeps, so the thread need not wake up every HF_POLL_SLICE. */
 static bool sleep_for_call(hf_driver *driver, const ops *call, const sigset_t *signals,
                            hf_time now) {
     const hf_op *op = call->op;
@@ -86,10 +86,11 @@ static void run_until_done(hf_driver *driver, ops call, bool interruptible,
                            hf_interrupt_check *check, void *context, hf_time now) {
     hf_op *op = call.op;
     sigset_t before;
-    bool holds = interruptible; /* holds signals: they come in only while it sleeps; one that came
-                                   just before would be missed */
+    /* Blocked signals come in only while the thread sleeps. Otherwise it would miss one that comes
+     * just before. */
+    bool blocks_signals = interruptible;
     driver->calling = true;
-    if (holds) hf_block_signals(&before);
+    if (blocks_signals) hf_block_signals(&before);
     while (!is_over(&call)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
@@ -100,19 +101,18 @@ static void run_until_done(hf_driver *driver, ops call, bool interruptible,
         if (!driver->running) hf_links_serve_renewer(driver, hf_now());
         if (!is_over(&call)) {
             hf_watchdog_wake(driver);
-            signalled = !sleep_for_call(driver, &call, holds ? &before : NULL, now);
+            signalled = !sleep_for_call(driver, &call, blocks_signals ? &before : NULL, now);
         }
         now = hf_now();
         if (is_over(&call)) break;
-        if (!holds && !hf_op_awaits_reply(op) &&
-            now >=
-                hf_op_begun_at(op) + HF_POLL_SLICE) { /* the wait is long enough to be worth it */
+        bool is_long = now >= hf_op_begun_at(op) + HF_POLL_SLICE; /* worth the system calls */
+        if (!blocks_signals && !hf_op_awaits_reply(op) && is_long) {
             hf_block_signals(&before);
-            holds = true;
+            blocks_signals = true;
         }
         if (check(context, signalled)) hf_op_interrupt(op, now);
     }
-    if (holds) pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (blocks_signals) pthread_sigmask(SIG_SETMASK, &before, NULL);
     driver->calling = false;
     hf_links_serve(driver, HF_ROLE(HF_LINK_CALLS) | HF_ROLE(HF_LINK_EVENTS), now);
     hf_client_end_detached(driver->client, now);

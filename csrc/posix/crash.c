@@ -144,21 +144,21 @@ static hf_life search_for_job(int directory, const char *uuid, int lock) {
     return found == HF_JOB_ABSENT ? HF_LIFE_JOB_ENDED : HF_LIFE_GOES_ON;
 }
 
-/* Returns what a group that is not empty tells. The kernel kills a job's first process with the
- * holder, so if that process exists, it is probably about to end, or to be reaped. The others are
- * left to go on. */
+/* Returns what is known about a job whose group is not empty. The kernel kills a job's first
+ * process with the holder, so if that process exists, it is probably about to end, or to be reaped.
+ * The job's other processes are not killed. */
 static hf_life life_of_group(pid_t first) {
     bool exists = kill(first, 0) == 0 || errno != ESRCH;
     return exists ? HF_LIFE_UNSURE : HF_LIFE_GOES_ON;
 }
 
-/* Checks the group and the lock before it searches. Both results stay true: no process can join an
- * empty group, or get the descriptor again. */
+/* Checks the group and the lock before it searches. Both results remain true: no process can join
+ * an empty group, or get the descriptor again. */
 static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
     if (!is_empty(group)) return life_of_group(group);
     int lock = open_lock(directory, uuid, O_RDONLY);
     if (lock < 0) return HF_LIFE_GOES_ON;
-    bool over = is_unlocked(lock) && !hf_job_holds(lock);
+    bool over = is_unlocked(lock) && !hf_job_is_in_min_hold(lock);
     hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_GOES_ON;
     close(lock);
     return life;
@@ -201,7 +201,7 @@ static int open_directory(bool makes) {
 }
 
 /* Deletes a file that belongs to a record if the record is gone. */
-static void sweep_behind(int directory, const char *name) {
+static void sweep_orphan(int directory, const char *name) {
     char uuid[HF_UUID_SIZE + 1] = "";
     struct stat record;
     memcpy(uuid, name, HF_UUID_SIZE);
@@ -217,7 +217,7 @@ static void sweep_one(int directory, const char *name, const char *place) {
     static const struct timespec seen[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
     owner found;
     struct stat info;
-    if (strlen(name) > HF_UUID_SIZE) sweep_behind(directory, name);
+    if (strlen(name) > HF_UUID_SIZE) sweep_orphan(directory, name);
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
     bool is_seen = info.st_mtime != 0;
     if (is_seen && time(NULL) - info.st_mtime <= RECORD_TTL) return;
@@ -289,10 +289,10 @@ static int make_lock(int directory, const char *uuid) {
     return -1;
 }
 
-static bool describe_job(int directory, const char *uuid, pid_t first, hf_time hold) {
+static bool describe_job(int directory, const char *uuid, pid_t first, hf_time min_hold) {
     int lock = open_lock(directory, uuid, O_WRONLY);
     if (lock < 0) return false;
-    bool described = hf_job_describe(lock, first, hold);
+    bool described = hf_job_describe(lock, first, min_hold);
     int error = errno;
     close(lock);
     errno = error;
@@ -329,12 +329,12 @@ int hf_crash_lock_job(const char *uuid) {
     return fd;
 }
 
-bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
     assert(strlen(uuid) == HF_UUID_SIZE && group > 1); /* kill takes -1 for all processes */
     int directory = open_directory(false);
     if (directory < 0) return false;
     bool replaced =
-        describe_job(directory, uuid, group, hold) && replace_record(directory, uuid, group);
+        describe_job(directory, uuid, group, min_hold) && replace_record(directory, uuid, group);
     int error = errno;
     close(directory);
     errno = error;
@@ -380,8 +380,8 @@ int hf_crash_lock_job(const char *uuid) {
     return -1;
 }
 
-bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold) {
-    (void)uuid, (void)group, (void)hold;
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold) {
+    (void)uuid, (void)group, (void)min_hold;
     errno = ENOSYS;
     return false;
 }

@@ -9,7 +9,8 @@
  * A process that holds locks for a job starts the job in a new process group and names the group in
  * its record. The job and what it starts inherit a descriptor of the file <uuid>.job, which remains
  * locked with flock until the last of them has closed it. The job has ended if the group is empty,
- * the file is not locked, and no process of the job is found (job.h).
+ * the file is not locked, the job's minimum hold has passed, and no process of the job is found
+ * (job.h).
  *
  * A system without pidfd_open has no records, and proves nothing. */
 #ifndef HF_CRASH_H
@@ -30,10 +31,10 @@ bool hf_crash_record(const char *uuid);
 int hf_crash_lock_job(const char *uuid);
 
 /* Names the job's process group in the record. Call it after hf_crash_lock_job and before the job
- * can run. `group`: the group, which is also the id of its first process; above 1. `hold`: for how
- * long from now the death of all its processes proves nothing. On failure returns false, sets
+ * can run. `group`: the group, which is also the id of its first process; above 1. `min_hold`: for
+ * how long from now the death of all its processes proves nothing. On failure returns false, sets
  * errno, and leaves the record unchanged. */
-bool hf_crash_record_job(const char *uuid, pid_t group, hf_time hold);
+bool hf_crash_record_job(const char *uuid, pid_t group, hf_time min_hold);
 
 /* Removes the record and the job's file. Returns false and sets errno if the record is still
  * there. */

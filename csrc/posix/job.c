@@ -23,18 +23,18 @@
 #define MAX_LISTS 50  /* where processes start all the time, a quiet moment is rare */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
 #define SEARCH_FOR (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
-#define PLAUSIBLE 10 /* the most seconds between the start of a process and its description */
+#define PLAUSIBLE 10 /* the maximum of seconds between a process's start and its description */
 #define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
 #define SYS_PTRACE 19 /* the capability to look into all processes */
 
 /* Times are in clock ticks since the boot, as in /proc/PID/stat; 0 if unknown. */
 typedef struct description {
-    uint64_t clock;    /* the time namespace in which the times are valid */
-    uint64_t started;  /* when the first process of the job started */
-    uint64_t held_for; /* until when the lock must remain held */
-    uint64_t login;    /* the audit session, which a login sets for all that it starts */
-    pid_t session;     /* the holder's session, or 0 if unknown */
+    uint64_t clock;      /* the time namespace in which the times are valid */
+    uint64_t started;    /* when the first process of the job started */
+    uint64_t held_until; /* until when the lock must remain held */
+    uint64_t login;      /* the audit session, which a login sets for all that it starts */
+    pid_t session;       /* the holder's session, or 0 if unknown */
     pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
 } description;
 
@@ -137,8 +137,8 @@ static uint64_t start_of(pid_t first, uint64_t now) {
     return found.started <= now && now - found.started <= span ? found.started : 0;
 }
 
-/* Writes the ancestors of this process, or none if not all can be read. An orphan of the job can be
- * adopted only by one of them or by a process of the job. */
+/* Writes the ancestors of this process, or none if not all can be read. Only one of them, process 1
+ * or a process of the job can adopt an orphan of the job. */
 static void read_ancestors(pid_t *list) {
     process found;
     size_t count = 0;
@@ -152,15 +152,15 @@ static void read_ancestors(pid_t *list) {
     list[count < MAX_ANCESTORS ? count : 0] = 0;
 }
 
-bool hf_job_describe(int file, pid_t first, hf_time hold) {
+bool hf_job_describe(int file, pid_t first, hf_time min_hold) {
     char text[DESCRIPTION_SIZE];
     pid_t ancestors[MAX_ANCESTORS + 1];
     uint64_t now = ticks_now(), rate = (uint64_t)sysconf(_SC_CLK_TCK);
-    uint64_t held_for = hold > 0 ? now + 1 + (uint64_t)hold / (HF_SECOND / rate) : 0;
+    uint64_t held_until = min_hold > 0 ? now + 1 + (uint64_t)min_hold / (HF_SECOND / rate) : 0;
     read_ancestors(ancestors);
     int size =
         snprintf(text, sizeof text, "%llu %llu %llu %llu %ld", (unsigned long long)own_clock(),
-                 (unsigned long long)start_of(first, now), (unsigned long long)held_for,
+                 (unsigned long long)start_of(first, now), (unsigned long long)held_until,
                  (unsigned long long)login_of("self"), (long)getsid(0));
     for (const pid_t *at = ancestors; *at != 0; at++)
         size += snprintf(text + size, sizeof text - (size_t)size, " %ld", (long)*at);
@@ -180,7 +180,7 @@ static description read_description(int file) {
     char *at = text;
     job.clock = strtoull(at, &at, 10);
     job.started = strtoull(at, &at, 10);
-    job.held_for = strtoull(at, &at, 10);
+    job.held_until = strtoull(at, &at, 10);
     job.login = strtoull(at, &at, 10);
     job.session = (pid_t)strtol(at, &at, 10);
     for (size_t i = 0; i < MAX_ANCESTORS && *at == ' '; i++)
@@ -189,9 +189,9 @@ static description read_description(int file) {
     return job;
 }
 
-bool hf_job_holds(int file) {
+bool hf_job_is_in_min_hold(int file) {
     description job = read_description(file);
-    return job.held_for != 0 && (job.clock != own_clock() || ticks_now() < job.held_for);
+    return job.held_until != 0 && (job.clock != own_clock() || ticks_now() < job.held_until);
 }
 
 /* ---- one process ---- */

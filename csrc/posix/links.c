@@ -203,7 +203,8 @@ static bool needs_credentials(hf_driver *driver, size_t link, unsigned roles, hf
     return has_role(link, roles) && hf_session_wants(session, now) == HF_WANT_LOGIN;
 }
 
-/* Releases the mutex while it fetches the credentials; the client's links may grow meanwhile. */
+/* Releases the mutex while it fetches the credentials; the client may get more links in the
+ * meantime. */
 static void log_in(hf_driver *driver, size_t link, void *context) {
     assert(!hf_driver_is_watchdog(driver) && !driver->fetching); /* it may call Lua */
     hf_session *session = hf_link_session(driver, link);

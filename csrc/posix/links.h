@@ -19,7 +19,7 @@ static inline hf_session *hf_link_session(const hf_driver *driver, size_t link) 
  * that need them time out. */
 void hf_links_notice(hf_driver *driver);
 
-/* Do what the links of these roles want, as far as that is possible without waiting. The latter two
+/* Do what the links of these roles want, as far as that is possible without waiting. The last two
  * also do what is due for calls or for the renewer. */
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now);
 void hf_links_serve_calls(hf_driver *driver, hf_time now);
@@ -27,7 +27,7 @@ void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 
 /* Fetches credentials, in the caller's thread, for the links of these roles that need them, and for
  * the watchdog's links whose last credentials were refused. Passes `context` to driver->fetch and
- * releases the mutex meanwhile. Returns whether any were needed. */
+ * releases the mutex in the meantime. Returns whether any were needed. */
 bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
 
 /* Reads what has arrived, without sleeping. */
@@ -49,7 +49,7 @@ bool hf_links_receive_reply(hf_driver *driver);
 bool hf_links_sleep(hf_driver *driver, unsigned (*roles_of)(const hf_driver *), int extra,
                     hf_time until, const sigset_t *signals);
 
-/* Returns whether a reply to a call is still to come. */
+/* Returns whether a link for calls has a request to send or awaits a reply. */
 bool hf_links_have_work(const hf_driver *driver);
 
 /* Returns whether the caller's thread has left output on the renewer's links, as when a new cluster

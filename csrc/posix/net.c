@@ -105,7 +105,7 @@ static void close_socket(hf_dial *dial) {
 
 /* ---- sockets ---- */
 
-#define SHARE_MAX (250 * HF_MS) /* for an address that is not the last */
+#define SHARE_MAX (250 * HF_MS) /* the maximum time for an address that is not the last */
 
 static int open_socket(int family) {
     int fd = hf_socket(family);

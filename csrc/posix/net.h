@@ -4,7 +4,7 @@
  * with TLS. Poll its descriptor for `events`, then call hf_dial_step; call it also at `next_at`,
  * when the next address is tried: a silent address must not use up the time of the others. Names
  * are looked up in a separate thread, because the system's resolver cannot be interrupted; if the
- * dial has been cancelled meanwhile, the thread frees what it has. */
+ * dial has been cancelled in the meantime, the thread frees what it has. */
 #ifndef HF_NET_H
 #define HF_NET_H
 

@@ -19,7 +19,7 @@
 #define HF_LINUX
 #endif
 
-/* Returns the message for an errno value: `text`, or a string that lives forever; never NULL. The
+/* Returns the message for an errno value: `text`, or a string that is never freed; never NULL. The
  * message for an unknown number contains it. Safe to call from any thread. */
 const char *hf_error_text(int error, char *text, size_t size);
 

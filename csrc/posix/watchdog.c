@@ -23,7 +23,8 @@ static unsigned watchdog_links(const hf_driver *driver) {
 
 #define READ_LEFTOVER_AFTER (10 * HF_MS)
 
-/* Without a plan each call that leaves a reply would have to wake the watchdog. */
+/* Sets when the watchdog reads late replies. Without this, each call that leaves a reply would have
+ * to wake the watchdog. */
 static void plan_reading(hf_driver *driver) {
     if (driver->calling) return;
     bool leftover = leaves_replies(driver) && hf_links_have_work(driver);

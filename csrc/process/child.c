@@ -21,17 +21,17 @@
 #include "posix/system.h"
 
 #define ABOVE_SCRIPTS 400 /* shell scripts use lower descriptors themselves */
-#define MAX_HOLD 1e9      /* seconds */
+#define MAX_MIN_HOLD 1e9  /* seconds */
 
 extern char **environ;
 
 typedef struct plan {
     char **argv, **envp;
     pid_t parent;
-    int error[2]; /* a pipe: errno of a failed exec; a successful exec closes it */
-    int gate[2];  /* a pipe: a byte lets the child start its program */
-    int lock;     /* the descriptor of hf_crash_lock_job to inherit, or -1 */
-    hf_time hold; /* for how long its locks must remain held, even if everything dies */
+    int error[2];     /* a pipe: errno of a failed exec; a successful exec closes it */
+    int gate[2];      /* a pipe: a byte lets the child start its program */
+    int lock;         /* the descriptor of hf_crash_lock_job to inherit, or -1 */
+    hf_time min_hold; /* for how long its locks must remain held, even if everything dies */
     bool terminal;
 } plan;
 
@@ -136,7 +136,7 @@ static pid_t fork_blocked(const plan *job) {
  * be deleted. */
 static int publish(const plan *job, const char *uuid, pid_t pid) {
     bool proved =
-        job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid, job->hold);
+        job->lock >= 0 && getpgid(pid) == pid && hf_crash_record_job(uuid, pid, job->min_hold);
     return proved || hf_crash_forget(uuid) ? 0 : errno;
 }
 
@@ -167,23 +167,23 @@ static int launch(plan *job, const char *uuid, pid_t *pid) {
     return error != 0 ? error : start_error(job->error[0]);
 }
 
-static hf_time read_hold(lua_State *L, int index) {
+static hf_time read_min_hold(lua_State *L, int index) {
     double seconds = luaL_optnumber(L, index, 0);
-    return seconds > 0 ? (hf_time)(fmin(seconds, MAX_HOLD) * (double)HF_SECOND) : 0;
+    return seconds > 0 ? (hf_time)(fmin(seconds, MAX_MIN_HOLD) * (double)HF_SECOND) : 0;
 }
 
-/* spawn(arguments, environment, terminal [, uuid, hold]) -> pid | nil, message, errno. Starts the
- * job in its own process group, which replaces this program's in the terminal's foreground if
- * `terminal` is true. `uuid`: the client that holds locks for the job; if the client has a record,
- * that becomes the record of the job, whose locks then remain held for at least `hold` seconds
- * after a crash, unless their leases end before. */
+/* spawn(arguments, environment, terminal [, uuid, min_hold]) -> pid | nil, message, errno. Starts
+ * the job in its own process group, which replaces this program's in the terminal's foreground if
+ * `terminal` is true. `uuid`: the client that holds locks for the job. If the client has a record,
+ * that becomes the record of the job. If everything then crashes, the locks remain held until
+ * `min_hold` seconds after the start, unless their leases end before. */
 static int l_spawn(lua_State *L) {
     size_t count;
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
     plan job = {.parent = getpid(), .terminal = lua_toboolean(L, 3)};
     const char *uuid = luaL_optstring(L, 4, NULL);
-    job.hold = read_hold(L, 5);
+    job.min_hold = read_min_hold(L, 5);
     job.argv = new_list(L, 1, &count, 0);
     luaL_argcheck(L, count > 0, 1, "no command");
     job.envp = new_environment(L, 2);
@@ -213,7 +213,7 @@ static int push_status(lua_State *L, const char *how, int number, bool is_signal
 
 /* Reaps orphans of the job, whose parent is this program if it is process 1 of a container. Leaves
  * `job` to l_status, and a captured program to captured_end. */
-static void collect_orphans(pid_t job) {
+static void reap_orphans(pid_t job) {
     siginfo_t ended;
     do {
         ended.si_pid = 0;
@@ -230,7 +230,7 @@ static int l_status(lua_State *L) {
     pid_t job = hf_check_int(L, 1);
     pid_t pid = waitpid(job, &status, WNOHANG | WUNTRACED | WCONTINUED);
     int error = errno;
-    if (getpid() == 1) collect_orphans(job);
+    if (getpid() == 1) reap_orphans(job);
     errno = error;
     if (pid == 0 || (pid < 0 && errno == EINTR)) return 0;
     if (pid < 0) return push_status(L, "gone", 0, false);

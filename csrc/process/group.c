@@ -46,7 +46,9 @@ static void add(lua_State *L, int *count, pid_t pid) {
 }
 
 /* out_of_reach(group, even_stopped) -> a list of the processes of the group that run and may not be
- * signalled. Where /proc hides the processes of others, the list has only the group's number. */
+ * signalled; with even_stopped, also of stopped ones. If /proc hides the processes of others, the
+ * list has only the group's number if no process of the group can be signalled, and is empty
+ * otherwise. */
 static int l_out_of_reach(lua_State *L) {
     pid_t group = hf_check_int(L, 1), own;
     bool even_stopped = lua_toboolean(L, 2);

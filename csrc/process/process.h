@@ -50,7 +50,7 @@ void hf_open_signals(lua_State *L); /* adds to the module table on top */
  * after a fork. */
 bool hf_terminal_give(pid_t from, pid_t to);
 
-/* Returns whether no other group is in the foreground of the terminal `fd`, so that this program's
+/* Returns whether no other group is in the foreground of the terminal `fd`, so that this program
  * may write to it. Safe in a signal handler. */
 bool hf_terminal_is_ours(int fd);
 

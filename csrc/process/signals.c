@@ -1,10 +1,9 @@
-/* Writes caught signals as bytes into a pipe, to be read in turn with everything else that ends a
- * sleep.
+/* Writes caught signals as bytes into a pipe, so that one poll can wait for signals and for input.
  *
- * A signal that was ignored when the program started stays ignored, as nohup and background jobs
+ * A signal that was ignored when the program started remains ignored, as nohup and background jobs
  * intend. SIGCHLD does not: the system would forget how the job ended. A caught signal also ends a
- * wait of the library. As it may arrive just before that wait begins, SIGALRM follows every second
- * until the signal is read. */
+ * wait of the library. Because it may arrive just before that wait begins, SIGALRM follows every
+ * second until the signal is read, except after SIGCHLD. */
 #include "process.h"
 
 #include <assert.h>
@@ -124,8 +123,9 @@ void hf_signal_handle(lua_State *L, int arg, void (*handler)(int)) {
     change(check_signal(L, arg), handler);
 }
 
-/* catch(name, ...) -> true | nil, message, errno. From now on `wait` returns these signals, which
- * have no other effect. SIGPIPE is ignored, so that a write to a broken pipe fails instead. */
+/* catch(name, ...) -> true | nil, message, errno. From now on `wait` returns these signals, except
+ * those that were ignored when the program started, and the system's action does not happen.
+ * SIGPIPE is ignored, so that a write to a broken pipe fails instead. */
 static int l_catch(lua_State *L) {
     if (open_pipe() != 0) return hf_process_failed(L, errno);
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {

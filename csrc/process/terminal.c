@@ -76,8 +76,8 @@ static int l_size(lua_State *L) {
     return 2;
 }
 
-/* raw(on) -> true | nil, message, errno. Standard input gives keys as they are pressed, without
- * echo. */
+/* raw(on) -> true | nil, message, errno; nothing if that is so already. While it is on, standard
+ * input gives keys as they are pressed, without echo. */
 static int l_raw(lua_State *L) {
     bool on = lua_toboolean(L, 1);
     if (on == is_raw) return 0;

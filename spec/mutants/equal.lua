@@ -298,7 +298,7 @@ return {
   { "holdfast/multi_lock.lua:may_acquire_in_order", "true) and driver.now(self.locks[1]) «<|<=» by", "a step takes longer than no time" },
   { "posix/caller.c:wait_for_change", "hf_time_min(until «>|>=» now ? until", NO_DIFFERENCE },
   { "posix/caller.c:wait_for_change", "until - now : «0|1», HF_POLL_SLICE))", NANOSECOND },
-  { "posix/caller.c:awaits_one_reply", "(holds_signals «&&|||» (events", "poll and recv do what one recv does" },
+  { "posix/caller.c:awaits_one_reply", "(blocks_signals «&&|||» (events", "poll and recv do what one recv does" },
   { "posix/caller.c:run_until_done", "bool signalled = «false|true»;", "only an operation that is not done reads it, and the sleep has written it" },
   { "posix/caller.c:run_until_done", "hf_client_end_detached(driver->client, now); ⇄ hf_watchdog_wake(driver);", "the watchdog is only woken for what has ended meanwhile" },
   { "posix/crash.c:has_ended", ") == 1 «&&|||» (process.revents", "the kernel reports a process only once it can be read, with POLLIN" },
