@@ -31,8 +31,8 @@ local function settle_missed_grants(client)
   end
 end
 
--- Whether this waiter cannot be served: see is_over; or it needs more permits than the total, of
--- which it is notified.
+-- Whether this waiter cannot be served: see is_over; or it needs more permits than the total, and
+-- is notified.
 local function is_refused(member, all, alive)
   if is_over(member, alive) then return true end
   local kind, _, number, _, owner = parse(member)

@@ -1,7 +1,8 @@
 --#fragment
 --#include "token/token.lua"
 -- An owner that keeps its lock for its client's other callers gives each of them the next token of
--- a range. The range ends AHEAD_US ahead of the clock, or has at least RANGE_MIN tokens.
+-- a range. The range ends AHEAD_US ahead of the clock, or later if that leaves fewer than RANGE_MIN
+-- tokens.
 local RANGE_MIN = 64
 local AHEAD_US = 250000
 
