@@ -183,8 +183,8 @@ static const char *read_ring(lua_State *L, hf_client_config *config,
 
 /* Reads a server's URL, or several with their mode, from the table at index 1. `servers` and what
  * is left on the stack must live until the client is created. */
-static const char *read_where(lua_State *L, hf_client_config *config,
-                              hf_server servers[HF_SERVERS_MAX]) {
+static const char *read_topology(lua_State *L, hf_client_config *config,
+                                 hf_server servers[HF_SERVERS_MAX]) {
     static const char *const modes[] = {"one", "quorum", "shards", NULL};
     static const char *(*const readers[])(lua_State *, hf_client_config *,
                                           hf_server *) = {read_url, read_quorum, read_ring};
@@ -212,7 +212,7 @@ static int l_new(lua_State *L) {
     memset(&config, 0, sizeof config);
     luaL_checktype(L, 1, LUA_TTABLE);
     hf_server *servers = hf_newuserdata(L, HF_SERVERS_MAX * sizeof *servers);
-    const char *wrong = read_where(L, &config, servers);
+    const char *wrong = read_topology(L, &config, servers);
     bool tls = needs_tls(&config);
     hf_push_field(L, 1, "tls");
     if (!wrong && !lua_isnil(L, -1) && !tls) wrong = "the tls option requires rediss://";

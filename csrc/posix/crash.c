@@ -74,9 +74,10 @@ static bool read_place(char place[RECORD_SIZE]) {
     return true;
 }
 
-typedef struct owner {
+/* What a record names. */
+typedef struct holder {
     pid_t pid, group; /* the client's process, and the process group of its job or 0 */
-} owner;
+} holder;
 
 /* Reads a process id and moves `text` past it. Returns 0 if there is none. */
 static pid_t read_id(const char **text) {
@@ -88,11 +89,11 @@ static pid_t read_id(const char **text) {
 }
 
 /* Returns false for a record that was made elsewhere or is malformed. */
-static bool parse_record(const char *text, const char *place, owner *found) {
+static bool parse_record(const char *text, const char *place, holder *found) {
     size_t size = strlen(place);
     if (strncmp(text, place, size) != 0 || text[size] != ' ') return false;
     const char *at = text + size + 1;
-    *found = (owner){.pid = read_id(&at)};
+    *found = (holder){.pid = read_id(&at)};
     if (found->pid == 0) return false;
     if (*at == '\0') return true;
     if (*at++ != ' ') return false;
@@ -100,7 +101,7 @@ static bool parse_record(const char *text, const char *place, owner *found) {
     return found->group > 1 && *at == '\0'; /* kill takes -1 for all processes */
 }
 
-static bool read_record(int directory, const char *uuid, const char *place, owner *found) {
+static bool read_record(int directory, const char *uuid, const char *place, holder *found) {
     char text[RECORD_SIZE];
     ssize_t size = readlinkat(directory, uuid, text, sizeof text);
     if (size <= 0 || size >= (ssize_t)sizeof text) return false;
@@ -117,7 +118,7 @@ static bool is_empty(pid_t group) {
 
 /* Opens the file that the job keeps locked. Returns -1 and sets errno if it is not a regular file
  * of this user. */
-static int open_lock(int directory, const char *uuid, int mode) {
+static int open_job_file(int directory, const char *uuid, int mode) {
     char name[NAME_SIZE];
     struct stat file;
     snprintf(name, sizeof name, "%s" JOB_LOCK, uuid);
@@ -156,7 +157,7 @@ static hf_life life_of_group(pid_t first) {
  * an empty group, or get the descriptor again. */
 static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
     if (!is_empty(group)) return life_of_group(group);
-    int lock = open_lock(directory, uuid, O_RDONLY);
+    int lock = open_job_file(directory, uuid, O_RDONLY);
     if (lock < 0) return HF_LIFE_GOES_ON;
     bool over = is_unlocked(lock) && !hf_job_is_in_min_hold(lock);
     hf_life life = over ? search_for_job(directory, uuid, lock) : HF_LIFE_GOES_ON;
@@ -165,7 +166,7 @@ static hf_life life_of_job(int directory, const char *uuid, pid_t group) {
 }
 
 static hf_life life_of(int directory, const char *uuid, const char *place) {
-    owner found;
+    holder found;
     if (!read_record(directory, uuid, place, &found)) return HF_LIFE_UNKNOWN;
     if (!has_ended(found.pid)) return HF_LIFE_GOES_ON;
     if (found.group == 0) return HF_LIFE_ENDED;
@@ -215,7 +216,7 @@ static void sweep_orphan(int directory, const char *name) {
  * sweep has found the process dead. */
 static void sweep_one(int directory, const char *name, const char *place) {
     static const struct timespec seen[2] = {{.tv_nsec = UTIME_OMIT}, {.tv_nsec = UTIME_NOW}};
-    owner found;
+    holder found;
     struct stat info;
     if (strlen(name) > HF_UUID_SIZE) sweep_orphan(directory, name);
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
@@ -272,8 +273,9 @@ static bool replace_record(int directory, const char *uuid, pid_t group) {
 
 /* ---- the lock of a job ---- */
 
-/* Returns a descriptor, or -1 and sets errno. The file is locked before it gets its name. */
-static int make_lock(int directory, const char *uuid) {
+/* Creates the job's file, and locks it before it gets its name. Returns its descriptor, or -1 and
+ * sets errno. */
+static int make_job_file(int directory, const char *uuid) {
     char fresh[NAME_SIZE], name[NAME_SIZE];
     struct stat record;
     snprintf(fresh, sizeof fresh, "%s" UNFINISHED, uuid);
@@ -290,7 +292,7 @@ static int make_lock(int directory, const char *uuid) {
 }
 
 static bool describe_job(int directory, const char *uuid, pid_t first, hf_time min_hold) {
-    int lock = open_lock(directory, uuid, O_WRONLY);
+    int lock = open_job_file(directory, uuid, O_WRONLY);
     if (lock < 0) return false;
     bool described = hf_job_describe(lock, first, min_hold);
     int error = errno;
@@ -322,7 +324,7 @@ int hf_crash_lock_job(const char *uuid) {
     assert(strlen(uuid) == HF_UUID_SIZE);
     int directory = open_directory(false);
     if (directory < 0) return -1;
-    int fd = make_lock(directory, uuid);
+    int fd = make_job_file(directory, uuid);
     int error = errno;
     close(directory);
     errno = error;

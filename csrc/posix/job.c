@@ -22,19 +22,19 @@
 #define DESCRIPTION_SIZE 1024
 #define MAX_LISTS 50  /* where processes start all the time, a quiet moment is rare */
 #define QUIET_LISTS 2 /* lists in a row without a new process prove that all were seen */
-#define SEARCH_FOR (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
-#define PLAUSIBLE 10 /* the maximum of seconds between a process's start and its description */
+#define MAX_SEARCH (HF_SECOND / 2) /* a wait that ends during a search is late by this at most */
+#define MAX_START_AGE 10           /* seconds at most from a process's start to its description */
 #define NO_LOGIN 4294967295 /* the audit session of a process that was started without a login */
 #define KERNEL_THREAD 0x00200000
 #define SYS_PTRACE 19 /* the capability to look into all processes */
 
 /* Times are in clock ticks since the boot, as in /proc/PID/stat; 0 if unknown. */
 typedef struct description {
-    uint64_t clock;      /* the time namespace in which the times are valid */
-    uint64_t started;    /* when the first process of the job started */
-    uint64_t held_until; /* until when the lock must remain held */
-    uint64_t login;      /* the audit session, which a login sets for all that it starts */
-    pid_t session;       /* the holder's session, or 0 if unknown */
+    uint64_t time_namespace; /* the time namespace in which the times are valid */
+    uint64_t started;        /* when the first process of the job started */
+    uint64_t held_until;     /* until when the lock must remain held */
+    uint64_t login;          /* the audit session, which a login sets for all that it starts */
+    pid_t session;           /* the holder's session, or 0 if unknown */
     pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
 } description;
 
@@ -114,7 +114,7 @@ static uint64_t inode_of(const char *path) {
     return stat(path, &info) == 0 ? (uint64_t)info.st_ino : 0;
 }
 
-static uint64_t own_clock(void) {
+static uint64_t own_time_namespace(void) {
     return inode_of("/proc/self/ns/time");
 }
 
@@ -133,7 +133,7 @@ static uint64_t ticks_now(void) {
 static uint64_t start_of(pid_t first, uint64_t now) {
     process found;
     if (!read_numbered(first, &found)) return 0;
-    uint64_t span = PLAUSIBLE * (uint64_t)sysconf(_SC_CLK_TCK);
+    uint64_t span = MAX_START_AGE * (uint64_t)sysconf(_SC_CLK_TCK);
     return found.started <= now && now - found.started <= span ? found.started : 0;
 }
 
@@ -158,10 +158,10 @@ bool hf_job_describe(int file, pid_t first, hf_time min_hold) {
     uint64_t now = ticks_now(), rate = (uint64_t)sysconf(_SC_CLK_TCK);
     uint64_t held_until = min_hold > 0 ? now + 1 + (uint64_t)min_hold / (HF_SECOND / rate) : 0;
     read_ancestors(ancestors);
-    int size =
-        snprintf(text, sizeof text, "%llu %llu %llu %llu %ld", (unsigned long long)own_clock(),
-                 (unsigned long long)start_of(first, now), (unsigned long long)held_until,
-                 (unsigned long long)login_of("self"), (long)getsid(0));
+    int size = snprintf(text, sizeof text, "%llu %llu %llu %llu %ld",
+                        (unsigned long long)own_time_namespace(),
+                        (unsigned long long)start_of(first, now), (unsigned long long)held_until,
+                        (unsigned long long)login_of("self"), (long)getsid(0));
     for (const pid_t *at = ancestors; *at != 0; at++)
         size += snprintf(text + size, sizeof text - (size_t)size, " %ld", (long)*at);
     assert(size > 0 && (size_t)size < sizeof text);
@@ -178,20 +178,21 @@ static description read_description(int file) {
     if (size <= 0) return job;
     text[size] = '\0';
     char *at = text;
-    job.clock = strtoull(at, &at, 10);
+    job.time_namespace = strtoull(at, &at, 10);
     job.started = strtoull(at, &at, 10);
     job.held_until = strtoull(at, &at, 10);
     job.login = strtoull(at, &at, 10);
     job.session = (pid_t)strtol(at, &at, 10);
     for (size_t i = 0; i < MAX_ANCESTORS && *at == ' '; i++)
         job.ancestors[i] = (pid_t)strtol(at, &at, 10);
-    if (job.clock != own_clock()) job.started = 0;
+    if (job.time_namespace != own_time_namespace()) job.started = 0;
     return job;
 }
 
 bool hf_job_is_in_min_hold(int file) {
     description job = read_description(file);
-    return job.held_until != 0 && (job.clock != own_clock() || ticks_now() < job.held_until);
+    return job.held_until != 0 &&
+           (job.time_namespace != own_time_namespace() || ticks_now() < job.held_until);
 }
 
 /* ---- one process ---- */
@@ -237,7 +238,7 @@ static bool has_other_login(const description *job, const char *pid) {
 
 /* Reads the environment until it finds the uuid. Returns whether it did, and stores in `total` how
  * many bytes it has read. */
-static bool is_named(int fd, const char *uuid, uint64_t *total) {
+static bool contains_uuid(int fd, const char *uuid, uint64_t *total) {
     char text[4096 + HF_UUID_SIZE];
     size_t filled = 0;
     *total = 0;
@@ -267,7 +268,7 @@ static hf_job_finding read_environment(const char *pid, const char *uuid, const 
     process after;
     uint64_t total = 0;
     int fd = open_of(pid, "environ");
-    bool found = fd >= 0 && is_named(fd, uuid, &total);
+    bool found = fd >= 0 && contains_uuid(fd, uuid, &total);
     if (fd >= 0) close(fd);
     if (found) return HF_JOB_PRESENT;
     if (!read_process(pid, &after)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
@@ -282,8 +283,8 @@ static hf_job_finding read_environment(const char *pid, const char *uuid, const 
 static hf_job_finding look_into(const description *job, const char *uuid, const char *pid) {
     process found;
     if (!read_process(pid, &found)) return is_gone() ? HF_JOB_ABSENT : HF_JOB_UNSURE;
-    bool is_kernels = (found.flags & KERNEL_THREAD) != 0;
-    if (is_kernels || has_ended(&found) || started_before(job, &found)) return HF_JOB_ABSENT;
+    bool is_kernel_thread = (found.flags & KERNEL_THREAD) != 0;
+    if (is_kernel_thread || has_ended(&found) || started_before(job, &found)) return HF_JOB_ABSENT;
     hf_job_finding finding = read_environment(pid, uuid, &found);
     if (finding != HF_JOB_UNSURE) return finding;
     bool is_other = has_other_login(job, pid) || has_other_session(job, found.session) ||
@@ -356,7 +357,7 @@ static hf_job_finding look_into_new(const description *job, const char *uuid, co
 static hf_job_finding search(DIR *processes, const description *job, const char *uuid) {
     list lists[2] = {{0}, {0}};
     hf_job_finding finding = HF_JOB_ABSENT;
-    hf_time end = hf_now() + SEARCH_FOR;
+    hf_time end = hf_now() + MAX_SEARCH;
     int quiet = 0;
     for (int i = 0; quiet < QUIET_LISTS && finding == HF_JOB_ABSENT; i++) {
         bool fresh = true;
@@ -373,7 +374,7 @@ static hf_job_finding search(DIR *processes, const description *job, const char 
 /* ---- whether /proc shows all processes ---- */
 
 /* Returns whether this process may look into all processes of its namespace. */
-static bool has_insight(void) {
+static bool may_inspect_all(void) {
     struct {
         uint32_t version;
         int pid;
@@ -405,7 +406,7 @@ static bool shows_all(void) {
     char own[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
     snprintf(wanted, sizeof wanted, "%ld", (long)getpid());
     ssize_t size = readlink("/proc/self", own, sizeof own - 1);
-    return size > 0 && strcmp(own, wanted) == 0 && (!is_hiding() || has_insight());
+    return size > 0 && strcmp(own, wanted) == 0 && (!is_hiding() || may_inspect_all());
 }
 
 hf_job_finding hf_job_find(int file, const char *uuid) {

@@ -93,7 +93,8 @@ void hf_file_close(int fd, hf_file file) {
     if (now.device == file.device && now.inode == file.inode) close(fd);
 }
 
-static void use(hf_dial *dial, int fd) {
+/* Sets the descriptor to poll. */
+static void set_descriptor(hf_dial *dial, int fd) {
     dial->fd = fd;
     dial->file = hf_file_of(fd);
 }
@@ -123,7 +124,7 @@ static hf_dial_state begin_connect(hf_dial *dial, const struct sockaddr *address
         dial->error = errno;
         return HF_DIAL_FAILED;
     }
-    use(dial, fd);
+    set_descriptor(dial, fd);
     dial->events = POLLOUT;
     if (connect(fd, address, size) == 0) return HF_DIAL_CONNECTED;
     dial->error = errno;
@@ -199,7 +200,7 @@ static hf_dial_state start_tcp(hf_dial *dial, hf_time now, char *reason, size_t 
         snprintf(reason, size, "cannot look up the name: no threads or file descriptors left");
         return HF_DIAL_FAILED;
     }
-    use(dial, dial->lookup->notify[0]);
+    set_descriptor(dial, dial->lookup->notify[0]);
     dial->notified_by = dial->lookup->notify[1];
     dial->events = POLLIN;
     return HF_DIAL_PENDING;

@@ -407,7 +407,7 @@ static void set_reason(hf_tls *tls, const char *text, const char *more) {
 
 /* Returns whether the server's certificate was refused. OpenSSL's first error may not say so: if
  * the authority has a new key under its old name, it is about the arithmetic of the signature. */
-static bool is_refused(const hf_tls *tls) {
+static bool is_certificate_refused(const hf_tls *tls) {
     return !tls->handshake_done && SSL_get_verify_mode(tls->ssl) != SSL_VERIFY_NONE &&
            SSL_get_verify_result(tls->ssl) != X509_V_OK;
 }
@@ -425,7 +425,7 @@ static void set_error(hf_tls *tls) {
     char text[96];
     unsigned long error = first_error_of_tls();
     int reason = ERR_GET_LIB(error) == ERR_LIB_SSL ? ERR_GET_REASON(error) : 0;
-    if (is_refused(tls)) {
+    if (is_certificate_refused(tls)) {
         set_reason(tls, "certificate verify failed: ",
                    X509_verify_cert_error_string(SSL_get_verify_result(tls->ssl)));
         return;

@@ -14,8 +14,8 @@
 
 #define ERASE_LINE "\r\33[K"
 
-static pid_t reporter;          /* its pid, or 0 */
-static pid_t waiting;           /* in the reporter: the program that began it */
+static pid_t reporter_pid;      /* or 0 */
+static pid_t waiting_pid;       /* in the reporter: the program that began it */
 static volatile char *is_drawn; /* shared by both: there is a line to wipe */
 
 static bool share_mark(void) {
@@ -41,9 +41,9 @@ static bool is_writable(void) {
 /* Safe in a signal handler. */
 static void end_reporter(void) {
     int error = errno;
-    pid_t pid = reporter;
+    pid_t pid = reporter_pid;
     if (pid == 0) return;
-    reporter = 0;
+    reporter_pid = 0;
     /* if it was already reaped, its pid may be another process's by now */
     if (waitpid(pid, NULL, WNOHANG) == 0) {
         kill(pid, SIGKILL);
@@ -59,8 +59,8 @@ static void end_reporter(void) {
 static void be_reporter(lua_State *L, pid_t parent, const sigset_t *mask) {
     assert(getpid() != parent && is_drawn);
     hf_end_with_parent(SIGKILL);
-    waiting = parent;
-    reporter = 0;
+    waiting_pid = parent;
+    reporter_pid = 0;
     hf_signals_forget();
     sigprocmask(SIG_SETMASK, mask, NULL);
     if (getppid() == parent) lua_pcall(L, 0, 0, 0);
@@ -81,7 +81,7 @@ static int l_begin(lua_State *L) {
     pid_t pid = fork();
     int error = errno;
     if (pid == 0) be_reporter(L, parent, &kept);
-    reporter = pid > 0 ? pid : 0;
+    reporter_pid = pid > 0 ? pid : 0;
     sigprocmask(SIG_SETMASK, &kept, NULL);
     if (pid < 0) return hf_process_failed(L, error);
     lua_pushboolean(L, true);
@@ -106,7 +106,7 @@ static int l_may_draw(lua_State *L) {
 
 /* is_awaited() -> in the reporter, whether the program that began it still runs */
 static int l_is_awaited(lua_State *L) {
-    lua_pushboolean(L, getppid() == waiting);
+    lua_pushboolean(L, getppid() == waiting_pid);
     return 1;
 }
 

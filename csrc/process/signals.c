@@ -29,9 +29,9 @@ static const struct {
 
 #define SIGNAL_COUNT (sizeof SIGNALS / sizeof *SIGNALS)
 
-static int caught[2] = {-1, -1};
-static sigset_t first_mask;
-static struct sigaction before[SIGNAL_COUNT];
+static int signal_pipe[2] = {-1, -1};         /* has a byte for each caught signal */
+static sigset_t first_mask;                   /* the signal mask at the first `catch` */
+static struct sigaction before[SIGNAL_COUNT]; /* the disposition before it was changed */
 static bool is_changed[SIGNAL_COUNT];
 static struct sigaction alarm_before;
 
@@ -45,7 +45,7 @@ const char *hf_signal_name(int number) {
 static void on_signal(int number) {
     int error = errno;
     unsigned char byte = (unsigned char)number;
-    ssize_t written = write(caught[1], &byte, 1);
+    ssize_t written = write(signal_pipe[1], &byte, 1);
     (void)written; /* a full pipe also wakes the reader */
     if (number != SIGCHLD) alarm(AGAIN_AFTER);
     errno = error;
@@ -58,9 +58,9 @@ static void on_alarm(int number) {
 
 static int open_pipe(void) {
     struct sigaction action = {.sa_handler = on_alarm};
-    if (caught[0] >= 0) return 0;
+    if (signal_pipe[0] >= 0) return 0;
     sigprocmask(SIG_SETMASK, NULL, &first_mask);
-    if (!hf_pipe(caught, false)) return -1;
+    if (!hf_pipe(signal_pipe, false)) return -1;
     return sigaction(SIGALRM, &action, &alarm_before);
 }
 
@@ -76,7 +76,7 @@ static int change(size_t i, void (*handler)(int)) {
 
 static int catch_signal(size_t i) {
     sigset_t one;
-    assert(caught[0] >= 0 && caught[1] >= 0); /* on_signal writes there */
+    assert(signal_pipe[0] >= 0 && signal_pipe[1] >= 0); /* on_signal writes there */
     if (change(i, on_signal) != 0) return -1;
     sigemptyset(&one);
     sigaddset(&one, SIGNALS[i].number);
@@ -97,7 +97,7 @@ void hf_signals_restore(void) {
     for (size_t i = 0; i < SIGNAL_COUNT; i++) {
         if (is_changed[i]) sigaction(SIGNALS[i].number, &before[i], NULL);
     }
-    if (caught[0] >= 0) sigaction(SIGALRM, &alarm_before, NULL);
+    if (signal_pipe[0] >= 0) sigaction(SIGALRM, &alarm_before, NULL);
     sigprocmask(SIG_SETMASK, &first_mask, NULL);
 }
 
@@ -106,8 +106,8 @@ void hf_signals_forget(void) {
     hf_signals_restore();
     memset(is_changed, 0, sizeof is_changed);
     for (int end = 0; end < 2; end++) {
-        if (caught[end] >= 0) close(caught[end]);
-        caught[end] = -1;
+        if (signal_pipe[end] >= 0) close(signal_pipe[end]);
+        signal_pipe[end] = -1;
     }
 }
 
@@ -179,7 +179,7 @@ static int poll_timeout(double until) {
 /* Returns the next caught signal, or 0. */
 static int next_signal(void) {
     unsigned char byte;
-    if (caught[0] < 0 || read(caught[0], &byte, 1) != 1) return 0;
+    if (signal_pipe[0] < 0 || read(signal_pipe[0], &byte, 1) != 1) return 0;
     alarm(0);
     return byte;
 }
@@ -195,7 +195,7 @@ static int l_wait(lua_State *L) {
             lua_pushstring(L, hf_signal_name(number));
             return 1;
         }
-        struct pollfd fds[] = {{.fd = caught[0], .events = POLLIN},
+        struct pollfd fds[] = {{.fd = signal_pipe[0], .events = POLLIN},
                                {.fd = input ? STDIN_FILENO : -1, .events = POLLIN}};
         int ready = poll(fds, 2, poll_timeout(until));
         if (ready > 0 && fds[1].revents && !fds[0].revents) {

@@ -211,6 +211,7 @@ static const hf_sentinel *find_in_state(const hf_sentinels *sentinels, hf_sentin
     return NULL;
 }
 
+/* Writes why no Sentinel has given an address, and returns the code for that. */
 static hf_code explain(const hf_sentinels *sentinels, char *text, size_t size) {
     char list[56];
     const hf_sentinel *one = find_in_state(sentinels, HF_SENTINEL_FAILED, HF_DENIED);

@@ -261,6 +261,7 @@ static void schedule_reopen(hf_session *session, hf_time now) {
     session->retry_at = now + delay / 2 + hf_jitter(session->random, delay / 2 + 1);
 }
 
+/* Returns whether the request fails when an attempt to connect has failed. */
 static bool is_impatient(const hf_session *session, const hf_request *request) {
     bool outcome_unknown = request->sends > 0 && session->reason_code == HF_UNREACHABLE;
     bool logs_in_again = request->accepted && session->reason_code == HF_DENIED;
@@ -1152,6 +1153,8 @@ hf_time hf_session_deadline(const hf_session *session) {
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 
+/* Fails a request whose deadline has passed. The reason is why there is no connection, or the last
+ * refusal, if either is known. */
 static void expire(hf_session *session, hf_request *request, hf_time now) {
     bool known =
         session->reason[0] && (request->state == HF_REQUEST_QUEUED || session->failed_opens > 1);
