@@ -96,7 +96,7 @@ TEST(replies_to_an_acquire_are_parsed_and_malformed_ones_refused) {
         {":1700000000000000\r\n", {HF_VERDICT_YES, .number = 1700000000000000, .ahead = -1}},
         {":9007199254740984\r\n", {HF_VERDICT_YES, .number = 9007199254740984, .ahead = -1}},
         {":9007199254740991\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
-        {":9223372036854775800\r\n", {HF_VERDICT_YES, .number = 1LL << 53, .ahead = -1}},
+        {":9223372036854775800\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {":-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$1\r\n1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
         {"$-1\r\n", {HF_VERDICT_NONSENSE, .ahead = -1}},
@@ -199,13 +199,17 @@ TEST(impossible_numbers_in_replies_are_replaced_by_the_nearest_limit) {
     CHECK_EQ_INT(answer.others, -(1LL << 53));
 }
 
-TEST(a_lone_zero_is_the_reply_to_an_acquire_without_fencing_and_to_no_other) {
+TEST(a_lone_number_is_the_reply_to_an_acquire_only_if_it_can_be_its_token) {
     static const struct {
         const char *bytes;
         hf_verdict without, with;
     } cases[] = {
         {":0\r\n", HF_VERDICT_YES, HF_VERDICT_NONSENSE},
         {":8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES},
+        {":9007199254740984\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_YES}, /* the last token */
+        {":9007199254740992\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
+        {":9223372036854775800\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
+        {":-8\r\n", HF_VERDICT_NONSENSE, HF_VERDICT_NONSENSE},
         {"*2\r\n:1\r\n:0\r\n", HF_VERDICT_YES, HF_VERDICT_YES},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

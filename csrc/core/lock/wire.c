@@ -458,10 +458,9 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
 /* Reads the short form of { 1, token, 0 }: the token, a clock's time rounded up to TOKEN_GRAIN, or
  * 0 without fencing. So a stray reply to another command is most likely refused. */
 static hf_wire_answer read_token(long long token, bool fenced) {
-    if (token < 0 || token % TOKEN_GRAIN != 0 || (token > 0) != fenced)
-        return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
-    long long count = token < (long long)TOKEN_END ? token : (long long)TOKEN_END;
-    return (hf_wire_answer){.verdict = HF_VERDICT_YES, .number = count, .ahead = -1};
+    bool valid = hf_wire_is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
+    if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};
+    return (hf_wire_answer){.verdict = HF_VERDICT_YES, .number = token, .ahead = -1};
 }
 
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced) {
