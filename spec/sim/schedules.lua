@@ -679,6 +679,27 @@ local stopped_together = permits(2, {
   fault { name = "pause", at = 500000, process = 3, duration = 10 * S },
 }, false)
 
+local function foreign(slot, start)
+  return {
+    what = "foreign", slot = slot, key = "a", kind = "lock", lease = 10, rounds = 2, gap = 0,
+    start = start, nap = 16000,
+  }
+end
+
+-- The server is out of memory while the free lock is left to threads of Java, so none of them can
+-- take it. The first one's release was refused, too.
+local left_unused = plan(LOCK, {
+  process(1), foreign(9, 0), foreign(10, 5000),
+  task { process = 1, slot = 8, start = 600000, wait = huge },
+  task { process = 1, slot = 7, start = 700000, wait = huge },
+  task { process = 1, slot = 6, start = 800000, wait = huge },
+  task { process = 1, slot = 5, start = 900000, wait = huge },
+  fault { name = "misconf", at = 10000, process = 1, link = "calls", duration = 500000 },
+  fault {
+    name = "oom", on = "release", nth = 2, at = 0, process = 1, link = "calls", duration = 60000,
+  },
+})
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -736,5 +757,6 @@ return {
   { "dead_reader", dead_reader, "dead_readers" },
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
+  { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },
 }

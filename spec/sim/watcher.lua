@@ -13,6 +13,7 @@ local floor, max = math.floor, math.max
 local RECEIVED_WITHIN = 5000     -- a message, in a calm schedule
 local CALM_GAP = 400000   -- µs with a released lock and a waiter for it
 local MAX_IN_A_ROW = 2    -- holdfast's turns after a turn of Redisson that was seen
+local LEFT = 48000        -- a free lock is left to Redisson's waiters for at least this long
 local MAX_OVERTAKEN = 40  -- how often ours may take the lock during one wait of Redisson's
 local CLOCKS_MS = 500     -- how much the ends of a lease may differ
 
@@ -612,7 +613,7 @@ local function note_turn(turns, is_theirs, is_taken, now)
 end
 
 -- Once a waiter of holdfast has seen that Redisson holds the lock, holdfast may hold it twice in a
--- row.
+-- row. That is over when the lock has been left to Redisson's waiters and none of them came.
 local function note_seen(self, key, name, args, reply)
   local holder = key.holder
   if name ~= "acquire" or not holder or wire.is_ours(holder) then return end
@@ -621,11 +622,14 @@ local function note_seen(self, key, name, args, reply)
 end
 
 local function note_ours_in_a_row(self, key)
-  local holder = key.holder
+  local holder, left_at = key.holder, key.left_at
+  key.left_at = nil
   if self.shared[holder] ~= nil then
     key.theirs_seen = false
   elseif not wire.is_ours(holder) then
     key.ours_in_a_row, key.theirs_seen = 0, false
+  elseif left_at and self.world.now - left_at >= LEFT then
+    key.ours_in_a_row, key.theirs_seen = 1, false
   elseif key.granted_to or key.ours_in_a_row == 0 then
     key.ours_in_a_row = key.ours_in_a_row + 1
   end
@@ -638,6 +642,7 @@ end
 local function note_sides(self, key, before)
   local holder, now = key.holder, self.world.now
   local left = before and not holder and self.server.redis.channels[key.releases]
+  key.left_at = left and now or key.left_at
   local is_theirs = left or holder and not wire.is_ours(holder)
   local is_shared = holder and self.shared[holder] ~= nil
   note_turn(key.turns, is_theirs and not is_shared, holder, now)
