@@ -679,6 +679,16 @@ local stopped_together = permits(2, {
   fault { name = "pause", at = 500000, process = 3, duration = 10 * S },
 }, false)
 
+-- A replica refuses an acquire, whose client connects again. The connection hangs until the next
+-- acquire, which was never sent, has waited long enough.
+local hangs_behind_replica = plan(LOCK, {
+  process(1), process(2, { command_timeout = 0.4 }),
+  task { process = 2, slot = 8, start = 3000, wait = 3 },
+  task { process = 2, slot = 7, start = 6000, wait = huge },
+  fault { name = "readonly", at = 2000, process = 1, link = "calls", duration = S },
+  fault { name = "cut_down", at = 5000, process = 2, link = "calls", duration = 3 * S },
+}, { timeout = 0.4 })
+
 local function foreign(slot, start)
   return {
     what = "foreign", slot = slot, key = "a", kind = "lock", lease = 10, rounds = 2, gap = 0,
@@ -757,6 +767,7 @@ return {
   { "dead_reader", dead_reader, "dead_readers" },
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
+  { "hangs_behind_replica", hangs_behind_replica },
   { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },
 }

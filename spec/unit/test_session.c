@@ -2213,6 +2213,20 @@ TEST(a_request_refused_by_a_replica_is_resent_in_order_together_with_its_wait_co
     finish();
 }
 
+TEST(a_request_that_was_never_sent_does_not_fail_with_what_a_replica_replied_to_another) {
+    struct call one, two;
+    start_open();
+    submit(&one, "A", 400, AT(0));
+    feed(&session, "-READONLY no\r\n", AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    submit(&two, "B", 400, AT(1));
+    hf_session_opening(&session, AT(2));
+    hf_session_tick(&session, AT(400));
+    CHECK_STR(one.outcome, "denied: READONLY no");
+    CHECK_STR(two.outcome, "unreachable: no reply in time");
+    finish();
+}
+
 TEST(a_request_refused_by_a_replica_can_be_dropped_before_it_is_resent) {
     struct call one;
     start();

@@ -105,6 +105,7 @@ void hf_session_cancel_fetching(hf_session *session) {
 static void want_close(hf_session *session, hf_code code, const char *reason) {
     if (session->closing) return;
     session->closing = true;
+    session->reason_of_one = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
 }
@@ -417,6 +418,7 @@ void hf_session_move(hf_session *session, hf_time now) {
 }
 
 void hf_session_fail_pending(hf_session *session, hf_code code, const char *reason, hf_time now) {
+    session->reason_of_one = false;
     session->reason_code = code;
     snprintf(session->reason, sizeof session->reason, "%s", reason);
     session->failed_opens++;
@@ -972,7 +974,9 @@ static void put_back_and_reconnect(hf_session *session, hf_request *request, con
     assert(request->reply_index == session->first_reply);
     for (uint64_t i = 0; i < replies_of(request); i++)
         *awaiting_at(session, session->first_reply + i) = request;
+    bool reopens = !session->closing;
     want_close(session, session->follows_master ? HF_UNREACHABLE : hf_code_of_error(error), error);
+    session->reason_of_one = reopens && !session->follows_master;
 }
 
 static bool has_credentials(const hf_session *session) {
@@ -1153,11 +1157,16 @@ hf_time hf_session_deadline(const hf_session *session) {
     return reopens ? hf_time_min(soonest, session->retry_at) : soonest;
 }
 
+/* Returns whether the session's reason explains why the request got no reply. */
+static bool is_explained(const hf_session *session, const hf_request *request) {
+    if (!session->reason[0] || (session->reason_of_one && !request->sent_back)) return false;
+    return request->state == HF_REQUEST_QUEUED || session->failed_opens > 1;
+}
+
 /* Fails a request whose deadline has passed. The reason is why there is no connection, or the last
  * refusal, if either is known. */
 static void expire(hf_session *session, hf_request *request, hf_time now) {
-    bool known =
-        session->reason[0] && (request->state == HF_REQUEST_QUEUED || session->failed_opens > 1);
+    bool known = is_explained(session, request);
     hf_session_drop(request);
     if (!known && request->failure.code != HF_OK) {
         finish(request, NULL, now);

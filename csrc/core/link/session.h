@@ -101,7 +101,8 @@ struct hf_session {
                                server last replied to a command */
     uint64_t *random;       /* the state of the client's random numbers */
     hf_code reason_code;
-    char reason[160]; /* why there is no connection, or "" */
+    char reason[160];   /* why there is no connection, or "" */
+    bool reason_of_one; /* the reason is the refusal of a request, not of all (sent_back) */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
