@@ -1966,8 +1966,8 @@ static const char *const hf_segment_table[] = {
     "end\n"
     "return false\n"
     "end\n"
-    "local function notify_first_of_foreign()\n"
-    "if has_foreign() then notify(first_living(), 'recheck') end\n"
+    "local function notify_first_of_foreign(me)\n"
+    "if has_foreign() then notify(first_living(me), 'recheck') end\n"
     "end\n"
     "local function end_drain()\n"
     "redis.call('HSET', LOCK, 'mode', 'read')\n"
@@ -2048,7 +2048,7 @@ static const char *const hf_segment_table[] = {
     "if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end\n"
     "if #readers > 0 then\n"
     "admit_readers(readers)\n"
-    "if not open then notify_first_of_foreign() end\n"
+    "if not open then notify_first_of_foreign(state.me) end\n"
     "end\n"
     "return open, newer\n"
     "end\n"
@@ -2589,37 +2589,37 @@ static const hf_program hf_program_table[] = {
     &hf_program_table[HF_PROGRAM_SHARDED_RELEASE_ALL], NULL},
     {"renew", "9f63575e2112de24e31ce65535e37be24fa06370", (const unsigned char[]){HASH_2, HASH_3,
     HASH_4, RENEW_1, HF_NO_SEGMENT}, 831, NULL, NULL},
-    {"rw_acquire", "999c360f2002e3bc3ccd865f0f3d617b4261e518", (const unsigned char[]){KEYS_1,
+    {"rw_acquire", "f69caa1c3eae87deab5efb1be9cd822a99c98108", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2, FREE_2, RW_ACQUIRE_2, HASH_3,
     RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3,
     TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6, OWNERS_1, PLACING_1, RECORD_1,
     RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2, PASSING_OVER_3, QUEUEING_2,
     TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25216,
+    FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7, HF_NO_SEGMENT}, 25228,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_ACQUIRE], NULL},
     {"rw_extend", "db852c0f63b4e7a09efa3373d82b312c975be769", (const unsigned char[]){RW_1,
     RW_EXTEND_1, PLAIN_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 3765,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_EXTEND], NULL},
-    {"rw_force", "a10d056d1af024f9ef8cd60d29acc65dde36104a", (const unsigned char[]){KEYS_1,
+    {"rw_force", "5ff77737e93054bae79ab1a7da91c7b2ee649836", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16548, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
+    OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16560, &hf_program_table[HF_PROGRAM_SHARDED_RW_FORCE],
     NULL},
     {"rw_info", "d4f07755783c81f659b5ca1c221d887d92e93f10", (const unsigned char[]){RW_1, AHEAD_1,
     AHEAD_2, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TIMES_1, TIMES_2, RW_INFO_2, HF_NO_SEGMENT}, 4168,
     NULL, NULL},
-    {"rw_leave", "03ea13e86e6afdc3015164d7c7faa0a6eab7f01c", (const unsigned char[]){KEYS_1,
+    {"rw_leave", "66b0af6445a56a115c5ef19576f5af2ddb3ec5d1", (const unsigned char[]){KEYS_1,
     CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, PLAIN_2,
     RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2, RW_QUEUE_1,
     MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2,
-    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17865,
+    SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1, HF_NO_SEGMENT}, 17877,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_LEAVE], NULL},
-    {"rw_release", "cfbf66315a71a1921ee0a5734929a86a0e8c0c8f", (const unsigned char[]){KEYS_1,
+    {"rw_release", "6733bb12da7cb719dd3790c6cffa971cacd1f870", (const unsigned char[]){KEYS_1,
     PLAIN_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5,
     RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, PASSING_OVER_2,
     RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1,
-    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 16997,
+    RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17009,
     &hf_program_table[HF_PROGRAM_SHARDED_RW_RELEASE], NULL},
     {"rw_renew", "d23cf9b0ddf88805ba4d55d67933813bbe837086", (const unsigned char[]){RW_1,
     RW_RENEW_1, HF_NO_SEGMENT}, 2766, NULL, NULL},
@@ -2776,34 +2776,34 @@ static const hf_program hf_program_table[] = {
     RECORD_2, RECORD_3, SHARDED_2, QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
     SETTLING_1, GRANTING_1, GRANTING_2, HASH_4, DUE_1, QUEUE_2, RELEASE_ALL_1, HF_NO_SEGMENT},
     13989, NULL, &hf_program_table[HF_PROGRAM_RELEASE_ALL]},
-    {"sharded_rw_acquire", "5614db2b7847341bac1b90954c4a2e0154dd11eb",
+    {"sharded_rw_acquire", "fc3b8364676601ee28921d931231147cb152ca27",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_ACQUIRE_1, FREE_1, DRAWING_1, TOKEN_4, DRAWING_2,
     FREE_2, RW_ACQUIRE_2, HASH_3, RW_ACQUIRE_3, HASH_3, RW_ACQUIRE_4, CLOCK_2, CLOCK_3, CLOCK_4,
     CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_ACQUIRE_5, RW_TOKEN_1, RW_ACQUIRE_6,
     OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3, QUEUEING_1, PASSING_OVER_1, PASSING_OVER_2,
     PASSING_OVER_3, QUEUEING_2, TIMES_1, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3,
     MEMBERS_2, IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, RW_ACQUIRE_7,
-    HF_NO_SEGMENT}, 25622, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
+    HF_NO_SEGMENT}, 25634, NULL, &hf_program_table[HF_PROGRAM_RW_ACQUIRE]},
     {"sharded_rw_extend", "866208cf1a9c1e3f7915da804d096605401a0df4", (const unsigned char[]){RW_1,
     RW_EXTEND_1, SHARDED_2, SHORTENED_1, RW_EXTEND_2, HF_NO_SEGMENT}, 4171, NULL,
     &hf_program_table[HF_PROGRAM_RW_EXTEND]},
-    {"sharded_rw_force", "f0baa818cc17112e333f83704bc13c3a5a8e1a8c",
+    {"sharded_rw_force", "e5262ebbb3746793f3cd812dbe58b900cb9e21f2",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
-    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16954, NULL,
+    FORGET_RECORD_1, RW_QUEUE_2, OWNERS_3, RW_FORCE_1, HF_NO_SEGMENT}, 16966, NULL,
     &hf_program_table[HF_PROGRAM_RW_FORCE]},
-    {"sharded_rw_leave", "a8fa8640c0005b6161fa13bf7ae6d5b9189f50bd",
+    {"sharded_rw_leave", "8e641f50de78ea16a93935a814878c6140915b9d",
     (const unsigned char[]){KEYS_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5, TOKEN_2, TOKEN_3, TOKEN_4,
     TOKEN_5, RW_1, SHARDED_2, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2, RECORD_3,
     PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2, IS_QUEUE_1,
     FORGET_RECORD_1, RW_QUEUE_2, SETTLING_1, RW_SETTLING_1, FORGETTING_1, RW_LEAVE_1,
-    HF_NO_SEGMENT}, 18271, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
-    {"sharded_rw_release", "9c57238d1f22090870db7d964a84e430c9cf68d0",
+    HF_NO_SEGMENT}, 18283, NULL, &hf_program_table[HF_PROGRAM_RW_LEAVE]},
+    {"sharded_rw_release", "f49181b959d618394f4f543681a1560524272a84",
     (const unsigned char[]){KEYS_1, SHARDED_2, RW_RELEASE_1, CLOCK_2, CLOCK_3, CLOCK_4, CLOCK_5,
     TOKEN_2, TOKEN_3, TOKEN_4, TOKEN_5, RW_1, RW_TOKEN_1, OWNERS_1, PLACING_1, RECORD_1, RECORD_2,
     RECORD_3, PASSING_OVER_2, RW_QUEUE_1, MEMBERS_1, MEMBER_1, MEMBER_2, MEMBER_3, MEMBERS_2,
-    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17403, NULL,
+    IS_QUEUE_1, FORGET_RECORD_1, RW_QUEUE_2, RW_RELEASE_2, HF_NO_SEGMENT}, 17415, NULL,
     &hf_program_table[HF_PROGRAM_RW_RELEASE]},
     {"sharded_semaphore_leave", "622279431026e1e7b45abc473f706f026da5a413",
     (const unsigned char[]){SHARDED_2, SEMAPHORE_1, WHOLE_NUMBER_1, SEMAPHORE_2, NOTE_1, NOTE_3,

@@ -855,6 +855,16 @@ case("a pause for Redisson's readers is ignored if it is over or ends too far in
   end
 end)
 
+case("a writer that asks but cannot listen keeps its place behind readers that are let in", function(c)
+  reads(c, JAVA)
+  listen_as(c, C)
+  local me = member("w", A, 2)
+  queued(c, T0 - 9, member("r", C, 1))
+  local reply = acquire(c, WRITER, { member = me })
+  c.same({ 0, 0, text(T0) }, { reply[1], reply[3], reply[5] })
+  c.same({ member("r", C, 1), "0", me, text(T0) }, queue(c))
+end)
+
 case("a draining lock whose readers have all expired is free", function(c)
   local me = member("w", A, 2)
   c.cmd("HSET", LOCK, "mode", "drain:" .. text(T0_MS + 50), JAVA, 1)

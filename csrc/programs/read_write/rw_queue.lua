@@ -69,8 +69,9 @@ local function has_foreign()
 end
 
 -- Notifies the first waiter if a holder does not hand over, because it must listen to that holder.
-local function notify_first_of_foreign()
-  if has_foreign() then notify(first_living(), 'recheck') end
+-- me: as in first_living
+local function notify_first_of_foreign(me)
+  if has_foreign() then notify(first_living(me), 'recheck') end
 end
 
 -- Lets Redisson's readers in again.
@@ -173,7 +174,7 @@ local function serve_batch(members, state)
   if #gone > 0 then redis.call('ZREM', QUEUE, unpack(gone)) end
   if #readers > 0 then
     admit_readers(readers)
-    if not open then notify_first_of_foreign() end
+    if not open then notify_first_of_foreign(state.me) end
   end
   return open, newer
 end
