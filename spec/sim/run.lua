@@ -279,7 +279,10 @@ end
 
 local function hunt(from, count)
   local seed, found = find(from, count)
-  if not seed then return false end
+  if not seed then
+    say("no seed from %d to %d shows %s", from, from + count - 1, mutant.name)
+    return false
+  end
   show(seed, drawn(seed), found)
   return true
 end
