@@ -67,6 +67,8 @@ return {
     "if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;", "" },
   { "DEAF_TO_WORD", "core/op/renew.c", "hf_renewer_approve", "hold->approval != HF_APPROVAL_PENDING", "true" },
   { "DEAF_TO_ANSWER", "core/op/acquire.c", "let_renewer_await", "!asks || !hf_hold_is_live(hold)", "true" },
+  { "MOVE_UNHEARD", "core/op/events.c", "on_event",
+    "on_channel_subscribed(node, hf_reply_string_at(event, 1), false, now);", "" },
   { "ALL_NO_UNDO", "core/op/batch.c", "undo_hold", "hf_claim_is_asked(&hold->claim)", "false" },
   { "ALL_FROM_REPLY", "core/op/batch.c", "take_all", "op->request.sent_at", "now" },
   { "ALL_BEHIND", "core/op/batch.c", "release_behind", "hf_claim_is_held(&hold->claim)", "false" },

@@ -465,6 +465,10 @@ local IN_SCHEDULES = {
   {
     name = "ALL_ABANDONED", about = "a hold that one caller of a handle abandons is gone for all",
   },
+  {
+    name = "MOVE_UNHEARD",
+    about = "the end of a subscription, because its slot has moved, is ignored",
+  },
   { name = "ALL_NO_UNDO", about = "what an acquire of several may have left is not cleaned up" },
   {
     name = "RELEASES_UNCOUNTED",

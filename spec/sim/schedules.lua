@@ -710,6 +710,26 @@ local left_unused = plan(LOCK, {
   },
 })
 
+-- Somebody waits for a permit of a semaphore whose slot moves before the permit comes back.
+local function in_cluster(index) return process(index, { system = "cluster", sync = false }) end
+local function takes(part)
+  part.kind, part.calls, part.amount, part.permits = "plain_semaphore", "take", 1, 1
+  return task(part)
+end
+local moved_channel = plan({ { name = "a", kind = "plain_semaphore" } }, {
+  in_cluster(1), in_cluster(2), in_cluster(3),
+  task {
+    kind = "plain_semaphore", calls = "set_count", amount = 1, process = 1, slot = 8, start = 0,
+    wait = 3,
+  },
+  takes { process = 2, slot = 7, start = 50000, wait = 0, naps = { 400000 } },
+  takes { process = 3, slot = 6, start = 100000, wait = 10 },
+  fault { name = "move_slot", at = 250000, process = 1, link = "calls", duration = 30000 },
+}, {
+  system = "cluster", plain = true, slow = false, rates = { 1, 1, 1 }, offsets = { 0, 0, 0 },
+  replication = { 1000, 100000 },
+})
+
 -- { name, plan, a mutant (mutants.lua) with which it breaks a rule | nil }
 return {
   { "stale_grant", stale_grant, "STALE_GRANT" },
@@ -768,6 +788,7 @@ return {
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
   { "hangs_behind_replica", hangs_behind_replica },
+  { "moved_channel", moved_channel, "MOVE_UNHEARD" },
   { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },
 }

@@ -3,10 +3,15 @@
 --
 -- A slot moves in steps: both nodes learn of the move, the keys move one by one, then the new node
 -- learns that it owns the slot, and after it the others. A message to a channel goes to all nodes;
--- only its own node knows that a client is subscribed.
+-- only its own node knows that a client is subscribed. A sharded channel moves with its slot: the
+-- old node ends its subscriptions when it learns that it no longer owns the slot, and says so.
 
 local Addresses = require "spec.sim.addresses"
 local Prng = require "spec.sim.prng"
+local pubsub = require "holdfast.testing.redis.pubsub"
+local resp = require "holdfast.testing.redis.resp"
+
+local unpack = table.unpack or unpack
 
 local SLOTS = 16384
 
@@ -192,8 +197,21 @@ end
 
 -- ---- a slot that moves ----
 
+local SUNSUBSCRIBE = pubsub.SUNSUBSCRIBE[3]
+
+local function end_subscriptions(node, slot)
+  for _, client in ipairs(node.redis:clients()) do
+    for _, channel in ipairs { unpack(client.shards) } do
+      if slot_of(channel) == slot then
+        client.on_message(resp.encode(SUNSUBSCRIBE(client, { "SUNSUBSCRIBE", channel })))
+      end
+    end
+  end
+end
+
 local function take_over(move)
   move.self.views[move.node.index][move.slot] = move.to
+  if move.leaves then end_subscriptions(move.node, move.slot) end
   if move.last then
     move.self.moving[move.slot], move.self.moved_at[move.slot] = nil, move.self.run.world.now
   end
@@ -220,7 +238,7 @@ local function finish(self, move, gap)
   end
   for i, node in ipairs(order) do
     world:at(at, take_over, { self = self, node = node, slot = move.slot, to = move.to.index,
-      last = i == #order })
+      last = i == #order, leaves = node == move.from })
     at = at + self.prng:range(0, gap)
   end
 end
