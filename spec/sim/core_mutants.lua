@@ -12,6 +12,7 @@ local function drop_redirected(verb)
   }]]):format(verb)
 end
 
+local TOOK = "reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES"
 local PLAIN = "!%s->reads && !%s->writes && !%s->listed && !%s->counted"
 
 -- { name, file, function, text, replacement }: see patches.lua
@@ -67,6 +68,16 @@ return {
     "if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;", "" },
   { "DEAF_TO_WORD", "core/op/renew.c", "hf_renewer_approve", "hold->approval != HF_APPROVAL_PENDING", "true" },
   { "DEAF_TO_ANSWER", "core/op/acquire.c", "let_renewer_await", "!asks || !hf_hold_is_live(hold)", "true" },
+  { "LATE_TOKEN", "core/op/acquire.c", "let_renewer_await",
+    "if (hf_claim_is_asked(&hold->claim)) hold->token_ttl_ms = op->spec.token_ttl_ms;", "" },
+  { "LATE_LIST", "core/op/leave.c", "on_late_answer", TOOK,
+    "reply && reply->type == HF_REPLY_INTEGER && " .. TOOK },
+  { "LATE_BUSY", "core/op/leave.c", "on_late_answer", TOOK, "reply != NULL" },
+  { "LATE_ERROR", "core/op/leave.c", "on_late_answer", TOOK,
+    "!reply || " .. TOOK:match("&& (.*)") },
+  { "SEEN_NOT_THROUGH", "core/op/calls.c", "continue_alone",
+    "!op->blocked && hf_renewer_see_through(op->client, &op->request)", "false" },
+  { "RELEASE_GIVEN_UP", "core/op/calls.c", "abandon_release", "clean_up(op, now);", "" },
   { "MOVE_UNHEARD", "core/op/events.c", "on_event",
     "on_channel_subscribed(node, hf_reply_string_at(event, 1), false, now);", "" },
   { "ALL_NO_UNDO", "core/op/batch.c", "undo_hold", "hf_claim_is_asked(&hold->claim)", "false" },

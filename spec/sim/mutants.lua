@@ -398,6 +398,10 @@ local IN_CORE = {
   { "WORD_STAYS", "one approval of the owner is valid for ever" },
   { "DEAF_TO_WORD", "the owner's approval is ignored" },
   { "DEAF_TO_ANSWER", "an abandoned acquire of a shared owner does not learn what it took" },
+  { "LATE_TOKEN", "…or only if it did not take the free lock" },
+  { "LATE_LIST", "…or only if it took the free lock" },
+  { "LATE_BUSY", "…or takes a refusal for a hold" },
+  { "RELEASE_GIVEN_UP", "a release ends with its caller's wait for the reply" },
   { "ALL_FROM_REPLY", "the leases of several count from the reply" },
   { "ALL_BEHIND", "a release of several that failed is forgotten" },
   { "NOT_FOLLOWING", "an acquire is busy because of its caller's release under way" },
@@ -464,6 +468,12 @@ local IN_SCHEDULES = {
   },
   {
     name = "ALL_ABANDONED", about = "a hold that one caller of a handle abandons is gone for all",
+  },
+  {
+    name = "LATE_ERROR", about = "an abandoned acquire of a shared owner takes an error for a hold",
+  },
+  {
+    name = "SEEN_NOT_THROUGH", about = "a shared owner's abandoned release ends at NOSCRIPT",
   },
   {
     name = "MOVE_UNHEARD",

@@ -43,6 +43,7 @@ local KEEPING = 22 -- % of plans in which clients keep their locks
 local BREAKING = 12 -- % of the tasks in such plans that take a lock by force
 local MIXED = 25 -- % of the aimed plans that have Redisson clients
 local ASYNC = 25 -- % of plans in which releases are not awaited
+local HURRIED = 15 -- % of plans in which callers give up releases, checks and extends
 local GRANT_LEASES = { 2, 2, 0.5, 0.2 }
 local LEASES = { 0.3, 1, 3, 10 }
 local TIMEOUTS = { 0.4, 1, 3 }
@@ -285,6 +286,16 @@ local function send_releases(plan)
   end
 end
 
+-- Makes callers give up commands about their holds before the reply.
+local function hurry(plan)
+  local prng = Prng.new((plan.seed * 97 + 109) % 2147483647)
+  if not prng:chance(HURRIED) then return end
+  for _, task in ipairs(tasks_of(plan)) do
+    local whole = task.alone or task.steps or task.several or task.calls or task.leads
+    if not whole and prng:chance(60) then task.hurry = prng:range(10, prng:pick { 500, 5000 }) end
+  end
+end
+
 -- Makes clients keep their locks for their callers, which come back soon.
 local function keep_locks(plan)
   local prng = Prng.new((plan.seed * 29 + 53) % 2147483647)
@@ -423,6 +434,7 @@ function plans.of(seed)
   dead_links.add(plan)
   max_hold.add(plan)
   rotation.add(plan)
+  hurry(plan)
   return plan
 end
 
@@ -482,6 +494,7 @@ function describe.task(part)
     .. (part.resize and (", sets %d permits"):format(part.resize) or "")
     .. (part.keep and ", kept for " .. number(part.keep) .. " s" or "")
     .. (part.breaks and ", by force" or "")
+    .. (part.hurry and ", waits for other replies for " .. part.hurry .. " us" or "")
     .. (part.async and ", without waiting" or "") .. (part.swaps and ", reads and writes" or "")
     .. (part.twice and ", twice, one is collected at the " .. part.twice or "")
     .. (part.till and ", ends by " .. part.till or "")

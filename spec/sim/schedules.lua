@@ -689,6 +689,37 @@ local hangs_behind_replica = plan(LOCK, {
   fault { name = "cut_down", at = 5000, process = 2, link = "calls", duration = 3 * S },
 }, { timeout = 0.4 })
 
+-- Two processes share an owner. One gives up an acquire before its reply, and then takes the lock
+-- for a moment, while the other one may hold it. A third process waits.
+local function given_up(nap, patience, ...)
+  return plan(LOCK, {
+    process(1), process(2), process(3),
+    task { process = 2, slot = 8, owner = "job", start = 0, wait = 0, naps = { nap } },
+    task { process = 1, slot = 4, owner = "job", start = 20000, wait = 0 },
+    task { process = 1, slot = 7, owner = "job", start = 100000, wait = 3, patience = patience },
+    task { process = 1, slot = 6, owner = "job", start = 200000, wait = 0 },
+    task { process = 3, slot = 5, start = 150000, wait = huge, in_by = 2 * S },
+    ...
+  })
+end
+
+-- The owner's first command takes the free lock, or learns how often the lock is held; the second
+-- one joins.
+local given_up_free, given_up_counting = given_up(1000, 10), given_up(S, 10)
+local given_up_joining = given_up(S, 900)
+local given_up_refused = given_up(S, 900, fault {
+  name = "oom", at = 90000, process = 1, link = "calls", duration = 50000,
+})
+
+-- A shared owner's release is given up, and the server has forgotten its program.
+local release_forgotten = plan(LOCK, {
+  process(1), process(2),
+  task { process = 1, slot = 8, owner = "job", hurry = 10, start = 0, wait = 0,
+    naps = { 100000 } },
+  task { process = 2, slot = 7, start = 50000, wait = huge, in_by = S },
+  fault { name = "forget_scripts", at = 90000, process = 1, link = "calls" },
+})
+
 local function foreign(slot, start)
   return {
     what = "foreign", slot = slot, key = "a", kind = "lock", lease = 10, rounds = 2, gap = 0,
@@ -788,6 +819,11 @@ return {
   { "taken_by_force", taken_by_force, "FORCED_LENT" },
   { "taken_while_idle", taken_while_idle, "FORCED_LENT" },
   { "hangs_behind_replica", hangs_behind_replica },
+  { "given_up_free", given_up_free, "LATE_TOKEN" },
+  { "given_up_counting", given_up_counting, "LATE_BUSY" },
+  { "given_up_joining", given_up_joining, "LATE_LIST" },
+  { "given_up_refused", given_up_refused, "LATE_ERROR" },
+  { "release_forgotten", release_forgotten, "SEEN_NOT_THROUGH" },
   { "moved_channel", moved_channel, "MOVE_UNHEARD" },
   { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },

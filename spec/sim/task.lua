@@ -433,12 +433,12 @@ local function release(self, handle, last)
   local ok, message, code
   local ends_at = self.world.now / 1e6 + raw.remaining(handle.lock)
   if self.plan.async then ok, message, code = send_release(self, handle)
-  else ok, message, code = perform(self, handle, "release", 0) end
+  else ok, message, code = perform(self, handle, "release", 0, self.plan.hurry) end
   if last and not ok then
     refused.expect_release(self, handle, ends_at - self.world.now / 1e6, message)
   end
   if code == "lost" or code == "not_held" and self.plan.common then lost(self, { handle }) end
-  if ok then
+  if ok or code == "interrupted" then -- it continues
     add_share(self, handle, -1)
   elseif handle.shared then
     self.watcher:may_lose(self.plan.owner)
@@ -474,8 +474,8 @@ local function hold(self, handle, claim)
     if not perform(self, handle, "check", 0) then break end
     self:check_now()
   end
-  if plan.check then perform(self, handle, "check", 0) self:check_now() end
-  if plan.extend then perform(self, handle, "extend", plan.extend) self:check_now() end
+  if plan.check then perform(self, handle, "check", 0, plan.hurry) self:check_now() end
+  if plan.extend then perform(self, handle, "extend", plan.extend, plan.hurry) self:check_now() end
   if plan.holds_again then hold_again(self, handle, claim) end
   if plan.stays then
     sleep(self, plan.stays)
