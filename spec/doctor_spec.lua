@@ -243,6 +243,22 @@ describe("holdfast doctor", function()
       for _, name in ipairs { "zadd", "publish", "evalsha" } do assert_hurts(found, "rights", name) end
     end)
 
+    it("reports the checks whose commands the server refuses as unknown, and no others", function()
+      local found = visit(url_of("~*", "&*", "+@all", "-config", "-slowlog"))
+      local unknown = {}
+      for _, one in ipairs(found.unknown) do
+        unknown[#unknown + 1] = one.check .. " " .. one.text:match("answer (%u+)")
+      end
+      assert.same({ "connections CONFIG", "speed SLOWLOG" }, unknown)
+    end)
+
+    it("names a fault that is seen although a command is refused", function()
+      set("maxmemory", "1mb")
+      local found = visit(url_of("~*", "&*", "+@all", "-config"))
+      set("maxmemory", "0")
+      assert_hurts(found, "memory", "of maxmemory is used")
+    end)
+
     it("names a key that the user may not access", function()
       assert_hurts(visit(url_of("~jobs:*", "&*", "+@all"), "--prefix", "shop:"), "rights", "shop:")
     end)

@@ -122,7 +122,7 @@ Visit.__index = Visit
 function Visit:check(server, name, look)
   local show = self.given.json and print_json or print_text
   local faults = 0
-  local looked, why = look(function(text, advice)
+  local looked, why = server:look(look, function(text, advice)
     faults, self.exit = faults + 1, exits.BUSY
     show(server, name, "hurts", text, advice)
   end)

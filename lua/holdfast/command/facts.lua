@@ -24,7 +24,17 @@ end
 -- Returns a server setting as a string, or nil if it cannot be read.
 function Facts:config(name)
   local reply = self:ask("CONFIG", "GET", name)
+  if type(reply) ~= "table" then self.refused = "CONFIG" end
   return type(reply) == "table" and reply[2] or nil
+end
+
+-- Calls look(...). → its results, or false and the reason if it found no fault, but the server hid
+-- settings or its slow log
+function Facts:look(look, ...)
+  self.refused = nil
+  local looked, why = look(...)
+  if looked and self.refused then return false, "the server does not answer " .. self.refused end
+  return looked, why
 end
 
 -- Returns a server setting as a number, or nil.
@@ -94,6 +104,7 @@ end
 -- last hour do not count if the server's clock is known.
 function Facts:slowest()
   local list = self:ask("SLOWLOG", "GET", ENTRIES)
+  if type(list) ~= "table" then self.refused = "SLOWLOG" end
   local slowest
   for _, entry in ipairs(type(list) == "table" and list or {}) do
     local at, seconds, name = read_entry(entry)
