@@ -1,5 +1,5 @@
 -- Runs the code in the documents unchanged: Lua, shell, crontabs, settings files, the commands of
--- manifests, and terminal sessions. resty_spec.lua runs the nginx blocks of
+-- manifests, and terminal sessions. resty_examples_spec.lua runs the nginx blocks of
 -- docs/how-to/openresty.md; tools/check_docs.lua lists what runs each other block, and compares the
 -- code of translations with the originals.
 

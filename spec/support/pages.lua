@@ -124,7 +124,7 @@ function pages.runs_elsewhere(path, block)
   if block.language == "sh" then return pages.runner_of(block.lines[1]) end
   if path == "docs/how-to/testing.md" and block.language == "lua" then return "spec/testing_spec.lua" end
   local in_nginx = block.language == "nginx" or block.language == "lua"
-  if path == "docs/how-to/openresty.md" and in_nginx then return "spec/resty_spec.lua" end
+  if path == "docs/how-to/openresty.md" and in_nginx then return "spec/resty_examples_spec.lua" end
   if block.language == "nginx" and not block.text:find("^http {.*\n  server {") then
     return "nginx -t"
   end

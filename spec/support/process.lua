@@ -37,6 +37,15 @@ function process.wait_until(cond, seconds)
   return cond() or nil
 end
 
+-- Like wait_until, but raises an error if cond() does not become true; `why` is what the error says
+-- then, or a function that returns it.
+function process.eventually(cond, seconds, why)
+  local result = process.wait_until(cond, seconds)
+  if result then return result end
+  if type(why) == "function" then why = why() end
+  error(why and tostring(why) or "the condition did not become true", 2)
+end
+
 -- Returns whether the shell's command exits with 0. Lua 5.1's os.execute returns a number, which is
 -- always true.
 function process.succeeds(command)

@@ -31,6 +31,10 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
     done | spec_queue "$label"
 }
 
+# These are about nginx, whose Lua is LuaJIT.
+NGX_SPECS="$(grep -l 'require "spec.support.resty"' spec/*_spec.lua | tr '\n' ' ')spec/status_spec.lua \
+spec/status_truth_spec.lua spec/failing_ngx_spec.lua"
+
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
 UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spec/command_spec.lua spec/command_lead_spec.lua"
@@ -38,10 +42,10 @@ UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
 spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
-spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
+$NGX_SPECS spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
-spec/guard_model_spec.lua spec/failing_ngx_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
+spec/guard_model_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
 spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
 spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua \
@@ -57,7 +61,8 @@ NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spe
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/cluster_spec.lua \
+SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
+spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
 # shellcheck disable=SC2086
@@ -65,9 +70,6 @@ specs_but() { # specs_but FILE...: the other files, the slow ones first
     { printf '%s\n' $SLOW_FILES; find spec -name '*_spec.lua' | sort; } | awk '!seen[$0]++' |
         grep -vxF "$(printf '%s\n' "$@")"
 }
-
-# These are about nginx, whose Lua is LuaJIT.
-NGX_SPECS="spec/resty_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/failing_ngx_spec.lua"
 
 # Ubuntu 22.04 packages no ngx_lua. Other files leave out what they test in nginx: spec/support/nginx.lua.
 has_ngx_lua() { [ -e /usr/lib/nginx/modules/ngx_http_lua_module.so ]; }
