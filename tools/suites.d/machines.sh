@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
 
 PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua spec/threads_spec.lua \
-spec/trouble_spec.lua spec/tls_spec.lua spec/command_spec.lua spec/command_run_spec.lua"
+spec/trouble_spec.lua spec/tls_spec.lua spec/command_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua"
 MACHINE_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua"
 
 # Only POSIX is declared, and the linker does what dladdr is for. The flags ask for link-time optimisation, as

@@ -41,7 +41,7 @@ UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spe
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
-spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_spec.lua \
+spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua \
 $NGX_SPECS spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
@@ -61,7 +61,7 @@ NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spe
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_spec.lua spec/loops_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
+SLOW_FILES="spec/command_run_job_spec.lua spec/loops_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
 spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
@@ -137,7 +137,7 @@ shaky_round() {
 # binding. Lua 5.1 has no event loops.
 BINDING_SPECS="spec/lead_spec.lua spec/semaphore_spec.lua spec/watchdog_spec.lua spec/waiting_spec.lua \
 spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua spec/signal_spec.lua \
-spec/threads_spec.lua spec/command_spec.lua spec/command_run_spec.lua spec/command_kinds_spec.lua \
+spec/threads_spec.lua spec/command_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_kinds_spec.lua \
 spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
@@ -235,7 +235,7 @@ long_specs() {
 static_command() {
     suite static-build one make -s LUA=lua5.4 static
     with "HOLDFAST_STATIC=$PWD/build/static/holdfast" -- specs_under luajit static spec/static_spec.lua \
-        spec/command_run_spec.lua spec/command_once_spec.lua
+        spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_once_spec.lua
 }
 
 # shellcheck disable=SC2086
