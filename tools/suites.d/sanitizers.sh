@@ -5,7 +5,8 @@
 # about other programs. Run a tool over everything with SPEC_FILES=spec tools/suites asan.
 SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
 spec/signal_spec.lua spec/threads_spec.lua}"
-ASAN_SPECS="${SPEC_FILES:-$SLOW_SPECS spec/loops_spec.lua spec/async_release_spec.lua spec/quorum_spec.lua spec/core_calls_spec.lua}"
+ASAN_SPECS="${SPEC_FILES:-$SLOW_SPECS spec/loops_[!s]*_spec.lua spec/loops_single_spec.lua spec/coroutines_spec.lua \
+spec/async_release_spec.lua spec/quorum_spec.lua spec/core_calls_spec.lua}"
 SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse_spec.lua}"
 
 # The sanitizers' runtimes come first in an interpreter that was built without them.

@@ -41,14 +41,14 @@ UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spe
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
-spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_servers_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua \
+spec/rolling_spec.lua spec/doctor_spec.lua spec/examples_spec.lua spec/links_spec.lua spec/loops_*_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua \
 $NGX_SPECS spec/kinds_spec.lua spec/quorum_spec.lua spec/tenants_spec.lua \
 spec/trouble_spec.lua spec/waiting_faults_spec.lua spec/sim_spec.lua spec/completion_spec.lua \
 spec/command_hostile_spec.lua spec/command_waiting_spec.lua spec/fence_spec.lua spec/model_spec.lua \
 spec/guard_model_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua spec/margins_spec.lua spec/protocol_spec.lua \
 spec/keep_spec.lua spec/tls_spec.lua spec/redis_diff_spec.lua \
 spec/foreign_spec.lua spec/deadlocks_spec.lua spec/semaphore_spec.lua spec/fair_spec.lua spec/channel_waits_spec.lua \
-spec/read_write_spec.lua spec/loops_spec.lua spec/templates_spec.lua \
+spec/read_write_spec.lua spec/coroutines_spec.lua spec/templates_spec.lua \
 spec/waiting_spec.lua spec/watchdog_spec.lua spec/latch_spec.lua spec/plain_semaphore_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/credentials_spec.lua spec/rotation_spec.lua spec/acl_spec.lua \
 spec/another_server_spec.lua spec/refusals_spec.lua spec/one_key_spec.lua spec/command_kinds_spec.lua spec/command_latch_spec.lua spec/once_spec.lua spec/command_once_spec.lua \
@@ -61,7 +61,7 @@ NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spe
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_job_spec.lua spec/loops_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
+SLOW_FILES="spec/command_run_job_spec.lua spec/loops_events_spec.lua spec/loops_tasks_spec.lua spec/loops_outages_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
 spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
@@ -104,13 +104,13 @@ leave_out() {
 }
 
 # What LuaJIT cannot do, of files that make test runs under LuaJIT: variables and coroutines that are closed, hooks.
-PUC_SPECS="spec/loops_spec.lua spec/read_write_spec.lua spec/semaphore_spec.lua spec/plain_semaphore_spec.lua"
+PUC_SPECS=$(grep -l '#puc' spec/*_spec.lua | tr '\n' ' ')
 
 run_puc() { files="--tags=puc $PUC_SPECS" run_busted lua5.4; }
 
 puc_specs() {
     has_busted lua5.4 || return 0
-    may_run_again spec-puc busted spec/loops_spec.lua run_puc
+    may_run_again spec-puc busted spec/loops_abandoned_spec.lua run_puc
     suite spec-puc busted run_puc
 }
 
@@ -142,7 +142,8 @@ spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua 
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
 spec/deadlocks_kinds_spec.lua spec/connect_spec.lua spec/fence_spec.lua"
-LOOP_SPECS="spec/loops_spec.lua spec/failing_loops_spec.lua spec/turns_spec.lua"
+LOOP_SPECS="spec/loops_[!s]*_spec.lua spec/loops_single_spec.lua spec/coroutines_spec.lua spec/failing_loops_spec.lua \
+spec/turns_spec.lua"
 
 get_lua5_5() { tools/machine lua5.5 "$1"; }
 
