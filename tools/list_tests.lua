@@ -4,7 +4,8 @@
 package.path = "./?.lua;" .. package.path
 local files = require "tools.files"
 
-local kinds = { describe = true, it = true, it_as_root = true, it_yields = true, it_runs = true, case = true }
+local kinds = { describe = true, it = true, it_as_root = true, it_yields = true, it_runs = true,
+  case = true }
 local list = arg[1] and arg or files.lines_of "git ls-files 'spec/*.lua' 'spec/unit/test_*.c'"
 
 for _, path in ipairs(list) do

@@ -32,7 +32,8 @@ end
 local now = {} -- the server and the front of this test
 resty.server, resty.front = stand_in(now, "server"), stand_in(now, "front")
 
-local others, may_log -- clients of this process; whether nginx may log errors in this test
+-- clients of this process; whether, in this test, nginx may log errors, and queues are forged
+local others, may_log, is_forged
 
 local INIT = [[
   lua_shared_dict counters 1m;
@@ -50,7 +51,7 @@ local INIT = [[
 ]]
 
 function resty.open()
-  others, may_log = {}, false
+  others, may_log, is_forged = {}, false, false
   now.server = redis.start { tcp = true }
 end
 
@@ -69,6 +70,7 @@ end
 function resty.close()
   local fine, message = pcall(resty.stop)
   for _, client in ipairs(others) do client:close() end
+  if is_forged then now.server:try_cli "FLUSHALL" end
   now.server:stop()
   if not fine then error(message, 0) end
 end
@@ -76,6 +78,9 @@ end
 -- Lets this test make nginx log errors. resty.stop and resty.close fail any other test in which
 -- nginx logs one.
 function resty.expect_errors() may_log = true end
+
+-- Lets this test write queues, whose waiters do not exist.
+function resty.expect_forged_queues() is_forged = true end
 
 function resty.use(front)
   now.front = front

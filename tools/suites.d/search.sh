@@ -102,7 +102,7 @@ fuzz() {
     suite fuzz-texts busted with "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_KEYS=${HOLDFAST_HOSTILE_KEYS:-20000}" \
         "files=spec/completion_spec.lua spec/command_hostile_spec.lua" -- run_busted luajit
     suite fuzz-tools busted with "$limit" "HOLDFAST_HOSTILE_SEED=$seed" "HOLDFAST_HOSTILE_SECONDS=$seconds" \
-        "files=--filter=whatever.data.is.on.the.server spec/command_hostile_spec.lua spec/status_spec.lua" -- run_busted luajit
+        "files=--filter=whatever.data.is.on.the.server spec/command_hostile_spec.lua spec/status_locks_spec.lua" -- run_busted luajit
 }
 
 # Real processes and servers under faults, for $HOLDFAST_CHAOS_SECONDS from $HOLDFAST_CHAOS_SEED on, half of it under each

@@ -32,8 +32,8 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
 }
 
 # These are about nginx, whose Lua is LuaJIT.
-NGX_SPECS="$(grep -l 'require "spec.support.resty"' spec/*_spec.lua | tr '\n' ' ')spec/status_spec.lua \
-spec/status_truth_spec.lua spec/failing_ngx_spec.lua"
+NGX_SPECS="$(grep -l 'require "spec.support.resty"' spec/*_spec.lua | tr '\n' ' ')spec/status_truth_spec.lua \
+spec/failing_ngx_spec.lua"
 
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
@@ -61,7 +61,8 @@ NOT_IN_TEST="spec/stress_spec.lua spec/command_help_spec.lua spec/partitions_spe
 spec/unreadable_jobs_spec.lua spec/install_spec.lua spec/setup_spec.lua spec/static_spec.lua"
 
 # The files that take longest, and would be waited for if they came last.
-SLOW_FILES="spec/command_run_job_spec.lua spec/loops_events_spec.lua spec/loops_tasks_spec.lua spec/loops_outages_spec.lua spec/status_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
+SLOW_FILES="spec/command_run_job_spec.lua spec/loops_events_spec.lua spec/loops_tasks_spec.lua spec/loops_outages_spec.lua \
+spec/status_locks_spec.lua spec/status_workers_spec.lua spec/status_truth_spec.lua spec/resty_connections_spec.lua \
 spec/resty_finish_spec.lua spec/resty_idempotent_spec.lua spec/cluster_spec.lua \
 spec/watchdog_spec.lua spec/quorum_spec.lua spec/waiting_spec.lua spec/trouble_spec.lua spec/sentinel_spec.lua spec/waiting_faults_spec.lua"
 
