@@ -3,11 +3,11 @@
 
 # The specs that the slow tools run: all of the binding and the driver, without the specs that are about time or
 # about other programs. Run a tool over everything with SPEC_FILES=spec tools/suites asan.
-SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse_spec.lua spec/templates_spec.lua \
+SLOW_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse*_spec.lua spec/templates_spec.lua \
 spec/signal_spec.lua spec/threads_spec.lua}"
 ASAN_SPECS="${SPEC_FILES:-$SLOW_SPECS spec/loops_[!s]*_spec.lua spec/loops_single_spec.lua spec/coroutines_spec.lua \
 spec/async_release_spec.lua spec/quorum_spec.lua spec/core_calls_spec.lua}"
-SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse_spec.lua}"
+SLOWEST_SPECS="${SPEC_FILES:-spec/lock_spec.lua spec/misuse*_spec.lua}"
 
 # The sanitizers' runtimes come first in an interpreter that was built without them.
 runtime() { gcc -print-file-name="lib$1.so"; }
