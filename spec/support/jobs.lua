@@ -20,7 +20,8 @@ local jobs = {
   ENDS_WITH_PARENT = not process.build:find("portable", 1, true),
 }
 
-local server, directory, holders
+local server, directory, holders, own, kept
+local settings_files = 0
 
 -- Stands for the server, which the first test starts.
 jobs.server = setmetatable({}, { __index = function(_, name)
@@ -32,11 +33,13 @@ end })
 function jobs.open()
   server = server or redis.start { tcp = true }
   server:cli("FLUSHALL")
-  directory, holders = process.directory(), {}
+  directory, holders, own, kept = process.directory(), {}, nil, {}
 end
 
 -- Only the directory: the command is not told of any server.
-function jobs.open_alone() directory, holders, server = process.directory(), {}, nil end
+function jobs.open_alone()
+  directory, holders, own, kept, server = process.directory(), {}, nil, {}, nil
+end
 
 function jobs.close()
   for _, client in ipairs(holders) do client:close() end
@@ -67,6 +70,13 @@ function jobs.write(path, ...)
   file:write(...)
   file:close()
   return path
+end
+
+-- → the environment of a command whose settings file has these lines
+function jobs.settings(...)
+  settings_files = settings_files + 1
+  local path = jobs.file("settings" .. settings_files .. ".conf")
+  return { HOLDFAST_CONFIG = jobs.write(path, table.concat({ ... }, "\n"), "\n") }
 end
 
 function jobs.lines_of(text) return select(2, text:gsub("\n", "")) end
@@ -122,6 +132,9 @@ function jobs.run(words)
   output = output:gsub('^{"event":"crash_release_off"[^\n]*"unsupported"}\n', "")
   return code, (output:gsub("^holdfast run: crash release is off: this system[^\n]*\n", ""))
 end
+
+-- → the output of a run
+function jobs.output_of(words) return (select(2, jobs.run(words))) end
 
 -- Asserts that the run exits with this code and has this output.
 function jobs.gives(code, output, words)
@@ -193,6 +206,17 @@ end
 
 -- ---- locks ----
 
+-- Writes a lock like another program.
+function jobs.write_lock(key, owner)
+  server:cli("HSET", key, owner or "b983c153-7421-469a-addb-44fb92259a1b:1", 1)
+  server:cli("PEXPIRE", key, 60000)
+end
+
+-- Waits until so many callers are in the key's queue.
+function jobs.comes_to_wait(count, key)
+  jobs.eventually(function() return jobs.own():lock(key):info().waiters == count end)
+end
+
 function jobs.is_free(key) return server:cli("EXISTS", key or "k") == 0 end
 
 -- → a client of this process
@@ -202,8 +226,20 @@ function jobs.client(options)
   return client
 end
 
--- → a lock that a client of this process holds
-function jobs.hold(key) return assert(jobs.client():lock(key):acquire()) end
+-- → a client of this process, the same one during a test
+function jobs.own()
+  own = own or jobs.client()
+  return own
+end
+
+-- Acquires the lock, and keeps it until the test ends: a lock that is collected is released.
+function jobs.keep(lock)
+  kept[#kept + 1] = assert(lock:acquire())
+  return lock
+end
+
+-- → a lock that this process holds
+function jobs.hold(key, options) return jobs.keep(jobs.own():lock(key, options)) end
 
 -- Returns the key under which the child has published itself, or nil.
 function jobs.name_of(child)

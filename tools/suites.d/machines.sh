@@ -2,7 +2,7 @@
 # shellcheck shell=sh disable=SC2034,SC2086,SC2154
 
 PORTABLE_SPECS="spec/lock_spec.lua spec/waiting_spec.lua spec/signal_spec.lua spec/threads_spec.lua \
-spec/trouble_spec.lua spec/tls_spec.lua spec/command_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua"
+spec/trouble_spec.lua spec/tls_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua"
 MACHINE_SPECS="spec/lock_spec.lua spec/with_lock_spec.lua"
 
 # Only POSIX is declared, and the linker does what dladdr is for. The flags ask for link-time optimisation, as
@@ -11,7 +11,7 @@ portable() {
     suite portable-build one build build/portable "DEFINES=-D_XOPEN_SOURCE=700 -DHF_PORTABLE" "CFLAGS=-O2 -g -flto=auto" \
         "LDFLAGS=-Wl,-z,nodelete -flto=auto" FLAVOURS=lua5.4 WERROR=1
     unit portable build/portable
-    with HOLDFAST_BUILD=./build/portable -- specs_under lua5.4 portable $PORTABLE_SPECS
+    with HOLDFAST_BUILD=./build/portable -- specs_under lua5.4 portable $PORTABLE_SPECS $COMMAND_SPECS
 }
 
 # on_machine MACHINE [RUNNER]: what was built in build/MACHINE, with the Lua of build/machines/MACHINE

@@ -35,9 +35,13 @@ specs_under() { # specs_under "INTERPRETERS" LABEL FILE...
 NGX_SPECS="$(grep -l 'require "spec.support.resty"' spec/*_spec.lua | tr '\n' ' ')spec/status_truth_spec.lua \
 spec/failing_ngx_spec.lua"
 
+# Verbs of the command, and how it is installed, explained and used.
+COMMAND_SPECS="spec/command_show_spec.lua spec/command_break_spec.lua spec/command_output_spec.lua spec/command_usage_spec.lua \
+spec/command_installed_spec.lua spec/command_tls_spec.lua spec/command_terminal_spec.lua"
+
 # What these are about stands below the binding, or beside it: make test runs them under one interpreter, make check
 # under the other too.
-UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua spec/command_spec.lua spec/command_lead_spec.lua"
+UNDER_LUA="spec/cluster_spec.lua spec/sentinel_spec.lua spec/shards_spec.lua $COMMAND_SPECS spec/command_lead_spec.lua"
 UNDER_LUAJIT="spec/chaos_spec.lua spec/crash_release_spec.lua spec/command_crash_spec.lua spec/support_spec.lua \
 spec/setup_spec.lua spec/install_spec.lua \
 spec/protocol_client_spec.lua spec/versions_spec.lua spec/docs_spec.lua spec/pages_spec.lua spec/guides_spec.lua \
@@ -138,7 +142,7 @@ shaky_round() {
 # binding. Lua 5.1 has no event loops.
 BINDING_SPECS="spec/lead_spec.lua spec/semaphore_spec.lua spec/watchdog_spec.lua spec/waiting_spec.lua \
 spec/lock_spec.lua spec/with_lock_spec.lua spec/misuse*_spec.lua spec/templates_spec.lua spec/signal_spec.lua \
-spec/threads_spec.lua spec/command_spec.lua spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_kinds_spec.lua \
+spec/threads_spec.lua $COMMAND_SPECS spec/command_run_*_spec.lua spec/command_hold_spec.lua spec/command_kinds_spec.lua \
 spec/command_latch_spec.lua spec/command_lead_spec.lua spec/completion_spec.lua spec/command_hostile_spec.lua spec/kinds_spec.lua spec/latch_spec.lua spec/read_write_spec.lua \
 spec/plain_semaphore_spec.lua spec/channel_waits_spec.lua spec/fair_spec.lua spec/keep_spec.lua \
 spec/async_release_spec.lua spec/metrics_spec.lua spec/names_spec.lua spec/deadlocks_spec.lua \
