@@ -6,9 +6,14 @@
 --   one:call(lock, kind, number, record)         returns the results of the operation
 --   one.now = one.now + 5                        sets the time of the next call
 --   one:close()                                  ends the connections; locks remain held
+--
+-- For a file of specs, setup(driven.begin) teardown(driven.finish) start one server, and
+-- before_each(driven.open) after_each(driven.close) end the clients that driven.new has made.
 
 local core = require "holdfast.core"
 local process = require "spec.support.process"
+local redis = require "spec.support.redis"
+local stand_in = require "spec.support.stand_in"
 local sys = require "spec.support.sys"
 
 local engine = core.engine
@@ -113,6 +118,18 @@ function Driven:pass(seconds)
   until not self:read(0)
 end
 
+-- Lets time pass without serving the client, and ends what is overdue then.
+function Driven:jump(seconds)
+  self.now = self.now + seconds
+  engine.set_now(self.client, self.now)
+  engine.tick(self.client)
+end
+
+-- Ends all connections.
+function Driven:cut(reason)
+  for link in pairs(self.fds) do self:disconnect(link, reason or "cut") end
+end
+
 -- Serves the client until no operation is in progress and nothing is left to undo. `pace`: seconds
 -- that pass in each round; default 0.
 function Driven:settle(pace)
@@ -166,6 +183,53 @@ end
 
 function Driven:close()
   for link in pairs(self.fds) do self:disconnect(link) end
+end
+
+-- ---- for files of specs ----
+
+driven.MARGIN = 0.302 -- of a lease of 30 s: a hundredth and 2 ms
+
+local server, ones, handles
+
+-- Stands for the server, which does not exist before setup.
+driven.server = stand_in(function() return server end)
+
+function driven.begin() server = redis.start() end
+function driven.finish() server:stop() end
+function driven.open() ones, handles = {}, {} end
+
+function driven.close()
+  for _, one in ipairs(ones) do one:close() end
+  server:cli("FLUSHALL")
+end
+
+function driven.new(fields)
+  local one = driven.client(server, fields)
+  ones[#ones + 1] = one
+  return one
+end
+
+-- Acquires the lock. Keeps the handle until the test ends, as a handle that is collected sends a
+-- release.
+function driven.hold(one, lock)
+  handles[#handles + 1] = lock
+  return one:call(lock, "acquire")
+end
+
+function driven.near(expected, number)
+  assert(math.abs(expected - number) < 1e-6, ("%s is not %s"):format(tostring(number), expected))
+end
+
+function driven.collect()
+  collectgarbage()
+  collectgarbage()
+end
+
+-- Waits until so many callers of other clients are in the key's queue.
+function driven.comes_to_wait(one, count, key)
+  one:wait_until(function()
+    return server:cli("ZCOUNT", "holdfast_queue:{" .. key .. "}", "(0", "+inf") == count
+  end)
 end
 
 return driven

@@ -8,6 +8,7 @@ local command = require "spec.support.command"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local stand_in = require "spec.support.stand_in"
 
 local unpack = table.unpack or unpack
 
@@ -24,11 +25,7 @@ local server, directory, holders, own, kept
 local settings_files = 0
 
 -- Stands for the server, which the first test starts.
-jobs.server = setmetatable({}, { __index = function(_, name)
-  local value = server[name]
-  if type(value) ~= "function" then return value end
-  return function(_, ...) return value(server, ...) end
-end })
+jobs.server = stand_in(function() return server end)
 
 function jobs.open()
   server = server or redis.start { tcp = true }

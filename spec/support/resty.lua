@@ -10,6 +10,7 @@ local leaks = require "spec.support.leaks"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
+local stand_in = require "spec.support.stand_in"
 
 local eventually = process.eventually
 
@@ -19,18 +20,9 @@ local resty = {
   CAPTURE = "body_filter_by_lua_block { HOLDFAST.capture() }\n",
 }
 
--- Stands for what now[name] is at present.
-local function stand_in(now, name)
-  return setmetatable({}, { __index = function(_, field)
-    local object = now[name]
-    local value = object[field]
-    if type(value) ~= "function" then return value end
-    return function(_, ...) return value(object, ...) end
-  end })
-end
-
 local now = {} -- the server and the front of this test
-resty.server, resty.front = stand_in(now, "server"), stand_in(now, "front")
+resty.server = stand_in(function() return now.server end)
+resty.front = stand_in(function() return now.front end)
 
 -- clients of this process; whether, in this test, nginx may log errors, and queues are forged
 local others, may_log, is_forged

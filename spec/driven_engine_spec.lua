@@ -1,0 +1,435 @@
+-- The binding, with a client whose clock and sockets belong to the test: the engine, counters and
+-- events.
+
+local core = require "holdfast.core"
+local driven = require "spec.support.driven"
+local process = require "spec.support.process"
+local sys = require "spec.support.sys"
+
+local raw, engine, operation = core.lock, core.engine, core.operation
+local MARGIN, near, new, server = driven.MARGIN, driven.near, driven.new, driven.server
+
+setup(driven.begin)
+teardown(driven.finish)
+before_each(driven.open)
+after_each(driven.close)
+
+describe("the engine", function()
+  it("returns the events and deadlines that it needs, and reads from a socket only what it needs next", function()
+    local one = new()
+    local client = one.client
+    local function state() return engine.wants(client, 1) end
+    assert.is_nil(state())
+    assert.equal(math.huge, engine.deadline(client))
+    assert.is_true(engine.is_quiet(client))
+    assert.equal(3, engine.links(client))
+    local op = one:begin(one:lock("k"), "acquire")
+    assert.equal("open", state())
+    assert.equal(one.now, engine.deadline(client))
+    for _, name in ipairs { "opened", "handshaking" } do
+      assert.has_error(function() engine[name](client, 1) end)
+    end
+    engine.closed(client, 1, "nothing was open")
+    assert.equal("open", state())
+    engine.opening(client, 1)
+    assert.is_nil(state())
+    assert.has_error(function() engine.opening(client, 1) end)
+    engine.handshaking(client, 1)
+    engine.opened(client, 1)
+    assert.has_error(function() engine.opened(client, 1) end)
+    for _, link in ipairs { 0, 4, -1 } do
+      assert.has_error(function() engine.wants(client, link) end)
+    end
+    assert.is_nil(engine.output(client, 2))
+    local pieces = engine.output(client, 1, 0.25)
+    assert.equal(4, #pieces)
+    assert.equal("*2\r\n$4\r\nINFO\r\n$6\r\nserver\r\n", table.concat(pieces))
+    assert.is_nil(engine.output(client, 1))
+    assert.is_false(engine.feed(client, 1, "$3\r\nab"))
+    assert.is_true(engine.feed(client, 1, "c\r\n"))
+    assert.equal(1, #engine.output(client, 1))
+    engine.closed(client, 1, "the cable was cut")
+    one.now = one.now + 3
+    engine.set_now(client, one.now)
+    engine.tick(client)
+    assert.is_true(operation.is_done(op))
+    local _, message, code = operation.finish(op)
+    assert.equal("unreachable", code)
+    assert.matches("the cable was cut", message)
+  end)
+
+  it("writes whole commands although a finalizer adds to the output while Lua copies it", function()
+    local child = process.lua {
+      code = [[
+        local core, driven = require "holdfast.core", require "spec.support.driven"
+        local one, begun = driven.client { url = function() return arg[1] end }, {}
+        local short, long = one:lock("short"), one:lock(("long"):rep(2000))
+        local function output() return table.concat(core.engine.output(one.client, 1, 0.1)) end
+        one:call(short, "info")
+        begun[1] = one:begin(short, "info")
+        local expected = output()
+        begun[2] = one:begin(short, "info")
+        local function litter()
+          local function add() begun[3] = one:begin(long, "info") end
+          local rubbish = newproxy and newproxy(true) or setmetatable({}, { __gc = add })
+          if newproxy then getmetatable(rubbish).__gc = add end
+        end
+        collectgarbage()
+        collectgarbage("stop")
+        litter()
+        -- a whole cycle with the next allocation: in Lua 5.4, 5.5, and the others
+        if _VERSION == "Lua 5.4" then collectgarbage("incremental", 100, 1000, 40)
+        elseif not pcall(collectgarbage, "param", "stepsize", 2 ^ 30) then
+          collectgarbage("setstepmul", 1e8)
+        end
+        collectgarbage("restart")
+        local written = output()
+        assert(begun[3], "no finalizer has run")
+        assert(written == expected, written)
+        one:close()
+      ]],
+      args = { server:url() },
+    }
+    local how, code = child:wait(20)
+    assert.same({ "exit", 0 }, { how, code }, child:output())
+  end)
+
+  it("says in its error message that the server closed the connection or sent malformed bytes", function()
+    local one = new()
+    local op = one:begin(one:lock("k"), "check")
+    op:finish()
+    op = one:begin(one:lock("k"), "ttl")
+    engine.opening(one.client, 1)
+    engine.opened(one.client, 1)
+    assert.is_true(engine.feed(one.client, 1, "what is this\r\n"))
+    local actions = {}
+    engine.advance(one.client, {}, actions)
+    assert.equal("close", actions[1])
+    assert.equal("close", engine.wants(one.client, 1))
+    engine.closed(one.client, 1)
+    op:finish()
+  end)
+
+  it("knows how many operations and holds it has, and is done once nothing is left to clean up", function()
+    local one = new { renewer_link = true }
+    local renewed, fixed = one:lock("a"), one:lock("b", { renewed = false })
+    local op = one:begin(renewed, "acquire")
+    assert.equal(1, (engine.load(one.client)))
+    one:finish(op)
+    one:call(fixed, "acquire")
+    assert.same({ 0, 2, 0 }, { engine.load(one.client) })
+    assert.equal(1, core.watchdog.holds(core.watchdog.new(one.client)))
+    raw.abandon(fixed)
+    assert.is_false(engine.is_quiet(one.client))
+    local _, held, to_do = engine.load(one.client)
+    assert.equal(1, held)
+    assert.is_true(to_do > 0)
+    one:settle()
+    assert.same({ 0, 1, 0 }, { engine.load(one.client) })
+    engine.close(one.client)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+    assert.is_true(raw.is_closed(renewed))
+    assert.equal("closed", select(3, one:call(renewed, "acquire")))
+  end)
+
+  it("renews over a separate connection only if it is configured to", function()
+    for _, own in ipairs { true, false } do
+      local one = new { renewer_link = own }
+      local lock = one:lock("k" .. tostring(own))
+      one:call(lock, "acquire")
+      one.now = one.now + 11
+      engine.set_now(one.client, one.now)
+      local _, deadline = engine.advance(one.client, {}, {})
+      assert.equal(own, deadline <= one.now) -- the one renewal is written, the other link is opened
+      one:pass(0)
+      near(30 - MARGIN, raw.remaining(lock))
+      assert.equal(own, one.fds[3] ~= nil)
+    end
+  end)
+end)
+
+describe("a sleeping client of an event loop", function()
+  local TIMED_OUT = 110
+
+  it("is woken when a hold has to be cleaned up", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 1, command_timeout = 3, grant_lease = 2,
+    }
+    local lock = raw.new(client, { client = client, key = "k", lease = 30, renewed = true })
+    local function serve(cond)
+      assert(process.wait_until(function()
+        engine.serve(client, {})
+        return cond()
+      end, 5))
+    end
+    local function acquire()
+      local op = raw.begin(lock, "acquire", 0)
+      serve(function() return operation.is_done(op) end)
+      return op
+    end
+    local function wakes(act)
+      serve(function() return engine.is_quiet(client) end)
+      local fd = assert(engine.rest(client, 5))
+      assert.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
+      act()
+      assert.are_not.equal(TIMED_OUT, (select(3, sys.read(fd, 0))))
+      serve(function() return server:cli("EXISTS", "k") == 0 end)
+    end
+    local acquired = acquire()
+    wakes(function() operation.abandon(acquired) end)
+    operation.finish(acquire())
+    wakes(function() raw.abandon(lock) end)
+    operation.finish(acquire())
+    wakes(function() raw.abandon(lock, raw.number(lock), 1) end)
+    wakes(function() engine.wake(client) end)
+    operation.finish(acquire())
+    wakes(function() core.lock_type.__gc(lock) end)
+    core.client.close(client, 1)
+    core.client_type.__gc(client) -- the collector may find it late
+  end)
+
+  it("is not woken early, and stays awake until all received bytes were read", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local function is_woken(fd) return (select(3, sys.read(fd, 0))) ~= TIMED_OUT end
+    local done = { 1, 2, 3 }
+    engine.serve(client, done)
+    assert.is_nil(done[1])
+    done = { 1, 2, 3 }
+    engine.ended(client, done)
+    assert.is_nil(done[1])
+    for _, span in ipairs { 20, 1e9, math.huge } do
+      assert.is_false(is_woken(assert(engine.rest(client, span))))
+    end
+    local fd = engine.rest(client, math.huge)
+    engine.wake(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client)
+    assert.is_true(is_woken(fd))
+    engine.serve(client, done)
+    assert.is_false(is_woken(assert(engine.rest(client, math.huge))))
+    assert.is_true(process.wait_until(function() return is_woken(engine.rest(client, 0)) end, 5))
+    core.client.close(client, 1)
+  end)
+
+  it("renews over the same connection as its calls", function()
+    local client = core.client.new {
+      url = server:url(), looped = true, connect_timeout = 5, command_timeout = 5, grant_lease = 2,
+    }
+    local lock = raw.new(client, { client = client, key = "k", lease = 0.3, renewed = true })
+    local op = raw.begin(lock, "acquire", 0)
+    assert(process.wait_until(function()
+      engine.serve(client, {})
+      return core.client.stats(client).renewals > 0
+    end, 5))
+    assert.equal(lock, operation.finish(op))
+    assert.equal(1, core.client.stats(client).connections)
+    core.client.close(client, 1)
+  end)
+end)
+
+describe("counters and events", function()
+  it("count each hold in the bucket of its duration, and very long holds in the last bucket", function()
+    local one = new { renewer_link = true }
+    local class = core.client.class(one.client, "jobs")
+    assert.equal(class, core.client.class(one.client, "jobs"))
+    local lock = one:lock("k", { class = class, lease = 3600, renewed = false })
+    local ends = core.client.buckets(one.client)
+    local longest = ends[#ends]
+    for _, seconds in ipairs { 0, ends[1], longest, longest + 1, 2 * longest } do
+      one:call(lock, "acquire")
+      one:pass(seconds)
+      one:call(lock, "release")
+    end
+    local seen
+    for _, of in ipairs(core.client.classes(one.client)) do
+      if of.class == "jobs" then seen = of end
+    end
+    assert.equal(5, seen.outcomes.acquired)
+    assert.equal(#ends, #seen.held)
+    assert.equal(5, seen.held.count)
+    assert.equal(2, seen.held[1])
+    assert.equal(3, seen.held[#ends])
+    near(ends[1] + 4 * longest + 1, seen.held.sum)
+    assert.equal(5, seen.waited.count)
+    assert.equal(5, seen.waited[1])
+    assert.equal(0, seen.waited.sum)
+  end)
+
+  it("contain each outcome and each loss under its documented name", function()
+    local one, holder = new { renewer_link = true }, new()
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
+    core.client.watch(one.client)
+    local class = core.client.class(one.client, "c")
+    local lock = one:lock("k", { class = class, observer = 9, token_ttl = 60 })
+    one:call(lock, "acquire")
+    holder:call(kept, "release")
+    one:call(lock, "acquire")
+    local token, owner = raw.token(lock), raw.owner(lock)
+    server:cli("DEL", "k")
+    assert.is_false(core.client.has_losses(one.client))
+    one:pass(11)
+    assert.is_true(core.client.has_losses(one.client))
+    assert.is_false(core.client.has_losses(one.client))
+    local of = {}
+    for _, each in ipairs(core.client.classes(one.client)) do of[each.class] = each end
+    assert.equal(1, of.c.outcomes.acquired)
+    assert.equal(1, of.c.outcomes.busy)
+    assert.equal(1, of.c.lost.deleted)
+    assert.equal(0, of.c.lost.expired)
+    local events = {}
+    for _, event in ipairs(core.client.events(one.client)) do events[event.event] = event end
+    assert.equal(server.path, events.opened.server:match("^unix:(.*)$"))
+    assert.is_nil(events.opened.key)
+    assert.same({ event = "busy", key = "k", class = "c", observer = 9, code = "busy" }, {
+      event = events.busy.event, key = events.busy.key, class = events.busy.class,
+      observer = events.busy.observer, code = "busy",
+    })
+    assert.same({ "k", owner, token, "c", 9 }, {
+      events.acquired.key, events.acquired.owner, events.acquired.token, events.acquired.class,
+      events.acquired.observer,
+    })
+    assert.equal("deleted", events.lost.code)
+    near(30 - MARGIN, events.lost.seconds) -- from the acquire to the end of the lease
+    assert.is_nil(core.client.events(one.client))
+    one:cut()
+    local closed = core.client.events(one.client)[1]
+    assert.same({ "closed", events.opened.server }, { closed.event, closed.server })
+    assert.is_nil(closed.key)
+    local stats = core.client.stats(one.client)
+    assert.equal(1, stats.failures.busy)
+    assert.equal(1, stats.holds) -- the lost hold, which no release has reported yet
+    assert.is_true(stats.connections >= 2)
+    assert.equal(0, stats.reconnects)
+  end)
+
+  it("count every error code and every reason of a loss", function()
+    local one = new()
+    local function names(of)
+      local list = {}
+      for name, count in pairs(of) do
+        assert.equal(0, count)
+        list[#list + 1] = name
+      end
+      table.sort(list)
+      return table.concat(list, " ")
+    end
+    core.client.class(one.client, "c")
+    core.client.class(one.client, "d")
+    local classes, codes = core.client.classes(one.client), "busy closed conflict deadlock denied "
+      .. "duplicate interrupted lost mismatch no_memory no_quorum not_held server stale timeout "
+      .. "unreachable"
+    assert.equal(codes, names(core.client.stats(one.client).failures))
+    assert.same({ "c", "d" }, { classes[1].class, classes[2].class })
+    for _, class in ipairs(classes) do
+      assert.equal("acquired " .. codes, names(class.outcomes))
+      assert.equal("deleted expired max_hold taken unreachable", names(class.lost))
+    end
+  end)
+
+  it("count connections, reconnects and replies", function()
+    local one = new { renewer_link = true }
+    local lock = one:lock("k")
+    local function traffic()
+      local stats = core.client.stats(one.client)
+      return { stats.connections, stats.reconnects, stats.round_trips, stats.holds }
+    end
+    assert.same({ 0, 0, 0, 0 }, traffic())
+    one:call(lock, "acquire")
+    one:commands()
+    local replies = traffic()[3]
+    for _, seconds in ipairs { 20, 30 } do
+      one:call(lock, "extend", seconds)
+      replies = replies + #one:commands()
+      assert.same({ 1, 0, replies, 1 }, traffic())
+    end
+    one:cut()
+    one:call(lock, "release")
+    local after = traffic()
+    assert.same({ 2, 1, 0 }, { after[1], after[2], after[4] })
+    assert.is_true(after[3] > replies)
+  end)
+
+  it("report an expired lease without any call to the server", function()
+    local one = new()
+    core.client.watch(one.client)
+    local lock = one:lock("k", { renewed = false, lease = 5 })
+    one:call(lock, "acquire")
+    core.client.events(one.client)
+    one.now = one.now + 6
+    engine.set_now(one.client, one.now)
+    assert.is_true(core.client.has_losses(one.client))
+    assert.equal("lost", core.client.events(one.client)[1].event)
+    one:call(lock, "release")
+    one:call(lock, "acquire")
+    core.client.events(one.client)
+    one.now = one.now + 6
+    engine.set_now(one.client, one.now)
+    assert.equal("lost", core.client.events(one.client)[1].event)
+  end)
+end)
+
+describe("holdfast.core", function()
+  local TRAITS = {
+    lock = "kept", mutex = "kept stepwise", fair = "listed stepwise", read = "joint stepwise",
+    write = "stepwise", guard = "fingerprinted stepwise", latch = "stepwise",
+    permit = "counted stepwise", plain_semaphore = "stepwise",
+  }
+
+  it("compares strings by their bytes, a prefix first", function()
+    for _, pair in ipairs {
+      { "a", "b" }, { "a", "a\0" }, { "", "a" }, { "account:1", "account:10" }, { "B", "a" },
+      { "z", "\255" },
+    } do
+      assert.is_true(core.is_before(pair[1], pair[2]))
+      assert.is_false(core.is_before(pair[2], pair[1]))
+      assert.is_false(core.is_before(pair[1], pair[1]))
+    end
+  end)
+
+  it("loaded twice in one Lua state, shares its state", function()
+    local code = [[
+      local first = require "holdfast.core"
+      local states = first.states()
+      package.loaded["holdfast.core"] = nil
+      local second = require "holdfast.core"
+      local client = first.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = second.lock.new(client, { client = client, key = "k", lease = 1 })
+      local names = { first.lock.key(lock), second.client.server(client), tostring(lock) }
+      return table.concat(names, " ") .. (" %s %s %d"):format(tostring(first ~= second),
+        tostring(first.shared == second.shared), second.states() - states)
+    ]]
+    assert.same({ "k 127.0.0.1:1 holdfast.lock: k (not held) true true 0" },
+      sys.run_threads { code })
+  end)
+
+  it("lists the traits of each kind", function()
+    local traits = {}
+    for name, kind in pairs(core.kinds) do
+      assert.equal(name, kind.name)
+      local has = {}
+      for _, trait in ipairs { "counted", "fingerprinted", "joint", "kept", "listed", "stepwise" } do
+        assert.is_boolean(kind[trait])
+        if kind[trait] then has[#has + 1] = trait end
+      end
+      traits[name] = table.concat(has, " ")
+    end
+    assert.same(TRAITS, traits)
+    assert.equal(core.kinds.lock.channel, core.kinds.fair.channel)
+    assert.are_not.equal(core.kinds.lock.channel, core.kinds.permit.channel)
+  end)
+
+  it("parses the queue entries and messages that it writes", function()
+    local names = core.wire.names("lock", "a{b}c")
+    assert.equal("holdfast_queue::a{b}c", names.queue)
+    assert.equal("a{b}c:timeout", names.leases)
+    assert.equal("a{b}c", core.wire.key_of_queue(names.queue))
+    assert.is_nil(core.wire.key_of_queue("nothing"))
+    assert.is_nil(core.wire.read_waiter("nothing"))
+    assert.is_nil(core.wire.read_wait("nothing"))
+    assert.has_error(function() core.wire.names("nothing", "k") end)
+  end)
+end)

@@ -1,0 +1,516 @@
+-- The binding, with a client whose clock and sockets belong to the test: the handles of locks.
+
+local core = require "holdfast.core"
+local driven = require "spec.support.driven"
+local sys = require "spec.support.sys"
+
+local raw, engine, operation = core.lock, core.engine, core.operation
+local MARGIN, collect, near, new = driven.MARGIN, driven.collect, driven.near, driven.new
+local server = driven.server
+
+setup(driven.begin)
+teardown(driven.finish)
+before_each(driven.open)
+after_each(driven.close)
+
+describe("a handle", function()
+  local one, lock
+
+  before_each(function()
+    one = new { renewer_link = true }
+    lock = one:lock("k")
+  end)
+
+  it("gives up n of its caller's re-entrant acquires in abandon(n)", function()
+    for _ = 1, 4 do one:call(lock, "acquire") end
+    local number = raw.number(lock)
+    raw.abandon(lock, number + 1, 2)
+    assert.equal(4, raw.holds(lock))
+    assert.equal(4, raw.balance(lock))
+    raw.abandon(lock, number, 2)
+    assert.equal(2, raw.holds(lock))
+    assert.equal(2, raw.balance(lock))
+    one:call(lock, "release")
+    assert.equal("1", server:cli("HVALS", "k")[1])
+    raw.abandon(lock, number, 9)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+    assert.equal(0, raw.balance(lock))
+    assert.equal(0, raw.holds(lock))
+    assert.equal("not_held", select(3, one:call(lock, "release")))
+  end)
+
+  it("gives up everything that it has acquired in abandon() without a number", function()
+    for _ = 1, 3 do one:call(lock, "acquire") end
+    raw.abandon(lock)
+    assert.equal(0, raw.balance(lock))
+    one:call(lock, "release")
+    assert.equal(0, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("does not give up in abandon() an acquire whose release is in flight", function()
+    local second = one:lock("k")
+    one:call(second, "acquire")
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    local op = one:begin(lock, "release")
+    raw.abandon(lock)
+    assert.is_true(one:finish(op))
+    one:settle()
+    assert.equal(1, raw.holds(second))
+    one:call(lock, "acquire")
+    op = one:begin(lock, "release")
+    raw.abandon(lock)
+    raw.abandon(lock, raw.number(lock), 1)
+    assert.is_true(one:finish(op))
+    assert.equal(1, raw.holds(second))
+    assert.is_true(one:call(second, "release"))
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("gives up no more acquires in abandon() than it has, even while several releases are in flight", function()
+    local second = one:lock("k")
+    one:call(lock, "acquire")
+    for _ = 1, 3 do one:call(second, "acquire") end
+    local first, later = one:begin(lock, "release"), one:begin(lock, "release")
+    raw.abandon(lock)
+    assert.is_true(one:finish(first))
+    raw.abandon(lock)
+    assert.is_true(one:finish(later))
+    raw.abandon(lock)
+    one:settle()
+    assert.equal(2, raw.holds(second))
+    for _ = 1, 2 do one:call(second, "release") end
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("gives up no acquire of a newer hold in abandon() while releases of a lost hold are in flight", function()
+    local second = one:lock("k")
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    local ops = { one:begin(lock, "release"), nil }
+    ops[2] = one:begin(lock, "release")
+    ops[3] = one:begin(second, "acquire")
+    server:cli("DEL", "k")
+    for _, op in ipairs(ops) do one:wait_until(function() return operation.is_done(op) end) end
+    assert.equal("lost", select(3, operation.finish(ops[1])))
+    operation.finish(ops[3])
+    raw.abandon(lock)
+    operation.finish(ops[2])
+    raw.abandon(lock)
+    one:settle()
+    assert.is_true(raw.is_held(second))
+    assert.is_true(one:call(second, "release"))
+  end)
+
+  it("keeps a balance of its acquires minus its releases", function()
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    assert.equal(2, raw.balance(lock))
+    one:call(lock, "release")
+    assert.equal(1, raw.balance(lock))
+    server:cli("DEL", "k")
+    assert.equal("lost", select(3, one:call(lock, "release")))
+    assert.equal(1, raw.balance(lock))
+    assert.equal("not_held", select(3, one:call(one:lock("free"), "release")))
+    for kind, key in pairs { lock = "c", permit = "p" } do
+      local of = one:lock(key, { kind = kind, permits = 1, permits_at_first = 2 })
+      one:call(of, "acquire")
+      local before = raw.balance(of)
+      server:cli("DEL", key)
+      server:cli("SET", key, "another type")
+      assert.equal("conflict", select(3, one:call(of, "release")))
+      assert.equal(before, raw.balance(of))
+    end
+  end)
+
+  it("subtracts a release from its balance even if the release does not reach the server", function()
+    one:call(lock, "acquire")
+    local op = one:begin(lock, "release")
+    one:act()
+    one:cut()
+    one:jump(4)
+    assert.is_true(operation.is_done(op))
+    assert.equal("unreachable", select(3, operation.finish(op)))
+    assert.equal(0, raw.balance(lock))
+    one:settle(1)
+  end)
+
+  it("returns how long its last successful acquire took", function()
+    assert.is_nil(raw.waited(lock))
+    local holder = new()
+    local kept = holder:lock("k")
+    holder:call(kept, "acquire")
+    one:call(lock, "acquire")
+    assert.is_nil(raw.waited(lock))
+    local op = one:begin(lock, "acquire", 10)
+    one:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+    one:pass(2)
+    holder:call(kept, "release")
+    assert.equal(lock, one:finish(op))
+    assert.equal(2, raw.waited(lock))
+    one:call(lock, "acquire")
+    assert.equal(0, raw.waited(lock))
+    one:call(lock, "release")
+    one:call(lock, "release")
+    assert.equal(0, raw.waited(lock))
+  end)
+
+  it("returns its last loss until its next acquire, and its first loss permanently", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    one:pass(11)
+    assert.equal("deleted", raw.lost(lock))
+    assert.equal("deleted", raw.first_loss(lock))
+    assert.equal("deleted", raw.pending_loss(lock))
+    assert.is_nil(raw.pending_loss(lock))
+    assert.same({ nil, "deleted" }, { raw.standing(lock) })
+    assert.is_false(raw.is_held(lock))
+    assert.equal(0, raw.holds(lock))
+    assert.is_nil(raw.token(lock))
+    assert.equal(core.client.uuid(one.client) .. "/1", raw.owner(lock)) -- its caller
+    one:call(lock, "acquire")
+    assert.matches(":%d+$", raw.owner(lock))
+    assert.is_nil(raw.lost(lock))
+    near(30 - MARGIN, raw.standing(lock))
+    assert.is_nil((select(2, raw.standing(lock))))
+    assert.equal("deleted", raw.first_loss(lock))
+    one.now = one.now + 60
+    engine.set_now(one.client, one.now)
+    assert.same({ nil, "expired" }, { raw.standing(lock) })
+    assert.equal("expired", raw.lost(lock))
+    assert.same({ nil, "expired" }, { raw.standing(lock) })
+    assert.equal("deleted", raw.first_loss(lock))
+  end)
+
+  it("returns no loss of an earlier hold after a later one was released", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    assert.equal("lost", select(3, one:call(lock, "release")))
+    assert.equal("deleted", raw.lost(lock))
+    one:call(lock, "acquire")
+    one:call(lock, "release")
+    assert.is_nil(raw.lost(lock))
+  end)
+
+  it("counts acquires of a lost hold and of the next one together in abandon(n)", function()
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    server:cli("DEL", "k")
+    one:pass(11)
+    one:call(lock, "acquire")
+    raw.abandon(lock, raw.number(lock), 2)
+    assert.equal(1, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("keeps a loss that an async release finds for its caller while another caller uses the handle", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    assert.is_true(operation.detach((one:begin(lock, "release"))))
+    one:act()
+    local others
+    coroutine.wrap(function() others = one:begin(lock, "acquire") end)()
+    assert.equal(lock, one:finish(others))
+    one:settle()
+    assert.is_string(raw.pending_loss(lock))
+    raw.abandon(lock)
+    one:settle()
+  end)
+
+  it("does not hold what another handle of its owner acquired if its own acquire failed", function()
+    local mine, second = one:lock("k", { owner = "me" }), one:lock("k", { owner = "me" })
+    one:call(mine, "acquire")
+    server:cli("DEL", "k")
+    one:pass(11)
+    one:call(second, "acquire")
+    for _, call in ipairs { "check", "extend", "release" } do
+      assert.equal("lost", select(3, one:call(mine, call, 9)), call)
+    end
+    near(30 - MARGIN, raw.remaining(second))
+    one:call(second, "release")
+    assert.equal("not_held", select(3, one:call(mine, "release")))
+    server:cli("HSET", "k", "somebody", 1)
+    server:cli("PEXPIRE", "k", 30000)
+    assert.equal("busy", select(3, one:call(mine, "acquire")))
+    server:cli("DEL", "k")
+    one:call(second, "acquire")
+    assert.equal("not_held", select(3, one:call(mine, "release")))
+    assert.is_true(raw.is_held(second))
+    assert.is_true(one:call(second, "release"))
+  end)
+
+  it("does not use more memory with each loss", function()
+    if not sys.allocated() then return pending "this libc does not say what is allocated" end
+    local function lose(times)
+      for _ = 1, times do
+        one:call(lock, "acquire")
+        one.now = one.now + 31
+        one:pass(0)
+        server:cli("FLUSHALL")
+        one.sent = {}
+      end
+      collect()
+      return sys.allocated()
+    end
+    -- The C library's caches count as allocated, and grow until they are full.
+    local before, grown = lose(20), nil
+    for _ = 1, 15 do
+      local now = lose(60)
+      before, grown = now, now - before
+      if grown < 10000 then break end
+    end
+    assert(grown < 10000, ("%d bytes for 60 losses"):format(grown))
+    assert.equal("expired", raw.lost(lock))
+  end)
+
+  it("returns true from has_news while an async release is in flight, and after a loss", function()
+    one:call(lock, "acquire")
+    assert.same({ false, false }, { raw.has_news(lock) })
+    local op = one:begin(lock, "release")
+    assert.is_true(operation.detach(op))
+    assert.same({ true, false }, { raw.has_news(lock) })
+    one:settle()
+    assert.same({ false, false }, { raw.has_news(lock) })
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    one:pass(11)
+    assert.same({ false, true }, { raw.has_news(lock) })
+    raw.pending_loss(lock)
+    assert.same({ false, false }, { raw.has_news(lock) })
+    core.client.watch(one.client)
+    one:call(lock, "acquire")
+    assert.same({ true, false }, { raw.has_news(lock) })
+    core.client.events(one.client)
+    assert.same({ false, false }, { raw.has_news(lock) })
+  end)
+
+  it("returns the loss that an async release found", function()
+    one:call(lock, "acquire")
+    server:cli("DEL", "k")
+    local op = one:begin(lock, "release")
+    assert.is_true(operation.detach(op))
+    one:settle()
+    assert.equal("deleted", raw.lost(lock))
+    assert.matches("lost: deleted", tostring(lock))
+    assert.is_nil(coroutine.wrap(function() return raw.lost(lock) end)()) -- it was another caller's
+    raw.abandon(lock)
+    assert.equal("deleted", raw.lost(lock))
+    one:call(lock, "acquire")
+    assert.is_nil(raw.lost(lock))
+  end)
+
+  it("reports a loss that happens after all locks of its multi-lock were acquired", function()
+    one:call(lock, "acquire")
+    raw.collect(lock)
+    raw.settle(lock)
+    server:cli("DEL", "k")
+    one:pass(11)
+    assert.equal("deleted", raw.pending_loss(lock))
+  end)
+
+  it("reports no loss while its multi-lock is being acquired, unless it was held before", function()
+    local held = one:lock("before")
+    for _ = 1, 2 do one:call(held, "acquire") end
+    one:call(lock, "acquire")
+    raw.collect(held)
+    raw.collect(lock)
+    server:cli("DEL", "k", "before")
+    one:pass(11)
+    assert.is_nil(raw.pending_loss(lock))
+    assert.equal("deleted", raw.pending_loss(held))
+  end)
+
+  it("without renewal is renewed only while the rest of its multi-lock is being acquired", function()
+    local function remaining_later(lock_of)
+      one:pass(12)
+      return raw.remaining(lock_of)
+    end
+    for _, ending in ipairs { "settle", "release", "abandon" } do
+      local fixed = one:lock("of " .. ending, { renewed = false })
+      for _ = 1, 2 do one:call(fixed, "acquire") end
+      raw.collect(fixed)
+      near(30 - MARGIN, remaining_later(fixed))
+      if ending == "settle" then raw.settle(fixed)
+      elseif ending == "release" then one:call(fixed, "release")
+      else raw.abandon(fixed, raw.number(fixed), 1) end
+      one:pass(0)
+      local left = raw.remaining(fixed)
+      near(left - 12, remaining_later(fixed))
+    end
+    local renewed = one:lock("renewed")
+    one:call(renewed, "acquire")
+    raw.collect(renewed)
+    raw.settle(renewed)
+    near(30 - MARGIN, remaining_later(renewed))
+  end)
+
+  it("without renewal is renewed after its multi-lock was acquired only if another handle wants renewal", function()
+    local fixed, renewed = one:lock("f", { renewed = false }), one:lock("f")
+    for _ = 1, 2 do one:call(fixed, "acquire") end
+    raw.collect(fixed)
+    raw.settle(fixed)
+    one:call(renewed, "acquire")
+    one:call(fixed, "release")
+    raw.abandon(fixed, raw.number(fixed), 1)
+    one:pass(12)
+    near(30 - MARGIN, raw.remaining(renewed))
+    raw.abandon(renewed)
+    one:settle()
+  end)
+
+  it("starts and stops the renewals for a multi-lock only for its caller's own hold", function()
+    local fixed = one:lock("k", { renewed = false })
+    one:call(fixed, "acquire")
+    coroutine.wrap(function() raw.collect(fixed) end)()
+    one:pass(12)
+    near(18 - MARGIN, raw.remaining(fixed))
+    raw.collect(fixed)
+    coroutine.wrap(function() raw.settle(fixed) end)()
+    for _ = 1, 2 do one:pass(12) end
+    near(30 - MARGIN, raw.remaining(fixed))
+  end)
+
+  it("of a client that needs approval is renewed only after approval for the caller that holds the lock", function()
+    local careful = new { renewer_link = true, needs_approval = true }
+    local of = careful:lock("of", { lease = 12 })
+    careful:call(of, "acquire")
+    local function asked()
+      engine.set_now(careful.client, careful.now)
+      return select(3, engine.advance(careful.client, {}, {}))
+    end
+    local before = asked()
+    careful:pass(4.5)
+    assert.is_true(asked() > before)
+    raw.approve(of, raw.number(of) + 1)
+    careful:pass(0)
+    near(12 - 0.122 - 4.5, raw.remaining(of))
+    raw.approve(of, raw.number(of))
+    careful:pass(0)
+    near(12 - 0.122, raw.remaining(of))
+    assert.has_error(function() raw.approve(of, -1) end)
+    careful:pass(4.5)
+    careful:call(of, "acquire") -- this shows that its caller exists
+    careful:pass(4.5)
+    near(12 - 0.122, raw.remaining(of))
+  end)
+
+  it("gives each caller a separate owner number, or 0 to all if it has a named owner or permits", function()
+    local function other(fn)
+      return coroutine.wrap(fn)()
+    end
+    local function number(of) return function() return (raw.number(of)) end end
+    local first, second = other(number(lock)), other(number(lock))
+    assert.equal(1, raw.number(lock))
+    assert.is_true(first > 1 and second == first + 1)
+    assert.equal(77, raw.number(lock, 77))
+    local owned = one:lock("o", { owner = "me" })
+    local permits = one:lock("p", { kind = "permit", permits = 1 })
+    assert.equal(0, raw.number(owned))
+    assert.equal(0, other(number(owned)))
+    assert.equal(0, raw.number(permits))
+    one:call(lock, "acquire")
+    assert.equal(1, raw.holds(lock))
+    assert.equal(0, other(function() return (raw.holds(lock)) end))
+    assert.equal(1, other(function() return (raw.holds(lock, 1)) end))
+    assert.is_true(other(function() return (raw.is_held(lock, 1)) end))
+  end)
+
+  it("of a semaphore acquires permits for an owner of its own", function()
+    local first = one:lock("p", { kind = "permit", permits = 1, permits_at_first = 2 })
+    local copy = raw.copy(first, "p")
+    assert.equal(first, one:call(first, "acquire"))
+    assert.equal(copy, one:call(copy, "acquire"))
+    local third = one:lock("p", { kind = "permit", permits = 1 })
+    assert.equal("busy", select(3, one:call(third, "acquire")))
+    assert.is_true(one:call(first, "release"))
+    assert.is_true(raw.is_held(copy))
+  end)
+
+  -- No coroutine of this state has made a call yet.
+  it("gives the main coroutine and the first other coroutine different numbers", function()
+    local code = [[
+      local core = require "holdfast.core"
+      local client = core.client.new { url = "redis://127.0.0.1:1", external = true }
+      local lock = core.lock.new(client, { client = client, key = "k", lease = 1 })
+      local function number() return core.lock.number(lock) end
+      local first, second = coroutine.wrap(number)(), coroutine.wrap(number)()
+      return ("%d %d %d"):format(first, second, number())
+    ]]
+    assert.same({ "2 3 1" }, sys.run_threads { code })
+  end)
+
+  it("lets its caller change its owner number permanently or for a while", function()
+    local was = raw.number(lock)
+    local new_one = raw.renumber()
+    assert.is_true(new_one > was)
+    assert.equal(new_one, raw.number(lock))
+    assert.equal(was, raw.renumber(was))
+    assert.equal(was, raw.number(lock))
+    assert.is_true(raw.renumber() > new_one)
+    raw.renumber(was)
+  end)
+
+  it("is not collected before its operations have ended", function()
+    local op = one:begin(lock, "acquire")
+    local weak = setmetatable({ lock }, { __mode = "k" })
+    weak[lock], weak[1], lock = true, nil, nil
+    collect()
+    assert.is_truthy(next(weak)) -- the operation keeps it
+    one:wait_until(function() return operation.is_done(op) end)
+    assert.is_true(raw.is_held((operation.finish(op))))
+    collect()
+    assert.is_nil(next(weak)) -- the finished operation does not
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+    assert.is_userdata(op)
+  end)
+
+  it("accepts many operations at once", function()
+    local read = one:lock("k", { kind = "read" })
+    local ops = {}
+    for i = 1, 9 do
+      coroutine.wrap(function() ops[i] = one:begin(read, "acquire") end)()
+    end
+    for i = 1, 9 do assert.equal(read, one:finish(ops[i])) end
+    assert.equal(9, raw.balance(read))
+    for number = 2, 1000 do
+      if raw.balance(read) == 0 then break end
+      raw.abandon(read, number, 1)
+    end
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("releases its hold when it is collected, even while an operation is in flight", function()
+    one:call(lock, "acquire")
+    local op = one:begin(lock, "info")
+    core.lock_type.__gc(lock)
+    one:wait_until(function() return server:cli("EXISTS", "k") == 0 end)
+    assert.is_table(one:finish(op))
+  end)
+
+  it("reports no hold after it was collected", function()
+    one:call(lock, "acquire")
+    core.lock_type.__gc(lock)
+    assert.is_false(raw.is_held(lock))
+    assert.equal(0, raw.holds(lock))
+    assert.equal(0, raw.remaining(lock))
+    assert.is_nil(raw.token(lock))
+    assert.is_nil(raw.lost(lock))
+    for _, name in ipairs {
+      "first_loss", "pending_loss", "has_news", "standing", "owner", "collect", "settle", "abandon",
+    } do
+      assert.equal(0, select("#", raw[name](lock)), name)
+    end
+    assert.equal(0, select("#", raw.approve(lock, 1)))
+    assert.equal("", raw.key(lock))
+    assert.is_true(raw.is_closed(lock))
+    assert.equal("holdfast.lock:  (not held)", tostring(lock))
+    assert.has_error(function() raw.copy(lock, "k") end, "the lock was garbage-collected")
+    assert.has_error(function() raw.begin(lock, "acquire", 0) end, "the lock was garbage-collected")
+    assert.has_error(function() raw.begin_all({ lock }, "acquire_all") end)
+    core.lock_type.__gc(lock)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+end)

@@ -1,0 +1,445 @@
+-- The binding, with a client whose clock and sockets belong to the test: operations.
+
+local core = require "holdfast.core"
+local driven = require "spec.support.driven"
+local sys = require "spec.support.sys"
+
+local raw, engine, operation = core.lock, core.engine, core.operation
+local collect, comes_to_wait, new = driven.collect, driven.comes_to_wait, driven.new
+local server = driven.server
+
+setup(driven.begin)
+teardown(driven.finish)
+before_each(driven.open)
+after_each(driven.close)
+
+describe("an operation", function()
+  local one, lock
+
+  before_each(function()
+    one = new { renewer_link = true }
+    lock = one:lock("k")
+  end)
+
+  it("returns its result once, and raises an error the second time", function()
+    local op = one:begin(lock, "acquire")
+    assert.is_false(operation.is_done(op))
+    assert.equal(lock, one:finish(op))
+    assert.is_true(operation.is_done(op))
+    assert.has_error(function() operation.finish(op) end, "the operation has already finished")
+    operation.abandon(op)
+    assert.equal(1, raw.holds(lock))
+    assert.equal(1, raw.balance(lock))
+  end)
+
+  it("that is finished before its reply arrives returns interrupted, and what it acquires is released", function()
+    local op = one:begin(lock, "acquire")
+    one:act()
+    assert.equal("interrupted", select(3, operation.finish(op)))
+    assert.equal(0, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("that is abandoned releases what it has acquired, even if that is several locks", function()
+    for _, ending in ipairs { "abandon", "collect" } do
+      local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+      engine.set_now(one.client, one.now)
+      local op = raw.begin_all(locks, "acquire_all")
+      local single = one:begin(lock, "acquire")
+      one:wait_until(function() return operation.is_done(op) and operation.is_done(single) end)
+      if ending == "abandon" then
+        operation.abandon(op)
+        operation.abandon(single)
+      end
+      op, single = nil, nil
+      collect()
+      one:settle()
+      assert.equal(0, server:cli("EXISTS", "a", "b", "c", "k"))
+      for _, each in ipairs(locks) do assert.equal(0, raw.balance(each)) end
+    end
+  end)
+
+  it("keeps the locks of a batch alive until it has finished", function()
+    local kept = setmetatable({}, { __mode = "k" })
+    local function begin()
+      local locks = { one:lock("a"), one:lock("b") }
+      kept[locks[1]], kept[locks[2]] = true, true
+      engine.set_now(one.client, one.now)
+      return (raw.begin_all(locks, "acquire_all"))
+    end
+    local op = begin()
+    collect()
+    assert.is_truthy(next(kept, (next(kept))))
+    assert.is_true(one:finish(op))
+    collect()
+    assert.is_nil(next(kept))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+  end)
+
+  it("that is a release still reduces the handle's balance if it is abandoned", function()
+    local second = one:lock("k")
+    one:call(second, "acquire")
+    one:call(lock, "acquire")
+    operation.abandon((one:begin(lock, "release")))
+    core.lock_type.__gc(lock)
+    one:settle()
+    assert.equal(1, raw.holds(second))
+    one:call(second, "release")
+    lock = one:lock("k")
+    for _ = 1, 3 do one:call(lock, "acquire") end
+    local op = one:begin(lock, "release")
+    one:act()
+    operation.abandon(op)
+    one:settle()
+    assert.equal(2, raw.holds(lock))
+    core.lock_type.__gc(lock)
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+  end)
+
+  it("can be reused only after it has finished, and only for one lock", function()
+    local op = one:begin(lock, "acquire")
+    assert.has_error(function() one:begin(lock, "check", 0, nil, op) end)
+    one:finish(op)
+    local again = one:begin(lock, "release", 0, nil, op)
+    assert.equal(op, again)
+    assert.is_true(one:finish(again))
+    one:wait_until(function() return server:cli("EXISTS", "k") == 0 end)
+    local several = raw.begin_all({ lock }, "acquire_all")
+    assert.is_true(one:finish(several))
+    assert.has_error(function() one:begin(lock, "release", 0, nil, several) end)
+    one:call(lock, "release")
+  end)
+
+  it("keeps its lock and arguments alive until it has finished, and no longer", function()
+    local kept = setmetatable({}, { __mode = "k" })
+    local function complete()
+      local guard = one:lock("guard", { kind = "guard" })
+      one:call(guard, "acquire")
+      kept[guard] = true
+      -- after another call of its owner, so that its command is not written yet
+      return (one:begin(guard, "extend", 20)), (one:begin(guard, "complete", 9,
+        ("r"):rep(300) .. tostring(one.now)))
+    end
+    local function set()
+      local words = { "SET", "word", ("w"):rep(300) .. tostring(one.now) }
+      local op = one:begin(lock, "command", 0, words)
+      words[1], words[2], words[3] = "DEL", "other", "x"
+      return op
+    end
+    local extend, op = complete()
+    collect()
+    for _ = 1, 200 do local _ = ("x"):rep(300) .. tostring({}) end
+    assert.is_truthy(next(kept))
+    one:finish(extend)
+    assert.is_true(one:finish(op))
+    collect()
+    assert.is_nil(next(kept))
+    local duplicate = one:lock("guard", { kind = "guard" })
+    local _, _, code, text = one:call(duplicate, "acquire")
+    assert.equal("duplicate", code)
+    assert.equal(("r"):rep(300) .. "1000", text)
+    local command = set()
+    collect()
+    local others = {} -- would overwrite it if it were freed
+    for i = 1, 20000 do others[i] = ("x"):rep(i % 400) .. i end
+    assert.equal(20000, #others)
+    assert.equal("OK", one:finish(command))
+    assert.equal(("w"):rep(300) .. "1000", server:cli("GET", "word"))
+  end)
+
+  it("that is a release can continue without its caller, but an acquire cannot", function()
+    local acquire = one:begin(lock, "acquire")
+    assert.is_false(operation.detach(acquire))
+    assert.is_false(operation.is_done(acquire))
+    one:finish(acquire)
+    local op = one:begin(lock, "release")
+    assert.is_true(operation.detach(op))
+    assert.equal(0, raw.balance(lock))
+    one:settle()
+    assert.equal(0, server:cli("EXISTS", "k"))
+    local free = one:begin(one:lock("free"), "release")
+    assert.equal("not_held", select(3, operation.detach(free)))
+  end)
+
+  it("is listed once, by its number, after it has ended", function()
+    local _, first = one:begin(lock, "acquire")
+    local second_op, second = one:begin(one:lock("b"), "acquire")
+    assert.is_true(second > first)
+    one.done = { 1, 2, 3, 4, 5 }
+    one:wait_until(function() return operation.is_done(second_op) end)
+    for _ = 1, 2 do one:act() end
+    assert.is_nil(one.done[1])
+    assert.equal(0, (engine.load(one.client)))
+  end)
+
+  it("no longer keeps its lock object alive once it has ended in any way", function()
+    if not sys.allocated() then return pending "this libc does not say what is allocated" end
+    local ends = {
+      finish = operation.finish, abandon = operation.abandon, detach = operation.detach,
+      collect = function() end, twice = function(op)
+        operation.abandon(op)
+        operation.abandon(op)
+      end,
+    }
+    local key = ("k"):rep(20000)
+    local function release()
+      local of = one:lock(key, { owner = ("o"):rep(200) })
+      one:call(of, "acquire")
+      return (one:begin(of, "release"))
+    end
+    local function round(fn)
+      fn(release())
+      collect()
+      one:settle()
+      one.sent = {}
+    end
+    for name, fn in pairs(ends) do
+      for _ = 1, 2 do round(fn) end
+      local before = sys.allocated()
+      for _ = 1, 5 do round(fn) end
+      collect()
+      assert(sys.allocated() - before < 3 * 20000, name)
+    end
+  end)
+
+  it("that needs no lock does not name one in its error message", function()
+    for kind, words in pairs { ping = false, command = { "GET", "x" } } do
+      local op = one:begin(lock, kind, 0, words or nil)
+      one:jump(4)
+      local _, message, code = operation.finish(op)
+      assert.equal("unreachable", code)
+      assert.is_nil(message:find('"k"', 1, true), message)
+    end
+  end)
+
+  it("of a fence is refused if it has more keys than arguments", function()
+    local _, message = one:call(lock, "fenced", 99, { "7", "GET", "x" })
+    assert.is_string(message or "")
+    assert.is_true(one:call(lock, "ping"))
+  end)
+
+  it("returns the results that its kind defines", function()
+    server:cli("SET", "plain", 1)
+    local latch = one:lock("l", { kind = "latch" })
+    assert.is_true(one:call(latch, "set_count", 3))
+    assert.is_false(one:call(latch, "set_count", 4))
+    assert.equal(3, one:call(latch, "count"))
+    assert.equal(1, one:call(latch, "count_down", 2))
+    assert.equal(0, one:call(latch, "count_down", 2))
+    assert.is_false(one:call(latch, "count_down", 1))
+    assert.is_true(one:call(latch, "await", 1))
+    assert.is_false(one:call(latch, "delete"))
+    local permits = one:lock("p", { kind = "plain_semaphore", permits = 2 })
+    assert.equal(5, one:call(permits, "give", 5))
+    assert.equal(4, one:call(permits, "give", -1))
+    assert.is_true(one:call(permits, "take", 0))
+    assert.equal(2, one:call(permits, "drain"))
+    assert.equal(0, one:call(permits, "drain"))
+    assert.is_nil((one:call(lock, "ttl")))
+    assert.equal(math.huge, one:call(one:lock("plain"), "ttl"))
+    assert.is_false(one:call(lock, "force_release"))
+    one:call(lock, "acquire")
+    assert.is_true(one:call(lock, "force_release"))
+    assert.is_true(one:call(lock, "ping"))
+    assert.same({ "1" }, one:call(lock, "command", 0, { "MGET", "plain" }))
+    assert.is_nil((one:call(lock, "command", 0, { "GET", "none" })))
+    assert.equal("WRONGTYPE", (select(2, one:call(lock, "command", 0, { "HGET", "plain", "x" })))
+      :match("WRONGTYPE"))
+  end)
+
+  it("of an idempotent run uses the fingerprint of its own handle", function()
+    local guard = one:lock("g", { kind = "guard", fingerprint = "first" })
+    one:call(guard, "acquire")
+    local seen = {}
+    for _ = 1, 2 do
+      for _, print in ipairs { "first", "second" } do
+        local of = one:lock("g", { kind = "guard", fingerprint = print, owner = "another" })
+        seen[#seen + 1] = select(3, one:call(of, "acquire"))
+      end
+      one:call(guard, "complete", 9, "record")
+    end
+    assert.same({ "busy", "mismatch", "duplicate", "mismatch" }, seen)
+  end)
+
+  it("is refused if the lock's kind does not have it", function()
+    for kind, refused in pairs { lock = "take", latch = "acquire", plain_semaphore = "release",
+      guard = "give", permit = "complete" } do
+      local of = one:lock("k", { kind = kind, permits = 1 })
+      assert(not pcall(one.begin, one, of, refused), kind .. " " .. refused)
+    end
+    for _, name in ipairs { "raise", "acquire_all", "release_all", "nothing" } do
+      assert.has_error(function() one:begin(lock, name) end,
+        "there is no operation called " .. name)
+    end
+    assert.has_error(function() raw.acquire(lock, 0) end,
+      "this client does not block; use begin and finish")
+    assert.has_error(function() core.client.ping(one.client) end,
+      "this client does not block; use begin and finish")
+    local blocking = core.client.new { url = server:url() }
+    assert.has_error(function() engine.tick(blocking) end, "not an external client")
+    assert.has_error(function() engine.serve(blocking) end, "not a client of an event loop")
+    assert.has_error(function() engine.serve(one.client) end, "not a client of an event loop")
+    local of_it = raw.new(blocking, { client = blocking, key = "k", lease = 1 })
+    assert.has_error(function() raw.begin_all({ of_it }, "acquire_all") end,
+      "this client drives itself")
+    assert.has_error(function() raw.begin_all({ lock, of_it }, "acquire_all") end)
+    local read = one:lock("r", { kind = "read" })
+    assert.has_error(function() raw.begin_all({ lock, read }, "acquire_all") end)
+    assert.has_error(function() raw.begin_all({}, "acquire_all") end)
+    core.client.close(blocking, 0)
+  end)
+
+  it("returns a lock's state as stored on the server", function()
+    server:cli("SET", "redisson_lock_token:{k}", 41)
+    local info = one:call(lock, "info")
+    assert.same({ holds = 0, waiters = 0 }, { holds = info.holds, waiters = info.waiters })
+    assert.is_nil(info.owner)
+    assert.is_nil(info.ttl)
+    assert.is_nil(info.free)
+    assert.is_nil(info.position)
+    assert.is_nil(info.readers)
+    for _ = 1, 2 do one:call(lock, "acquire") end
+    local waiter, second = new(), new()
+    local op = waiter:begin(waiter:lock("k"), "acquire", 5)
+    waiter:wait_until(function() return server:cli("ZCARD", "holdfast_queue:{k}") == 1 end)
+    local later = second:begin(second:lock("k"), "acquire", 5)
+    comes_to_wait(second, 2, "k")
+    info = one:call(lock, "info")
+    assert.equal(raw.owner(lock), info.owner)
+    assert.equal(2, info.holds)
+    assert.equal(2, info.waiters)
+    assert.is_true(info.ttl > 29 and info.ttl <= 30)
+    assert.is_nil(info.position)
+    assert.equal(2, (second:call(second:lock("k"), "info")).position)
+    assert.equal(1, (waiter:call(waiter:lock("k"), "info")).position)
+    waiter.now, second.now = waiter.now + 6, second.now + 6
+    assert.equal("busy", select(3, waiter:finish(op)))
+    assert.equal("busy", select(3, second:finish(later)))
+    waiter:settle(0.1)
+    second:settle(0.1)
+    server:cli("PERSIST", "k")
+    assert.equal(math.huge, one:call(lock, "info").ttl)
+    local read = one:lock("rw", { kind = "read" })
+    assert.equal(0, one:call(read, "info").readers)
+    one:call(read, "acquire")
+    assert.equal(1, one:call(read, "info").readers)
+    local permits = one:lock("s", { kind = "permit", permits = 2, permits_at_first = 5 })
+    one:call(permits, "acquire")
+    assert.equal(3, one:call(permits, "info").free)
+  end)
+
+  it("on several locks does not release a hold that another handle acquired after a loss", function()
+    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+    local other = one:lock("b")
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches('"a".*1 of the 3 locks had already been lost', message)
+    assert.equal(1, server:cli("EXISTS", "a", "b", "c"))
+    assert.is_true(raw.is_held(other))
+    assert.equal("deleted", raw.lost(locks[2]))
+    assert.is_true(one:call(other, "release"))
+    assert.equal("deleted", raw.lost(locks[2]))
+    one:call(other, "acquire")
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    assert.equal("not_held", select(3, one:call_all({ locks[1], locks[3] }, "release_all")))
+    assert.equal("not_held", select(3, one:call(locks[2], "release")))
+    assert.is_true(one:call(other, "release"))
+  end)
+
+  it("on several locks says in its error message how many of them had already been lost", function()
+    local locks, others = { one:lock("a"), one:lock("b"), one:lock("c"), one:lock("d") }, {}
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "a", "b", "c")
+    one:pass(11)
+    for i = 1, 3 do
+      others[i] = one:lock(raw.key(locks[i]))
+      one:call(others[i], "acquire")
+    end
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches("3 of the 4 locks had already been lost", message)
+    for i = 1, 3 do assert.is_true(one:call(others[i], "release")) end
+  end)
+
+  it("on several locks is refused for mixed clients, other kinds and too many locks", function()
+    local many = {}
+    for i = 1, 1025 do many[i] = lock end
+    assert.error_matches(function() raw.begin_all(many, "acquire_all") end, "too many locks")
+    assert.error_matches(function()
+      raw.begin_all({ lock, new():lock("of another client") }, "acquire_all")
+    end, "locks of different clients")
+    for _, kind in ipairs { "mutex", "fair" } do
+      assert.error_matches(function()
+        raw.begin_all({ lock, one:lock("of another kind", { kind = kind }) }, "acquire_all")
+      end, "locks of other kinds")
+    end
+  end)
+
+  it("on several locks is unreachable rather than lost if the server cannot be reached", function()
+    local locks, other = { one:lock("a"), one:lock("b") }, one:lock("b")
+    one:call_all(locks, "acquire_all")
+    server:cli("DEL", "b")
+    one:pass(11)
+    one:call(other, "acquire")
+    engine.set_now(one.client, one.now)
+    local op = raw.begin_all(locks, "release_all")
+    one:act()
+    one:cut("the cable was cut")
+    one:jump(4)
+    local _, message, code = operation.finish(op)
+    assert.equal("unreachable", code)
+    assert.matches("the cable was cut", message)
+    one:settle(1)
+  end)
+
+  it("on several locks that ends while a renewal is in flight gives up each acquire once", function()
+    local own = new { renewer_link = true }
+    local other, locks = own:lock("a"), { own:lock("a"), own:lock("b") }
+    own:call(other, "acquire")
+    assert.is_true(own:call_all(locks, "acquire_all"))
+    own.now = own.now + 11
+    own:act() -- sends the renewals, whose replies nobody reads
+    local op = raw.begin_all(locks, "release_all")
+    own:jump(4)
+    assert.equal("unreachable", select(3, operation.finish(op)))
+    for _, each in ipairs(locks) do
+      assert.equal(0, raw.balance(each))
+      raw.abandon(each) -- as when it is collected
+    end
+    own:pass(0)
+    own:settle(0.001)
+    assert.equal(1, raw.holds(other))
+    assert.is_true(own:call(other, "release"))
+    assert.equal(0, server:cli("EXISTS", "a", "b"))
+  end)
+
+  it("on several locks releases the others if some were lost, and says so in its error message", function()
+    local locks = { one:lock("a"), one:lock("b"), one:lock("c") }
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "b")
+    one:pass(11)
+    local _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches('"a".*1 of the 3 locks had already been lost', message)
+    assert.equal(0, server:cli("EXISTS", "a", "b", "c"))
+    assert.equal("deleted", raw.lost(locks[2]))
+    assert.is_nil(raw.lost(locks[1]))
+    for i, balance in ipairs { 0, 1, 0 } do assert.equal(balance, raw.balance(locks[i])) end
+    assert.is_true(one:call_all(locks, "acquire_all"))
+    server:cli("DEL", "a", "b", "c")
+    one:pass(11)
+    _, message, code = one:call_all(locks, "release_all")
+    assert.equal("lost", code)
+    assert.matches("3 of the 3 locks", message)
+    assert.equal(0, (engine.load(one.client)))
+  end)
+end)
