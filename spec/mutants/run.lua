@@ -35,7 +35,13 @@
 package.path = "./?.lua;" .. package.path
 
 local functions = require "spec.sim.functions"
+local rules = require "spec.mutants.rules"
+local text_of = require "spec.mutants.text"
 local usage = require "spec.support.usage"
+
+local fail, read, write, run = text_of.fail, text_of.read, text_of.write, text_of.run
+local lines_of, name_of, output_of = text_of.lines_of, text_of.name_of, text_of.output_of
+local mutants_of, paths = rules.mutants_of, text_of.paths
 
 local ROOT = "build/mutants"
 local RESULTS = ROOT .. "/results"
@@ -54,7 +60,7 @@ local SPECS_OF_PROGRAMS = { "protocol", "lock" }
 local SPECS_OF_CORE = { "lock", "protocol" }
 local SPECS_OF_FILE = {
   ["sharded.lua"] = { "cluster", "shards" }, ["raise.lua"] = { "quorum" },
-  ["info.lua"] = { "command" }, ["ahead.lua"] = { "command" },
+  ["info.lua"] = { "command_show" }, ["ahead.lua"] = { "command_show" },
   ["queue.lua"] = { "foreign" }, ["record.lua"] = { "foreign" },
   ["cluster.c"] = { "shards", "cluster" }, ["slots.c"] = { "shards", "cluster" },
   ["sentinel.c"] = { "sentinel" },
@@ -66,45 +72,48 @@ local SPECS_OF_FILE = {
 
 -- Those that judge a file of the API first, by its path below lua/holdfast. A file that is not
 -- named here has its own.
-local LOOPS = { "failing_loops", "loops" }
+local LOOPS = { "failing_loops", "loops_*" }
 local SPECS_OF_API_FILE = {
-  ["abort.lua"] = { "with_lock", "signal" }, ["admission.lua"] = { "resty" },
+  ["abort.lua"] = { "with_lock", "signal" }, ["admission.lua"] = { "resty_*" },
   ["credentials.lua"] = { "credentials" },
-  ["client.lua"] = { "misuse", "connect", "lock" }, ["closing.lua"] = { "with_lock", "lock" },
+  ["client.lua"] = { "misuse*", "connect", "lock" }, ["closing.lua"] = { "with_lock", "lock" },
   ["compat.lua"] = { "lock", "with_lock" }, ["cycles.lua"] = { "deadlocks" },
   ["deadlocks.lua"] = { "deadlocks", "deadlocks_kinds" },
-  ["driver.lua"] = { "lock", "loops", "deadlocks_kinds" }, ["events.lua"] = { "names", "metrics", "model" },
-  ["fence.lua"] = { "fence", "misuse", "resty" }, ["fence_headers.lua"] = { "fence", "resty" },
-  ["hints.lua"] = { "misuse" }, ["holder.lua"] = { "names" },
-  ["idempotent.lua"] = { "templates", "model" }, ["idempotent_request.lua"] = { "resty" },
-  ["init.lua"] = { "misuse", "lock" }, ["latch.lua"] = { "latch", "misuse" }, ["lead.lua"] = { "lead", "misuse", "with_lock" },
+  ["driver.lua"] = { "lock", "loops_*", "deadlocks_kinds" }, ["events.lua"] = { "names", "metrics", "model" },
+  ["fence.lua"] = { "fence", "misuse*", "resty_*" }, ["fence_headers.lua"] = { "fence", "resty_*" },
+  ["hints.lua"] = { "misuse*" }, ["holder.lua"] = { "names" },
+  ["idempotent.lua"] = { "templates", "model" }, ["idempotent_request.lua"] = { "resty_*" },
+  ["init.lua"] = { "misuse*", "lock" }, ["latch.lua"] = { "latch", "misuse*" }, ["lead.lua"] = { "lead", "misuse*", "with_lock" },
   ["leader.lua"] = { "leader" }, ["leaving.lua"] = { "async_release", "model" },
   ["lazy.lua"] = { "loads" },
-  ["lock.lua"] = { "model", "lock", "misuse" }, ["loss.lua"] = { "model", "watchdog", "reload" },
-  ["multi_lock.lua"] = { "multi_lock", "misuse" },
-  ["native.lua"] = { "lock" }, ["one_by_one.lua"] = { "templates", "misuse" },
-  ["options.lua"] = { "misuse", "connect" }, ["plain_semaphore.lua"] = { "plain_semaphore", "misuse" },
-  ["read_write_lock.lua"] = { "read_write", "misuse" }, ["semaphore.lua"] = { "semaphore", "misuse" },
+  ["lock.lua"] = { "model", "lock", "misuse*" }, ["loss.lua"] = { "model", "watchdog", "reload" },
+  ["multi_lock.lua"] = { "multi_lock", "misuse*" },
+  ["native.lua"] = { "lock" }, ["one_by_one.lua"] = { "templates", "misuse*" },
+  ["options.lua"] = { "misuse*", "connect" }, ["plain_semaphore.lua"] = { "plain_semaphore", "misuse*" },
+  ["read_write_lock.lua"] = { "read_write", "misuse*" }, ["semaphore.lua"] = { "semaphore", "misuse*" },
   ["record.lua"] = { "templates" }, ["replies.lua"] = { "lock", "deadlocks" },
-  ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "status" },
-  ["sorted.lua"] = { "observed", "status" }, ["notifier.lua"] = { "async_release", "loops", "resty" },
-  ["text.lua"] = { "misuse", "command_hostile" }, ["traceback.lua"] = { "with_lock" },
+  ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "status_*" },
+  ["sorted.lua"] = { "observed", "status_*" }, ["notifier.lua"] = { "async_release", "loops_*", "resty_*" },
+  ["text.lua"] = { "misuse*", "command_hostile" }, ["traceback.lua"] = { "with_lock" },
   ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
   ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS,
-  ["loop/pump.lua"] = { "failing_loops", "loops", "resty", "status" },
-  ["loop/cosockets.lua"] = { "failing_ngx", "resty" },
-  ["loop/ngx.lua"] = { "failing_ngx", "resty" },
+  ["loop/pump.lua"] = { "failing_loops", "loops_*", "resty_*", "status_*" },
+  ["loop/cosockets.lua"] = { "failing_ngx", "resty_*" },
+  ["loop/ngx.lua"] = { "failing_ngx", "resty_*" },
 }
-local SPECS_OF_COMMAND = { "command", "command_run", "command_lead", "margins" }
-local SPECS_OF_API = { "model", "lock", "with_lock", "misuse", "multi_lock", "templates" }
+local SPECS_OF_COMMAND = {
+  "command_show", "command_break", "command_output", "command_usage", "command_tls", "command_run_*", "command_hold",
+  "command_lead", "margins",
+}
+local SPECS_OF_API = { "model", "lock", "with_lock", "misuse*", "multi_lock", "templates" }
 
 -- Those that judge a file of the driver first: each file is named here.
 local SPECS_OF_POSIX_FILE = {
   ["caller.c"] = { "connect", "threads", "signal", "waiting", "watchdog" },
   ["crash.c"] = { "crash_release", "command_crash" }, ["job.c"] = { "command_crash" },
   ["driver.c"] = { "connect", "threads", "names", "watchdog", "reload" },
-  ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops", "loops_servers" },
-  ["net.c"] = { "connect", "sentinel" }, ["ready.c"] = { "loops", "loops_servers" },
+  ["links.c"] = { "connect", "threads", "watchdog", "waiting", "loops_*" },
+  ["net.c"] = { "connect", "sentinel" }, ["ready.c"] = { "loops_*" },
   ["system.c"] = { "threads", "signal", "connect" }, ["tls.c"] = { "tls" },
   ["watchdog.c"] = { "watchdog", "threads", "async_release" },
 }
@@ -117,20 +126,20 @@ local SPECS_OF_BINDING_FILE = {
     "lock", "kinds", "core_calls", "fence", "templates", "plain_semaphore", "waiting",
   },
   ["client.c"] = {
-    "connect", "misuse", "core_calls", "shards", "multi_lock", "tls", "cluster", "quorum", "status",
+    "connect", "misuse*", "core_calls", "shards", "multi_lock", "tls", "cluster", "quorum", "status_*",
   },
-  ["engine.c"] = { "core_calls", "loops", "failing_loops", "failing_ngx", "resty" },
-  ["lock.c"] = { "lock", "misuse", "model", "multi_lock", "loops", "watchdog", "lead", "signal" },
+  ["engine.c"] = { "core_calls", "loops_*", "failing_loops", "failing_ngx", "resty_*" },
+  ["lock.c"] = { "lock", "misuse*", "model", "multi_lock", "loops_*", "watchdog", "lead", "signal" },
   ["module.c"] = { "reload", "threads", "locale", "core_calls", "fence" },
   ["observer.c"] = { "observed", "metrics", "connect", "locale" },
-  ["op.c"] = { "lock", "waiting", "loops", "with_lock", "model", "trouble" },
-  ["owner.c"] = { "lock", "loops", "threads", "resty", "semaphore" },
-  ["support.c"] = { "misuse", "lock", "core_calls" },
+  ["op.c"] = { "lock", "waiting", "loops_*", "with_lock", "model", "trouble" },
+  ["owner.c"] = { "lock", "loops_*", "threads", "resty_*", "semaphore" },
+  ["support.c"] = { "misuse*", "lock", "core_calls" },
   ["template.c"] = { "templates" }, ["watchdog.c"] = { "watchdog", "connect", "lock" },
-  ["wire.c"] = { "keep", "deadlocks", "multi_lock", "status" },
+  ["wire.c"] = { "keep", "deadlocks", "multi_lock", "status_*" },
 }
 local SPECS_OF_BINDING = {
-  "core_calls", "lock", "with_lock", "misuse", "multi_lock", "async_release", "model",
+  "core_calls", "lock", "with_lock", "misuse*", "multi_lock", "async_release", "model",
 }
 
 -- Those that judge a file of the core first. A file that is not named here has its own.
@@ -186,290 +195,7 @@ local UNITS_OF_BASE = {
   test_types = true, test_url = true,
 }
 
--- ---- small things ----
-
-local function fail(...)
-  io.stderr:write("mutants: ", string.format(...), "\n")
-  os.exit(1)
-end
-
-local function read(path)
-  local file, err = io.open(path, "rb")
-  if not file then return nil, err end
-  local text = file:read("*a")
-  file:close()
-  return text
-end
-
-local function write(path, text)
-  local file = assert(io.open(path, "wb"))
-  assert(file:write(text))
-  assert(file:close())
-end
-
-local function run(command)
-  local ok, _, status = os.execute(command)
-  return ok == true, status
-end
-
-local function output_of(command)
-  local pipe = assert(io.popen(command))
-  local text = pipe:read("*a")
-  pipe:close()
-  return text
-end
-
-local function lines_of(text)
-  local lines = {}
-  for line in text:gsub("([^\n])$", "%1\n"):gmatch("([^\n]*)\n") do lines[#lines + 1] = line end
-  return lines
-end
-
--- The paths that these patterns of the shell match.
-local function paths(patterns)
-  return lines_of(output_of("LC_ALL=C ls " .. patterns))
-end
-
 local CORE_FILES = CORE .. "/*.c " .. CORE .. "/*/*.c"
-
-local function name_of(path)
-  return path:match("[^/]+$")
-end
-
--- ---- what is code ----
-
-local function blank(text)
-  return (text:gsub("[^\n]", " "))
-end
-
--- The text with its comments and the insides of its strings blanked, to the same length.
-local function code_of_lua(text)
-  return (text:gsub("(['\"])([^'\"\n]*)%1", function(quote, inside)
-    return quote .. blank(inside) .. quote
-  end)
-    :gsub("%-%-[^\n]*", blank))
-end
-
--- How much room is asked for.
-local function blank_room(call, arguments)
-  return call .. arguments:gsub("%f[%w_][%d]+%f[^%w_]", blank):gsub("[-+*/]", blank)
-end
-
-local function code_of_c(text)
-  text = text:gsub("/%*.-%*/", blank):gsub("//[^\n]*", blank)
-  text = text:gsub("\\[\\\"']", "__"):gsub('"([^"\n]*)"', function(inside)
-    return '"' .. blank(inside) .. '"'
-  end)
-  text = text:gsub("'[^'\n][^'\n]?'", blank)
-  text = text:gsub("typedef enum[^{;]*%b{}", blank):gsub("%f[^\n%z]#[^\n]*", blank)
-  -- What no test can see: what is asserted, room for characters that is larger, rows of numbers.
-  text = text:gsub("%f[%w_]assert%b()", blank):gsub("%f[%w_]hf_hold_check%b();", blank)
-  text = text:gsub("%f[%w_](lua_createtable%()([^\n]*)", blank_room)
-    :gsub("%f[%w_](luaL_checkstack%()([^\n]*)", blank_room)
-  text = text:gsub("%f[%w_]char [%w_]+%b[][^;\n]*", function(declared)
-    return (declared:gsub("%f[%w_]%d+%f[^%w_]", blank))
-  end)
-  return (text:gsub("%f[^\n%z][%d%s,]+%f[\n}]", blank))
-end
-
--- ---- the rules ----
-
--- token between blanks → what it becomes
-local OPERATORS = {
-  lua = {
-    ["=="] = { "~=" }, ["~="] = { "==" }, ["<"] = { "<=", ">=" }, ["<="] = { "<", ">" },
-    [">"] = { ">=", "<=" },
-    [">="] = { ">", "<" }, ["and"] = { "or" }, ["or"] = { "and" }, ["+"] = { "-" }, ["-"] = { "+" },
-    ["*"] = { "/" },
-    ["%"] = { "*" },
-  },
-  c = {
-    ["=="] = { "!=" }, ["!="] = { "==" }, ["<"] = { "<=", ">=" }, ["<="] = { "<", ">" },
-    [">"] = { ">=", "<=" },
-    [">="] = { ">", "<" }, ["&&"] = { "||" }, ["||"] = { "&&" }, ["+"] = { "-" }, ["-"] = { "+" },
-    ["/"] = { "*" },
-    ["+="] = { "-=" }, ["-="] = { "+=" },
-  },
-}
-local WORDS = {
-  ["true"] = "false", ["false"] = "true", ["math.max"] = "math.min", ["math.min"] = "math.max",
-  ["not"] = "",
-}
-
--- Each finder calls add(rule, from, to, replacement) with positions in the line.
-local find = {}
-
-function find.operators(code, language, add)
-  local start = 1
-  while true do
-    local from, to, token = code:find("%f[^%s](%S+)%f[%s]", start)
-    if not from then return end
-    for _, other in ipairs(OPERATORS[language][token] or {}) do
-      if from > 1 and code:sub(1, from - 1):find("%S") then add("operator", from, to, other) end
-    end
-    start = to + 1
-  end
-end
-
-function find.words(code, _, add)
-  for from, word, to in code:gmatch("()%f[%w_.]([%l.]+)%f[^%w_.]()") do
-    if WORDS[word] then add("word", from, to - 1, WORDS[word]) end
-  end
-end
-
-function find.negations(code, language, add)
-  if language ~= "c" then return end
-  for from in code:gmatch("()!%f[%w(]") do add("negation", from, from, "") end
-end
-
--- Where a text is looked at from its first byte, 0 is the same as 1.
-local function is_start(before)
-  return before:find(":sub%($") or before:find(":find%([^()]*, $")
-end
-
-function find.constants(code, language, add)
-  for from, number, to in code:gmatch("()%f[%w_.](%d+)%f[^%w_.]()") do
-    local negative = code:sub(1, from - 1):find("[^%w%s)%]]%s*%-$")
-      or code:sub(1, from - 1):find("%f[%w]%a+ %-$")
-    local value = tonumber(number)
-    local other = value == 0 and 1 or value == 1 and (negative and 2 or 0) or value == 2
-      and negative and 1 or value + 1
-    local same = language == "lua" and number == "1" and is_start(code:sub(1, from - 1))
-    if not same then add("constant", from, to - 1, ("%d"):format(other)) end
-  end
-end
-
--- A condition without a comparison is turned round.
-function find.conditions(code, language, add)
-  local from, inside, to
-  if language == "lua" then
-    from, inside, to = code:match("%f[%w]if ()([%w_.]+)() then")
-    if not from then from, inside, to = code:match("%f[%w]if ()([%w_.:]+%b())() then") end
-    if from then add("condition", from, to - 1, "not (" .. inside .. ")") end
-    return
-  end
-  from, inside, to = code:match("%f[%w]if ()(%b())()")
-  if from and not inside:find("[=!<>|&]") then
-    add("condition", from, to - 1, "(!" .. inside .. ")")
-  end
-end
-
-local CALL = { lua = "^%s*[%l_][%w_.:]*%b()%s*$", c = "^%s+[%a_][%w_]*%b();%s*$" }
-local GUARDED = { lua = "^%s*if .- then ([%l_][%w_.:]*%b()) end%s*$",
-  c = "^%s*if %b() ([%a_][%w_]*%b());%s*$" }
-local ASSIGNMENT = {
-  lua = "^%s*[%a_][%w_.]*%f[^%w_.] = .*$",
-  c = "^%s*[%l_][%w_>.%[%]-]*%f[^%w_>.%]-] [+-|&]?= .*;%s*$",
-}
-
-local function is_call(code, language)
-  return code:find(CALL[language]) and not code:find("^%s*return") and not code:find("^%s*assert")
-end
-
-function find.dropped(code, language, add)
-  if is_call(code, language) then add("dropped call", 1, #code, "")
-  elseif code:find(GUARDED[language]) then add("dropped call", 1, #code, "")
-  elseif code:find(ASSIGNMENT[language]) and not (language == "lua" and code:find("[{,]%s*$")) then
-    add("dropped assignment", 1, #code, "")
-  end
-end
-
-local WRITES = { "hf_op_fail" }
-local FREES = { "[%a_]*free%(", "[%l_]*_clear%(", "hf_reader_close%(", "hf_file_close%(", "close%(",
-  "pthread_[%l_]*destroy%(" }
-local SETS = { "set_%l+%(", "[%u_]+_set_[%l_]+%(", "setsockopt%(", "snprintf%(", "FD_ZERO%(" }
-local TAKES = { "lua_set%l+%(", "lua_rawseti?%(", "hf_setuservalue%(" }
-
-local function is_one_of(call, patterns)
-  for _, pattern in ipairs(patterns) do
-    if call:find("^%s*" .. pattern) then return true end
-  end
-  return false
-end
-
--- Calls whose order changes nothing: one of them writes the words of a failure, or both free, or
--- both set something. Or it breaks all: one takes from Lua's stack what the other has pushed.
-local function has_no_order(one, other)
-  local function both(patterns) return is_one_of(one, patterns) and is_one_of(other, patterns) end
-  local function either(patterns) return is_one_of(one, patterns) or is_one_of(other, patterns) end
-  return either(WRITES) or either(TAKES) or both(FREES) or both(SETS)
-end
-
--- Verdicts, states and codes of the core and the driver: the next one of the same enum.
-local next_of = {}
-
-local function read_enums()
-  for _, path in ipairs(paths(CORE .. "/*.[ch] " .. CORE .. "/*/*.[ch] " .. POSIX .. "/*.[ch]")) do
-    local text = read(path):gsub("/%*.-%*/", "")
-    for body in text:gmatch("typedef enum[^{;]*(%b{})") do
-      local names = {}
-      for name in body:gmatch("HF_[%u%d_]+") do names[#names + 1] = name end
-      for i, name in ipairs(names) do
-        next_of[name] = next_of[name] or #names > 1 and names[i % #names + 1] or nil
-      end
-    end
-  end
-end
-
-function find.verdicts(code, language, add)
-  if language ~= "c" then return end
-  for from, name, to in code:gmatch("()%f[%w_](HF_[%u%d_]+)%f[^%w_]()") do
-    if next_of[name] then add("verdict", from, to - 1, next_of[name]) end
-  end
-end
-
-local FINDERS = { "operators", "words", "negations", "constants", "conditions", "dropped",
-  "verdicts" }
-
-local function indentation(line)
-  return line:match("^%s*")
-end
-
--- ---- the mutants of a file ----
-
-local function trimmed(text)
-  return text:match("^%s*(.-)%s*$")
-end
-
--- → { file =, line =, func = the name of its function, rule =, from = text of the line(s), to =,
--- change = the line with «what was|what is», or the lines that change places with ⇄ between } …
-local function mutants_of(path)
-  local language = path:find("%.lua$") and "lua" or "c"
-  local text = assert(read(path))
-  local lines = lines_of(text)
-  local codes = lines_of((language == "lua" and code_of_lua or code_of_c)(text))
-  local list, names = {}, functions.names(path, text)
-  local file = path:match("^lua/(.*)") or path:match("^csrc/(posix/.*)")
-    or path:match("^csrc/(lua/.*)") or name_of(path)
-  local function add(number, rule, from, to, change, count)
-    if from == to then return end
-    list[#list + 1] = {
-      path = path, file = file, language = language, line = number, count = count or 1, rule = rule,
-      from = from, to = to, change = change, func = names[number],
-      id = ("%s:%d %s: %s => %s"):format(file, number, rule, trimmed(from):gsub("\n%s*", " "),
-        (trimmed(to):gsub("\n%s*", " "))),
-    }
-  end
-  for number, code in ipairs(codes) do
-    local line = lines[number]
-    for _, name in ipairs(FINDERS) do
-      find[name](code, language, function(rule, from, to, other)
-        local before, behind = line:sub(1, from - 1), line:sub(to + 1)
-        local change = ("%s«%s|%s»%s"):format(before, line:sub(from, to), other, behind)
-        add(number, rule, line, before .. other .. behind, trimmed(change))
-      end)
-    end
-    local behind = codes[number + 1]
-    local are_calls = behind and is_call(code, language) and is_call(behind, language)
-    if are_calls and indentation(code) == indentation(behind)
-      and not has_no_order(code, behind) then
-      local other = lines[number + 1]
-      add(number, "order of calls", line .. "\n" .. other, other .. "\n" .. line,
-        trimmed(line) .. " ⇄ " .. trimmed(other), 2)
-    end
-  end
-  return list
-end
 
 -- ---- the copy of the tree ----
 
@@ -624,13 +350,13 @@ local function first_failure(tree)
     :sub(1, 100)
 end
 
-local function spec_fails(tree, name, seconds)
-  if not read(tree.path .. "/spec/" .. name .. "_spec.lua") then return nil end
-  local command = BUSTED .. "spec/" .. name .. "_spec.lua"
+local function spec_fails(tree, path, seconds)
+  local command = BUSTED .. path
   local how = fails(tree, command, seconds)
   -- On a busy machine one may fail that has nothing wrong: as in make test, it has another try.
   if how == "fails" then how = fails(tree, command, seconds) end
-  return how and ("%s_spec, %s"):format(name, how == "fails" and first_failure(tree) or how)
+  local name = path:match("([^/]+)%.lua$")
+  return how and ("%s, %s"):format(name, how == "fails" and first_failure(tree) or how)
 end
 
 local function sim_fails(tree, arguments)
@@ -660,10 +386,13 @@ local function units_fail(tree, build, names)
   return ("%s, %s"):format(name, how == "fails" and first_failure(tree) or how)
 end
 
+-- A name may be a pattern of the shell, and may match no file.
 local function specs_fail(tree, names)
   for _, name in ipairs(names or {}) do
-    local how = spec_fails(tree, name, 120)
-    if how then return how end
+    for _, path in ipairs(paths(("spec/%s_spec.lua 2>/dev/null"):format(name))) do
+      local how = spec_fails(tree, path, 120)
+      if how then return how end
+    end
   end
 end
 
@@ -1192,7 +921,7 @@ end
 
 usage.help(arg)
 local options = parse(arg)
-read_enums()
+rules.read_enums()
 if options.report then
   report(options)
   os.exit(0)
