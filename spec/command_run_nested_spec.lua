@@ -148,9 +148,7 @@ describe("holdfast run", function()
       for _, none in ipairs {
         { single, nil, "o", "1" }, { single, "", "o", "1" }, { single, "k", nil, "1" },
         { single, "k", "", "1" }, { quorum, "k", "o", "1" }, { single, "k", "o", "1", "redis://a" },
-      } do
-        assert.same({}, found(none[1], none[2], none[3], none[4], none[5]))
-      end
+      } do assert.same({}, found(none[1], none[2], none[3], none[4], none[5])) end
     end)
 
     it("re-enters a key that contains a line break", function()

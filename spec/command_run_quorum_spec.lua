@@ -147,9 +147,7 @@ describe("holdfast run over several servers", function()
       { "run", "--servers", "redis://a,b", "k", "--", "true" },
       { "run", "--servers", ",", "k", "--", "true" },
       { "run", "--url", url, "--restart-guard", "3", "k", "--", "true" }, over "bench",
-    } do
-      says(64, "^[^\n]*\n$", words)
-    end
+    } do says(64, "^[^\n]*\n$", words) end
   end)
 
   it("rejects a server list with an empty entry", function()

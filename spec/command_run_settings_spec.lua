@@ -68,9 +68,7 @@ describe("holdfast run", function()
           { "ping", "--servers", given },
           { "ping", env = { HOLDFAST_SERVERS = given } },
           { "ping", env = settings("url = ", given, "\n") },
-        } do
-          says(0, "", words)
-        end
+        } do says(0, "", words) end
       end
     end)
 

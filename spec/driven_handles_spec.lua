@@ -395,9 +395,7 @@ describe("a handle", function()
   end)
 
   it("gives each caller a separate owner number, or 0 to all if it has a named owner or permits", function()
-    local function other(fn)
-      return coroutine.wrap(fn)()
-    end
+    local function other(fn) return coroutine.wrap(fn)() end
     local function number(of) return function() return (raw.number(of)) end end
     local first, second = other(number(lock)), other(number(lock))
     assert.equal(1, raw.number(lock))
@@ -499,9 +497,7 @@ describe("a handle", function()
     assert.is_nil(raw.lost(lock))
     for _, name in ipairs {
       "first_loss", "pending_loss", "has_news", "standing", "owner", "collect", "settle", "abandon",
-    } do
-      assert.equal(0, select("#", raw[name](lock)), name)
-    end
+    } do assert.equal(0, select("#", raw[name](lock)), name) end
     assert.equal(0, select("#", raw.approve(lock, 1)))
     assert.equal("", raw.key(lock))
     assert.is_true(raw.is_closed(lock))

@@ -274,9 +274,7 @@ describe("an error at the caller's line", function()
         servers = { { url = "redis://a", name = URL }, { url = "redis://b", name = URL } },
         mode = "shards",
       },
-    } do
-      hides(holdfast.new, options)
-    end
+    } do hides(holdfast.new, options) end
     hides(holdfast.new, URL, URL)
     hides(holdfast.new, URL, { url = URL })
     hides(holdfast.multi_lock, URL)
@@ -292,9 +290,7 @@ describe("an error at the caller's line", function()
       select(2, away:lock(key):acquire(0)), select(2, away:mutex(key):acquire(0)),
       select(2, away:one_by_one():execute(key, 1, { wait = 0 }, print)),
       (select(2, away:fence(key):call(away:lock(key), "SET", "k", 1))),
-    } do
-      assert.matches("redis://***@h:1", message, 1, true)
-    end
+    } do assert.matches("redis://***@h:1", message, 1, true) end
   end)
 
   it("names the calls that accept the option if this one does not", function()
@@ -450,9 +446,7 @@ describe("an error at the caller's line", function()
       ["crash_release does not work in a quorum"] = {
         mode = "quorum", servers = two, crash_release = true,
       },
-    } do
-      says("holdfast.new: " .. text, holdfast.new, options)
-    end
+    } do says("holdfast.new: " .. text, holdfast.new, options) end
     says("holdfast.new: sync: timeout must be less than command_timeout", holdfast.new,
       { url = url, sync = { timeout = 3 } })
     says("holdfast.new: put the port in the URL", holdfast.new, url, 6379)

@@ -77,14 +77,10 @@ describe("an option", function()
       leese = { "client:lock", '"leese"', '"lease"' }, time_out = { '"time_out"', "did you mean" },
       Wait = { '"Wait"', '"wait"' }, onlost = { '"onlost"', '"on_lost"' },
       laese = { '"laese"', '"lease"' }, interuptable = { '"interruptible"' }, [1] = { "unknown option 1" },
-    } do
-      refuses(patterns, client.lock, client, "k", { [name] = 1 })
-    end
+    } do refuses(patterns, client.lock, client, "k", { [name] = 1 }) end
     for name, patterns in pairs {
       abort = { '"abort"', "did you mean" }, abort_on_los = { '"abort_on_loss"' },
-    } do
-      refuses(patterns, client.with_lock, client, "k", { [name] = true }, print)
-    end
+    } do refuses(patterns, client.with_lock, client, "k", { [name] = true }, print) end
     refuses({ "holdfast%.new", '"uri"', '"url"' }, holdfast.new, { uri = "redis://h" })
     refuses({ '"connect_timeout"' }, holdfast.new, { conect_timeout = 1 })
   end)
@@ -133,9 +129,7 @@ describe("an option", function()
       lead = function() return client:lead("k", abort, 1) end,
       with_permit = function() return client:semaphore("k"):with_permit(abort, 1) end,
       execute = function() return client:one_by_one():execute("a", 1, abort, 1) end,
-    } do
-      assert.matches("fn must be a function", select(2, pcall(run)), name)
-    end
+    } do assert.matches("fn must be a function", select(2, pcall(run)), name) end
     refuses({ '"prefix" is an option of holdfast.new' }, client.lock, client, "k", { prefix = "a" })
     refuses({ "an option of client:idempotent" }, client.with_lock, client, "k", { replay = true }, print)
     refuses({ "an option of client:lock" }, holdfast.new, { on_lost = print })
@@ -166,16 +160,12 @@ describe("an option", function()
     for name, case in pairs {
       watchdog = { 1, "boolean" }, interruptible = { "yes", "boolean" }, fencing = { 0, "boolean" },
       on_lost = { "print", "function" },
-    } do
-      refuses({ name, case[2] }, client.lock, client, "k", { [name] = case[1] })
-    end
+    } do refuses({ name, case[2] }, client.lock, client, "k", { [name] = case[1] }) end
     refuses({ "abort_on_loss", "boolean" }, client.with_lock, client, "k", { abort_on_loss = 1 }, print)
     for name, case in pairs {
       prefix = { 1, "string" }, name = { "two words", "spaces" }, connect_timeout = { 0, "seconds" },
       command_timeout = { huge, "seconds" }, driver = { "carrier pigeon", "posix" },
-    } do
-      refuses({ name, case[2] }, holdfast.new, { [name] = case[1] })
-    end
+    } do refuses({ name, case[2] }, holdfast.new, { [name] = case[1] }) end
     if _VERSION == "Lua 5.1" and not rawget(_G, "jit") then
       refuses({ "driver", "cannot yield inside pcall" }, holdfast.new, { driver = "cqueues" })
     end
@@ -420,9 +410,7 @@ describe("a list of keys or locks", function()
       ["not a table with a hole at 2$"] = { "a", nil, "c" },
       ['not a table with the field "more"$'] = { "a", more = "b" },
       ['must be a list of 1 to 1024 keys, not "a"$'] = "a",
-    } do
-      refuses({ "client:multi_lock", text }, client.multi_lock, client, keys)
-    end
+    } do refuses({ "client:multi_lock", text }, client.multi_lock, client, keys) end
     refuses({ 'locks%[2%] must be a holdfast.lock, not "k"$' }, holdfast.multi_lock, { lock, "k" })
     for text, servers in pairs {
       ["servers%[2%] must be a URL or { url = …, weight = …, name = … }, not 7$"] = { "redis://a", 7 },
@@ -432,9 +420,7 @@ describe("a list of keys or locks", function()
       ['servers%[1%] must be a URL or .*, not a table with the field "wieght"$'] = {
         { url = "redis://b", wieght = 1 },
       },
-    } do
-      refuses({ "holdfast.new", text }, holdfast.new, { mode = "shards", servers = servers })
-    end
+    } do refuses({ "holdfast.new", text }, holdfast.new, { mode = "shards", servers = servers }) end
   end)
 
   it("must not contain a key twice", function()

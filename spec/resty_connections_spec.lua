@@ -98,9 +98,7 @@ describe("under ngx_lua", function()
       end, 20), say "/count")
       assert.is_true(tonumber(say "/timers") <= 10, say "/timers")
       say "/over"
-      for _, request in ipairs(requests) do
-        assert.equal("true", reply_of(request, 20))
-      end
+      for _, request in ipairs(requests) do assert.equal("true", reply_of(request, 20)) end
       eventually(function() return server:leaks().clients <= 16 end)
       assert.equal(16, server:leaks().clients)
     end)

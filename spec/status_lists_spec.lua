@@ -150,9 +150,7 @@ describe("under ngx_lua", function()
         [""] = "late later a b", ["&sort=held"] = "later a b late",
         ["&sort=held&reverse"] = "late b a later", ["&sort=waiters"] = "later late a b",
         ["&sort=key"] = "a b late later", ["&sort=holder"] = "late b a later",
-      } do
-        assert.equal(wanted, order(query), query)
-      end
+      } do assert.equal(wanted, order(query), query) end
       write_lock { key = "none", owner = UUID .. ":6", ttl = 500000 }
       comes_to_show(5)
       assert.equal("later a b late none", order("&sort=token"))
@@ -182,9 +180,7 @@ describe("under ngx_lua", function()
         ["sort=nothing"] = "a b c", ["sort=key&sort=ttl"] = "a b c", ["from=x"] = "a b c",
         ["from=1&sort=key"] = "b c", ["search=a&search=b"] = "a b c", ["prefix"] = "a b c",
         ["from=1e9"] = "a b c", ["from=999999999"] = "",
-      } do
-        assert.equal(wanted, order("&" .. query), query)
-      end
+      } do assert.equal(wanted, order("&" .. query), query) end
     end)
 
     it("scans all keys in the background once opened, and says when it is complete", function()

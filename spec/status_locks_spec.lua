@@ -320,9 +320,7 @@ describe("under ngx_lua", function()
           location = /go { content_by_lua_block { ngx.shared.holdfast:set("go", true) } }
         ]],
       }
-      local function only()
-        return dkjson.decode(front:get("/only?json").body)
-      end
+      local function only() return dkjson.decode(front:get("/only?json").body) end
       only()
       state()
       assert.equal("lost", front:get("/lose").body)

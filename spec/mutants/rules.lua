@@ -12,9 +12,7 @@ local rules = {}
 
 -- ---- what is code ----
 
-local function blank(text)
-  return (text:gsub("[^\n]", " "))
-end
+local function blank(text) return (text:gsub("[^\n]", " ")) end
 
 -- The text with its comments and the insides of its strings blanked, to the same length.
 local function code_of_lua(text)
@@ -95,9 +93,7 @@ function find.negations(code, language, add)
 end
 
 -- Where a text is looked at from its first byte, 0 is the same as 1.
-local function is_start(before)
-  return before:find(":sub%($") or before:find(":find%([^()]*, $")
-end
+local function is_start(before) return before:find(":sub%($") or before:find(":find%([^()]*, $") end
 
 function find.constants(code, language, add)
   for from, number, to in code:gmatch("()%f[%w_.](%d+)%f[^%w_.]()") do
@@ -193,15 +189,11 @@ end
 local FINDERS = { "operators", "words", "negations", "constants", "conditions", "dropped",
   "verdicts" }
 
-local function indentation(line)
-  return line:match("^%s*")
-end
+local function indentation(line) return line:match("^%s*") end
 
 -- ---- the mutants of a file ----
 
-local function trimmed(text)
-  return text:match("^%s*(.-)%s*$")
-end
+local function trimmed(text) return text:match("^%s*(.-)%s*$") end
 
 -- → { file =, line =, func = the name of its function, rule =, from = text of the line(s), to =,
 -- change = the line with «what was|what is», or the lines that change places with ⇄ between } …

@@ -238,9 +238,7 @@ function Tree:run(command, seconds)
   return ok, status == 124 or status == 137
 end
 
-function Tree:original(path)
-  return assert(read(self.originals .. "/" .. path))
-end
+function Tree:original(path) return assert(read(self.originals .. "/" .. path)) end
 
 -- What make would do to make each file, by the file's name.
 function Tree:read_commands(goals)
@@ -288,8 +286,7 @@ function Tree:share_core(build)
   for made, command in pairs(self.commands) do
     local name = made:match("^" .. build .. "/unit/(test_[%l_]+)$")
     if name then
-      local with = replace(command, build .. "/libholdfast_core.a",
-        "-rdynamic " .. library)
+      local with = replace(command, build .. "/libholdfast_core.a", "-rdynamic " .. library)
       if not self:run(with, 120) then fail("%s does not link with %s", name, library) end
     end
   end
@@ -519,8 +516,7 @@ local function judge_posix(tree, mutant, quick)
   local found = driver_fails(tree, "build", units, path)
   if found then return found end
   if is_equal(tree, mutant) then return "equal" end
-  found = driver_fails(tree, "build", others, path)
-    or portable and included_fails(tree, portable)
+  found = driver_fails(tree, "build", others, path) or portable and included_fails(tree, portable)
   if found or not tree.sanitized then return found or "left" end
   tree:compile("build/asan", path)
   found = driver_fails(tree, "build/asan", units, path)
@@ -751,9 +747,7 @@ local function print_stale_rows(paths_of_all)
   for _, row in ipairs(equal) do
     local problem = apply_row(row, places)
     local path = path_of[row[1]:match("^[^:]+")]
-    if problem then
-      print("equal.lua names " .. problem .. present_text(row[1], path))
-    end
+    if problem then print("equal.lua names " .. problem .. present_text(row[1], path)) end
   end
 end
 

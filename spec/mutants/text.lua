@@ -40,12 +40,8 @@ function text.lines_of(whole)
 end
 
 -- The paths that these patterns of the shell match.
-function text.paths(patterns)
-  return text.lines_of(text.output_of("LC_ALL=C ls " .. patterns))
-end
+function text.paths(patterns) return text.lines_of(text.output_of("LC_ALL=C ls " .. patterns)) end
 
-function text.name_of(path)
-  return path:match("[^/]+$")
-end
+function text.name_of(path) return path:match("[^/]+$") end
 
 return text

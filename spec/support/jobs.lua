@@ -78,14 +78,10 @@ end
 
 function jobs.lines_of(text) return select(2, text:gsub("\n", "")) end
 
-function jobs.eventually(condition)
-  return process.eventually(condition, PATIENCE)
-end
+function jobs.eventually(condition) return process.eventually(condition, PATIENCE) end
 
 -- Returns the state of the process: "R", "S", "T", ...; nil after its end.
-function jobs.state(pid)
-  return jobs.read(("/proc/%d/stat"):format(pid)):match("%) (%a)")
-end
+function jobs.state(pid) return jobs.read(("/proc/%d/stat"):format(pid)):match("%) (%a)") end
 
 function jobs.is_gone(pid)
   local is = jobs.state(pid)
@@ -134,9 +130,7 @@ end
 function jobs.output_of(words) return (select(2, jobs.run(words))) end
 
 -- Asserts that the run exits with this code and has this output.
-function jobs.gives(code, output, words)
-  assert.same({ code, output }, { jobs.run(words) })
-end
+function jobs.gives(code, output, words) assert.same({ code, output }, { jobs.run(words) }) end
 
 -- Asserts that the run exits with this code, and that its output matches. → the output
 function jobs.says(code, pattern, words)

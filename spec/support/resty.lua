@@ -96,9 +96,7 @@ function resty.handler(location, code)
 end
 
 -- → the body of the response, without its last line break
-function resty.say(path, options)
-  return (now.front:get(path, options).body:gsub("\n$", ""))
-end
+function resty.say(path, options) return (now.front:get(path, options).body:gsub("\n$", "")) end
 
 -- → what a request that was begun is answered
 function resty.reply_of(request, timeout)
