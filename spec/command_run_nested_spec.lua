@@ -79,7 +79,7 @@ describe("holdfast run", function()
       local held = require("holdfast.command.holding").new(nil,
         { keys = { "k" }, wait = 10, lease = 30, chosen = {} })
       local seen, answer = { waits = {}, inside = {}, released = 0, extended = 0 }, nil
-      function held:make(given)
+      function held:make_locks(given)
         local lock = { remaining = function() return answer.left or 30 end }
         function lock.acquire(_, seconds)
           answer = table.remove(answers, 1)
@@ -98,8 +98,8 @@ describe("holdfast run", function()
         function lock.release() seen.released = seen.released + 1 return true end
         self.locks, self.group = { lock }, lock
       end
-      function held.entered() return answer.entered ~= false end
-      return { held:take(inside) }, held, seen
+      function held.has_reentered() return answer.entered ~= false end
+      return { held:acquire_locks(inside) }, held, seen
     end
 
     it("waits for its full --wait although signals without effect interrupt it", function()

@@ -203,7 +203,7 @@ describe("under ngx_lua", function()
           local view = views.new(CLIENT, "*", "here")
           view.names = { old = { at = now - 31 }, new = { at = now - 20 } }
           view.shown = { gone = now, old = now - 4 }
-          views.ask(view)
+          views.note_request(view)
           views.refresh(view)
           local function count(of)
             local n = 0
@@ -217,11 +217,11 @@ describe("under ngx_lua", function()
             if view.shown.k then break end
             ngx.sleep(0.2)
             views.refresh(view)
-            answers.answer(view, answers.asked_for {})
+            answers.reply(view, answers.parse_arguments {})
           end
           local age = require("holdfast.core").now() - (view.shown.k or 0)
           held:release()
-          return names, shown, new, views.away(view) or "answered", age < 3,
+          return names, shown, new, views.outage(view) or "answered", age < 3,
             view.record.name ~= views.new(CLIENT, "*", "elsewhere").record.name
         ]])
       end)
