@@ -2,13 +2,10 @@
 #ifndef ACQUIRE_RIG_H
 #define ACQUIRE_RIG_H
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
-#define RENEWER HF_LINK_RENEWER
 #define READONLY "-READONLY You can't write against a read only replica.\r\n"
 
 #define CHECK_STATE(op, want) CHECK_EQ_INT(op_state(op), HF_ACQUIRE_##want)

@@ -2,12 +2,9 @@
 #ifndef CALLS_RIG_H
 #define CALLS_RIG_H
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
+RIG_BEGINS
 
 #define RELEASE_OF_K(to) "EVALSHA release " KEYS_OF_K to " 30000 "
 #define CHECK_OF_K "EVALSHA extend 2 k holdfast_queue:{k} me 0  "

@@ -3,6 +3,7 @@
  * "ok N - name" or "not ok N - name", and a "# file:line: ..." line for each check that failed; a
  * failed check ends its test. A test that leaves a descriptor open has failed. The program's exit
  * code is 0 only if every test passed. An argument picks the tests whose name contains it.
+ * CHECK_AROUND names what runs before each test and after it, also after one that failed.
  */
 #ifndef CHECK_H
 #define CHECK_H
@@ -21,6 +22,7 @@ struct check_test {
 
 static struct check_test *check_first, **check_last = &check_first;
 static int check_failed;
+static void (*check_before)(void), (*check_after)(void);
 
 static inline void check_register(struct check_test *test) {
     *check_last = test;
@@ -34,6 +36,12 @@ static inline void check_register(struct check_test *test) {
         check_register(&test);                                                                     \
     }                                                                                              \
     static void test_name(void)
+
+#define CHECK_AROUND(before, after)                                                                \
+    __attribute__((constructor)) static void check_around(void) {                                  \
+        check_before = before;                                                                     \
+        check_after = after;                                                                       \
+    }
 
 __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *file, int line,
                                                                     const char *format, ...) {
@@ -93,7 +101,9 @@ static inline int check_open_descriptors(void) {
 
 static inline void check_test_alone(const struct check_test *test) {
     int before = check_open_descriptors();
+    if (check_before) check_before();
     test->run();
+    if (check_after) check_after();
     int left = check_open_descriptors() - before;
     if (left > 0)
         check_fail(__FILE__, __LINE__, "%s leaves descriptors open: %d", test->name, left);

@@ -137,6 +137,8 @@ struct rig {
     const char *login[RIG_NODES]; /* for each node of a cluster, its reply to the log-in; "": none
                                      yet; NULL: DRIVE_LOGIN */
     uint64_t opens;               /* how many connections the client has asked for */
+    bool begun;                   /* the client is there until rig_end */
+    hf_time now;                  /* the latest time that the test named */
 };
 
 /* What the client asks a node of a cluster at the log-in, and the replies of a node with the id
@@ -149,11 +151,19 @@ static UNUSED hf_client_config rig_config(void) {
         .session = DRIVE_CONFIG, .grant_lease = 2 * HF_SECOND, .renewer = HF_LINK_RENEWER};
 }
 
+/* Ends all operations and frees the client, if there is one. */
+static UNUSED void rig_end(struct rig *rig, hf_time now) {
+    if (!rig->begun) return;
+    while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
+    hf_client_free(&rig->client);
+    hf_names_free(&rig->names);
+    rig->begun = false;
+}
+
+/* A rig that had begun before ends first. */
 static UNUSED bool rig_begin_with(struct rig *rig, const hf_client_config *config) {
-    rig->refusing = false;
-    rig->opens = 0;
-    memset(rig->down, 0, sizeof rig->down);
-    memset(rig->login, 0, sizeof rig->login);
+    rig_end(rig, rig->now);
+    *rig = (struct rig){.begun = true};
     while (!hf_names_make(&rig->names, hf_slice_of("k"))) continue; /* where one allocation fails */
     return hf_client_init(&rig->client, config, DRIVE_ENTROPY);
 }
@@ -161,13 +171,6 @@ static UNUSED bool rig_begin_with(struct rig *rig, const hf_client_config *confi
 static UNUSED void rig_begin(struct rig *rig) {
     hf_client_config config = rig_config();
     rig_begin_with(rig, &config);
-}
-
-/* Ends all operations and frees the client. */
-static UNUSED void rig_end(struct rig *rig, hf_time now) {
-    while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
-    hf_client_free(&rig->client);
-    hf_names_free(&rig->names);
 }
 
 static UNUSED hf_session *link_of(struct rig *rig, hf_link link) {
@@ -187,6 +190,7 @@ static UNUSED void rig_open(struct rig *rig, size_t node, hf_session *session, h
 
 /* Does what the links of all nodes want from a driver. */
 static UNUSED void rig_serve(struct rig *rig, hf_time now) {
+    rig->now = hf_time_max(rig->now, now);
     for (size_t i = 0, count = hf_client_link_count(&rig->client); i < count; i++) {
         hf_session *session = hf_client_link(&rig->client, i);
         const char *down = i / HF_LINKS < RIG_NODES ? rig->down[i / HF_LINKS] : NULL;

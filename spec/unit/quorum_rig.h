@@ -5,16 +5,12 @@
 #define QUORUM_RIG_H
 
 #include "base/lease.h"
-#include "drive.h"
 #include "quorum/internal.h"
+#include "rig.h"
 
 #define COUNT 5
 #define MAJORITY 3
 
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
-
-static struct rig rig;
 static hf_server servers[COUNT];
 static int server_count = COUNT; /* how many servers the quorum has */
 
@@ -59,13 +55,11 @@ static UNUSED void start_with(hf_time restart_guard) {
     rig_begin_with(&rig, &config);
 }
 
-static UNUSED void start(void) {
+static void start(void) {
     start_with(0);
 }
 
-static UNUSED void finish(hf_time now) {
-    rig_end(&rig, now);
-}
+RIG_BEGINS_WITH(start)
 
 static UNUSED hf_op *begin_round(const hf_op_spec *spec, hf_time now) {
     hf_op *op = begin_spec(&rig, spec, now);

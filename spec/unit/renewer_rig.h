@@ -4,12 +4,9 @@
 
 #include "base/lease.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
+RIG_BEGINS
 
 /* Adds a hold like one after an acquire whose command was sent at `now`. */
 static UNUSED hf_hold *add_hold(const char *key, const char *owner, hf_time lease, bool renewed,

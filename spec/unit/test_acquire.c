@@ -5,7 +5,6 @@
 #include "acquire_rig.h"
 
 TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
@@ -24,11 +23,9 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     hf_op_end(op, AT(2));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(29697)));
     CHECK(!hf_hold_is_valid(hold_of(&rig), AT(29698)));
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_explicit_lease_is_not_renewed) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.renewed = false;
     spec.lease = HF_SECOND;
@@ -42,11 +39,9 @@ TEST(an_explicit_lease_is_not_renewed) {
     rig_sleep(&rig, AT(1), AT(2000));
     CHECK_SILENT(&rig);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_EXPIRED);
-    rig_end(&rig, AT(2000));
 }
 
 TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
@@ -56,21 +51,17 @@ TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
               "unless renewed; wait longer or try again later");
     CHECK_NOTHING_LEFT(AT(1));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_refused_connection_fails_an_acquire_at_once) {
-    rig_begin(&rig);
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "refused"));
     CHECK_NOTHING_LEFT(AT(0));
-    rig_end(&rig, AT(2));
 }
 
 TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -79,17 +70,14 @@ TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 0);
     CHECK_LEFT_IN_ORDER("", AT(988));
-    rig_end(&rig, AT(1000));
     rig_begin(&rig);
     op = begin_spec(&rig, &spec, AT(0));
     feed_calls(&rig, ACQUIRED, AT(988) - 1);
     CHECK_OUTCOME(op, "ok");
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(988) - 1));
-    rig_end(&rig, AT(1000));
 }
 
 TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
@@ -98,11 +86,9 @@ TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29898));
-    rig_end(&rig, AT(300));
 }
 
 TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(0), AT(2999));
@@ -115,7 +101,6 @@ TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     feed_calls(&rig, ":1\r\n", AT(3600));
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
-    rig_end(&rig, AT(4000));
 }
 
 TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
@@ -134,7 +119,6 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
         feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, cases[i].code);
         CHECK_NOTHING_LEFT(AT(1));
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -153,12 +137,10 @@ TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
         feed_calls(&rig, moved ? ACQUIRED : READONLY, AT(101));
         CHECK_OUTCOME(op, moved ? "ok" : "denied");
         if (!moved) CHECK_NOTHING_LEFT(AT(101));
-        rig_end(&rig, AT(102));
     }
 }
 
 TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried) {
-    rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, READONLY, AT(1));
     rig_sleep(&rig, AT(1), AT(50));
@@ -177,12 +159,10 @@ TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried
     feed_calls(&rig, READONLY, AT(201));
     CHECK_OUTCOME(third, "denied");
     CHECK_NOTHING_LEFT(AT(201));
-    rig_end(&rig, AT(202));
 }
 
 /* The first copy may have been carried out; that the second was refused says nothing about it. */
 TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
@@ -190,7 +170,6 @@ TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
     feed_calls(&rig, "-NOPERM no\r\n", AT(201));
     CHECK_OUTCOME(op, "denied");
     CHECK_LEFT_IN_ORDER("", AT(201));
-    rig_end(&rig, AT(300));
 }
 
 TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
@@ -204,16 +183,13 @@ TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
     feed_calls(&rig, "-WRONGPASS no\r\n", AT(201));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(300));
 }
 
 TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
-    rig_end(&rig, AT(2));
 }
 
 TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
@@ -228,14 +204,12 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
         feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_LEFT_IN_ORDER("", AT(1));
-        rig_end(&rig, AT(2));
     }
 }
 
 /* ---- mutexes ---- */
 
 TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -246,29 +220,23 @@ TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request)
     CHECK_SENT(&rig, CALLS, "");
     op = begin_acquire(&rig, 0, AT(3)); /* a lock of that name is something else */
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_of_a_mutex_fails_as_busy_if_a_process_of_the_same_shared_owner_holds_it) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(4));
 }
 
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
 TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript_reply) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(2));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(4));
 }
 
 TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_times) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -276,7 +244,6 @@ TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_
     CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) > AT(3) && hf_op_deadline(op) <= AT(204));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    rig_end(&rig, AT(54));
 }
 
 /* ---- replies that no server gives ---- */
@@ -293,22 +260,18 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
         feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-        rig_end(&rig, AT(2));
     }
 }
 
 /* The first sending of the command may have taken it. */
 TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undone) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_the_queue) {
-    rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
     rig_tick(&rig, AT(5));
@@ -317,7 +280,6 @@ TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_t
     CHECK_OUTCOME(op, "busy");
     rig_tick(&rig, AT(6));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
-    rig_end(&rig, AT(7));
 }
 
 /* ---- guards ---- */
@@ -332,20 +294,17 @@ static hf_op *begin_guard(hf_time wait, hf_time now) {
 }
 
 TEST(an_idempotent_run_that_was_completed_before_returns_its_record) {
-    rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA begin " KEYS_OF_K "0 0 30000 1000  print");
     feed_bytes(link_of(&rig, CALLS), "*2\r\n:3\r\n$4\r\na\0b\n\r\n", 18, AT(1));
     CHECK_OUTCOME(op, "duplicate");
     CHECK_MEM(record_of(op), record_size_of(op), "a\0b\n", 4);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
 }
 
 /* A grant writes an empty print. The owner writes its own, so that a request with another
  * fingerprint gets a mismatch. */
 TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
-    rig_begin(&rig);
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -358,11 +317,9 @@ TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK(!is_granted(hold_in(op)));
-    rig_end(&rig, AT(12));
 }
 
 TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     spec.wait = 10 * HF_SECOND;
@@ -373,26 +330,21 @@ TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(11));
 }
 
 TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
-    rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(message_of(op), "a lock already uses the key"), "%s", message_of(op));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
 }
 
 TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
-    rig_begin(&rig);
     hf_op *op = begin_guard(0, AT(0));
     feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
     CHECK_OUTCOME(op, "mismatch");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
 }
 
 /* ---- memory ---- */
@@ -496,14 +448,12 @@ TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_e
         feed_calls(&rig, reply, AT(1));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-        rig_end(&rig, AT(2));
     }
 }
 
 /* ---- leases and links ---- */
 
 TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_error_message) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
@@ -518,26 +468,21 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
     CHECK_OUTCOME(one, "busy");
     CHECK(!strstr(message_of(one), "cannot listen"));
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(400));
 }
 
 /* A place alone is no reason to wait for a connection: nobody has ever reached this server. */
 TEST(the_first_command_fails_at_once_if_its_connection_fails_even_if_a_subscription_is_open) {
-    rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, busy(1, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_OR(!strstr(message_of(op), "for up to"), "%s", message_of(op));
-    rig_end(&rig, AT(2));
 }
 
 /* Its lease has begun when the command was sent, however late WAIT has its reply. */
@@ -549,21 +494,17 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29698));
-    rig_end(&rig, AT(100));
 }
 
 TEST(an_acquire_that_does_not_wait_opens_no_subscription_connection) {
-    rig_begin(&rig);
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK(!needs_events(op));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(1));
 }
 
 /* It has waited for as long as a command may take, although others have been served meanwhile. */
 TEST(an_acquire_that_does_not_wait_fails_as_unreachable_behind_commands_without_replies) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(is_in_flight(hold));
@@ -573,7 +514,6 @@ TEST(an_acquire_that_does_not_wait_fails_as_unreachable_behind_commands_without_
         set_settled_at(hold, AT(10002));
         CHECK_EQ_INT(hf_acquire_was_behind_another(op, AT(10003)), wait);
     }
-    rig_end(&rig, AT(10004));
 }
 
 CHECK_MAIN

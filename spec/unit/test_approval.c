@@ -26,7 +26,6 @@ TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
     rig_sleep(&rig, AT(25000), AT(12000 + 29698));
     CHECK(is_lost(hold));
-    rig_end(&rig, AT(50000));
 }
 
 TEST(with_needs_approval_an_approval_given_before_it_was_requested_is_ignored) {
@@ -39,7 +38,6 @@ TEST(with_needs_approval_an_approval_given_before_it_was_requested_is_ignored) {
     hf_client_approve(&rig.client, hold, AT(12000));
     rig_sleep(&rig, AT(12000), AT(13000));
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(50000));
 }
 
 TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
@@ -51,7 +49,6 @@ TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
     hf_client_approve(&rig.client, first, AT(10001));
     rig_tick(&rig, AT(10001));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
-    rig_end(&rig, AT(50000));
 }
 
 TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_command) {
@@ -65,13 +62,11 @@ TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_comma
     feed_calls(&rig, "-NOPERM no\r\n", AT(10003));
     rig_tick(&rig, AT(10003));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(50000));
 }
 
 /* ---- the owner's approval ---- */
 
 TEST(with_needs_approval_a_hold_without_approval_expires) {
-    rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000) - 1);
@@ -82,11 +77,9 @@ TEST(with_needs_approval_a_hold_without_approval_expires) {
     rig_sleep(&rig, AT(2900), AT(3000));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
-    rig_end(&rig, AT(3000));
 }
 
 TEST(with_needs_approval_each_approval_allows_one_renewal) {
-    rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
@@ -99,11 +92,9 @@ TEST(with_needs_approval_each_approval_allows_one_renewal) {
     rig_sleep(&rig, AT(1002), AT(2100));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(2100));
 }
 
 TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
-    rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     set_granted(hold, true);
@@ -114,11 +105,9 @@ TEST(with_needs_approval_a_grant_without_approval_is_not_confirmed) {
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(1999), AT(2000));
     CHECK(is_lost(hold));
-    rig_end(&rig, AT(2000));
 }
 
 TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approved) {
-    rig_begin(&rig);
     config_in(&rig.client)->needs_approval = true;
     hf_hold *first = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     add_hold("l", "me", 3 * HF_SECOND, true, AT(50)); /* due soon enough to be taken along */
@@ -127,7 +116,6 @@ TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approv
     hf_client_approve(&rig.client, first, AT(1001));
     rig_sleep(&rig, AT(1001), AT(1002));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
-    rig_end(&rig, AT(1002));
 }
 
 CHECK_MAIN

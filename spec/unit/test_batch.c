@@ -1,14 +1,11 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
 #include "op/leave.h"
+#include "rig.h"
 
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
 #define COUNT 3
 
-static struct rig rig;
 static hf_names names[COUNT];
 static const hf_names *all[COUNT];
 
@@ -21,10 +18,12 @@ static void start(void) {
     }
 }
 
-static void finish(hf_time now) {
-    rig_end(&rig, now);
+static void finish(void) {
+    rig_after();
     for (size_t i = 0; i < COUNT; i++) hf_names_free(&names[i]);
 }
+
+CHECK_AROUND(start, finish)
 
 static hf_op *begin_all(hf_op_kind kind, hf_time now) {
     hf_op_spec spec = spec_of(&rig, kind);
@@ -64,7 +63,6 @@ static void hold_all(hf_time now) {
 }
 
 TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     feed_calls(&rig, ALL_ACQUIRED, AT(1));
@@ -79,11 +77,9 @@ TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
     }
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
-    finish(AT(11000));
 }
 
 TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[1];
     spec.max_hold = 40 * HF_SECOND;
@@ -105,7 +101,6 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     for (size_t i = 0; i < COUNT; i++)
         CHECK_EQ_U64(bound_of(hold_at(i)), AT(i == 1 ? 40000 : 80000));
     CHECK_EQ_U64(ends_at(hold_at(0)), hf_lease_end(AT(20000), 20 * HF_SECOND));
-    finish(AT(20002));
 }
 
 TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
@@ -119,37 +114,30 @@ TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
         snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
         CHECK_OR(strstr(message_of(op), key), "%s", message_of(op));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
-        finish(AT(2));
     }
 }
 
 TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(message_of(op), "\"b\"") && strstr(message_of(op), "a guard"), "%s",
              message_of(op));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(2));
 }
 
 TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_lost) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, ALL_ACQUIRED, AT(29698));
     CHECK_OUTCOME(op, "lost");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(30000));
 }
 
 TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     rig_sleep(&rig, AT(0), AT(3000));
     CHECK_OUTCOME(op, "unreachable");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(4000));
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
@@ -157,17 +145,14 @@ TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     feed_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(4000));
 }
 
 TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
     feed_calls(&rig, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "server");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(3));
 }
 
 TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
@@ -179,17 +164,14 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
         feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
         for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_CLEANING_UP);
-        finish(AT(3));
     }
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "*2\r\n:-1\r\n:99\r\n", AT(1)); /* no such lock */
     CHECK(hf_op_is_done(op));
-    finish(AT(3));
 }
 
 TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
@@ -200,7 +182,6 @@ TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
         CHECK_EQ_U64(token_of(hold_at(i)), 11 + i);
         CHECK_EQ_U64(wakes_at(hold_at(i)), AT(11000));
     }
-    finish(AT(2000));
 }
 
 /* An extend that got no answer may be carried out behind it. */
@@ -225,14 +206,12 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
         CHECK_EQ_U64(ends_at(hold_at(0)), AT(3000 + 29698));
         CHECK_EQ_U64(ends_at(hold_at(1)), AT(3000 + 9898));
         CHECK(wakes_at(hold_at(1)) <= AT(3000 + 3334));
-        finish(AT(5000));
     }
 }
 
 /* A shorter lease refreshes nothing: what the client counts on must not be longer than what the
  * server has. */
 TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
-    start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
@@ -246,7 +225,6 @@ TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
         CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
         CHECK(wakes_at(hold_at(i)) <= AT(10000));
     }
-    finish(AT(6000));
 }
 
 TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
@@ -261,12 +239,10 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
         feed_calls(&rig, replies[i], AT(10100));
         rig_sleep(&rig, AT(10100), AT(10101));
         CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
-        finish(AT(11000));
     }
 }
 
 TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_loss) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
     feed_calls(&rig, "*2\r\n:-2\r\n:2\r\n", AT(1001));
@@ -274,22 +250,18 @@ TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_l
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(reason_of(hold_at(1)), HF_LOST_TAKEN);
     CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
-    finish(AT(2000));
 }
 
 TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
     feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(12));
 }
 
 TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
@@ -297,11 +269,9 @@ TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
     CHECK(strstr(message_of(op), "1 of the 3 locks"));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    finish(AT(12));
 }
 
 TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_free) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(11));
@@ -309,28 +279,23 @@ TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_fr
     feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-    finish(AT(60));
     start();
     hold_all(AT(0));
     op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(11));
     feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-1\r\n", AT(12));
     CHECK_OUTCOME(op, "lost"); /* an unknown program is no lost reply */
-    finish(AT(60));
 }
 
 TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     rig_sleep(&rig, AT(10), AT(3010));
     CHECK_OUTCOME(op, "unreachable");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(4000));
 }
 
 TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
@@ -338,7 +303,6 @@ TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
-    finish(AT(60));
 }
 
 /* Each of them entered twice, the second time together. */
@@ -352,7 +316,6 @@ static void hold_all_twice(hf_time now) {
 }
 
 TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
-    start();
     hold_all_twice(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
@@ -363,11 +326,9 @@ TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     rig_tick(&rig, AT(12));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
-    finish(AT(60));
 }
 
 TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
@@ -376,7 +337,6 @@ TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
     CHECK_EQ_INT(count_of(hold_at(2)), 2);
-    finish(AT(60));
 }
 
 static void detach_release_of(size_t i, hf_time now) {
@@ -384,7 +344,6 @@ static void detach_release_of(size_t i, hf_time now) {
 }
 
 TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_done) {
-    start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
@@ -392,11 +351,9 @@ TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_do
     feed_calls(&rig, ":1\r\n", AT(3));
     feed_calls(&rig, ALL_ACQUIRED, AT(4));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(60));
 }
 
 TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing) {
-    start();
     hold_all(AT(0));
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(2));
@@ -404,41 +361,33 @@ TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 3);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
-    finish(AT(60));
 }
 
 TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
-    start();
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(0)), "not_held");
     hold_all(AT(0));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* abandoned already */
     rig_tick(&rig, AT(2));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
-    finish(AT(12));
 }
 
 TEST(an_abandoned_multi_lock_acquire_is_undone) {
-    start();
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(2)); /* behind the acquire, so that none overtakes it */
     CHECK_EQ_INT(commands_in(output_of(link_of(&rig, CALLS)), "EVALSHA leave "), COUNT);
     CHECK_SENT(&rig, RENEWER, "");
-    finish(AT(12));
 }
 
 TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
-    start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(12));
 }
 
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
-    start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
@@ -447,18 +396,15 @@ TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10002));
     CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
-    finish(AT(11000));
     start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(11000));
 }
 
 TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
-    start();
     hold_all(AT(0));
     hf_op *all_op = begin_all(HF_OP_RELEASE_ALL, AT(1));
     hf_op *one = begin_one(HF_OP_CHECK, 1, AT(1));
@@ -468,11 +414,9 @@ TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
     CHECK_OUTCOME(all_op, "lost");
     CHECK_OUTCOME(one, "lost");
     CHECK(is_asking(two));
-    finish(AT(11000));
 }
 
 TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
@@ -481,12 +425,10 @@ TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
-    finish(AT(12));
 }
 
 /* None of them is taken over: what an earlier call has left goes first. */
 TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
-    start();
     hold_all(AT(0));
     uint64_t number = number_of(hold_at(2));
     hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
@@ -500,13 +442,11 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     CHECK(number_of(hold_at(2)) != number);
     CHECK_EQ_INT(count_of(hold_at(2)), 1);
     CHECK_EQ_INT(count_of(hold_at(0)), 2);
-    finish(AT(11000));
 }
 
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
  * place. */
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.names = &names[0];
     spec.wait = HF_NEVER;
@@ -537,12 +477,10 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     feed_calls(&rig, ALL_ACQUIRED, now);
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(wait_of_hold(hold_at(i)), 0);
-    finish(AT(11000));
 }
 
 /* As coroutines do, which give no text. */
 TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
-    start();
     for (int n = 0; n < 2; n++) {
         char want[1024];
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
@@ -566,7 +504,6 @@ TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
         feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(10 * n + 3));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
-    finish(AT(30));
 }
 
 static void check_survives(hf_op_kind kind, const char *reply, bool held) {
@@ -595,7 +532,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
                 CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
             CHECK(state_at(i) != HF_HOLD_ACQUIRING);
         }
-        finish(AT(9000));
+        finish();
     }
     CHECK(good && nth > 5);
 }
@@ -603,7 +540,6 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
 /* Two holds that are being undone are in use by turns: an acquire of both waits no longer than any
  * call. */
 TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_its_timeout) {
-    start();
     begin_one(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(1500));
     begin_one(HF_OP_ACQUIRE, 1, AT(1500));
@@ -612,7 +548,6 @@ TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_i
     CHECK(hf_op_is_blocked(both));
     rig_sleep(&rig, AT(5000), AT(8000));
     CHECK_OUTCOME(both, "unreachable");
-    finish(AT(8000));
 }
 
 TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_a_loss) {
@@ -625,7 +560,6 @@ TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_
         snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
         feed_calls(&rig, reply, AT(1));
         CHECK_OUTCOME(op, "lost");
-        finish(AT(2));
     }
 }
 
@@ -635,7 +569,6 @@ TEST(calls_on_a_multi_lock_survive_each_failed_allocation) {
 }
 
 TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
-    start();
     hold_all(AT(0));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(1));
     hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
@@ -650,11 +583,9 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(!hf_op_is_blocked(op));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
-    finish(AT(4));
 }
 
 TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
-    start();
     hold_all(AT(0));
     set_at_risk(hold_at(1), true);
     set_failures(hold_at(1), 2);
@@ -663,11 +594,9 @@ TEST(a_multi_lock_re_entry_resets_its_locks_counts_of_failed_renewals) {
     CHECK_EQ_INT(count_of(hold_at(1)), 2);
     CHECK(!is_at_risk(hold_at(1)));
     CHECK_EQ_INT(failures_of(hold_at(1)), 0);
-    finish(AT(3));
 }
 
 TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_others) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(is_in_flight(hold_at(0)) && is_in_flight(hold_at(2)));
@@ -677,22 +606,18 @@ TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_oth
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
     CHECK(!is_in_flight(hold_at(0)) && !is_in_flight(hold_at(2)));
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
-    finish(AT(3));
 }
 
 TEST(a_multi_locks_release_does_not_wait_for_a_lock_that_is_already_lost) {
-    start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     begin_all(HF_OP_RELEASE_ALL, AT(1));
     CHECK(is_in_flight(hold_at(0)));
     CHECK(!hold_at(1) || !is_in_flight(hold_at(1)));
-    finish(AT(2));
 }
 
 TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_taken) {
     hf_lost_reason reason = HF_LOST_EXPIRED;
-    start();
     hold_all(AT(0));
     hf_hold *taken = hold_at(1);
     hf_hold_ref(taken);
@@ -703,11 +628,9 @@ TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_
     hf_hold_unref(taken);
     CHECK_EQ_INT(reason, HF_LOST_TAKEN);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    finish(AT(12));
 }
 
 TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
-    start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
@@ -715,20 +638,16 @@ TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     feed_calls(&rig, ALL_ACQUIRED, AT(51));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(52));
 }
 
 TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
-    start();
     rig.refusing = true;
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(1));
 }
 
 TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
@@ -740,14 +659,12 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
-    finish(AT(14));
 }
 
 /* ---- what was left before ---- */
 
 /* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
-    start();
     hold_all(AT(0));
     hf_hold *hold = hold_at(1);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
@@ -755,12 +672,10 @@ TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(hf_op_is_blocked(op) && hold_in(op) == hold);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
-    finish(AT(3));
 }
 
 /* That try is still under way when the batch has waited for another lock. */
 TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
-    start();
     hold_all(AT(0));
     hf_hold *first = hold_at(0), *second = hold_at(1);
     set_in_flight(first, true);
@@ -772,12 +687,10 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     set_failures(second, 1);
     hf_client_unblock(&rig.client, first, AT(3));
     CHECK(hf_op_is_blocked(op) && hold_in(op) == second);
-    finish(AT(4));
 }
 
 /* The clock has ended it, so the server may have it still. */
 TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_clock) {
-    start();
     hold_all(AT(0));
     output_of(link_of(&rig, CALLS));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
@@ -790,7 +703,6 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
     CHECK(hf_op_is_blocked(op));
     const char *sent = output_of(link_of(&rig, CALLS));
     CHECK(strstr(sent, "EVALSHA leave") && !strstr(sent, "acquire_all"));
-    finish(AT(2));
 }
 
 TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
@@ -807,20 +719,17 @@ TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
         CHECK(strstr(output_of(link_of(&rig, CALLS)),
                      shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0"));
         for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(agent_of(hold_at(i)), 17);
-        finish(AT(1));
     }
 }
 
 /* A release sets the lease of what stays held. */
 TEST(a_multi_locks_partial_release_extends_no_lock_beyond_its_max_hold) {
-    start();
     hold_all(AT(0));
     hold_all(AT(1));
     set_bound(hold_at(1), AT(15000));
     begin_all(HF_OP_RELEASE_ALL, AT(5000));
     const char *sent = output_of(link_of(&rig, CALLS));
     CHECK_OR(strstr(sent, "me 1 30000 me 1 10000 me 1 30000"), "%s", sent);
-    finish(AT(5001));
 }
 
 /* ---- replicas ---- */
@@ -839,7 +748,6 @@ TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
     feed_calls(&rig, ":0\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-    finish(AT(101));
 }
 
 TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
@@ -848,7 +756,6 @@ TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
     feed_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-    finish(AT(2));
 }
 
 TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
@@ -857,7 +764,6 @@ TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
     feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
     CHECK_OUTCOME(op, "busy");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(101));
 }
 
 /* What an earlier call left goes aside when it cannot be left; without memory for that the lock
@@ -880,7 +786,7 @@ TEST(a_multi_lock_acquire_fails_if_there_is_no_memory_to_clean_up_an_earlier_hol
         CHECK(sent ? !hf_op_is_done(op) : failed);
         in_the_way += hf_op_is_done(op) && hf_op_code(op) == HF_UNREACHABLE &&
                       strstr(message_of(op), "the effects of an earlier call could not be undone");
-        finish(AT(3));
+        finish();
     }
     CHECK(!failed && in_the_way > 0);
 }
@@ -898,7 +804,6 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
         CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
         CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-        finish(AT(12));
     }
 }
 
@@ -921,22 +826,19 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
             feed_calls(&rig, ":1\r\n", AT(4));
             CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
         }
-        finish(AT(5));
+        finish();
     }
     CHECK(!failed);
 }
 
 TEST(a_multi_lock_acquire_on_a_closed_client_leaves_no_hold) {
-    start();
     hf_client_close(&rig.client, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "closed");
     CHECK_EQ_INT(hf_op_hold_count(op), 0);
-    finish(AT(2));
 }
 
 TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
-    start();
     hold_all_twice(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!is_uncertain(hold_at(0)));
@@ -946,11 +848,9 @@ TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
         CHECK_EQ_INT(count_of(hold_at(i)), 1);
         CHECK(is_uncertain(hold_at(i)));
     }
-    finish(AT(12));
 }
 
 TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_op_end(op, AT(11));
@@ -959,7 +859,6 @@ TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
         CHECK_EQ_INT(count_of(hold_at(i)), 1);
         CHECK(is_uncertain(hold_at(i)));
     }
-    finish(AT(12));
 }
 
 /* ---- rows of one lock ---- */
@@ -975,12 +874,10 @@ TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
         CHECK_OUTCOME(op, "lost");
         for (size_t i = 0; i < COUNT; i++)
             CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
-        finish(AT(2000));
     }
 }
 
 TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_released) {
-    start();
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
     feed_calls(&rig, ":1\r\n", AT(2));
@@ -991,12 +888,10 @@ TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_relea
     feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-    finish(AT(5));
 }
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
     hf_op_spec spec;
-    start();
     for (int i = 0; i < 2; i++) {
         spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
         spec.names = NULL;
@@ -1009,40 +904,32 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
         CHECK(!is_renewed(hold_at(0)));
         CHECK_EQ_U64(wakes_at(hold_at(0)), ends_at(hold_at(0)));
     }
-    finish(AT(2));
 }
 
 TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
-    start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(29698));
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 3);
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LOST);
-    finish(AT(29699));
 }
 
 TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_on_one_lock) {
-    start();
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK(strstr(message_of(op), "another call by this owner"));
-    finish(AT(2));
 }
 
 TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
-    start();
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(3));
     CHECK_EQ_INT(commands_in(output_of(link_of(&rig, CALLS)), "EVALSHA leave "), COUNT);
     CHECK_SENT(&rig, RENEWER, "");
-    finish(AT(3));
 }
 
 TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
-    start();
     hold_all(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10001));
@@ -1052,11 +939,9 @@ TEST(a_multi_lock_acquire_abandoned_while_it_was_blocked_changes_nothing) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
         CHECK_EQ_INT(count_of(hold_at(i)), 1);
     }
-    finish(AT(10003));
 }
 
 TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of_each_lock) {
-    start();
     hold_all(AT(0));
     hold_all(AT(1));
     rig_sleep(&rig, AT(1), AT(10001));
@@ -1066,11 +951,9 @@ TEST(a_multi_lock_release_that_is_abandoned_behind_a_renewal_removes_one_hold_of
     for (size_t i = 0; i < COUNT; i++) CHECK(hf_op_hold(op, i) == hold_at(i));
     hf_op_end(op, AT(10003));
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(hold_at(i)), 1);
-    finish(AT(10004));
 }
 
 TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_holds) {
-    start();
     hold_all(AT(0));
     hf_op_end(begin_one(HF_OP_RELEASE, 2, AT(1)), AT(2));
     rig_tick(&rig, AT(3));
@@ -1080,12 +963,10 @@ TEST(a_multi_lock_release_that_is_busy_because_of_another_call_refers_to_no_hold
     CHECK_OUTCOME(op, "busy");
     CHECK_EQ_INT((int)hf_op_hold_count(op), 0);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
-    finish(AT(7));
 }
 
 /* A lost one is cleaned up once, before a call that waits for it goes on. */
 TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
-    start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
@@ -1095,7 +976,6 @@ TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), COUNT);
-    finish(AT(13));
 }
 
 TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
@@ -1111,14 +991,13 @@ TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
             failed = memerr_failed();
             memerr_fail(0);
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
-            finish(AT(2));
+            finish();
         }
         CHECK(!failed && nth > 4);
     }
 }
 
 TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_failed) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(11));
@@ -1130,11 +1009,9 @@ TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_fai
     }
     rig_tick(&rig, AT(13));
     CHECK_EQ_INT(commands_in(output_of(link_of(&rig, RENEWER)), "EVALSHA leave "), COUNT);
-    finish(AT(13));
 }
 
 TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
@@ -1144,11 +1021,9 @@ TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(12));
 }
 
 TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
-    start();
     hold_all(AT(0));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
@@ -1158,7 +1033,6 @@ TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     CHECK_EQ_U64(token_of(hold_at(0)), 11);
     CHECK_EQ_U64(token_of(hold_at(1)), 22);
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
-    finish(AT(3));
 }
 
 static void check_kept_is_left(size_t i) {
@@ -1186,7 +1060,7 @@ static void check_kept_is_left(size_t i) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), leave));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    finish(AT(4));
+    finish();
 }
 
 TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_keeps) {
@@ -1194,7 +1068,6 @@ TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_kee
 }
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {
-    start();
     hold_all(AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
@@ -1205,12 +1078,10 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) 
     feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK(is_renewed(hold_at(i)));
-    finish(AT(3));
 }
 
 /* It has no hold any more. */
 TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_was_abandoned) {
-    start();
     hold_all(AT(0));
     begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
@@ -1219,7 +1090,6 @@ TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_wa
     feed_calls(&rig, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13));
     CHECK_OUTCOME(waits, "not_held");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
-    finish(AT(14));
 }
 
 TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_owner_holds_it) {
@@ -1231,12 +1101,10 @@ TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_own
         hf_client_lose(&rig.client, hold_at(1), reasons[i]);
         feed_calls(&rig, "-OOM no\r\n", AT(12));
         CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : HF_HOLD_CLEANING_UP);
-        finish(AT(13));
     }
 }
 
 TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
-    start();
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
@@ -1245,11 +1113,9 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    finish(AT(13));
 }
 
 TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     feed_calls(&rig, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11));
@@ -1257,17 +1123,14 @@ TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_back
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     rig_tick(&rig, AT(11));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
-    finish(AT(12));
 }
 
 TEST(a_multi_lock_cannot_be_released_asynchronously) {
-    start();
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!hf_op_detach(op));
     feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(12));
 }
 
 CHECK_MAIN

@@ -42,7 +42,6 @@ TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_backg
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
         CHECK_SENT(&rig, CALLS, "");
-        rig_end(&rig, AT(7));
     }
 }
 
@@ -66,13 +65,11 @@ TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_ano
         }
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
-        rig_end(&rig, AT(7));
     }
 }
 
 /* The second time it would release another process's hold. */
 TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
@@ -83,12 +80,10 @@ TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
     CHECK_SENT(&rig, RENEWER, "");
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(5001));
 }
 
 /* The owner may have it through another process by then. */
 TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_time end = ends_at(hold);
     set_shared(hold, true);
@@ -100,13 +95,11 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
     feed_calls(&rig, ACQUIRED, end + HF_MS);
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, end + 2 * HF_MS);
 }
 
 /* ---- without a hold ---- */
 
 TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_lost) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
     CHECK_SENT(&rig, CALLS,
@@ -127,11 +120,9 @@ TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_los
     op = begin(&rig, HF_OP_FORCE, AT(5));
     feed_calls(&rig, "-WRONGTYPE the key holds a string\r\n", AT(6));
     CHECK_OUTCOME(op, "conflict");
-    rig_end(&rig, AT(7));
 }
 
 TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lock) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     spec.caller = spec.owner = hf_slice_of("another");
@@ -143,11 +134,9 @@ TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lo
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    rig_end(&rig, AT(4));
 }
 
 TEST(info_returns_owner_holds_ttl_token_and_waiters) {
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
@@ -160,7 +149,6 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     CHECK_EQ_U64(info_of(op)->token, 1722500000000001);
     CHECK_EQ_INT(info_of(op)->waiters, 3);
     CHECK_EQ_INT(info_of(op)->ahead, -1);
-    rig_end(&rig, AT(7));
 }
 
 TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
@@ -172,13 +160,11 @@ TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
         feed_calls(&rig, replies[i], AT(2));
         CHECK(hf_op_is_done(op));
         CHECK_STR(info_of(op)->owner, "");
-        rig_end(&rig, AT(7));
     }
 }
 
 TEST(info_truncates_an_owner_that_is_too_long) {
     static char reply[5000];
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
     int size = snprintf(reply, sizeof reply, "*6\r\n$4000\r\n");
     memset(reply + size, 'o', 4000);
@@ -186,11 +172,9 @@ TEST(info_truncates_an_owner_that_is_too_long) {
     feed_calls(&rig, reply, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(strlen(info_of(op)->owner), HF_OWNER_MAX);
-    rig_end(&rig, AT(7));
 }
 
 TEST(ttl_and_ping_return_the_servers_reply) {
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
     CHECK_SENT(&rig, CALLS, "PTTL k");
     feed_calls(&rig, ":1234\r\n", AT(2));
@@ -206,7 +190,6 @@ TEST(ttl_and_ping_return_the_servers_reply) {
     CHECK_STR(message_of(op),
               "cannot ping on h:1: no reply in time; check that the server is running "
               "and can be reached from here");
-    rig_end(&rig, AT(4000));
 }
 
 static hf_op *begin_command(hf_time now) {
@@ -217,7 +200,6 @@ static hf_op *begin_command(hf_time now) {
 }
 
 TEST(a_plain_command_returns_the_servers_reply) {
-    rig_begin(&rig);
     hf_op *op = begin_command(AT(0));
     CHECK_SENT(&rig, CALLS, "INFO server");
     feed_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
@@ -228,7 +210,6 @@ TEST(a_plain_command_returns_the_servers_reply) {
     feed_calls(&rig, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "server");
     CHECK(!reply_in(op));
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_plain_command_survives_each_failed_allocation) {
@@ -251,14 +232,12 @@ TEST(a_plain_command_survives_each_failed_allocation) {
 }
 
 TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_FORCE, AT(1));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     rig_tick(&rig, AT(50));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(60));
 }
 
 TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect) {
@@ -270,30 +249,25 @@ TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect
         hf_client_close(&rig.client, AT(2));
         CHECK_OUTCOME(op, "closed");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(an_abandoned_call_that_needs_no_hold_leaves_no_state_in_the_client) {
     static const hf_op_kind kinds[] = {HF_OP_FORCE, HF_OP_INFO, HF_OP_TTL, HF_OP_PING};
-    rig_begin(&rig);
     for (size_t i = 0; i < 4; i++) {
         hf_op_end(begin(&rig, kinds[i], AT(1)), AT(2));
         feed_calls(&rig, ":1\r\n", AT(3));
     }
     CHECK(!ops_of(&rig.client));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_call_on_a_closed_client_fails) {
     static const hf_op_kind kinds[] = {HF_OP_ACQUIRE, HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK,
                                        HF_OP_FORCE,   HF_OP_INFO,    HF_OP_TTL,    HF_OP_PING};
-    rig_begin(&rig);
     hf_client_close(&rig.client, AT(0));
     for (size_t i = 0; i < 8; i++) CHECK_OUTCOME(begin(&rig, kinds[i], AT(1)), "closed");
     CHECK_EQ_INT(link_of(&rig, CALLS)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(4));
 }
 
 /* ---- memory ---- */
@@ -381,17 +355,14 @@ TEST(calls_on_a_hold_survive_each_failed_allocation) {
 
 TEST(a_plain_command_may_consist_of_one_word) {
     static const hf_slice word[] = {{"TIME", 4}};
-    rig_begin(&rig);
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "TIME");
     feed_calls(&rig, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "server");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
-    rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -401,11 +372,9 @@ TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for
     memerr_fail(0);
     feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     feed_calls(&rig, ":1\r\n", AT(1001));
@@ -417,7 +386,6 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold), end);
-    rig_end(&rig, AT(2002));
 }
 
 TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
@@ -427,12 +395,10 @@ TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
         rig.refusing = true;
         hf_op *op = begin(&rig, kinds[i], AT(0));
         CHECK_OUTCOME(op, "unreachable");
-        rig_end(&rig, AT(1));
     }
 }
 
 TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
     hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -442,7 +408,6 @@ TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
     CHECK(!hf_op_is_blocked(second));
     CHECK(is_in_flight(hold));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
@@ -458,12 +423,10 @@ TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
         rig_tick(&rig, AT(1));
         bool leaves = strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave") != NULL;
         CHECK_EQ_INT(leaves, cases[i].passes_on);
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_in_flight(hold, true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -472,15 +435,12 @@ TEST(a_release_that_waits_for_a_command_without_a_reply_fails_as_unreachable) {
     CHECK_OUTCOME(op, "under way");
     hf_op_tick(op, AT(3001));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(3002));
 }
 
 TEST(an_idempotent_run_is_not_renewed_while_its_record_is_in_flight) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_EQ_U64(wakes_at(hold_in(op)), ends_at(hold_in(op)));
-    rig_end(&rig, AT(2));
 }
 
 /* ---- what they are ---- */
@@ -497,13 +457,11 @@ TEST(of_all_calls_only_release_and_complete_end_a_hold) {
 }
 
 TEST(completing_an_idempotent_run_whose_key_is_gone_reports_a_loss) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     spec_in(op)->keep = 0;
     feed_calls(&rig, ":-1\r\n", AT(2));
     CHECK_OUTCOME(op, "lost");
-    rig_end(&rig, AT(3));
 }
 
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
@@ -520,7 +478,6 @@ TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
         hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
         rig.refusing = true;
         CHECK_OUTCOME(begin_spec(&rig, &spec, AT(2)), "unreachable");
-        rig_end(&rig, AT(3));
     }
 }
 
@@ -539,7 +496,6 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(1));
         CHECK_OUTCOME(op, "lost");
         CHECK_OR(strstr(message_of(op), words[reason]), "%s", message_of(op));
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -554,28 +510,23 @@ TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as)
         output_of(link_of(&rig, CALLS));
         begin(&rig, HF_OP_FORCE, AT(1));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), held ? " owner " : " me ") != NULL);
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(set_permits_without_a_reply_reports_that_it_may_have_taken_effect) {
-    rig_begin(&rig);
     hf_op *op = begin_call(HF_OP_SET);
     output_of(link_of(&rig, CALLS));
     hf_op_abandon(op, AT(2));
     CHECK(strstr(message_of(op), "may have taken effect"));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_call_that_waits_for_a_release_ends_when_that_finds_the_hold_lost) {
-    rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin_extend(HF_SECOND, AT(10001));
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(10002)), "lost");
     CHECK_OUTCOME(waits, "lost");
-    rig_end(&rig, AT(10003));
 }
 
 TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {

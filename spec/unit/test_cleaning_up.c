@@ -9,7 +9,6 @@
 /* ---- leaving ---- */
 
 TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(10));
     CHECK(!hf_client_is_quiet(&rig.client));
@@ -21,7 +20,6 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     CHECK(!hold_of(&rig));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
-    rig_end(&rig, AT(1002));
 }
 
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
@@ -50,14 +48,12 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         rig_sleep(&rig, AT(1), AT(2000));
         CHECK_SENT(&rig, CALLS, "");
         CHECK_SENT(&rig, RENEWER, shared ? LEAVE_7 " me 0" : LEAVE_7 " ");
-        rig_end(&rig, AT(2000));
     }
 }
 
 #define THREE DRIVE_UUID ":1*3"
 
 TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
-    rig_begin(&rig);
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     set_wait(hold, 7);
@@ -67,7 +63,6 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
     CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
                "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
-    rig_end(&rig, AT(1));
 }
 
 /* Only what the clock has ended may be on the server still. */
@@ -84,7 +79,6 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
             set_wait(hold, waited ? 7 : 0);
             hf_client_lose(&rig.client, hold, (hf_lost_reason)reason);
             CHECK_EQ_INT(hf_renewer_may_remain(hold), clock && (!shared || (granted && waited)));
-            rig_end(&rig, AT(1));
         }
     }
 }
@@ -98,7 +92,6 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
         set_wait(hold, bits & 2 ? 7 : 0);
         hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), bits == 3 ? 2 : 1);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -114,7 +107,6 @@ TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_ho
         CHECK_EQ_INT(hold_count(&rig.client), 1);
         CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
         hf_hold_unref(hold);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -133,7 +125,6 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
         hf_renewer_clean_up(&rig.client, hold, AT(1000));
         CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000));
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -159,13 +150,11 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
         hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
         rig_sleep(&rig, AT(2), AT(2000));
         CHECK_EQ_INT(output_of(link_of(&rig, RENEWER))[0] != '\0', !cases[i].once);
-        rig_end(&rig, AT(2001));
     }
 }
 
 /* Behind the command in doubt there is no other link to try. */
 TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_renewals) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(0));
     feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
@@ -173,12 +162,10 @@ TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_ren
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
-    rig_end(&rig, AT(3));
 }
 
 /* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
 TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(1));
     rig.refusing = true;
@@ -188,12 +175,10 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     rig.refusing = false;
     rig_sleep(&rig, AT(2), AT(20000));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(20000));
 }
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
 TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(is_in_flight(hold));
@@ -201,7 +186,6 @@ TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
     CHECK(hf_op_is_blocked(op));
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
     CHECK(is_cleaned_up(hold));
-    rig_end(&rig, AT(10003));
 }
 
 /* Each loss is reported once, in the order of the reasons, and the first one is remembered. */
@@ -210,7 +194,6 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     static const hf_lost_reason reasons[] = {HF_LOST_TAKEN, HF_LOST_EXPIRED, HF_LOST_TAKEN};
     hf_losses losses = {0};
     hf_stake stakes[3];
-    rig_begin(&rig);
     for (int i = 0; i < 3; i++) {
         hf_hold *hold = add_hold(keys[i], "me", HF_SECOND, true, AT(0));
         hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
@@ -222,7 +205,6 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_TAKEN);
     CHECK_EQ_INT(hf_losses_take(&losses), HF_LOST_NOT);
     for (int i = 0; i < 3; i++) hf_stake_end(&stakes[i]);
-    rig_end(&rig, AT(1));
 }
 
 /* The holds of handles that end in any order, of which those that are left are notified. */
@@ -240,13 +222,11 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
             CHECK_EQ_INT(losses[i].unreported[HF_LOST_TAKEN], i == ends ? 0 : 1);
         hf_stake_end(&moved);
         hf_stake_end(&stakes[(ends + 2) % 3]);
-        rig_end(&rig, AT(1));
     }
 }
 
 /* Entries that handles leave behind one after the other during a re-entry. */
 TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 4);
     hf_op *op = begin_acquire(&rig, 0, AT(1));
@@ -257,11 +237,9 @@ TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK(is_uncertain(hold));
-    rig_end(&rig, AT(4));
 }
 
 TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
     set_count(hold, 5);
@@ -271,11 +249,9 @@ TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
     CHECK_EQ_INT(pending_of(hold), 3);
     hf_client_abandon(&rig.client, hold, 1, AT(2)); /* the last one of its own */
     CHECK(is_cleaned_up(hold));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     spec.lease = 60 * HF_SECOND;
@@ -289,12 +265,10 @@ TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
     hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
     for (int ms = 3; ms < 500; ms += 10) rig_tick(&rig, AT(ms));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "0");
-    rig_end(&rig, AT(501));
 }
 
 /* A pending release begins the time of a hold that had none, from the asking. */
 TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_shared(hold, true);
     hf_time end = ends_at(hold);
@@ -314,11 +288,9 @@ TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
     set_pending(hold, 0);
     hf_renewer_add_pending_release(claim_of(hold), AT(900));
     CHECK_EQ_INT(pending_of(hold), 0);
-    rig_end(&rig, AT(901));
 }
 
 TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     int tries = 0;
@@ -331,11 +303,9 @@ TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     CHECK(!hold_of(&rig));
     CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(40000));
 }
 
 TEST(a_closed_client_retries_a_failed_clean_up_soon) {
-    rig_begin(&rig);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
@@ -343,7 +313,6 @@ TEST(a_closed_client_retries_a_failed_clean_up_soon) {
     feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(100));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
@@ -356,13 +325,11 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
         set_failures(hold, failures);
         feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + pauses[failures]));
-        rig_end(&rig, AT(12));
     }
 }
 
 /* The callers go on over it; only the renewer's own link is replaced for a leave. */
 TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
     set_end(hold, AT(500));
@@ -372,11 +339,9 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     hf_client_tick(&rig.client, AT(500));
     CHECK(!hold_of(&rig));
     CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
-    rig_end(&rig, AT(501));
 }
 
 TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
-    rig_begin(&rig);
     rig.refusing = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
@@ -384,22 +349,18 @@ TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     CHECK(!hold_of(&rig));
     CHECK_OR(wakes < 300, "%d wakes", wakes);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(40000));
 }
 
 TEST(a_key_of_another_type_needs_no_clean_up) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
     feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
                  AT(1));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     for (int turn = 0; turn < 3; turn++) {
@@ -410,11 +371,9 @@ TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     }
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     set_wait(hold, 7);
     set_token_ttl(hold, 1000);
@@ -424,11 +383,9 @@ TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
     rig_tick(&rig, AT(0));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 1);
@@ -441,11 +398,9 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10101));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
@@ -454,11 +409,9 @@ TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
     hf_client_abandon(&rig.client, hold, 1, AT(11));
@@ -468,16 +421,14 @@ TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
     CHECK(hf_op_is_done(op));
     rig_tick(&rig, AT(13));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
                      ends_at(hold)); /* its last try has failed */
-    const hf_names *all[] = {&rig.names};
+    static const hf_names *all[] = {&rig.names};
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
     spec.names = NULL;
     spec.batch = all;
@@ -489,13 +440,11 @@ TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
     feed_calls(&rig, ":1\r\n", AT(29995));
     CHECK(!hf_op_is_blocked(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire_all 4 k "));
-    rig_end(&rig, AT(34000));
 }
 
 /* ---- abandoned handles ---- */
 
 TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_count(hold, 3);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
@@ -505,11 +454,9 @@ TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
     CHECK(is_cleaned_up(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(2)); /* by a second handle: nothing more to do */
     CHECK(is_cleaned_up(hold));
-    rig_end(&rig, AT(3));
 }
 
 TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold_ref(hold);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -518,7 +465,6 @@ TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     hf_hold_unref(hold);
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(3));
 }
 
 /* Its last renewal may have been carried out, although the reply was lost. */
@@ -539,7 +485,6 @@ TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK(hf_client_is_quiet(&rig.client));
         hf_hold_unref(hold);
-        rig_end(&rig, AT(4000));
     }
 }
 
@@ -551,13 +496,11 @@ TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_close(&rig.client, AT(3000));
         CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
-        rig_end(&rig, AT(30000));
     }
 }
 
 /* The lost entries are another process's by now; only the mark in the queue is this client's. */
 TEST(closing_a_client_removes_a_shared_owners_lost_grant_but_releases_no_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
     set_granted(hold, true);
@@ -566,7 +509,6 @@ TEST(closing_a_client_removes_a_shared_owners_lost_grant_but_releases_no_hold) {
     hf_client_close(&rig.client, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-    rig_end(&rig, AT(2));
 }
 
 static hf_time fake_deadlines[2];
@@ -584,7 +526,6 @@ static void fake_tick(hf_client *client, hf_link half, hf_time now) {
 
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */
 TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
-    rig_begin(&rig);
     const hf_topology *before = topology_of(&rig.client);
     hf_topology topology = *before;
     topology.deadline = fake_deadline;
@@ -600,12 +541,10 @@ TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
     hf_client_tick_calls(&rig.client, AT(1));
     CHECK(fake_ticks[0] == 1 && fake_ticks[1] == 1);
     set_topology(&rig.client, before);
-    rig_end(&rig, AT(2));
 }
 
 /* Its reply is still to come, and what follows waits for that. */
 TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     rig_tick(&rig, AT(0));
@@ -615,7 +554,6 @@ TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
     rig_tick(&rig, AT(100));
     CHECK(hold_of(&rig) == hold && is_in_flight(hold));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(101));
 }
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
@@ -634,7 +572,6 @@ TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_sin
         const char *sent = output_of(link_of(&rig, RENEWER));
         CHECK(strstr(sent, moves ? "EVALSHA renew 1 k" : "EVALSHA extend"));
         set_topology(&rig.client, before);
-        rig_end(&rig, AT(900));
     }
 }
 
@@ -663,7 +600,6 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
 /* ---- the owner's approval ---- */
 
 TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(10));
@@ -672,12 +608,10 @@ TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_READY);
     rig_sleep(&rig, AT(10), AT(1000)); /* the owner's other process may have it from then on */
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(1001));
 }
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
 TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
     set_granted(hold, true);
@@ -691,22 +625,18 @@ TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_h
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
     rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
-    rig_end(&rig, AT(301));
 }
 
 TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_failures(hold, 3);
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
     feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11 + 50));
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
@@ -716,7 +646,6 @@ TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_nex
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(1001));
 }
 
 /* The owner may have it through another process. */
@@ -738,31 +667,26 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         rig_tick(&rig, AT(1));
         CHECK_SILENT(&rig);
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent) {
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     CHECK(hf_renewer_see_through(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 1);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, "+PONG\r\n", AT(1));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
     rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     op = hf_client_begin(&rig.client, &spec, AT(0)); /* no connection yet */
     CHECK(!hf_renewer_see_through(&rig.client, request_in(op)));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     static hf_names other;
-    rig_begin(&rig);
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
     hf_hold *first = hold_lock(&rig, AT(0));
     const hf_names *all[] = {&rig.names, &other};
@@ -783,7 +707,6 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
 }
 
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
     set_granted(hold, true);
@@ -792,7 +715,6 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
     hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
-    rig_end(&rig, AT(2));
 }
 
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
@@ -812,12 +734,10 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) 
         if (granted)
             CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
         else CHECK_SILENT(&rig);
-        rig_end(&rig, AT(101));
     }
 }
 
 TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(1));
@@ -827,7 +747,6 @@ TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
     memerr_fail(0);
     CHECK_SENT(&rig, RENEWER, "");
     CHECK(hf_client_renewer_deadline(&rig.client) > AT(1));
-    rig_end(&rig, AT(2));
 }
 
 CHECK_MAIN

@@ -3,34 +3,26 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
 #include "op/leave.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
-#define RENEWER HF_LINK_RENEWER
+RIG_BEGINS
 
 /* ---- a new client ---- */
 
 TEST(a_new_client_opens_no_connection) {
-    rig_begin(&rig);
     CHECK_STR(hf_client_uuid(&rig.client), DRIVE_UUID);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     CHECK(hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(0));
     CHECK_EQ_U64(rig.opens, 0);
-    rig_end(&rig, AT(0));
 }
 
 TEST(a_client_frees_the_events_it_has_observed) {
-    rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     hf_observe_all(&rig.client);
     hold_lock(&rig, AT(0));
     CHECK(observer_of(&rig.client)->first);
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
@@ -52,7 +44,6 @@ TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
                      (unsigned long long)UINT64_MAX, (unsigned long long)UINT64_MAX,
                      shared ? " " : "", shared ? owner : "");
             CHECK_STR(text, want);
-            rig_end(&rig, AT(0));
         }
     }
 }
@@ -80,11 +71,9 @@ TEST(an_idle_subscription_connection_is_pinged) {
     rig_sleep(&rig, AT(10349), AT(10400)); /* no answer: a new one */
     CHECK_EQ_U64(events->opens, 2);
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    rig_end(&rig, AT(10401));
 }
 
 TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replies) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
     begin(&rig, HF_OP_PING, AT(100));
@@ -98,12 +87,10 @@ TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replie
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_sleep(&rig, AT(1849), AT(1850));
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(1850));
 }
 
 /* Another thread may sleep on them. */
 TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(1), AT(9999));
     rig_sleep(&rig, AT(9999), wakes_at(hold));
@@ -114,11 +101,9 @@ TEST(connections_for_calls_are_pinged_after_one_for_renewals_got_no_replies) {
     CHECK_EQ_U64(due, HF_NEVER);
     hf_client_tick_calls(&rig.client, sent_at + 1600 * HF_MS);
     CHECK_SENT(&rig, CALLS, "PING");
-    rig_end(&rig, sent_at + 1600 * HF_MS);
 }
 
 TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
     hf_client_close(&rig.client, AT(100));
@@ -128,11 +113,9 @@ TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_sleep(&rig, AT(349), AT(400));
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
-    rig_end(&rig, AT(400));
 }
 
 TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
-    rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
     hf_session_closed(events, "reset", AT(4900));
@@ -140,11 +123,9 @@ TEST(a_subscription_connection_that_is_not_open_is_not_pinged) {
     hf_client_tick(&rig.client, AT(5003));
     hf_session_opened(events, AT(5004));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    rig_end(&rig, AT(5005));
 }
 
 TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(900000, 0, 0), AT(1));
     CHECK(is_subscribing(op));
@@ -154,11 +135,9 @@ TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
             feed_calls(&rig, busy(900000, 0, 0), AT(ms + 10));
     }
     CHECK_EQ_U64(link_of(&rig, EVENTS)->opens, 2);
-    rig_end(&rig, AT(10000));
 }
 
 TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(100));
     CHECK_OUTCOME(op, "ok");
@@ -168,11 +147,9 @@ TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     rig_sleep(&rig, AT(599), AT(600));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK(!first_node(&rig.client)->subscribed);
-    rig_end(&rig, AT(700));
 }
 
 TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     feed_calls(&rig, ":0\r\n", AT(1001));
@@ -180,7 +157,6 @@ TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
     rig_tick(&rig, AT(1001));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(1100));
 }
 
 static hf_op *wait_as(const char *owner, hf_time now) {
@@ -193,7 +169,6 @@ static hf_op *wait_as(const char *owner, hf_time now) {
 }
 
 TEST(two_waiters_share_one_subscription_to_redissons_channel) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     output_of(link_of(&rig, CALLS));
@@ -207,7 +182,6 @@ TEST(two_waiters_share_one_subscription_to_redissons_channel) {
     CHECK_SENT(&rig, EVENTS, "");
     hf_op_end(second, AT(31));
     CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
-    rig_end(&rig, AT(1100));
 }
 
 /* Each of them may have missed a release until then. */
@@ -226,45 +200,37 @@ TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_o
                          i == 1 ? HF_LISTENING_CONFIRMED : HF_LISTENING_ASKED);
         }
         feed_event(&rig, kinds[i], "redisson_lock__channel:{j}", "1", AT(23));
-        rig_end(&rig, AT(1100));
     }
 }
 
 /* Any user who may publish can send it. */
 TEST(a_message_makes_a_waiter_leave_the_lock_to_other_libraries_for_at_most_a_second) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     set_recheck(op, HF_NEVER);
     feed_message(&rig, "1 turn 1 60000", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(20 + 1001));
-    rig_end(&rig, AT(1100));
 }
 
 /* Another error does not mean that it is permitted now. */
 TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
-    rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(10));
     CHECK(first_node(&rig.client)->pattern_denied);
     feed(link_of(&rig, EVENTS), "-ERR no\r\n", AT(11));
     CHECK(first_node(&rig.client)->pattern_denied);
-    rig_end(&rig, AT(12));
 }
 
 /* A driver that sleeps until then closes the link that nobody needs any more. */
 TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, GRANT("1", "90"), AT(10));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(10));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
-    rig_end(&rig, AT(11));
 }
 
 /* What the server has confirmed for one counts for all of them, until the link is lost. */
 TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     feed_message(&rig, "1 turn 1 50", AT(20));
@@ -277,11 +243,9 @@ TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
     feed_subscribed(&rig, AT(101));
     CHECK_EQ_INT(listening_of(first), HF_LISTENING_ASKED);
     CHECK_EQ_INT(listening_of(second), HF_LISTENING_ASKED);
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
     feed_message(&rig, GRANT("2", "90"), AT(20));
@@ -290,24 +254,19 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     CHECK_EQ_U64(token_of(hold_in(second)), 90);
     feed_message(&rig, GRANT("1", "91"), AT(30));
     CHECK_OUTCOME(first, "ok");
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(20));
-    rig_end(&rig, AT(1100));
 }
 
 /* The lease of the holder has been made shorter. */
 TEST(a_waiter_rechecks_its_lock_at_the_time_given_in_a_message) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(71));
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_waiter_ignores_malformed_messages) {
@@ -350,7 +309,6 @@ TEST(a_waiter_ignores_malformed_messages) {
                                         "recheck 1",
                                         "1 look 1",
                                         "nonsense"};
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(&rig, texts[i], AT(10));
@@ -361,7 +319,6 @@ TEST(a_waiter_ignores_malformed_messages) {
          "*1\r\n$7\r\nmessage\r\n*0\r\n:1\r\n+x\r\n$-1\r\n*3\r\n:1\r\n:2\r\n:3\r\n", AT(11));
     feed(link_of(&rig, EVENTS), "*1\r\n$8\r\npmessage\r\n*1\r\n$10\r\npsubscribe\r\n", AT(11));
     CHECK(is_waiting(op));
-    rig_end(&rig, AT(1100));
 }
 
 /* ---- grants for waits that have ended ---- */
@@ -404,7 +361,6 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
         CHECK_SENT(&rig, RENEWER, cases[i].leave);
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
-        rig_end(&rig, AT(1100));
     }
 }
 
@@ -418,7 +374,6 @@ TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     CHECK(hold);
     hf_slice owner = hf_hold_owner(hold);
     CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
-    rig_end(&rig, AT(1100));
 }
 
 TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
@@ -436,7 +391,6 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     CHECK_SENT(&rig, RENEWER, "");
     feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    rig_end(&rig, AT(1100));
 }
 
 /* The hold with the number of the grant handles it, unless it was lost. */
@@ -460,7 +414,6 @@ TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
         CHECK_EQ_INT(hold_state(hold), cases[i].state);
         CHECK_EQ_INT(hold_count(&rig.client), cases[i].passed_on ? 3 : 2);
         CHECK_SENT(&rig, RENEWER, cases[i].passed_on ? "EVALSHA leave " STRAY_LEAVE("l", "2") : "");
-        rig_end(&rig, AT(1100));
     }
 }
 
@@ -482,7 +435,6 @@ TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
         CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
         CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
-        rig_end(&rig, AT(1100));
     }
 }
 
@@ -512,11 +464,9 @@ TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
         CHECK_OR(hold_count(&rig.client) == 2, "\"%s\"", texts[i]);
         CHECK_SENT(&rig, RENEWER, "");
     }
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
-    rig_begin(&rig);
     wait_as("you", AT(0));
     feed_subscribed(&rig, AT(1));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -528,7 +478,6 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
         CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
         if (!ended) hf_op_end(op, AT(5));
     }
-    rig_end(&rig, AT(1100));
 }
 
 /* Renews, confirms and cleans up as a server would, and returns how many clean-ups came. */
@@ -545,7 +494,6 @@ static size_t answer_renewer(hf_time now) {
 }
 
 TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     wait_as("you", AT(0));
     feed_subscribed(&rig, AT(1));
@@ -564,7 +512,6 @@ TEST(a_flood_of_forged_grants_takes_bounded_memory_and_work) {
     }
     CHECK(most <= 2 + 64);
     CHECK(left > 64 && left <= 100 * 64);
-    rig_end(&rig, AT(100100));
 }
 
 TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
@@ -577,7 +524,6 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(&rig, GRANT("90", "88"), AT(10 + i));
     CHECK_EQ_INT(hold_count(&rig.client), before + 1);
-    rig_end(&rig, AT(1100));
 }
 
 static clock_t time_of_messages(const char *text) {
@@ -603,13 +549,11 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
     CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
              (double)few / CLOCKS_PER_SEC, (double)many / CLOCKS_PER_SEC);
-    rig_end(&rig, AT(1100));
 }
 
 /* ---- losses ---- */
 
 TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
-    rig_begin(&rig);
     hf_hold *renewed = hold_lock(&rig, AT(0)); /* due at AT(10000), whether or not it is renewed */
     hf_hold *holds[20];
     for (int i = 0; i < 20; i++) {
@@ -632,13 +576,11 @@ TEST(only_locks_whose_lease_has_ended_are_reported_as_lost) {
     CHECK_EQ_U64(hf_client_losses(&rig.client), 10);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 10);
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(11000));
 }
 
 /* ---- closing ---- */
 
 TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *waiting = wait_as("you", AT(1));
     feed_subscribed(&rig, AT(2));
@@ -664,11 +606,9 @@ TEST(closing_a_client_ends_all_calls_and_cleans_up_all_locks) {
     rig_tick(&rig, AT(5));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(6));
 }
 
 TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
-    rig_begin(&rig);
     for (int i = 0; i < 500; i++) {
         char key[16];
         snprintf(key, sizeof key, "%d", i);
@@ -692,11 +632,9 @@ TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
         last = hf_time_max(last, wakes_at(hold));
     }
     CHECK_EQ_U64(last, HF_NEVER);
-    rig_end(&rig, AT(6));
 }
 
 TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000)); /* a renewal under way */
     hf_hold *left = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("other"),
@@ -708,7 +646,6 @@ TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
                       AT(10001)); /* which waits for a connection now */
     wait_as("you", AT(10002));
     hf_client_close(&rig.client, AT(10003));
-    rig_end(&rig, AT(10004));
 }
 
 TEST(failed_acquires_are_counted_by_error_code) {
@@ -731,18 +668,15 @@ TEST(failed_acquires_are_counted_by_error_code) {
         hf_stats stats = hf_client_stats(&rig.client);
         for (int code = 0; code < HF_CODES; code++)
             CHECK_EQ_U64(stats.failures[code], code == (int)cases[i].code ? cases[i].counted : 0);
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
-    rig_begin(&rig);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, "+PONG\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(3));
 }
 
 TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
@@ -757,7 +691,6 @@ TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
         CHECK_OUTCOME(ops[(first + 2) % 3], "ok");
         CHECK_OUTCOME(more, "ok");
         CHECK_EQ_INT(value_of(more), 5);
-        rig_end(&rig, AT(5));
     }
 }
 
@@ -1057,7 +990,6 @@ TEST(a_clients_invariants_hold_under_random_orders_of_events_with_failing_alloca
 }
 
 TEST(a_clients_statistics_count_its_holds_by_state) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_load load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 1);
@@ -1069,7 +1001,6 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     CHECK_EQ_INT(load.held, 1);
     CHECK_EQ_INT(load.renewed, 0);
     CHECK_EQ_INT(load.operations, 1);
-    rig_end(&rig, AT(2));
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
@@ -1077,18 +1008,15 @@ TEST(a_clients_statistics_count_its_holds_by_state) {
     CHECK_EQ_INT(load.holds, 1);
     CHECK_EQ_INT(load.held, 0);
     CHECK_EQ_INT(load.renewed, 0);
-    rig_end(&rig, AT(2));
     rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     load = hf_client_load(&rig.client);
     CHECK_EQ_INT(load.held, 0);
     CHECK(load.to_do);
-    rig_end(&rig, AT(2));
 }
 
 TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
-    rig_begin(&rig);
     hf_traffic traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
     CHECK_EQ_U64(traffic.connections, 0);
@@ -1103,19 +1031,18 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 2);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 1);
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_client_without_random_bytes_still_draws_random_numbers) {
     static const unsigned char zeros[24];
     hf_client_config config = rig_config();
+    rig_after();
     CHECK(hf_client_init(&rig.client, &config, zeros));
     CHECK(random_of(&rig.client) != 0);
     hf_client_free(&rig.client);
 }
 
 TEST(the_callers_task_gives_up_a_subscription_connection_that_does_not_open) {
-    rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     feed(link_of(&rig, CALLS), busy(20000, 0, 0), AT(1));
     hf_session *events = link_of(&rig, EVENTS);
@@ -1124,7 +1051,6 @@ TEST(the_callers_task_gives_up_a_subscription_connection_that_does_not_open) {
     CHECK_EQ_INT(hf_session_wants(events, AT(1000)), HF_WANT_NOTHING);
     hf_client_tick_calls(&rig.client, AT(1001));
     CHECK_EQ_INT(hf_session_wants(events, AT(1001)), HF_WANT_CLOSE);
-    rig_end(&rig, AT(1002));
 }
 
 TEST(creating_a_client_fails_if_there_is_no_memory_for_its_servers) {
@@ -1143,6 +1069,7 @@ TEST(creating_a_client_fails_if_there_is_no_memory_for_its_servers) {
             config.shards = shards;
             config.server_count = 3;
             memerr_fail(nth);
+            rig_after();
             bool made = hf_client_init(&rig.client, &config, DRIVE_ENTROPY);
             failed = memerr_failed();
             memerr_fail(0);
@@ -1184,8 +1111,8 @@ static void note_invalidated(hf_node *node, hf_link link, hf_time now) {
 }
 
 TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_waits) {
-    rig_begin(&rig);
-    hf_topology topology = *topology_of(&rig.client);
+    static hf_topology topology;
+    topology = *topology_of(&rig.client);
     topology.invalidate = note_invalidated;
     set_topology(&rig.client, &topology);
     invalidations = 0;
@@ -1197,22 +1124,18 @@ TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_wa
     hf_op_end(op, AT(12));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(13));
     CHECK_EQ_INT(invalidations, 1);
-    rig_end(&rig, AT(14));
 }
 
 TEST(abandoning_a_handle_whose_hold_another_handle_has_released_changes_nothing) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     CHECK(is_held(hold));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK(is_cleaned_up(hold));
-    rig_end(&rig, AT(3));
 }
 
 TEST(abandoning_fewer_holds_than_other_handles_have_released_changes_nothing) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 3);
     hf_hold_note_stray(hold);
@@ -1221,11 +1144,9 @@ TEST(abandoning_fewer_holds_than_other_handles_have_released_changes_nothing) {
     CHECK_EQ_INT(count_of(hold), 3);
     hf_client_abandon(&rig.client, hold, 2, AT(1)); /* of these one was released, too */
     CHECK_EQ_INT(count_of(hold), 2);
-    rig_end(&rig, AT(2));
 }
 
 TEST(abandoning_two_of_three_holds_removes_only_one_if_another_was_already_released) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_count(hold, 3);
     hf_hold_note_stray(hold);
@@ -1233,16 +1154,13 @@ TEST(abandoning_two_of_three_holds_removes_only_one_if_another_was_already_relea
     CHECK_EQ_INT(count_of(hold), 2);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     CHECK_EQ_INT(count_of(hold), 1);
-    rig_end(&rig, AT(2));
 }
 
 TEST(abandoning_two_holds_frees_the_lock_even_if_one_of_them_was_already_released) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_hold_note_stray(hold);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
     CHECK(is_cleaned_up(hold));
-    rig_end(&rig, AT(2));
 }
 
 CHECK_MAIN

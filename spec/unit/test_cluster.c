@@ -1,17 +1,11 @@
 #include "interfaces.h"
 
-#include "drive.h"
 #include "link/slots.h"
 #include "op/events.h"
 #include "op/operation.h"
+#include "rig.h"
 
 /* Key k is in slot 7629, which a serves in HALVES, and b in ALL_OF_B. */
-
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
-#define RENEWER HF_LINK_RENEWER
 
 #define QUERY "CLUSTER SLOTS"
 #define PLAIN_LOGIN "$2\r\nid\r\n-ERR Unknown subcommand\r\n" /* of a node before version 7 */
@@ -39,6 +33,12 @@ static bool cluster_begin(void) {
     config.server_count = 2;
     return rig_begin_with(&rig, &config);
 }
+
+static void cluster_before(void) {
+    if (!cluster_begin()) abort();
+}
+
+RIG_BEGINS_WITH(cluster_before)
 
 static hf_op *acquire(hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -97,11 +97,9 @@ TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1 + 29698)); /* from the sending */
     CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 0);
     CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, HF_LINK_CALLS), HF_NEVER);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_channels) {
-    CHECK(cluster_begin());
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -109,11 +107,9 @@ TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_chan
     feeds(0, CALLS, ALL_OF_B, AT(1));
     CHECK_NODE_SENT(1, CALLS, BRIEF_ASK_OF_K);
     CHECK(node_for(op) == nodes_of(&rig.client)[1]);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
-    CHECK(cluster_begin());
     hf_op *op = acquire(0, AT(0));
     rig_sleep(&rig, AT(0), AT(1999));
     CHECK(!hf_op_is_done(op));
@@ -121,7 +117,6 @@ TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "a:1: no reply in time, b:2: no reply in time"));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
@@ -132,11 +127,9 @@ TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(1002));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refuses) {
-    CHECK(cluster_begin());
     rig.down[0] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -146,7 +139,6 @@ TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refu
     CHECK_STR(nodes_of(&rig.client)[2]->server.label, "c:3");
     CHECK_NODE_SENT(2, CALLS, ASKED);
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
@@ -158,11 +150,9 @@ TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
     for (size_t i = 2; i < 5; i++) CHECK(nodes_of(&rig.client)[i]->serves);
     CHECK_NODE_SENT(3, CALLS, ASKED);
     CHECK_STR(nodes_of(&rig.client)[3]->server.label, "d:4");
-    rig_end(&rig, AT(2));
 }
 
 TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
-    CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -171,11 +161,9 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK_EQ_INT(rig.opens, 2);
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
-    CHECK(cluster_begin());
     rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -183,7 +171,6 @@ TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
     rig_tick(&rig, AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(message_of(op), "a:1: NOPERM no, b:2: refused"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_command_fails_with_a_server_error_if_the_cluster_map_is_malformed) {
@@ -194,7 +181,6 @@ TEST(a_command_fails_with_a_server_error_if_the_cluster_map_is_malformed) {
         feeds(0, CALLS, replies[i], AT(1));
         feeds(1, CALLS, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -208,11 +194,9 @@ TEST(a_command_waits_while_no_node_serves_its_slot) {
     feeds(0, CALLS, HALVES, AT(201));
     rig_sleep(&rig, AT(201), AT(300));
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    rig_end(&rig, AT(300));
 }
 
 TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
-    CHECK(cluster_begin());
     hf_names names;
     CHECK(hf_names_make(&names, hf_slice_of("a{b")));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -222,7 +206,6 @@ TEST(a_key_with_braces_that_are_not_a_tag_is_refused) {
     CHECK_EQ_INT(rig.opens, 0);
     hf_op_end(op, AT(0));
     hf_names_free(&names);
-    rig_end(&rig, AT(0));
 }
 
 /* ---- redirects ---- */
@@ -242,7 +225,6 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     hf_client_begin(&rig.client, &spec, AT(1002));
     CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often) {
@@ -264,7 +246,6 @@ TEST(a_moved_redirect_makes_the_client_reread_the_cluster_map_but_not_too_often)
     CHECK_NODE_SENT(0, CALLS, QUERY);
     feeds(0, CALLS, HALVES, AT(1001));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(1002));
 }
 
 TEST(an_ask_redirect_is_followed_for_one_command_only) {
@@ -284,7 +265,6 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
     CHECK(strncmp(output_of(at(0, CALLS)), "EVALSHA sharded_extend", 22) == 0);
-    rig_end(&rig, AT(1004));
 }
 
 TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
@@ -305,7 +285,6 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK(asked > 10 && asked < 1500);
-    rig_end(&rig, AT(4100));
 }
 
 TEST(a_command_redirected_without_an_address_waits_for_the_new_cluster_map) {
@@ -319,7 +298,6 @@ TEST(a_command_redirected_without_an_address_waits_for_the_new_cluster_map) {
     rig_sleep(&rig, AT(1002), AT(1100));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
@@ -337,7 +315,6 @@ TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
     CHECK(strstr(message_of(op), "TRYAGAIN wait"));
     CHECK(asked > 50 && asked < 300);
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(4100));
 }
 
 /* Each reply takes its time, so one is awaited when a command times out. */
@@ -350,7 +327,6 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
             feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
     }
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(20000));
 }
 
 TEST(a_clusterdown_reply_makes_the_client_reread_the_cluster_map) {
@@ -364,7 +340,6 @@ TEST(a_clusterdown_reply_makes_the_client_reread_the_cluster_map) {
     rig_sleep(&rig, AT(1002), AT(1050));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(1100));
 }
 
 TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
@@ -374,7 +349,6 @@ TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
         feeds(0, CALLS, "-MOVED 7629 a:1\r\n", AT(ms));
         hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
         CHECK(next > AT(100) && next < AT(150));
-        rig_end(&rig, AT(ms));
     }
 }
 
@@ -398,7 +372,6 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(2002));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(2003));
 }
 
 TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dead_node) {
@@ -411,7 +384,6 @@ TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dea
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "on a:1: refused"));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(2002));
 }
 
 TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
@@ -429,7 +401,6 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     feeds(1, CALLS, ALL_OF_B, AT(1401));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK_EQ_INT(request_in(op)->sends, 2);
-    rig_end(&rig, AT(1402));
 }
 
 TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
@@ -446,7 +417,6 @@ TEST(a_renewal_is_sent_to_the_node_that_takes_over_the_slot) {
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
     feeds(1, RENEWER, "*1\r\n:1\r\n", AT(10401));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(35000)));
-    rig_end(&rig, AT(10402));
 }
 
 TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_changes) {
@@ -462,7 +432,6 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
     feeds(0, CALLS, ALL_OF_B, AT(10201));
     CHECK(!hf_session_has_work(at(0, RENEWER)));
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(10202));
 }
 
 /* ---- holds and waiters ---- */
@@ -486,7 +455,6 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     feeds(1, RENEWER, "+OK\r\n*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 2);
     hf_names_free(&tagged);
-    rig_end(&rig, AT(10004));
 }
 
 static hf_op *in_queue(hf_time now) {
@@ -519,7 +487,6 @@ TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     CHECK(is_waiting(op));
     feeds_event(1, "message", GRANT("2", "99"), AT(3055));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(3056));
 }
 
 TEST(a_waiter_queues_at_the_new_node_when_the_map_changes) {
@@ -533,7 +500,6 @@ TEST(a_waiter_queues_at_the_new_node_when_the_map_changes) {
     CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(1, "subscribe", "1", AT(1602));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
-    rig_end(&rig, AT(1603));
 }
 
 TEST(a_waiter_that_moves_to_a_node_with_an_open_subscription_queues_there_at_once) {
@@ -547,7 +513,6 @@ TEST(a_waiter_that_moves_to_a_node_with_an_open_subscription_queues_there_at_onc
     CHECK(node_for(op) == nodes_of(&rig.client)[1]);
     CHECK(is_asking(op));
     CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
-    rig_end(&rig, AT(1603));
 }
 
 TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
@@ -561,7 +526,6 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     feeds_event(0, "message", GRANT("2", "99"), AT(1004));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    rig_end(&rig, AT(1005));
 }
 
 TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key) {
@@ -576,7 +540,6 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
     feeds_event(0, "message", GRANT("7", "99"), AT(1002));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK(is_cleaned_up(holds_of(&rig.client)->heap[0]));
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrating) {
@@ -595,7 +558,6 @@ TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrati
     }
     CHECK(renewed);
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(25000)));
-    rig_end(&rig, AT(3000));
 }
 
 #define LISTENS                                                                                    \
@@ -625,7 +587,6 @@ TEST(a_waiter_subscribes_to_plain_and_sharded_channels_and_polls_until_both_are_
     rig_tick(&rig, AT(1200));
     feeds(0, CALLS, busy(20000, 0, 1), AT(1200));
     CHECK(hf_op_deadline(op) > AT(1200) && hf_op_deadline(op) <= AT(1401));
-    rig_end(&rig, AT(1201));
 }
 
 /* ---- an acquire of a shared owner that was abandoned ---- */
@@ -655,7 +616,6 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
             CHECK_EQ_INT(hold_count(&rig.client), 0);
         }
         rig_sleep(&rig, AT(330), AT(20000));
-        rig_end(&rig, AT(20000));
     }
 }
 
@@ -689,7 +649,6 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
         rig_sleep(&rig, now, now + 900 * HF_MS);
     }
     CHECK(node_count(&rig.client) < 20);
-    rig_end(&rig, AT(60000));
 }
 
 /* The node that is asked replies that the key has moved to the node n<number>, which is not in the
@@ -730,7 +689,6 @@ TEST(a_removed_node_is_not_forgotten_while_its_connection_is_open) {
     CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
     CHECK_STR(nodes_of(&rig.client)[3]->server.host, "n2");
-    rig_end(&rig, AT(5000));
 }
 
 TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
@@ -746,7 +704,6 @@ TEST(a_node_stored_in_a_removed_ones_memory_inherits_none_of_its_state) {
     CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n2");
     CHECK_EQ_INT(at(2, CALLS)->failed_opens, 1);
-    rig_end(&rig, AT(5000));
 }
 
 /* ---- memory ---- */
@@ -814,7 +771,6 @@ TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
         unsigned slot;
         size_t node;
     } cases[] = {{"3560", 0, 1}, {"39296", 16383, 0}};
-    CHECK(cluster_begin());
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     feeds(0, CALLS, "*2\r\n" RANGE(0, 8191, "b", 2) RANGE(8192, 16383, "a", 1), AT(1));
@@ -824,7 +780,6 @@ TEST(keys_in_the_first_and_in_the_last_slot_are_sent_to_their_nodes) {
         CHECK(hf_client_node(&rig.client, key) == nodes_of(&rig.client)[cases[i].node]);
         CHECK_EQ_INT(hf_client_group(&rig.client, key), cases[i].slot);
     }
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_cluster_client_survives_each_failed_allocation_without_a_leak) {
@@ -843,7 +798,6 @@ TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
     feeds_event(0, "subscribe", "1", AT(1003));
     const char *text = output_of(at(0, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA sharded_acquire", 23) == 0, "%s", text);
-    rig_end(&rig, AT(1004));
 }
 
 TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
@@ -859,11 +813,9 @@ TEST(the_message_of_a_timeout_mentions_no_refusal_that_a_retry_has_overcome) {
     rig_sleep(&rig, AT(1102), AT(6000));
     CHECK(hf_op_is_done(op));
     CHECK_OR(!strstr(message_of(op), "TRYAGAIN"), "%s", message_of(op));
-    rig_end(&rig, AT(6000));
 }
 
 TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
-    CHECK(cluster_begin());
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; ms < 900; ms += 50) {
@@ -875,7 +827,6 @@ TEST(the_cluster_map_is_requested_only_once_while_a_connection_opens) {
     }
     rig_open(&rig, 0, at(0, CALLS), AT(900));
     CHECK_NODE_SENT(0, CALLS, QUERY);
-    rig_end(&rig, AT(900));
 }
 
 TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map_changes) {
@@ -894,7 +845,6 @@ TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map
     CHECK_EQ_INT(node, 1);
     feeds(1, CALLS, ALL_OF_B, AT(2201));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    rig_end(&rig, AT(2202));
 }
 
 TEST(a_command_fails_when_no_node_can_be_reached) {
@@ -909,7 +859,6 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "no cluster node could report which node serves the key"), "%s",
              message_of(op));
-    rig_end(&rig, AT(4002));
 }
 
 TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting) {
@@ -959,7 +908,6 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
         if (strstr(text, QUERY)) feeds(1, CALLS, ALL_OF_B, AT(ms + 50));
     }
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(4200));
 }
 
 TEST(an_error_message_names_the_first_of_many_cluster_nodes_that_refuse_connections) {
@@ -981,22 +929,18 @@ TEST(an_error_message_names_the_first_of_many_cluster_nodes_that_refuse_connecti
     CHECK_OR(strstr(message_of(op), "(node1.example.org:1: refused, node2.example.org:2: "), "%s",
              message_of(op));
     CHECK_OR(strstr(message_of(op), "...)"), "%s", message_of(op));
-    rig_end(&rig, AT(100));
 }
 
 /* ---- which node is asked, and when ---- */
 
 TEST(a_new_cluster_client_requests_no_map) {
-    CHECK(cluster_begin());
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     rig_tick(&rig, AT(1000));
     CHECK_EQ_INT(rig.opens, 0);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == nodes_of(&rig.client)[0]);
-    rig_end(&rig, AT(1001));
 }
 
 TEST(each_request_for_a_cluster_map_tries_every_node_again) {
-    CHECK(cluster_begin());
     rig.down[0] = rig.down[1] = "refused";
     for (int i = 0; i < 3; i++) {
         hf_op *op = acquire(0, AT(1000 * i));
@@ -1008,7 +952,6 @@ TEST(each_request_for_a_cluster_map_tries_every_node_again) {
         CHECK_EQ_INT(rig.opens, 2 * (i + 1));
         hf_op_end(op, AT(1000 * i));
     }
-    rig_end(&rig, AT(4000));
 }
 
 /* What waits for a map does not wake the client before the map is asked for. */
@@ -1022,7 +965,6 @@ TEST(a_command_that_waits_for_a_new_map_sleeps_until_the_client_may_request_it) 
     CHECK_OUTCOME(op, "under way");
     hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
     CHECK(next >= AT(100) && next <= AT(150));
-    rig_end(&rig, AT(100));
 }
 
 TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
@@ -1041,7 +983,6 @@ TEST(a_client_retries_with_pauses_when_all_nodes_are_down) {
     CHECK(rig.opens > opens);
     CHECK(rig_sleep(&rig, next, AT(3900)) < 200);
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(3901));
 }
 
 /* How long the client waits after each of many refusals. */
@@ -1084,7 +1025,6 @@ TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
     }
     CHECK_EQ_INT(pinged[0] + pinged[1], 40);
     CHECK(pinged[0] > 5 && pinged[1] > 5);
-    rig_end(&rig, AT(41));
 }
 
 TEST(a_node_whose_own_map_omits_its_host_is_known_by_its_configured_address) {
@@ -1095,16 +1035,13 @@ TEST(a_node_whose_own_map_omits_its_host_is_known_by_its_configured_address) {
     CHECK_EQ_INT(node_count(&rig.client), 2);
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK(node_for(op) == nodes_of(&rig.client)[0]);
-    rig_end(&rig, AT(2));
 }
 
 TEST(every_connection_of_a_cluster_client_accepts_the_longest_possible_map) {
-    CHECK(cluster_begin());
     for (size_t node = 0; node < 2; node++) {
         CHECK_EQ_INT(at(node, CALLS)->max_elements, HF_SLOTS_MAX_ELEMENTS);
         CHECK_EQ_INT(at(node, RENEWER)->max_elements, HF_SLOTS_MAX_ELEMENTS);
     }
-    rig_end(&rig, AT(0));
 }
 
 /* The half that has lost a link asks over a link of its own. */
@@ -1126,7 +1063,6 @@ TEST(the_cluster_map_is_requested_over_a_connection_for_the_same_purpose_as_the_
                         strcmp(output_of(at(1, link)), QUERY) == 0;
             CHECK_EQ_INT(asks, link == links[i]);
         }
-        rig_end(&rig, AT(10201));
     }
 }
 
@@ -1149,7 +1085,6 @@ TEST(the_cluster_map_is_first_requested_from_a_node_with_an_open_connection) {
     rig_sleep(&rig, AT(3), AT(200));
     CHECK(strstr(output_of(at(2, CALLS)), QUERY));
     CHECK_EQ_INT(at(1, CALLS)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(201));
 }
 
 /* The connection for calls is given up, and the next one is not answered. */
@@ -1169,7 +1104,6 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     CHECK_NODE_SENT(1, CALLS, ASKED);
     feeds(1, CALLS, YES, AT(20271));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(20272));
 }
 
 TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
@@ -1187,7 +1121,6 @@ TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
     be_cut_off(1, AT(20250));
     rig_sleep(&rig, AT(20251), AT(20400));
     CHECK_NODE_SENT(2, CALLS, QUERY);
-    rig_end(&rig, AT(20400));
 }
 
 /* The nodes that refuse are named in 239 bytes; what does not fit ends with dots. */
@@ -1207,7 +1140,6 @@ TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_
     output_of(at(2, CALLS));
     rig_sleep(&rig, AT(301), AT(460));
     CHECK_NODE_SENT(2, CALLS, QUERY);
-    rig_end(&rig, AT(461));
 }
 
 TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellipsis) {
@@ -1237,7 +1169,6 @@ TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellip
         if (size > ROOM) strcpy(want + ROOM - 3, "...");
         strcat(want, ")");
         CHECK_OR(strstr(message_of(op), want), "%s", message_of(op));
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -1249,7 +1180,6 @@ TEST(a_node_known_only_from_a_redirect_is_used_until_the_next_map) {
     CHECK_EQ_INT(node_count(&rig.client), 3);
     CHECK(node_for(op) == nodes_of(&rig.client)[2] && nodes_of(&rig.client)[2]->serves);
     CHECK(hf_client_node(&rig.client, hf_slice_of("k")) == nodes_of(&rig.client)[2]);
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
@@ -1261,7 +1191,6 @@ TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    rig_end(&rig, AT(1051));
 }
 
 TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
@@ -1271,7 +1200,6 @@ TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
     rig_sleep(&rig, AT(1001), AT(5000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "TRYAGAIN wait"), "%s", message_of(op));
-    rig_end(&rig, AT(5000));
 }
 
 TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
@@ -1310,7 +1238,6 @@ TEST(a_removed_node_is_not_forgotten_while_an_operation_waits_for_it) {
     feeds(0, CALLS, "-MOVED 7629 n2:1\r\n", AT(1021));
     CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
-    rig_end(&rig, AT(1022));
 }
 
 TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
@@ -1323,7 +1250,6 @@ TEST(a_removed_node_is_not_forgotten_while_a_subscription_is_open_on_it) {
     CHECK_EQ_INT(node_count(&rig.client), 4);
     CHECK_STR(nodes_of(&rig.client)[2]->server.host, "n1");
     hf_node_listen(nodes_of(&rig.client)[2], false, false, AT(3001));
-    rig_end(&rig, AT(3002));
 }
 
 TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
@@ -1340,7 +1266,6 @@ TEST(a_plain_command_is_sent_to_the_node_of_its_first_key) {
         CHECK(strncmp(output_of(at(cases[i].node, CALLS)), "GET ", 4) == 0);
         CHECK_NODE_SENT(1 - cases[i].node, CALLS, "");
     }
-    rig_end(&rig, AT(2));
 }
 
 /* The wait of the owner "you" is in slot 5390, that of "he" in slot 9828. */
@@ -1361,7 +1286,6 @@ TEST(a_deadlock_search_reads_each_owner_and_wait_from_the_node_of_its_key) {
         feeds(0, CALLS, text, AT(2001));
         snprintf(text, sizeof text, "GET holdfast_wait:%s", cases[i].owner);
         CHECK_NODE_SENT(cases[i].node, CALLS, text);
-        rig_end(&rig, AT(2002));
     }
 }
 
@@ -1379,7 +1303,6 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     rig_sleep(&rig, AT(1003), AT(1004));
     CHECK_OUTCOME(op, "under way");
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    rig_end(&rig, AT(1005));
 }
 
 TEST(a_command_redirected_to_no_address_is_retried_after_a_pause) {
@@ -1393,7 +1316,6 @@ TEST(a_waiter_whose_slot_moves_sends_each_command_only_once) {
     feeds_event(0, "subscribe", "1", AT(1001));
     CHECK(is_asking(op));
     CHECK_EQ_INT(request_in(op)->sends, 1);
-    rig_end(&rig, AT(1002));
 }
 
 /* Only waiters move with a map: what was sent gets its redirect. */
@@ -1410,7 +1332,6 @@ TEST(a_command_in_flight_is_not_resent_when_the_map_changes) {
     feeds(0, CALLS, "*0\r\n" ALL_OF_B, AT(1004));
     CHECK(hf_op_is_done(reads));
     CHECK(node_for(acquires) == nodes_of(&rig.client)[0]);
-    rig_end(&rig, AT(1005));
 }
 
 TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
@@ -1427,7 +1348,6 @@ TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
     CHECK(node_for(op) == nodes_of(&rig.client)[0]);
     feeds(0, CALLS, ":1\r\n", AT(1003));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1004));
 }
 
 TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
@@ -1439,7 +1359,6 @@ TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
     CHECK_NODE_SENT(0, CALLS, "");
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "do not agree on which node serves"));
-    rig_end(&rig, AT(4101));
 }
 
 TEST(a_command_that_paused_after_too_many_redirects_may_follow_as_many_again) {
@@ -1457,7 +1376,6 @@ TEST(a_command_that_paused_after_too_many_redirects_may_follow_as_many_again) {
         }
         CHECK_EQ_INT(refused, 6);
     }
-    rig_end(&rig, AT(1200));
 }
 
 TEST(only_nodes_in_the_latest_map_receive_commands) {
@@ -1467,7 +1385,6 @@ TEST(only_nodes_in_the_latest_map_receive_commands) {
     rig_tick(&rig, AT(1000));
     feeds(0, CALLS, ALL_OF_B, AT(1001));
     CHECK(!hf_client_node_serves(&rig.client, 0) && hf_client_node_serves(&rig.client, 1));
-    rig_end(&rig, AT(1002));
 }
 
 /* So that clients which learn of a move together do not ask together. */
@@ -1486,7 +1403,6 @@ TEST(the_cluster_map_is_requested_at_most_ten_times_a_second) {
     }
     CHECK(shortest >= 100 * HF_MS && shortest < 105 * HF_MS);
     CHECK(longest <= 150 * HF_MS && longest > 145 * HF_MS);
-    rig_end(&rig, asked_at);
 }
 
 TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_map) {
@@ -1495,7 +1411,6 @@ TEST(losing_the_connection_to_a_node_without_slots_causes_no_request_for_a_new_m
     CHECK(!nodes_of(&rig.client)[2]->serves);
     hf_session_closed(at(2, CALLS), "gone", AT(2000));
     CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, CALLS), HF_NEVER);
-    rig_end(&rig, AT(2001));
 }
 
 /* Another node would not help: the command stays with this one. */
@@ -1508,7 +1423,6 @@ TEST(a_busy_reply_because_of_a_running_script_does_not_cause_a_request_for_a_new
     rig_sleep(&rig, AT(1001), AT(1040));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(1041));
 }
 
 TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
@@ -1524,7 +1438,6 @@ TEST(the_cluster_map_is_not_requested_from_a_node_that_left_the_cluster) {
     CHECK_OR(strstr(message_of(op), "a:1: ") && strstr(message_of(op), "b:2: ") &&
                  !strstr(message_of(op), "n1:1"),
              "%s", message_of(op));
-    rig_end(&rig, AT(5002));
 }
 
 /* ---- who the nodes are ---- */
@@ -1563,14 +1476,12 @@ static void loses(size_t node, hf_time now) {
 }
 
 TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
-    CHECK(cluster_begin());
     rig.login[0] = "";
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
     feeds(0, CALLS, I_AM("aa"), AT(1));
     CHECK_NODE_SENT(0, CALLS, QUERY);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
@@ -1593,7 +1504,6 @@ TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     feeds(1, CALLS, B_TOOK_OVER, AT(2201));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
-    rig_end(&rig, AT(2202));
 }
 
 TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
@@ -1608,7 +1518,6 @@ TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     CHECK_OR(strstr(message_of(op), "(not in a cluster; the cluster has aa)"), "%s",
              message_of(op));
     CHECK_NODE_SENT(0, CALLS, "");
-    rig_end(&rig, AT(1212));
 }
 
 TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
@@ -1622,7 +1531,6 @@ TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
         loses(0, AT(1000));
         acquire(0, AT(1200));
         CHECK_NODE_SENT(0, CALLS, ASKED);
-        rig_end(&rig, AT(1201));
     }
 }
 
@@ -1632,7 +1540,6 @@ TEST(a_node_without_an_id_in_the_cluster_map_still_receives_commands) {
     rig.login[1] = I_AM("xx");
     feeds(0, CALLS, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1));
     CHECK_NODE_SENT(1, CALLS, ASKED);
-    rig_end(&rig, AT(2));
 }
 
 /* Until it does, it may be another one. */
@@ -1665,7 +1572,6 @@ TEST(a_node_that_is_too_busy_to_return_its_id_receives_no_command) {
             if (strstr(output_of(at(0, CALLS)), "acquire")) feeds(0, CALLS, YES, AT(ms + 10));
         }
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(4500));
     }
 }
 
@@ -1680,7 +1586,6 @@ TEST(a_node_that_remains_too_busy_to_return_its_id_is_named_in_the_error_message
     }
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "BUSY Redis is busy"), "%s", message_of(op));
-    rig_end(&rig, AT(5100));
 }
 
 TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
@@ -1708,7 +1613,6 @@ TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
             if (strstr(output_of(at(1, link)), QUERY)) feeds(1, link, TWO_NODES, AT(ms + 10));
     }
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(40000)));
-    rig_end(&rig, AT(14000));
 }
 
 TEST(a_map_of_a_different_cluster_is_ignored) {
@@ -1725,7 +1629,6 @@ TEST(a_map_of_a_different_cluster_is_ignored) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "b:2: it belongs to another cluster now"), "%s",
              message_of(op));
-    rig_end(&rig, AT(1213));
 }
 
 static void another_acquires(hf_time now) {
@@ -1760,7 +1663,6 @@ TEST(a_client_finds_a_cluster_that_was_recreated_at_the_same_addresses) {
     loses(0, AT(1000));
     loses(1, AT(1000));
     CHECK(finds(0, NEW_MAPS, AT(2000), AT(3000)));
-    rig_end(&rig, AT(3001));
 }
 
 TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open) {
@@ -1773,7 +1675,6 @@ TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open
     CHECK(finds(0, NEW_MAPS, AT(1001), AT(1900)));
     feeds(0, CALLS, YES, AT(1901));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1902));
 }
 
 TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
@@ -1788,7 +1689,6 @@ TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     loses(1, AT(1000));
     CHECK(!finds(0, NEW_MAPS, AT(2000), AT(29000)));
     CHECK(finds(0, NEW_MAPS, AT(29000), AT(33000))); /* its lease has ended */
-    rig_end(&rig, AT(33001));
 }
 
 TEST(a_client_switches_to_a_new_cluster_only_if_most_configured_addresses_belong_to_it) {
@@ -1800,7 +1700,6 @@ TEST(a_client_switches_to_a_new_cluster_only_if_most_configured_addresses_belong
     loses(1, AT(1000));
     CHECK(!finds(0, maps, AT(2000), AT(9000)));
     CHECK_EQ_INT(node_count(&rig.client), 2);
-    rig_end(&rig, AT(9001));
 }
 
 /* Each of them answered as a stranger once, while the other one was down. */
@@ -1817,7 +1716,6 @@ TEST(a_client_switches_to_a_new_cluster_only_if_a_majority_belongs_to_it_at_the_
     rig.down[1] = NULL;
     CHECK(!finds(1, maps, AT(6000), AT(8000)));
     CHECK_EQ_INT(node_count(&rig.client), 2);
-    rig_end(&rig, AT(8001));
 }
 
 TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
@@ -1832,7 +1730,6 @@ TEST(a_node_that_gets_a_new_id_in_the_map_is_reconnected) {
     acquire(0, AT(1100));
     CHECK_NODE_SENT(0, CALLS, ASKED);
     CHECK_EQ_INT(node_count(&rig.client), 2);
-    rig_end(&rig, AT(1101));
 }
 
 TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
@@ -1847,12 +1744,10 @@ TEST(a_new_node_without_an_id_is_used_at_the_address_of_an_old_one) {
     acquire(0, AT(1100));
     rig_sleep(&rig, AT(1100), AT(1110));
     CHECK(strstr(output_of(at(0, CALLS)), ASKED));
-    rig_end(&rig, AT(1111));
 }
 
 /* Managed services put proxies in front of their nodes. */
 TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
-    CHECK(cluster_begin());
     rig.login[0] = I_AM("p1");
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -1866,12 +1761,10 @@ TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     acquire(0, AT(1001));
     rig_serve(&rig, AT(1001));
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    rig_end(&rig, AT(1002));
 }
 
 /* The first node that was asked had no slots, so its own id was in no map. */
 TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
-    CHECK(cluster_begin());
     rig.login[0] = I_AM("zz");
     rig.login[1] = I_AM("bb");
     acquire(0, AT(0));
@@ -1891,7 +1784,6 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     acquire(0, AT(600));
     rig_sleep(&rig, AT(600), AT(610));
     CHECK_NODE_SENT(1, CALLS, "");
-    rig_end(&rig, AT(611));
 }
 
 /* It says where the key is. */
@@ -1902,13 +1794,11 @@ TEST(a_node_of_the_same_cluster_at_another_nodes_address_is_used) {
     acquire(0, AT(1200));
     rig_sleep(&rig, AT(1200), AT(1210));
     CHECK(strstr(output_of(at(0, CALLS)), ASKED));
-    rig_end(&rig, AT(1211));
 }
 
 #define ONLY_A_OF_X "*1\r\n" RANGE_OF(0, 16383, "a", 1, "xx")
 
 TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
-    CHECK(cluster_begin());
     rig.login[0] = I_AM("xx");
     rig.login[1] = I_AM("bb");
     acquire(0, AT(0));
@@ -1921,7 +1811,6 @@ TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
           AT(2));
     CHECK_NODE_SENT(1, CALLS, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
@@ -1940,7 +1829,6 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
         CHECK_NODE_SENT(0, CALLS, ASKED);
         feeds(0, CALLS, YES, AT(8));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(9));
     }
 }
 
@@ -1958,7 +1846,6 @@ TEST(a_waiting_acquire_outlasts_a_temporarily_refused_login) {
     rig_sleep(&rig, AT(9000), AT(9300));
     const char *sent = output_of(at(0, CALLS));
     CHECK_OR(strstr(sent, "acquire"), "%s", sent);
-    rig_end(&rig, AT(9301));
 }
 
 TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
@@ -1972,7 +1859,6 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
     if (strstr(output_of(at(1, CALLS)), QUERY)) feeds(1, CALLS, B_WITH_REPLICA, AT(1301));
     CHECK_STR(nodes_of(&rig.client)[0]->id, "aa");
     CHECK(!nodes_of(&rig.client)[0]->serves);
-    rig_end(&rig, AT(1302));
 }
 
 /* ---- versions ---- */
@@ -1980,7 +1866,6 @@ TEST(a_replica_at_a_configured_address_is_recognized_by_its_id) {
 #define PLAIN_ASKED BRIEF_ASK_OF_K
 
 TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
-    CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -1999,7 +1884,6 @@ TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
         feeds(0, CALLS, busy(20000, 0, 0), now + 2 * HF_MS);
         hf_op_end(op, now + 2 * HF_MS);
     }
-    rig_end(&rig, AT(4000));
 }
 
 /* What was sent to the old version may have been run there. */
@@ -2020,12 +1904,10 @@ TEST(a_command_resent_to_a_node_of_a_different_version_uses_the_scripts_for_that
         const char *sent = output_of(at(0, CALLS)),
                    *want = i == 0 ? " sharded_acquire " : " acquire ";
         CHECK_OR(strstr(sent, want), "%s", sent);
-        rig_end(&rig, AT(1101));
     }
 }
 
 TEST(each_node_receives_the_scripts_for_its_own_version) {
-    CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
@@ -2038,11 +1920,9 @@ TEST(each_node_receives_the_scripts_for_its_own_version) {
     CHECK_NODE_SENT(0, CALLS, "ASKING\n" PLAIN_ASKED);
     feeds(0, CALLS, "+OK\r\n" YES, AT(4));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {
-    CHECK(cluster_begin());
     rig.login[0] = PLAIN_LOGIN;
     acquire(60 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(0));
@@ -2058,7 +1938,6 @@ TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_suppor
     CHECK_NODE_SENT(0, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feeds_event(0, "subscribe", "1", AT(1101));
     CHECK_NODE_SENT(0, EVENTS, LISTENS);
-    rig_end(&rig, AT(1102));
 }
 
 /* ---- a log-in that the driver fetches ---- */
@@ -2078,7 +1957,7 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     config.session.asks_login = true;
     CHECK(rig_begin_with(&rig, &config));
     for (int node = 0; node < 3; node++) rig.login[node] = "";
-    hf_op *op = acquire(0, AT(0));
+    acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(0, CALLS), AT(0)), HF_WANT_LOGIN);
     log_in_at(0, "one", AT(0));
@@ -2091,8 +1970,6 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     rig_tick(&rig, AT(0));
     CHECK_STR(output_of(at(2, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     CHECK_STR(at(1, CALLS)->server->password, "one");
-    hf_op_end(op, AT(1));
-    rig_end(&rig, AT(1));
 }
 
 CHECK_MAIN

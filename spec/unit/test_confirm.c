@@ -20,28 +20,23 @@ TEST(confirming_a_grant_sets_its_full_lease) {
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(sent_at, 30 * HF_SECOND));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                      renewed ? sent_at + 10 * HF_SECOND : ends_at(hold));
-        rig_end(&rig, AT(1000));
     }
 }
 
 TEST(a_grant_that_cannot_be_confirmed_is_lost_before_its_grant_lease_ends) {
-    rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig.refusing = true;
     rig_sleep(&rig, AT(100), AT(1978) - 1);
     CHECK(is_held(hold));
     rig_sleep(&rig, AT(1978) - 1, AT(1978));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-    rig_end(&rig, AT(3000));
 }
 
 TEST(a_grant_is_lost_if_its_confirmation_finds_another_owner) {
-    rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     rig_sleep(&rig, AT(100), AT(800));
     feed_renewer(&rig, ":-2\r\n", AT(801));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
-    rig_end(&rig, AT(1000));
 }
 
 /* It sets a lease that is shorter than the grant's, and may do so at any time. */
@@ -79,7 +74,6 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
         feed_calls(&rig, ":1\r\n", AT(ms));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
-        rig_end(&rig, AT(2000));
     }
 }
 
@@ -94,18 +88,15 @@ static void check_extends_by(hf_time lease, hf_time now) {
 }
 
 TEST(a_grant_is_confirmed_for_no_longer_than_its_max_hold) {
-    rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     set_bound(hold, AT(10000));
     rig_sleep(&rig, AT(100), AT(800));
     const char *sent = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 "));
-    rig_end(&rig, AT(900));
 }
 
 /* A late renewal sets the lease that the hold has anyway. */
 TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     hf_session_opening(link_of(&rig, RENEWER), AT(0));
     hf_session_opened(link_of(&rig, RENEWER), AT(0));
@@ -113,18 +104,15 @@ TEST(a_renewal_that_the_server_may_still_receive_does_not_limit_later_leases) {
     CHECK(is_at_risk(hold));
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(801));
     check_extends_by(60 * HF_SECOND, AT(802));
-    rig_end(&rig, AT(2000));
 }
 
 /* Another process may have set a longer lease than that of the grant. */
 TEST(a_shared_owners_grant_is_confirmed_whatever_ttl_the_lock_has) {
-    rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     set_shared(hold, true);
     rig_sleep(&rig, AT(100), AT(800));
     const char *sent = output_of(link_of(&rig, RENEWER));
     CHECK(strstr(sent, "EVALSHA extend") && !strstr(sent, " 30000 2000 "));
-    rig_end(&rig, AT(900));
 }
 
 /* ---- memory ---- */
@@ -154,7 +142,6 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
 /* ---- the owner's approval ---- */
 
 TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "9"), AT(10));
     CHECK_OUTCOME(op, "ok");
@@ -166,11 +153,9 @@ TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
     CHECK(link_of(&rig, RENEWER)->failed_opens > 0);
     CHECK(is_in_flight(hold));
     CHECK(!is_at_risk(hold));
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_confirmation_that_got_its_reply_does_not_limit_later_leases) {
-    rig_begin(&rig);
     hf_hold *hold = granted_hold(true);
     hf_session_opening(link_of(&rig, RENEWER), AT(100));
     hf_session_opened(link_of(&rig, RENEWER), AT(100));
@@ -180,7 +165,6 @@ TEST(a_confirmation_that_got_its_reply_does_not_limit_later_leases) {
     feed_renewer(&rig, ":1\r\n", AT(801));
     CHECK(!is_granted(hold));
     check_extends_by(60 * HF_SECOND, AT(802));
-    rig_end(&rig, AT(803));
 }
 
 CHECK_MAIN

@@ -1,15 +1,15 @@
 #include "op/crash.h"
 
-#include "drive.h"
+#include "rig.h"
+
+RIG_BEGINS
 
 /* An acquire of "k" waits; the server names the owner, and this host knows whether its process
  * runs. */
 
-static struct rig rig;
 static hf_life known_life;
 static char asked[64]; /* the uuid of the last call of life() */
 
-#define CALLS HF_LINK_CALLS
 #define OWN DRIVE_UUID ":1"
 #define OTHER "11111111-2222-8333-8444-555555555555"
 #define KEYS "k redisson_lock_token:{k} holdfast_queue:{k}"
@@ -62,7 +62,6 @@ TEST(a_waiter_without_crash_release_does_not_look_up_the_holders_process) {
     hf_op *op = wait_with(NULL);
     CHECK_EQ_U64(hf_crash_at(op), HF_NEVER);
     CHECK_STR(output_at(&rig, AT(30000)), "");
-    rig_end(&rig, AT(30000));
 }
 
 /* Of several holders none is the one that keeps the others out. */
@@ -75,7 +74,6 @@ TEST(a_waiter_looks_up_the_process_only_of_an_owner_that_holds_the_lock_alone) {
     }
     spec_in(op)->lock_kind = &hf_kind_lock;
     CHECK_EQ_U64(hf_crash_at(op), AT(50));
-    rig_end(&rig, AT(51));
 }
 
 TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
@@ -95,7 +93,6 @@ TEST(a_waiter_releases_the_lock_of_a_dead_process_and_reports_that) {
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
     CHECK_STR(output_at(&rig, AT(1151)), "");
     CHECK_STR(output_at(&rig, AT(1152)), INFO);
-    rig_end(&rig, AT(1153));
 }
 
 TEST(a_waiters_first_check_detects_a_holders_process_that_died_before_the_wait_began) {
@@ -104,7 +101,6 @@ TEST(a_waiters_first_check_detects_a_holders_process_that_died_before_the_wait_b
     CHECK_STR(output_at(&rig, AT(50)), INFO);
     feed_owner(&rig, OTHER ":07", 0, AT(51)); /* a kept lock */
     CHECK_SENT(&rig, CALLS, RELEASE(OTHER ":07"));
-    rig_end(&rig, AT(52));
 }
 
 /* What the job started may have entered the lock, and keeps it. */
@@ -121,7 +117,6 @@ TEST(a_waiter_releases_an_ended_jobs_lock_only_if_its_owner_has_no_other_hold) {
     CHECK_SENT(&rig, CALLS, RELEASE_ONCE(OTHER ":1"));
     feed_calls(&rig, ":1\r\n", AT(1054));
     CHECK_EQ_INT(events_about(OTHER ":1"), 1);
-    rig_end(&rig, AT(1055));
 }
 
 /* The waiter may get the grant before the reply to its release. */
@@ -135,7 +130,6 @@ TEST(a_crash_release_is_reported_even_after_the_end_of_the_wait) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":3\r\n", AT(53)); /* dead waiters remain: the renewer removes them */
     CHECK_EQ_INT(events_about(OTHER ":7"), 1);
-    rig_end(&rig, AT(54));
 }
 
 /* Those of the lock that is waited for, as it was when the search began. */
@@ -153,7 +147,6 @@ TEST(a_crash_releases_event_names_the_metrics_class_and_observer_of_the_awaited_
     CHECK(event);
     CHECK_EQ_U64(event->observer, 9);
     CHECK_STR(event->class, "orders");
-    rig_end(&rig, AT(60));
 }
 
 /* The owner is looked for again a second later; the release is not repeated. */
@@ -175,7 +168,6 @@ TEST(a_crash_release_is_reported_only_if_its_reply_says_that_the_lock_was_freed)
         CHECK_EQ_U64(hold_count(&rig.client), cases[i].passes_on ? 2 : 1);
         CHECK(!strstr(output_at(&rig, AT(1051)), "EVALSHA release"));
         CHECK(strstr(output_at(&rig, AT(1052)), "EVALSHA info"));
-        rig_end(&rig, AT(1060));
     }
 }
 
@@ -189,7 +181,6 @@ TEST(a_waiter_never_looks_up_the_process_of_an_owner_with_a_zero_byte) {
     feed_bytes(link_of(&rig, CALLS), reply, sizeof reply - 1, AT(51));
     CHECK_STR(asked, "");
     CHECK_STR(output_at(&rig, AT(52)), "");
-    rig_end(&rig, AT(60));
 }
 
 /* Its process may end while the lock belongs to a shared owner. */
@@ -204,7 +195,6 @@ TEST(a_waiter_no_longer_checks_the_process_of_an_earlier_owner) {
     known_life = HF_LIFE_ENDED;
     CHECK_EQ_U64(hf_crash_at(op), AT(2052));
     CHECK_STR(output_at(&rig, AT(1200)), "");
-    rig_end(&rig, AT(1201));
 }
 
 /* A question without a reply must not be the last one. */
@@ -213,7 +203,6 @@ TEST(a_waiters_query_for_the_owner_is_given_up_after_a_second) {
     CHECK_STR(output_at(&rig, AT(50)), INFO);
     for (int ms = 100; ms <= 1050; ms += 50) rig_tick(&rig, AT(ms));
     CHECK_EQ_U64(hf_crash_at(op), AT(1050 + 1000));
-    rig_end(&rig, AT(1060));
 }
 
 /* Each waiter ahead adds to the pause between two looks, up to a second. */
@@ -227,7 +216,6 @@ TEST(waiters_further_back_in_the_queue_check_the_holders_process_less_often) {
         output_at(&rig, AT(50));
         feed_owner(&rig, OTHER ":7", cases[i].ahead, AT(51));
         CHECK_EQ_U64(hf_crash_at(op), AT(51 + cases[i].pause));
-        rig_end(&rig, AT(60));
     }
 }
 
@@ -243,7 +231,6 @@ TEST(a_crash_release_that_finds_the_lock_gone_is_not_reported) {
         CHECK_EQ_INT(events_about(OTHER ":7"), 0);
         CHECK_STR(output_at(&rig, AT(1051)), "");
         CHECK_STR(output_at(&rig, AT(1052)), INFO);
-        rig_end(&rig, AT(1053));
     }
 }
 
@@ -273,7 +260,6 @@ TEST(a_waiter_never_looks_up_an_owner_that_is_not_a_single_process) {
         CHECK_STR(asked, "");
         CHECK_STR(output_at(&rig, AT(1050)), "");
         CHECK_STR(output_at(&rig, AT(1051)), INFO);
-        rig_end(&rig, AT(1052));
     }
 }
 
@@ -284,7 +270,6 @@ TEST(a_waiter_queries_the_owner_every_second_while_the_owners_process_is_not_on_
         feed_owner(&rig, OTHER ":7", 0, AT(50 + 1000 * second));
         CHECK_STR(output_at(&rig, AT(1049 + 1000 * second)), "");
     }
-    rig_end(&rig, AT(6000));
 }
 
 TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
@@ -296,7 +281,6 @@ TEST(a_waiters_next_query_finds_a_new_owner_and_then_checks_that_ones_process) {
     CHECK_STR(output_at(&rig, AT(1051)), INFO);
     feed_owner(&rig, "99999999-2222-8333-8444-555555555555:1", 0, AT(1052));
     CHECK_STR(asked, "99999999-2222-8333-8444-555555555555");
-    rig_end(&rig, AT(1053));
 }
 
 /* With a hundred waiters ahead, the questions cost the server next to nothing. */
@@ -317,7 +301,6 @@ TEST(waiters_further_back_in_the_queue_query_the_owner_less_often) {
     CHECK_STR(output_at(&rig, AT(61051)), INFO);
     feed_owner(&rig, OTHER ":7", 100000, AT(61052));
     CHECK_EQ_U64(hf_crash_at(op), AT(62052));
-    rig_end(&rig, AT(62053));
 }
 
 TEST(a_waiters_check_of_the_holders_process_that_ran_out_of_memory_is_retried_in_a_second) {
@@ -342,7 +325,6 @@ TEST(a_crash_releases_reply_after_the_client_was_closed_changes_nothing) {
     hf_client_close(&rig.client, AT(52));
     rig_serve(&rig, AT(52));
     CHECK_EQ_INT(events_about(OTHER ":7"), 0);
-    rig_end(&rig, AT(53));
 }
 
 /* ---- with locks that its caller acquires next ---- */

@@ -1,12 +1,11 @@
-#include "drive.h"
 #include "op/deadlock.h"
 #include "op/presence.h"
+#include "rig.h"
+
+RIG_BEGINS
 
 /* An acquire of "k" waits; replies about the others decide whether it is in a cycle. */
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
 #define OWN DRIVE_UUID ":1"
 #define BELOW "00000000-0000-4000-8000-000000000000:7" /* smaller than OWN, as a text */
 #define ABOVE "ffffffff-ffff-4fff-8fff-ffffffffffff:7"
@@ -42,7 +41,6 @@ TEST(a_tenants_deadlock_search_reads_only_waits_of_its_own_prefix) {
     CHECK_STR(output_at(&rig, AT(1000)), INFO_OF("k", OWN));
     feed_holder("you", -1);
     CHECK_SENT(&rig, CALLS, "GET holdfast_wait:a:you");
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
@@ -65,8 +63,6 @@ TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     CHECK_OR(strstr(message_of(op), "the waits form a cycle: \"k\", held by you, which waits for "
                                     "\"j\", held by me; always take locks in the same order"),
              "%s", message_of(op));
-    hf_op_end(op, AT(1001));
-    rig_end(&rig, AT(1002));
 }
 
 /* Whether it ends, after waits of others since these times, and its own. */
@@ -114,7 +110,6 @@ TEST(only_the_youngest_waiter_of_a_deadlock_fails) {
 TEST(an_acquire_without_deadlock_check_does_not_search_for_deadlocks) {
     wait_for_k(0);
     CHECK_STR(output_at(&rig, AT(1000)), "");
-    rig_end(&rig, AT(1001));
 }
 
 /* A check without a result, then the next one after twice as long a wait. */
@@ -131,7 +126,6 @@ TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
     feed_holder("me", 0);
     feed_wait("500 " OWN " l k");
     CHECK(is_cancelling(op));
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
@@ -140,7 +134,6 @@ TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
     feed_holder("", 0);
     CHECK(!is_searching(op));
     CHECK_STR(output_at(&rig, AT(1001)), "");
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
@@ -152,7 +145,6 @@ TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
     feed_holder("me", -1);
     CHECK(!is_searching(op));
     CHECK_STR(output_at(&rig, AT(1001)), "");
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_deadlock_search_ends_at_a_malformed_wait) {
@@ -178,7 +170,6 @@ TEST(a_deadlock_search_ends_at_a_malformed_wait) {
         CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
         CHECK_STR(output_at(&rig, AT(1001)), "");
         CHECK(is_waiting(op));
-        rig_end(&rig, AT(1002));
     }
 }
 
@@ -191,7 +182,6 @@ TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
         feed_calls(&rig, replies[i], AT(1000));
         CHECK(!is_searching(op));
         CHECK(is_waiting(op));
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -211,7 +201,6 @@ TEST(a_deadlock_search_follows_a_wait_for_a_different_kind_of_lock) {
         output_of(link_of(&rig, CALLS));
         feed_wait(cases[i].wait);
         CHECK_SENT(&rig, CALLS, cases[i].query);
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -229,7 +218,6 @@ TEST(a_deadlock_search_follows_at_most_64_steps) {
     }
     CHECK_EQ_INT(steps, 65);
     CHECK(is_waiting(op));
-    rig_end(&rig, AT(1001));
 }
 
 /* The operation waits for a lock of the cycle, and is no part of it. */
@@ -252,7 +240,6 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
         }
         CHECK_OR(steps == cases[i].steps, "case %zu: %d steps", i, steps);
         CHECK_OUTCOME(op, "under way");
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -264,7 +251,6 @@ TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
     CHECK(is_searching(op));
     rig_tick(&rig, AT(2000));
     CHECK(!is_searching(op));
-    rig_end(&rig, AT(2001));
 }
 
 /* ---- ends meanwhile ---- */
@@ -283,7 +269,6 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
         hf_op_end(op, AT(1000));
         feed_calls(&rig, replies[i], AT(1001));
         CHECK_SENT(&rig, CALLS, "");
-        rig_end(&rig, AT(1002));
     }
 }
 
@@ -296,7 +281,6 @@ TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) 
     feed_wait("5 " OWN " l k");
     CHECK(is_asking(op));
     CHECK(!is_searching(op));
-    rig_end(&rig, AT(1002));
 }
 
 /* ---- texts ---- */
@@ -314,7 +298,6 @@ TEST(the_message_of_a_deadlock_truncates_a_long_key) {
     CHECK(cycle_of(op));
     snprintf(cut, sizeof cut, "\"%.64s\", held by me", key);
     CHECK_OR(strstr(cycle_of(op), cut), "%s", cycle_of(op));
-    rig_end(&rig, AT(1001));
 }
 
 /* ---- memory ---- */
@@ -362,7 +345,6 @@ TEST(a_deadlock_search_follows_a_wait_for_a_long_key) {
         feed_wait(wait);
         const char *text = output_of(link_of(&rig, CALLS));
         CHECK_OR(strstr(text, key + sizeof key - 1 - size), "%s", text);
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -381,7 +363,6 @@ TEST(a_deadlock_search_reads_the_wait_of_an_owner_of_maximum_length) {
     feed_holder(owner, 0);
     snprintf(want, sizeof want, "GET holdfast_wait:%s", owner);
     CHECK_SENT(&rig, CALLS, want);
-    rig_end(&rig, AT(1001));
 }
 
 /* Around the size of what is read of it. */
@@ -396,7 +377,6 @@ TEST(a_deadlock_search_ends_at_a_wait_that_consists_of_digits_only) {
         feed_wait(wait);
         CHECK(!is_searching(op));
         CHECK(is_waiting(op));
-        rig_end(&rig, AT(1001));
     }
 }
 

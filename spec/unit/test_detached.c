@@ -1,12 +1,11 @@
 #include "op/holding.h"
 #include "op/operation.h"
 
-#include "drive.h"
 #include "op/leave.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define CALLS HF_LINK_CALLS
 #define OWNER(number) DRIVE_UUID ":" number
 #define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
 #define RELEASE(number) "EVALSHA release " KEYS OWNER(number)
@@ -45,7 +44,6 @@ TEST(an_async_release_is_completed_without_its_caller) {
     CHECK_EQ_U64(detached_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
@@ -56,7 +54,6 @@ TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
     rig_tick(&rig, AT(20));
     CHECK_EQ_U64(class->releases, 1);
     CHECK_EQ_U64(class->held.sum, 5 * HF_MS);
-    rig_end(&rig, AT(30));
 }
 
 TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
@@ -71,7 +68,6 @@ TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
     size_t ops = 0;
     for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) ops++;
     CHECK_EQ_INT(ops, 2);
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_async_release_copies_the_strings_of_its_caller) {
@@ -91,7 +87,6 @@ TEST(an_async_release_copies_the_strings_of_its_caller) {
     CHECK_MEM(spec_in(op)->names->key.data, spec_in(op)->names->key.size, "k", 1);
     rig_sleep(&rig, AT(1), AT(3500)); /* no reply in time: its message names the key */
     CHECK(!ops_of(&rig.client));
-    rig_end(&rig, AT(4000));
 }
 
 TEST(a_loss_found_by_an_async_release_is_reported) {
@@ -104,7 +99,6 @@ TEST(a_loss_found_by_an_async_release_is_reported) {
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     hf_hold_unref(hold);
-    rig_end(&rig, AT(3));
 }
 
 TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
@@ -116,7 +110,6 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
     rig_tick(&rig, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hold_count(&rig.client), 1);
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
@@ -132,7 +125,6 @@ TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_
     CHECK_SENT(&rig, CALLS, ASK("2"));
     feed_calls(&rig, ACQUIRED, AT(4));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5));
 }
 
 TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
@@ -143,7 +135,6 @@ TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    rig_end(&rig, AT(3));
 }
 
 /* Waits behind its own release, which gets no answer. */
@@ -166,7 +157,6 @@ TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned)
     op = follow();
     hf_op_end(op, AT(3));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
@@ -178,19 +168,16 @@ TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
     }
     CHECK(hf_op_is_done(op));
     CHECK(strcmp(outcome(op), "ok") != 0);
-    rig_end(&rig, AT(6000));
 }
 
 TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
     hold_own();
     send_release(AT(1));
-    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(2));
+    begin_own(HF_OP_ACQUIRE, AT(2));
     output_of(link_of(&rig, CALLS));
     hf_op_end(ops_of(&rig.client), AT(3)); /* the release is abandoned */
     rig_tick(&rig, AT(3));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
-    hf_op_end(op, AT(4));
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
@@ -199,8 +186,6 @@ TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
     CHECK(is_in_flight(hold_of(&rig)));
     hf_op *op = begin_own(HF_OP_RELEASE, AT(10001));
     CHECK(!hf_op_detach(op));
-    hf_op_end(op, AT(10002));
-    rig_end(&rig, AT(10002));
 }
 
 TEST(closing_a_client_finishes_its_async_releases) {
@@ -212,7 +197,6 @@ TEST(closing_a_client_finishes_its_async_releases) {
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(2));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("1")) != NULL);
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
@@ -228,12 +212,10 @@ TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     feed_calls(&rig, ":2\r\n", AT(2));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(4));
 }
 
 /* The other half of a read/write lock is under the same key. */
 TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
@@ -251,12 +233,10 @@ TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":1\r\n" ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5));
 }
 
 /* What another caller releases is not waited for: it queues behind that at the server. */
 TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
@@ -274,7 +254,6 @@ TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(5));
 }
 
 /* There the next acquire may overtake it: over another connection, or another server. */
@@ -299,7 +278,6 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
         set_member(&rig.client, false);
         feed_calls(&rig, ":1\r\n", AT(2));
         CHECK_SENT(&rig, CALLS, ASK("2"));
-        rig_end(&rig, AT(3));
     }
 }
 
@@ -315,7 +293,6 @@ TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(5));
 }
 
 /* A permit of `key`, taken by `caller` at AT(0), or asked for. */
@@ -359,7 +336,6 @@ TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
 TEST(all_async_releases_that_are_done_end_together) {
     static const char *const callers[] = {"a", "b", "c"};
     hf_names pool;
-    rig_begin(&rig);
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
     for (int i = 0; i < 3; i++) {
         hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0));
@@ -379,7 +355,6 @@ TEST(all_async_releases_that_are_done_end_together) {
 /* It keeps its place, which would lapse meanwhile. */
 TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
     hf_names pool;
-    rig_begin(&rig);
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
     hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, "you", 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(0));
@@ -408,13 +383,11 @@ TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_cl
         set_failures(half, failures);
         feed_calls(&rig, busy(29000, 0, 0), AT(1));
         CHECK_OUTCOME(op, failures ? "busy" : "under way");
-        rig_end(&rig, AT(2));
     }
 }
 
 /* The server counts the holds of a shared owner together: the release might take the new one. */
 TEST(a_shared_owners_acquire_waits_for_its_async_release) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     spec.wait = HF_SECOND;
@@ -434,13 +407,11 @@ TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire"));
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_that_follows_an_async_release_has_at_least_the_command_timeout) {
     hf_op *op = follow();
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) {
@@ -453,7 +424,6 @@ TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) 
     send_release(AT(2));
     CHECK(is_held(hold));
     CHECK(!is_detached(hold));
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
@@ -462,7 +432,6 @@ TEST(an_acquire_continues_if_the_async_release_before_it_is_abandoned) {
     hf_op_end(ops_of(&rig.client), AT(3));
     CHECK(is_asking(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("2")) != NULL);
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
@@ -486,7 +455,6 @@ TEST(a_refused_async_release_is_retried_in_the_background) {
     feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    rig_end(&rig, AT(3));
 }
 
 CHECK_MAIN

@@ -1,9 +1,10 @@
 /* What each kind that has a lease owes its holder: renewals by the owner's word alone where that is
  * asked for, replicas that confirm, and a lock that is given back whatever happens. */
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
+
 static hf_client_config config;
 
 /* → whether it has a lease: what is renewed */
@@ -67,7 +68,6 @@ TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
         rig_tick(&rig, AT(12000));
         CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed",
                  kind->name);
-        rig_end(&rig, AT(12001));
     }
 }
 
@@ -85,7 +85,6 @@ TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confir
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
                  "a renewal of %s is not confirmed", kind->name);
-        rig_end(&rig, AT(10001));
     }
 }
 
@@ -100,7 +99,6 @@ TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
         CHECK_OR(is_lost(hold), "%s is %d", kind->name, hold_state(hold));
         CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
         hf_hold_unref(hold);
-        rig_end(&rig, AT(10002));
     }
 }
 
@@ -116,7 +114,6 @@ TEST(an_unconfirmed_grant_of_each_kind_of_lock_is_removed_from_the_queue_when_it
         rig_sleep(&rig, AT(0), AT(31000));
         CHECK(is_lost(hold));
         CHECK_OR(gives_back(kind), "%s leaves its mark", kind->name);
-        rig_end(&rig, AT(31001));
     }
 }
 
@@ -128,7 +125,6 @@ TEST(closing_a_client_releases_each_kind_of_lock) {
         hf_client_close(&rig.client, AT(1));
         rig_sleep(&rig, AT(1), AT(10));
         CHECK_OR(gives_back(kind), "%s stays", kind->name);
-        rig_end(&rig, AT(11));
     }
 }
 

@@ -7,7 +7,6 @@
 /* ---- extend, check ---- */
 
 TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     CHECK_SENT(&rig, CALLS, EXTEND_OF_K("60000"));
@@ -21,11 +20,9 @@ TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold), AT(2988));
-    rig_end(&rig, AT(2500));
 }
 
 TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
@@ -38,22 +35,18 @@ TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
     CHECK(hf_hold_is_valid(hold, AT(60397)));
     rig_sleep(&rig, AT(60397), AT(60398));
     CHECK(is_lost(hold));
-    rig_end(&rig, AT(61000));
 }
 
 TEST(an_extend_whose_reply_arrives_after_its_lease_reports_a_loss) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
     feed_calls(&rig, ":1\r\n", AT(1988));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-    rig_end(&rig, AT(2500));
 }
 
 TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
@@ -63,22 +56,18 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     CHECK_OUTCOME(op, "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-    rig_end(&rig, AT(30000));
 }
 
 TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
     feed_calls(&rig, ":-2\r\n", AT(1001));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK(hold_of(&rig) == hold); /* until the owner releases it */
-    rig_end(&rig, AT(2500));
 }
 
 TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
     rig_sleep(&rig, AT(1000), AT(4000));
@@ -95,7 +84,6 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
         now = next + HF_MS;
     }
     CHECK(is_held(hold));
-    rig_end(&rig, AT(70000));
 }
 
 /* A late copy of the first extend may still reach the server behind the second one. */
@@ -116,12 +104,10 @@ TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(lease_of(hold), (hf_time)cases[i].second_ms * HF_MS);
         CHECK_EQ_U64(ends_at(hold), AT(2000 + cases[i].believed_ms));
-        rig_end(&rig, AT(5000));
     }
 }
 
 TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_renewed(hold, false);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), ends_at(hold));
@@ -129,22 +115,18 @@ TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
     CHECK_EQ_U64(ends_at(hold), AT(1988));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1988));
     CHECK(!is_in_flight(hold));
-    rig_end(&rig, AT(5000));
 }
 
 TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
     feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK_SENT(&rig, CALLS, CHECK_OF_K);
@@ -159,7 +141,6 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     op = begin(&rig, HF_OP_CHECK, AT(3000));
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(message_of(op), "its key was deleted on the server"));
-    rig_end(&rig, AT(4000));
 }
 
 /* Not only a renewal may be overtaken by it. */
@@ -178,7 +159,6 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
         CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
-        rig_end(&rig, AT(5000));
     }
 }
 
@@ -196,7 +176,6 @@ static hf_hold *hold_granted(hf_time now) {
                                                                        "k}"
 
 TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
-    rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
     CHECK_SENT(&rig, CALLS, CONFIRM_K);
@@ -208,7 +187,6 @@ TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     CHECK_SENT(&rig, RENEWER, "");
     begin(&rig, HF_OP_CHECK, AT(10199));
     CHECK_SENT(&rig, CALLS, CHECK_OF_K);
-    rig_end(&rig, AT(10199));
 }
 
 TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
@@ -229,13 +207,11 @@ TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
                 : CHECK_OF_K);
         feed_calls(&rig, ":1\r\n", AT(cases[i].ms + 1));
         CHECK_EQ_U64(ends_at(hold), AT(29698 + (cases[i].renews ? cases[i].ms : 0)));
-        rig_end(&rig, AT(30000));
     }
 }
 
 /* Such a renewal never sets less than what stands. */
 TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_lease(hold, HF_SECOND); /* less than the grant lease */
     set_end(hold, AT(988));
@@ -246,12 +222,10 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     feed_calls(&rig, ":1\r\n", AT(601));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
-    rig_end(&rig, AT(700));
 }
 
 /* Checks that confirm nothing leave the confirmation where it was. */
 TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
-    rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
@@ -267,11 +241,9 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     }
     rig_sleep(&rig, confirm_at - HF_MS, confirm_at + HF_MS);
     CHECK_SENT(&rig, RENEWER, CONFIRM_K);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
     spec.within = 200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -284,12 +256,10 @@ TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limi
     op = begin_spec(&rig, &spec, AT(300));
     rig_sleep(&rig, AT(300), AT(3300));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(3300));
 }
 
 /* A caller that checks often must not lose the lock for that. */
 TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     for (int ms = 900; ms < 100000; ms += 900) {
         for (int at = ms - 900; at < ms; at += 100) {
@@ -306,11 +276,9 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
     CHECK_OR(hf_client_stats(&rig.client).renew_batches >= 8 &&
                  hf_client_stats(&rig.client).renew_batches <= 10,
              "%d renewals", (int)hf_client_stats(&rig.client).renew_batches);
-    rig_end(&rig, AT(100000));
 }
 
 TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
     rig_sleep(&rig, AT(9900), AT(10500));
@@ -320,11 +288,9 @@ TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
     rig_sleep(&rig, AT(10500), AT(10501));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     CHECK(is_in_flight(hold));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(an_abandoned_check_does_not_change_the_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin(&rig, HF_OP_CHECK, AT(1000)), AT(1001));
     CHECK(is_held(hold));
@@ -332,13 +298,11 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     rig_sleep(&rig, AT(1001), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(11000));
 }
 
 /* ---- what they are ---- */
 
 TEST(an_extend_that_was_sent_once_does_not_limit_a_later_one) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
     feed_calls(&rig, ":1\r\n", AT(1001));
@@ -347,11 +311,9 @@ TEST(an_extend_that_was_sent_once_does_not_limit_a_later_one) {
     feed_calls(&rig, ":1\r\n", AT(2001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(2000), 60 * HF_SECOND));
-    rig_end(&rig, AT(2002));
 }
 
 TEST(an_extend_confirms_a_grant) {
-    rig_begin(&rig);
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
     feed_calls(&rig, ":1\r\n", AT(201));
@@ -359,31 +321,25 @@ TEST(an_extend_confirms_a_grant) {
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                  hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
-    rig_end(&rig, AT(202));
 }
 
 /* A longer lease that another process has set stays. */
 TEST(a_shared_owners_extend_never_shortens_the_lease) {
-    rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     begin_extend(60 * HF_SECOND, AT(1));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 60000 0  redisson_lock__channel:{k}");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_lock_is_renewed_in_time_for_the_shorter_lease_of_an_abandoned_extend) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                  hf_lease_renew_before(ends_at(hold), 10 * HF_SECOND));
-    rig_end(&rig, AT(1101));
 }
 
 TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(500));
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
@@ -393,11 +349,9 @@ TEST(an_extend_abandoned_before_it_was_sent_changes_nothing) {
     hf_op_end(op, AT(1100));
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
-    rig_end(&rig, AT(1101));
 }
 
 TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason_max_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_bound(hold, AT(2000));
     hf_hold_ref(hold);
@@ -407,7 +361,6 @@ TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_MAX_HOLD);
     hf_hold_unref(hold);
-    rig_end(&rig, AT(2600));
 }
 
 TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
@@ -422,12 +375,10 @@ TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(is_granted(hold), !replicas);
         CHECK_EQ_INT(ends_at(hold) == end, !replicas);
-        rig_end(&rig, AT(202));
     }
 }
 
 TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
     begin(&rig, HF_OP_CHECK, AT(1));
@@ -436,18 +387,15 @@ TEST(a_check_that_extends_no_lease_does_not_wait_for_replicas) {
     set_bound(hold, ends_at(hold)); /* no renewal makes it longer */
     begin(&rig, HF_OP_CHECK, AT(29000));
     CHECK_SENT(&rig, CALLS, CHECK_OF_K);
-    rig_end(&rig, AT(29001));
 }
 
 TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
     CHECK_OR(strstr(message_of(op), ": lost"), "%s", message_of(op));
-    rig_end(&rig, AT(4));
 }
 
 /* ---- malformed replies ---- */
@@ -469,7 +417,6 @@ TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
         begin_extend(60 * HF_SECOND, AT(14)); /* the first one may still set its lease */
         feed_calls(&rig, ":1\r\n", AT(15));
         CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(14), 5 * HF_SECOND));
-        rig_end(&rig, AT(16));
     }
 }
 

@@ -1,11 +1,10 @@
 /* Writes behind a fence: what a refusal means, and when the outcome is not known. */
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define CALLS HF_LINK_CALLS
 #define SAID "EVALSHA fence 2 f v 8 k u 1 0 3 SET v 1"
 
 static hf_op *begin_write(hf_time now) {
@@ -23,13 +22,11 @@ static hf_op *begin_write(hf_time now) {
 #define OVERTAKEN "*1\r\n:-2\r\n"
 
 TEST(a_fenced_write_returns_the_replies_of_its_commands) {
-    rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, ACCEPTED, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_STR(reply_in(op)->string, "S2:OK");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect) {
@@ -47,20 +44,16 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
         feed_calls(&rig, refusals[i % 2], AT(501));
         CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, twice);
-        rig_end(&rig, AT(502));
     }
 }
 
 TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
-    rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     hf_op_abandon(op, AT(1));
     CHECK(strstr(message_of(op), "may have taken effect"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
-    rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-LOADING no\r\n", AT(1));
@@ -68,7 +61,6 @@ TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outc
     CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, STALE, AT(501));
     CHECK_OUTCOME(op, "stale");
-    rig_end(&rig, AT(502));
 }
 
 TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
@@ -80,18 +72,15 @@ TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
         rig_sleep(&rig, AT(1), AT(9000));
         CHECK_OUTCOME(op, "unreachable");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
-        rig_end(&rig, AT(9000));
     }
 }
 
 TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) {
-    rig_begin(&rig);
     hf_op *op = begin_write(AT(0));
     feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK_OR(strstr(message_of(op), "belongs to the lock \"other\"; write under that lock"), "%s",
              message_of(op));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {
@@ -102,7 +91,6 @@ TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {
         hf_op *op = begin_write(AT(0));
         feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -115,7 +103,6 @@ TEST(a_fenced_write_succeeds_only_if_replicas_confirm_it) {
         feed_calls(&rig, ACCEPTED, AT(1));
         feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
         CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
-        rig_end(&rig, AT(3));
     }
 }
 

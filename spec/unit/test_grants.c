@@ -6,7 +6,6 @@
 #include "acquire_rig.h"
 
 TEST(a_waiter_accepts_a_fresh_grant_at_once) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(500));
     CHECK_OUTCOME(op, "ok");
@@ -19,7 +18,6 @@ TEST(a_waiter_accepts_a_fresh_grant_at_once) {
           hf_client_renewer_deadline(&rig.client) > AT(500));
     CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(501));
 }
 
 TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
@@ -36,7 +34,6 @@ TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK(!is_granted(hold_of(&rig)));
-    rig_end(&rig, AT(602));
 }
 
 TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) {
@@ -54,29 +51,24 @@ TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) 
             feed_calls(&rig, busy(20000, 0, 0), at);
         }
         CHECK_OR(asked > 0 && asked <= 101, "%s: %d", messages[i], asked);
-        rig_end(&rig, AT(600));
     }
 }
 
 /* Another client may grant for longer; this one has sent its own grant lease, and counts on
  * that. */
 TEST(a_waiter_relies_on_a_grant_for_at_most_its_own_grant_lease) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978));
-    rig_end(&rig, AT(1001));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1483));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
     CHECK_STATE(op, ASKING);
@@ -86,7 +78,6 @@ TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1740 + 29698));
     CHECK(!is_granted(hold_of(&rig)));
-    rig_end(&rig, AT(2000));
 }
 
 /* One with another place may be an old one: only a recheck can show. The others are not for this
@@ -113,14 +104,12 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
         CHECK_STATE(op, WAITING);
         feed_message(&rig, GRANT("1", "88"), AT(103));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(1001));
     }
 }
 
 /* The first sending of a recheck lost the place and made a new one; the second reply names only
  * the new one. */
 TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
@@ -137,7 +126,6 @@ TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 78);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2802 + 1978));
-    rig_end(&rig, AT(2900));
 }
 
 /* After a reply that names no place, or one that no server writes, no grant is accepted. */
@@ -154,17 +142,14 @@ TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
         CHECK_STATE(op, WAITING);
         feed_message(&rig, GRANT("1", "77"), AT(2002));
         CHECK_STATE(op, ASKING);
-        rig_end(&rig, AT(2003));
     }
 }
 
 TEST(a_waiter_whose_grant_contains_no_token_requests_one_from_the_server) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(100));
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    rig_end(&rig, AT(2000));
 }
 
 /* Asks for a place, which the server enters and grants before its reply arrives. */
@@ -188,7 +173,6 @@ TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978)); /* from the sending of that command */
     CHECK(is_granted(hold_of(&rig)));
     CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 1);
-    rig_end(&rig, AT(6));
 }
 
 /* The reply was made before the grant or after it; only a recheck can show. */
@@ -201,7 +185,6 @@ TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_p
     feed_calls(&rig, busy(20000, 0, 0), AT(5));
     rig_tick(&rig, AT(6));
     CHECK_STATE(op, WAITING);
-    rig_end(&rig, AT(6));
 }
 
 /* The server that granted may have failed since, and its successor not know of that. */
@@ -214,11 +197,9 @@ TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was
     rig_tick(&rig, AT(202));
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    rig_end(&rig, AT(203));
 }
 
 TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
     CHECK_STATE(op, ASKING);
@@ -230,13 +211,11 @@ TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant)
     CHECK(!is_granted(hold_of(&rig)));
     CHECK_SENT(&rig, CALLS, "");
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(2002));
 }
 
 /* ---- short and late grants ---- */
 
 TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 10 * HF_SECOND;
     spec.token_ttl_ms = 0;
@@ -246,7 +225,6 @@ TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_message(&rig, GRANT("1", "0"), AT(100));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(200));
 }
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
@@ -267,42 +245,34 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
         CHECK_OR(hf_op_is_done(op) == cases[i].taken, "case %zu", i);
-        rig_end(&rig, AT(2000));
     }
 }
 
 TEST(a_grant_is_confirmed_early_enough_for_a_retry_over_a_new_connection) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_time lease = config_in(&rig.client)->grant_lease;
     CHECK(spec_in(op)->lease >= lease);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2, AT(100)), AT(100) + lease / 6);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(100) + lease / 2 - 1, AT(100)), AT(100));
-    rig_end(&rig, AT(200));
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
-    rig_end(&rig, AT(200));
 }
 
 TEST(an_acquire_can_request_a_token_of_1_or_more) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_floor = 1;
     begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_confirm) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
@@ -310,11 +280,9 @@ TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_conf
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
     CHECK(!is_granted(hold_of(&rig)));
-    rig_end(&rig, AT(7));
 }
 
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     spec.wait = 10 * HF_SECOND;
@@ -327,7 +295,6 @@ TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) 
     CHECK_OUTCOME(op, "ok");
     CHECK(is_granted(hold_in(op)));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
@@ -343,11 +310,9 @@ TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
     CHECK_STATE(op, WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(100));
     CHECK_STATE(op, ASKING);
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 500 * HF_MS;
     spec.wait = HF_NEVER;
@@ -359,18 +324,15 @@ TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
     CHECK(is_handed_over(op));
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, ACQUIRED, AT(5));
     CHECK_OUTCOME(op, "ok");
     CHECK(!is_handed_over(op));
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {
@@ -380,7 +342,6 @@ TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {
         hf_time end = hf_lease_end(AT(2), 2 * HF_SECOND);
         feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);
         CHECK_OUTCOME(op, early ? "ok" : "under way");
-        rig_end(&rig, AT(3000));
     }
 }
 

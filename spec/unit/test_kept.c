@@ -4,13 +4,10 @@
 
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
-#define RENEWER HF_LINK_RENEWER
 #define OWNER(number) DRIVE_UUID ":" number
 #define KEYS "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_lock__channel:{k} "
 #define ASK(number) "EVALSHA acquire " KEYS OWNER(number) " 30000 1000"
@@ -84,11 +81,9 @@ TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server
     CHECK_SILENT(&rig);
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 4);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 4);
-    rig_end(&rig, AT(4));
 }
 
 TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.max_hold = 8 * HF_SECOND;
     for (int i = 0; i < 3; i++) {
@@ -102,7 +97,6 @@ TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
     }
     const hf_hold *idle = hf_holds_first(holds_of(&rig.client));
     CHECK_EQ_U64(bound_of(idle), HF_NEVER);
-    rig_end(&rig, AT(400));
 }
 
 /* Else a caller that enters it again and again would keep it from all others for ever. */
@@ -119,7 +113,6 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
     op = begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    rig_end(&rig, AT(1101));
 }
 
 /* Its caller still has the lock. */
@@ -136,7 +129,6 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
     feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK_OUTCOME(waits, "under way");
-    rig_end(&rig, AT(5));
 }
 
 /* The server may count two entries, of which a caller's release knows one. */
@@ -147,7 +139,6 @@ TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_again) {
@@ -163,7 +154,6 @@ TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_ag
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     CHECK(is_acquiring(hold_in(op)));
-    rig_end(&rig, AT(4));
 }
 
 TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
@@ -179,7 +169,6 @@ TEST(callers_that_wait_for_a_kept_lock_get_it_in_order) {
     CHECK_OUTCOME(c, "ok");
     CHECK_EQ_U64(token_of(hold_in(c)), 102);
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
@@ -195,7 +184,6 @@ TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     CHECK(strstr(message_of(c), "1 already waiting in line, and max_waiters is 1"));
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
@@ -209,7 +197,6 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     CHECK_OUTCOME(c, "interrupted");
     release("a", AT(53));
     CHECK_OUTCOME(d, "ok");
-    rig_end(&rig, AT(54));
 }
 
 TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
@@ -224,7 +211,6 @@ TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     CHECK_EQ_U64(kept_count(&rig.client), 0);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_first) {
@@ -243,7 +229,6 @@ TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_
     feed_calls(&rig, ":1\r\n", AT(6));
     CHECK_OUTCOME(last, "ok");
     CHECK_OUTCOME(c, "under way");
-    rig_end(&rig, AT(7));
 }
 
 TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_ends) {
@@ -252,16 +237,13 @@ TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_en
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(1000));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1001));
     hold_and_end();
     release("a", AT(900));
     rig_sleep(&rig, AT(900), AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -275,7 +257,6 @@ TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) 
     }
     rig_sleep(&rig, AT(801), AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
@@ -293,7 +274,6 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
@@ -310,7 +290,6 @@ TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
     CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1400));
     CHECK(ends_at(hold_in(op)) > AT(30000));
-    rig_end(&rig, AT(1401));
 }
 
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
@@ -323,7 +302,6 @@ TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(999), AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(1001));
 }
 
 /* No replica has it: what replicas have confirmed bounds what is believed. */
@@ -346,7 +324,6 @@ TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
     CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
     CHECK_EQ_U64(ends_at(holds_of(&rig.client)->heap[0]), confirmed);
-    rig_end(&rig, AT(1602));
 }
 
 TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
@@ -357,7 +334,6 @@ TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome
     feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
     rig_tick(&rig, AT(670));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE("01")));
-    rig_end(&rig, AT(671));
 }
 
 TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
@@ -374,7 +350,6 @@ TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
         CHECK_OUTCOME(op, "under way");
         CHECK(is_asking(op));
         CHECK_SENT(&rig, RENEWER, "");
-        rig_end(&rig, AT(672));
     }
 }
 
@@ -387,11 +362,9 @@ TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     rig_tick(&rig, AT(3));
     CHECK_OUTCOME(b, "under way");
     CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02"));
-    rig_end(&rig, AT(4));
 }
 
 TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_server) {
-    rig_begin(&rig);
     hf_op *a = acquire("a", AT(0)), *b = acquire("b", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
@@ -399,11 +372,9 @@ TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_s
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(1));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), ASK("02")));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
@@ -416,7 +387,6 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     hf_op *b = acquire("b", AT(12));
     CHECK_OUTCOME(b, "ok");
     CHECK_EQ_U64(token_of(hold_in(b)), 201);
-    rig_end(&rig, AT(13));
 }
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
@@ -430,7 +400,6 @@ TEST(closing_a_client_returns_its_idle_kept_locks) {
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
@@ -442,7 +411,6 @@ TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
     const char *sent = output_of(link_of(&rig, CALLS));
     CHECK(strncmp(sent, LEAVE("01"), strlen(LEAVE("01"))) == 0);
     CHECK(strstr(sent, "EVALSHA force "));
-    rig_end(&rig, AT(3));
 }
 
 /* The force may have been carried out from when it is sent. */
@@ -464,7 +432,6 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hf_op *d = acquire("d", AT(6));
     release("b", AT(7));
     CHECK_OUTCOME(d, "ok"); /* it is another hold */
-    rig_end(&rig, AT(8));
 }
 
 TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
@@ -480,11 +447,9 @@ TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_retur
     CHECK_OUTCOME(b, "under way");
     rig_tick(&rig, AT(671));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("01")));
-    rig_end(&rig, AT(672));
 }
 
 TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
     spec.owner = HF_NO_TEXT;
@@ -504,7 +469,6 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
     rig_tick(&rig, AT(1025));
     CHECK(is_asking(waits));
-    rig_end(&rig, AT(1026));
 }
 
 /* An acquire that a kept lock does not fit goes to the server. */
@@ -516,19 +480,16 @@ TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_kee
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1100));
     CHECK(is_asking(waits));
-    rig_end(&rig, AT(1101));
 }
 
 /* …and not from its beginning: the wait may have taken longer. */
 TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, RANGE, AT(900));
     hf_op_end(op, AT(900));
     release("a", AT(1800));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(1801));
 }
 
 /* The client has not looked at the wish yet. */
@@ -539,19 +500,16 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(3));
 }
 
 /* The first one, which asks, also counts as waiting. */
 TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
-    rig_begin(&rig);
     acquire("a", AT(0));
     hf_op_spec spec = spec_as("b");
     spec.sheds = true;
     spec.max_waiters = 1;
     hf_op *b = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(b, "busy");
-    rig_end(&rig, AT(2));
 }
 
 /* It has waited in the client already, with as many as it allows. */
@@ -568,7 +526,6 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     feed_calls(&rig, busy(20000, 5, 0), AT(1101));
     CHECK_OUTCOME(b, "under way");
     CHECK(is_waiting(b));
-    rig_end(&rig, AT(1102));
 }
 
 /* Its place was before another one's the first time. */
@@ -584,7 +541,6 @@ TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
     CHECK_OUTCOME(b, "ok");
     release("b", AT(5));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(6));
 }
 
 /* The reply does not say when the lease began, and a second copy may come late. */
@@ -603,7 +559,6 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
         const hf_hold *hold = hf_holds_first(holds_of(&rig.client));
         CHECK_EQ_INT(hold_state(hold), twice ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD);
         CHECK(twice || ends_at(hold) <= hf_lease_end(AT(668), 2 * HF_SECOND));
-        rig_end(&rig, AT(901));
     }
 }
 
@@ -615,7 +570,6 @@ TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_r
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
     CHECK_OUTCOME(op, "under way");
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    rig_end(&rig, AT(3));
 }
 
 /* A command for it is under way, behind which it goes. */
@@ -629,11 +583,9 @@ TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
     feed_renewer(&rig, ":1\r\n", AT(670));
     rig_tick(&rig, AT(670));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(671));
 }
 
 TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.keep = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -645,12 +597,10 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
     rig_sleep(&rig, AT(669), AT(1400));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 2000");
-    rig_end(&rig, AT(1401));
 }
 
 /* The server may have it still. */
 TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -662,7 +612,6 @@ TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(401));
     rig_sleep(&rig, AT(401), AT(402));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(403));
 }
 
 TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
@@ -711,7 +660,6 @@ TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     CHECK_EQ_INT(count_of(hold), 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    rig_end(&rig, AT(5));
 }
 
 TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_next_caller) {
@@ -727,7 +675,6 @@ TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_nex
     CHECK_SENT(&rig, RENEWER, "");
     rig_tick(&rig, confirm_at);
     CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_first_one) {
@@ -745,7 +692,6 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     CHECK(hf_op_is_blocked(second));
     hf_op_interrupt(second, AT(5));
     CHECK_OUTCOME(second, "interrupted");
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request) {
@@ -760,16 +706,12 @@ TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request)
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     feed_calls(&rig, RANGE, AT(5));
     CHECK_OUTCOME(second, "ok");
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_client_can_tell_whether_it_keeps_a_lock) {
-    rig_begin(&rig);
     CHECK(!hf_client_keeps(&rig.client));
-    rig_end(&rig, AT(0));
     hold_and_end();
     CHECK(hf_client_keeps(&rig.client));
-    rig_end(&rig, AT(1));
 }
 
 /* A kept lock of `key`, which nobody uses. */
@@ -792,7 +734,6 @@ static void keep_key(const char *key, hf_time now) {
 
 TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) {
     char key[16];
-    rig_begin(&rig);
     for (int round = 0; round < 2; round++) {
         for (int i = 0; i < 100; i++) {
             snprintf(key, sizeof key, "key%d", i);
@@ -804,7 +745,6 @@ TEST(a_client_that_keeps_a_hundred_locks_gives_each_of_them_to_its_next_caller) 
     keep_key("key7", AT(1));
     CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_INT(hold_count(&rig.client), 100);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
@@ -871,7 +811,6 @@ TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
         hf_op *op = begin_spec(&rig, &spec, cases[i].at);
         CHECK_OR(hf_op_is_done(op) == cases[i].lent, "case %zu", i);
         if (hf_op_is_done(op)) CHECK_EQ_U64(token_of(hold_in(op)), spec.token_ttl_ms > 0 ? 101 : 0);
-        rig_end(&rig, AT(1001));
     }
 }
 
@@ -885,7 +824,6 @@ TEST(a_kept_lock_whose_lease_ends_soon_goes_to_no_other_caller) {
         set_lease(idle, 2 * HF_SECOND);
         hf_op *op = acquire("b", AT(2));
         CHECK_EQ_INT(hf_op_is_done(op), !late);
-        rig_end(&rig, AT(3));
     }
 }
 
@@ -901,7 +839,6 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) 
         if (doubt == 0) CHECK_OUTCOME(op, "ok");
         else if (doubt == 4) CHECK_OUTCOME(op, "lost");
         else CHECK_SENT(&rig, CALLS, RELEASE("01"));
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -916,11 +853,9 @@ TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_de
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(op, "deadlock");
     CHECK(strstr(message_of(op), "another owner in this client holds it"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.lease = 4 * HF_SECOND;
@@ -937,11 +872,9 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
     rig_sleep(&rig, AT(2150), AT(2400)); /* half of what was left, not the time of a command */
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
     CHECK_SENT(&rig, RENEWER, SHORTEN("01") "\n" LEAVE("01"));
-    rig_end(&rig, AT(2401));
 }
 
 TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
-    rig_begin(&rig);
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     feed_calls(&rig, "-ERR x\r\n", AT(1));
     CHECK_OUTCOME(first, "server");
@@ -949,7 +882,6 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     CHECK_OUTCOME(waits, "interrupted");
     rig_tick(&rig, AT(1));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
     rig_begin(&rig); /* it is free for a moment: the last waiter leaves then */
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
@@ -969,11 +901,9 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     hf_op_interrupt(waits, AT(1002));
     rig_tick(&rig, AT(1002));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
-    rig_end(&rig, AT(1003));
 }
 
 TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_queue) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
@@ -986,11 +916,9 @@ TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_que
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     rig_tick(&rig, AT(11));
     CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.owner = HF_NO_TEXT;
     spec.token_ttl_ms = 0;
@@ -1003,7 +931,6 @@ TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
         hf_op_end(op, AT(0));
         release("me", AT(1));
     }
-    rig_end(&rig, AT(2));
 }
 
 TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
@@ -1016,7 +943,6 @@ TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
     CHECK(is_in_flight(hold_in(op)));
     hf_client_abandon(&rig.client, hold_in(op), 1, AT(4));
     CHECK(is_cleaned_up(hold_in(op)));
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
@@ -1034,12 +960,10 @@ TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 30 * HF_SECOND)); /* until it is confirmed */
     CHECK_EQ_INT(count_of(hold), 1);
-    rig_end(&rig, AT(3));
 }
 
 /* A lease that is no longer than the grant's may be lent for a shorter one. */
 TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_caller_wants) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -1052,12 +976,10 @@ TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_calle
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_in(op)), hf_lease_end(AT(2), HF_SECOND));
     CHECK_EQ_U64(lease_of(hold_in(op)), HF_SECOND);
-    rig_end(&rig, AT(3));
 }
 
 /* Until its grant is confirmed the server has it for no longer than that. */
 TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_short_lease) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
@@ -1070,7 +992,6 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_sh
     spec.lease = HF_SECOND;
     op = begin_spec(&rig, &spec, AT(12));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(13));
 }
 
 TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
@@ -1089,7 +1010,6 @@ TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
         feed_calls(&rig, ":1\r\n", AT(670));
         CHECK(is_asking(op));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA begin "));
-        rig_end(&rig, AT(671));
     }
 }
 
@@ -1107,7 +1027,6 @@ TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     op = acquire("c", AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 101);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {
@@ -1132,7 +1051,6 @@ TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease
         CHECK(is_asking(b));
         CHECK(is_queued_here(c));
         CHECK_EQ_U64(hf_op_deadline(c), HF_NEVER);
-        rig_end(&rig, end + 1);
     }
 }
 
@@ -1156,7 +1074,6 @@ TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
         op = acquire("c", AT(5));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(token_of(hold_in(op)), 101);
-        rig_end(&rig, AT(6));
     }
 }
 
@@ -1178,11 +1095,9 @@ TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_f
     rig_tick(&rig, AT(4));
     release("b", AT(5));
     CHECK_OUTCOME(c, "ok");
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_honoured) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     CHECK_SENT(&rig, CALLS, ASK("01"));
     feed_all();
@@ -1195,12 +1110,10 @@ TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_hon
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     CHECK_OUTCOME(b, "under way");
-    rig_end(&rig, AT(5));
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
 TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
-    rig_begin(&rig);
     hf_op *op = acquire("a", AT(0));
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
@@ -1217,7 +1130,6 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
     set_granted(hold, false); /* it has been confirmed */
     release("b", AT(13));
     CHECK_EQ_U64(wait_of_hold(holds_of(&rig.client)->heap[0]), 0);
-    rig_end(&rig, AT(14));
 }
 
 TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
@@ -1229,7 +1141,6 @@ TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
     const char *sent = output_of(link_of(&rig, CALLS)), *leave = strstr(sent, "EVALSHA leave ");
     CHECK(leave == sent);
     CHECK(!strstr(leave + 1, "EVALSHA leave "));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_closed_client_gives_its_kept_locks_to_no_caller) {
@@ -1237,7 +1148,6 @@ TEST(a_closed_client_gives_its_kept_locks_to_no_caller) {
     hf_client_close(&rig.client, AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "closed");
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_idle_kept_lock_belongs_to_no_caller) {
@@ -1252,7 +1162,6 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
     CHECK(hf_slice_equal(hf_hold_caller(idle), hf_slice_of(DRIVE_UUID "/0")));
     rig_tick(&rig, AT(1000));
     CHECK_SENT(&rig, RENEWER, LEAVE("01"));
-    rig_end(&rig, AT(1001));
 }
 
 /* The server does not answer the return, and its lease has ended. */
@@ -1273,7 +1182,6 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     begin_as("b", HF_OP_RELEASE, 0, AT(12001));
     CHECK_SENT(&rig, CALLS, RELEASE("03"));
     feed_calls(&rig, ":1\r\n", AT(12002));
-    rig_end(&rig, AT(12003));
 }
 
 TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hold) {
@@ -1321,7 +1229,6 @@ TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
     feed_calls(&rig, busy(20000, 0, 0), AT(5));
     CHECK_OUTCOME(asks, "busy");
     CHECK(is_queued_here(waits));
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
@@ -1339,7 +1246,6 @@ TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
     feed_calls(&rig, ":-2\r\n", AT(5));
     CHECK_OUTCOME(check, "lost");
     CHECK(is_asking(waits));
-    rig_end(&rig, AT(6));
 }
 
 CHECK_MAIN

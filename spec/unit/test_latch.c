@@ -1,13 +1,7 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
-#include "memerr.h"
-
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
+#include "rig.h"
 
 #define CHANNEL "redisson_countdownlatch__channel__{k}"
 #define CHANGE(program, number)                                                                    \
@@ -24,6 +18,8 @@ static void latch_begin(void) {
     rig_begin(&rig);
     if (!names_of(&rig)) abort();
 }
+
+RIG_BEGINS_WITH(latch_begin)
 
 static hf_op *begin_on(struct rig *of, hf_op_kind kind, uint64_t value, hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(of, kind);
@@ -59,7 +55,6 @@ static hf_op *waiting(hf_time wait, hf_time now) {
 }
 
 TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
-    latch_begin();
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
     feed_calls(&rig, ":1\r\n", AT(1));
@@ -73,7 +68,6 @@ TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     CHECK_SENT(&rig, CALLS, CHANGE("latch_delete", "3") "0");
     feed_calls(&rig, ":0\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(6));
 }
 
 /* For that long a proxy may hold the command back, or the client send it again. */
@@ -93,19 +87,16 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
         begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
         const char *sent = output_of(link_of(&rig, CALLS));
         CHECK_OR(strstr(sent, cases[i].note), "%s: no%s", sent, cases[i].note);
-        rig_end(&rig, AT(1));
     }
 }
 
 /* Its channel is confirmed in a moment, and then it asks anyway. */
 TEST(a_wait_for_a_latch_does_not_poll_often_if_its_client_is_already_subscribed) {
-    latch_begin();
     first_node(&rig.client)->subscribed = true;
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
     CHECK(is_waiting(op));
     CHECK(hf_op_deadline(op) >= AT(1801));
-    rig_end(&rig, AT(2));
 }
 
 /* A latch is not taken, so a wait for it that ends in time has failed. */
@@ -130,21 +121,17 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
         CHECK_EQ_INT(event->kind, cases[i].kind);
         CHECK(cases[i].code ? strcmp(event->code, cases[i].code) == 0 : !event->code);
         CHECK_EQ_U64(class->outcomes[cases[i].outcome], 1);
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(an_interrupted_wait_for_a_latch_fails_as_denied_if_the_server_denies_its_request) {
-    latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, "-NOPERM no\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_latchs_change_is_resent_with_the_same_call_number) {
-    latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -153,7 +140,6 @@ TEST(a_latchs_change_is_resent_with_the_same_call_number) {
     feed_calls(&rig, ":4\r\n", AT(501));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(value_of(op), 4);
-    rig_end(&rig, AT(502));
 }
 
 static void fail_after(bool sent, const char *want) {
@@ -185,7 +171,6 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
         feed_calls(&rig, "-NOPERM no\r\n", AT(501));
         CHECK_OUTCOME(op, "denied");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, copies == 2);
-        rig_end(&rig, AT(502));
     }
 }
 
@@ -204,7 +189,6 @@ TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect)
         CHECK(!strstr(message_of(unsent), "may have taken effect"));
         CHECK_EQ_INT(strstr(message_of(sent), "may have taken effect") != NULL,
                      kinds[i] != HF_OP_COUNT);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -243,7 +227,6 @@ TEST(a_latch_is_read_as_a_whole_number_and_as_0_if_its_key_is_missing) {
 }
 
 TEST(a_wait_for_an_open_latch_does_not_subscribe) {
-    latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK(hf_op_awaits_reply(op));
     feed_calls(&rig, NIL, AT(1));
@@ -251,11 +234,9 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     CHECK(!hf_op_awaits_reply(op));
     CHECK_STR(output_of(link_of(&rig, EVENTS)), "");
     CHECK(!link_of(&rig, EVENTS)->wanted);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
-    latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, COUNT("2"), AT(1));
@@ -270,11 +251,9 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     feed_calls(&rig, NIL, AT(5));
     CHECK_OUTCOME(op, "ok");
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK(!hf_op_is_done(op));
@@ -284,11 +263,9 @@ TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch)
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(13));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(14));
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
     CHECK_SENT(&rig, CALLS, "");
@@ -297,11 +274,9 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) 
     CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 1);
     feed_calls(&rig, NIL, AT(2010));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(2011));
 }
 
 TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
-    latch_begin();
     begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -313,11 +288,9 @@ TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
         CHECK_SENT(&rig, CALLS, "GET k");
         feed_calls(&rig, COUNT("2"), at + 250 * HF_MS);
     }
-    rig_end(&rig, AT(4000));
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
-    latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(499));
     CHECK_SENT(&rig, CALLS, "");
@@ -332,11 +305,9 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
     rig_sleep(&rig, AT(1004), AT(1501));
     feed_calls(&rig, NIL, AT(1502));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1503));
 }
 
 TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
-    latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(60));
@@ -347,22 +318,18 @@ TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wai
     feed_calls(&rig, COUNT("2"), AT(160));
     feed_calls(&rig, COUNT("2"), AT(161));
     CHECK_OUTCOME(op, "timeout");
-    rig_end(&rig, AT(162));
 }
 
 TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
-    latch_begin();
     hf_op *op = waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(601));
     CHECK_OUTCOME(op, "unreachable");
     op = begin_wait(50 * HF_MS, AT(1000));
     rig_sleep(&rig, AT(1000), AT(1101));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(1102));
 }
 
 TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(10));
     CHECK_OUTCOME(op, "interrupted");
@@ -381,21 +348,17 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     hf_op_interrupt(op, AT(31));
     rig_sleep(&rig, AT(31), AT(140));
     CHECK_OUTCOME(op, "interrupted");
-    rig_end(&rig, AT(141));
 }
 
 TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
-    latch_begin();
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     feed_calls(&rig, COUNT("2"), AT(1));
     feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
-    latch_begin();
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
     feed_calls(&rig, COUNT("2"), AT(11));
     CHECK_SENT(&rig, EVENTS, "");
@@ -407,15 +370,12 @@ TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(15));
     CHECK_OUTCOME(second, "ok");
-    rig_end(&rig, AT(16));
 }
 
 TEST(closing_a_client_ends_its_wait_for_a_latch) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_client_close(&rig.client, AT(10));
     CHECK_OUTCOME(op, "closed");
-    rig_end(&rig, AT(11));
 }
 
 /* One operation with a new client; the latch opens at the third question. */
@@ -460,7 +420,6 @@ TEST(a_call_on_a_latch_fails_as_unreachable_if_it_cannot_connect) {
         latch_begin();
         rig.refusing = true;
         CHECK_OUTCOME(begin_latch(kinds[i], 1, AT(0)), "unreachable");
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -485,7 +444,6 @@ TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
         CHECK_MEM(names->releases.data, names->releases.size, cases[i].channel,
                   strlen(cases[i].channel));
         hf_names_delete(names);
-        rig_end(&rig, AT(0));
     }
 }
 
@@ -511,27 +469,22 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
 /* ---- when it rechecks ---- */
 
 TEST(a_wait_for_a_latch_is_counted_once_in_the_metrics) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     hf_op_abandon(op, AT(10));
     CHECK(!hf_op_awaits_reply(op));
-    rig_end(&rig, AT(11));
 }
 
 TEST(the_last_attempt_of_a_wait_for_a_latch_is_not_counted_as_a_recheck) {
-    latch_begin();
     waiting(500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(501));
     CHECK_SENT(&rig, CALLS, "GET k");
     CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
-    rig_end(&rig, AT(502));
 }
 
 /* So that clients which began together do not recheck together. */
 TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
     int first = 2000, last = 0;
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     for (int i = 1; i <= 200; i++) {
         hf_time now = AT(10 * i);
@@ -543,7 +496,6 @@ TEST(after_a_latchs_message_its_waiters_next_rechecks_are_spread_over_200_ms) {
         last = after > last ? after : last;
     }
     CHECK_OR(first < 1805 && last > 1995, "%d to %d ms", first, last);
-    rig_end(&rig, AT(3000));
 }
 
 /* A quarter of the time that it has waited, within bounds. */
@@ -560,17 +512,14 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
         hf_time most = AT(cases[i].ms + cases[i].after_ms);
         CHECK(hf_op_deadline(op) <= most);
         CHECK(hf_op_deadline(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
-        rig_end(&rig, AT(6000));
     }
 }
 
 /* ---- an unreachable server ---- */
 
 TEST(a_wait_for_a_latch_fails_if_its_first_command_cannot_connect) {
-    latch_begin();
     rig.refusing = true;
     CHECK_OUTCOME(begin_wait(HF_NEVER, AT(0)), "unreachable");
-    rig_end(&rig, AT(1));
 }
 
 TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
@@ -582,12 +531,10 @@ TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
         CHECK_OUTCOME(op, "under way");
         rig_sleep(&rig, AT(2999), AT(3000));
         CHECK_OUTCOME(op, "unreachable");
-        rig_end(&rig, AT(3000));
     }
 }
 
 TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
     rig.refusing = true;
@@ -598,30 +545,24 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(61201));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(62002));
 }
 
 TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_half_an_hour) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "0", AT(1000));
     CHECK_EQ_U64(request_in(op)->deadline, AT(1000) + 1800 * HF_SECOND);
-    rig_end(&rig, AT(1001));
 }
 
 /* ---- ends ---- */
 
 TEST(an_abandoned_wait_for_a_latch_is_no_longer_counted_as_waiting) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
     hf_op_abandon(op, AT(10));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(11));
 }
 
 TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     rig_tick(&rig, AT(1000));
     memerr_fail(1);
@@ -631,17 +572,14 @@ TEST(a_wait_for_a_latch_that_runs_out_of_memory_for_a_recheck_fails) {
     CHECK_OUTCOME(op, "no_memory");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     CHECK(!hf_op_awaits_reply(op));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flight) {
-    latch_begin();
     hf_op *op = waiting(HF_NEVER, AT(0));
     CHECK(impl_of(op)->wait->waits(op));
     feed_event(&rig, "message", CHANNEL, "0", AT(10));
     CHECK(is_asking(op));
     CHECK(!impl_of(op)->wait->waits(op));
-    rig_end(&rig, AT(11));
 }
 
 TEST(an_abandoned_latch_changes_reply_is_ignored) {
@@ -653,19 +591,16 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
         hf_op_abandon(op, AT(1));
         feed_calls(&rig, ":1\r\n", AT(2));
         CHECK_OUTCOME(op, "interrupted");
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_ends) {
-    latch_begin();
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(50));
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_calls(&rig, NIL, AT(51));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(52));
 }
 
 CHECK_MAIN

@@ -1,14 +1,12 @@
 #include "base/lease.h"
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
+
+RIG_BEGINS
 
 /* No lease of a hold with max_hold lasts longer, by the holder's own clock. */
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
 #define RENEW "EVALSHA renew 1 k me "
 #define RENEWED "*1\r\n:1\r\n"
 
@@ -70,11 +68,9 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     rig_sleep(&rig, ends_at(hold) - 1, ends_at(hold));
     CHECK_MAX_HOLD(hold);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    rig_end(&rig, AT(66000));
 }
 
 TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
-    rig_begin(&rig);
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
@@ -84,7 +80,6 @@ TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 5 * HF_SECOND));
     CHECK_EQ_INT(pass(1, 5001), 0);
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(5001));
 }
 
 TEST(a_reentry_does_not_extend_max_hold) {
@@ -100,7 +95,6 @@ TEST(a_reentry_does_not_extend_max_hold) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(25001), HF_MS * 14999));
     CHECK_EQ_INT(pass(25002, 40000), 0);
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(40000));
 }
 
 TEST(the_max_hold_of_a_reentry_is_ignored) {
@@ -112,7 +106,6 @@ TEST(the_max_hold_of_a_reentry_is_ignored) {
     CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
     CHECK(is_held(hold));
-    rig_end(&rig, AT(60001));
 }
 
 /* A partial release sets the lease anew, too. */
@@ -126,7 +119,6 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     CHECK(ends_at(hold) <= AT(20000));
     pass(4001, 20000);
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(20000));
 }
 
 TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
@@ -142,11 +134,9 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
     CHECK_EQ_INT(pass(5001, 20000), 0);
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(20000));
 }
 
 TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
-    rig_begin(&rig);
     hf_op_spec spec = bounded(40 * HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -162,11 +152,9 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     rig_sleep(&rig, AT(500), hf_client_renewer_deadline(&rig.client));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)),
                  "EVALSHA extend 2 k holdfast_queue:{k} me 30000 "));
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
-    rig_begin(&rig);
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -185,7 +173,6 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     CHECK(ends_at(hold) <= AT(1004));
     rig_sleep(&rig, AT(901), AT(1004));
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(1004));
 }
 
 /* The connection is made later than the renewal was encoded. */
@@ -200,7 +187,6 @@ TEST(a_renewal_that_is_sent_late_does_not_prolong_a_hold_beyond_max_hold) {
     CHECK(ends_at(hold) > AT(34000) && ends_at(hold) <= AT(35000));
     pass(16001, 35001);
     CHECK_MAX_HOLD(hold);
-    rig_end(&rig, AT(35001));
 }
 
 TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
@@ -209,7 +195,6 @@ TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
     rig_sleep(&rig, AT(1), AT(31000));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-    rig_end(&rig, AT(31000));
 }
 
 TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
@@ -219,7 +204,6 @@ TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
     CHECK_SENT(&rig, RENEWER, RENEW "6000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    rig_end(&rig, AT(6001));
 }
 
 /* The release of a lost lock leaves nothing of it: a renewal may have been sent late. */
@@ -232,7 +216,6 @@ TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
     hf_op_end(op, AT(6000));
     rig_sleep(&rig, AT(6000), AT(6001));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(6002));
 }
 
 CHECK_MAIN

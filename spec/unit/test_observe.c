@@ -1,13 +1,10 @@
 #include "op/observe.h"
 
 #include "base/lease.h"
-#include "drive.h"
 #include "op/events.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
+RIG_BEGINS
 
 /* A client with its own class, "", and the class "orders", whose index is 1. */
 static void start(bool wanted) {
@@ -15,10 +12,6 @@ static void start(bool wanted) {
     hf_observe_class(&rig.client, "");
     hf_observe_class(&rig.client, "orders");
     observer_of(&rig.client)->wanted = wanted;
-}
-
-static void finish(hf_time now) {
-    rig_end(&rig, now);
 }
 
 static hf_class *class_at(size_t i) {
@@ -69,7 +62,6 @@ static const char *events(void) {
 /* ---- classes ---- */
 
 TEST(a_metrics_class_name_always_has_the_same_index) {
-    rig_begin(&rig);
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "a"), 1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "b"), 2);
@@ -77,7 +69,6 @@ TEST(a_metrics_class_name_always_has_the_same_index) {
     CHECK_EQ_INT(hf_observe_class(&rig.client, ""), 0);
     CHECK_STR(class_at(1)->name, "a");
     CHECK_STR(class_at(2)->name, "b");
-    finish(AT(0));
 }
 
 TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
@@ -89,7 +80,6 @@ TEST(metrics_of_a_class_beyond_the_limit_are_added_to_the_clients_own_class) {
     }
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
     CHECK_EQ_INT(hf_observe_class(&rig.client, "c63"), 63);
-    finish(AT(0));
 }
 
 TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
@@ -102,7 +92,6 @@ TEST(an_iteration_over_the_metrics_classes_ends_after_the_last_one) {
     hold_order(0, AT(0));
     CHECK(observer_of(&rig.client)->first); /* it stands behind the last class */
     CHECK_EQ_INT(hf_observe_class(&rig.client, "more"), 0);
-    finish(AT(1));
 }
 
 TEST(metrics_of_a_class_that_cannot_be_allocated_are_added_to_the_clients_own_class) {
@@ -111,7 +100,6 @@ TEST(metrics_of_a_class_that_cannot_be_allocated_are_added_to_the_clients_own_cl
     CHECK_EQ_INT(hf_observe_class(&rig.client, "new"), 0);
     memerr_fail(0);
     CHECK(!class_at(2));
-    finish(AT(0));
 }
 
 TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
@@ -120,7 +108,6 @@ TEST(a_metrics_class_name_that_is_too_long_is_truncated) {
     memset(name, 'n', sizeof name - 1);
     CHECK_EQ_INT(hf_observe_class(&rig.client, name), 2);
     CHECK_EQ_INT(strlen(class_at(2)->name), HF_CLASS_NAME - 1);
-    finish(AT(0));
 }
 
 TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
@@ -139,7 +126,6 @@ TEST(a_forked_childs_client_keeps_the_metrics_classes_and_resets_their_counts) {
     CHECK(!class_at(2));
     CHECK(observer_of(&rig.client)->wanted);
     rig_end(&before, AT(0));
-    finish(AT(0));
 }
 
 /* ---- histograms ---- */
@@ -168,7 +154,6 @@ TEST(the_histogram_buckets_end_at_the_documented_times) {
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000), i);
         CHECK_EQ_INT(bucket_of((hf_time)ends[i] * 1000 + 1), i + 1);
     }
-    finish(AT(0));
 }
 
 TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
@@ -179,7 +164,6 @@ TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
         CHECK_EQ_INT(bucket_of(end), i);
         CHECK_EQ_INT(bucket_of(end + 1), i + 1);
     }
-    finish(AT(0));
 }
 
 TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
@@ -193,7 +177,6 @@ TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
     hf_op_end(op, AT(14));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
-    finish(AT(20));
 }
 
 TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock) {
@@ -209,7 +192,6 @@ TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock
     feed_calls(&rig, "+PONG\r\n", AT(9));
     hf_op_end(op, AT(9));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
-    finish(AT(20));
 }
 
 TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
@@ -220,7 +202,6 @@ TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
-    finish(AT(10010));
 }
 
 /* ---- counters ---- */
@@ -255,7 +236,6 @@ TEST(outcomes_and_times_are_counted_by_metrics_class) {
     CHECK_EQ_INT(class->held.counts[8], 1);
     CHECK_EQ_INT(class->hand_offs, 0);
     CHECK_STR(events(), ""); /* nobody wants them */
-    finish(AT(50));
 }
 
 TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
@@ -269,7 +249,6 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     hf_op_end(op, AT(40));
     CHECK_EQ_INT(class_at(1)->hand_offs, 1);
     CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
-    finish(AT(50));
 }
 
 TEST(a_lost_lock_is_counted_by_its_reason) {
@@ -286,7 +265,6 @@ TEST(a_lost_lock_is_counted_by_its_reason) {
     CHECK_OUTCOME(op, "lost");
     hf_op_end(op, AT(10010));
     CHECK_EQ_INT(class->releases, 0);
-    finish(AT(10020));
 }
 
 TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
@@ -308,7 +286,6 @@ TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", now);
     CHECK_EQ_INT(class->renewals, 2);
     CHECK_EQ_INT(class->renewed_late, 1);
-    finish(AT(25200));
 }
 
 TEST(a_late_renewal_on_one_server_of_a_quorum_is_counted_without_an_event) {
@@ -321,7 +298,6 @@ TEST(a_late_renewal_on_one_server_of_a_quorum_is_counted_without_an_event) {
         CHECK_EQ_U64(class_at(1)->renewed_late, 1);
         CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
         set_member(&rig.client, false);
-        finish(AT(2));
     }
 }
 
@@ -336,7 +312,6 @@ TEST(a_lock_at_risk_on_one_server_of_a_quorum_is_counted_without_an_event) {
         CHECK_EQ_U64(class_at(1)->risks, 1);
         CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
         set_member(&rig.client, false);
-        finish(AT(2));
     }
 }
 
@@ -347,11 +322,9 @@ TEST(an_abandoned_lock_causes_an_event_for_its_release) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
     CHECK_EQ_INT(class_at(1)->releases, 1);
     CHECK_STR(events(), "released k by me, -, orders, 7 ms, 77, for 0\n");
-    finish(AT(10));
 }
 
 TEST(a_client_without_metrics_classes_records_no_metrics) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(10001));
     feed(link_of(&rig, RENEWER), "-ERR no\r\n", AT(10002));
@@ -366,7 +339,6 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
     feed_calls(&rig, busy(20000, 0, 0), AT(12506));
     hf_op_end(op, AT(12506));
     CHECK(!class_at(0));
-    finish(AT(12507));
 }
 
 /* ---- events ---- */
@@ -383,7 +355,6 @@ TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
     feed_calls(&rig, busy(20000, 0, 0), AT(43));
     hf_op_end(op, AT(43));
     CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
-    finish(AT(50));
 }
 
 TEST(a_lost_lock_causes_an_event_with_the_reason) {
@@ -400,7 +371,6 @@ TEST(a_lost_lock_causes_an_event_with_the_reason) {
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(23000));
     const char *text = events();
     CHECK_OR(strncmp(text, "lost k by me, deleted, orders, ", 31) == 0, "%s", text);
-    finish(AT(23010));
 }
 
 TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
@@ -414,7 +384,6 @@ TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
                         "released k by me, -, orders, 1 ms, 77, for 8\n");
     CHECK(!observer_of(&rig.client)->first);
     CHECK_EQ_INT(observer_of(&rig.client)->count, 0);
-    finish(AT(4));
 }
 
 TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
@@ -434,7 +403,6 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     CHECK(!closed->timed);
     free(opened);
     free(closed);
-    finish(AT(3));
 }
 
 TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
@@ -449,7 +417,6 @@ TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_
     CHECK(closed && closed->kind == HF_EVENT_CLOSED);
     CHECK_STR(closed->code, "closed");
     free(closed);
-    finish(AT(3));
 }
 
 TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
@@ -467,7 +434,6 @@ TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
     hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
     CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->duration == 0);
     CHECK_STR(events(), "at_risk k by me, -, orders, 0 ms, 77, for 0\n");
-    finish(AT(30001));
 }
 
 TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
@@ -485,7 +451,6 @@ TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
     hf_op_end(op, AT(3));
     memerr_fail(0);
     CHECK_STR(events(), "");
-    finish(AT(4));
 }
 
 /* ---- waits that are cut off ---- */
@@ -500,7 +465,7 @@ static void refuse_ask(const char *error, hf_time now, hf_time until) {
 
 TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the_end) {
     start(true);
-    hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
+    begin_order(60 * HF_SECOND, 7, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-OOM no\r\n", AT(1000));
     CHECK_STR(events(), "cut_off k by me, unreachable, orders, 1000 ms, 0, for 7\n");
@@ -509,8 +474,6 @@ TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the
     rig_sleep(&rig, AT(5000), AT(6000));
     feed_calls(&rig, busy(20000, 0, 0), AT(6000));
     CHECK_STR(events(), "resumed k by me, -, orders, 6000 ms, 0, for 7\n");
-    hf_op_end(op, AT(6000));
-    finish(AT(6000));
 }
 
 TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
@@ -525,12 +488,11 @@ TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
     CHECK(event->message.size > sizeof message &&
           memcmp(event->message.data, message, sizeof message - 1) == 0);
     free(event);
-    finish(AT(2));
 }
 
 TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     start(true);
-    hf_op *op = begin_order(60 * HF_SECOND, 7, AT(0));
+    begin_order(60 * HF_SECOND, 7, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
@@ -548,18 +510,14 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     now = rig_await_command(&rig, link_of(&rig, CALLS), now);
     feed_calls(&rig, busy(20000, 0, 0), now);
     CHECK(strncmp(events(), "resumed k by me, -, orders, ", 28) == 0);
-    hf_op_end(op, now);
-    finish(now);
 }
 
 TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
     start(true);
-    hf_op *op = begin_order(0, 7, AT(0));
+    begin_order(0, 7, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-LOADING no\r\n", AT(1));
     CHECK_STR(events(), "");
-    hf_op_end(op, AT(2));
-    finish(AT(2));
 }
 
 TEST(each_event_has_its_documented_name) {
@@ -591,7 +549,7 @@ static void start_pair(void) {
 }
 
 static void finish_pair(hf_time now) {
-    finish(now);
+    rig_end(&rig, now);
     hf_names_free(&pair[0]);
     hf_names_free(&pair[1]);
 }
@@ -640,7 +598,6 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     while (event && event->kind != HF_EVENT_BUSY) event = event->next;
     CHECK(event);
     CHECK_MEM(event->owner.data, event->owner.size, "caller", 6);
-    finish(AT(700));
 }
 
 TEST(a_failed_multi_lock_causes_one_event) {
@@ -665,7 +622,6 @@ TEST(a_failed_multi_lock_of_a_single_lock_causes_one_event) {
     feed_calls(&rig, "-ERR no\r\n", AT(2));
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "failed k by me, server, -, 2 ms, 0, for 0\n");
-    finish(AT(3));
 }
 
 TEST(events_that_were_never_read_are_freed_with_the_client) {
@@ -674,7 +630,6 @@ TEST(events_that_were_never_read_are_freed_with_the_client) {
     release(AT(1));
     hold_order(0, AT(2));
     CHECK(observer_of(&rig.client)->count >= 3);
-    finish(AT(3));
 }
 
 TEST(a_failed_acquire_causes_no_event_for_a_release) {
@@ -689,7 +644,6 @@ TEST(a_failed_acquire_causes_no_event_for_a_release) {
     const char *text = events();
     CHECK_OR(!strstr(text, "released"), "%s", text);
     CHECK_EQ_U64(class_at(1)->releases, 0);
-    finish(AT(3001));
 }
 
 TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
@@ -700,7 +654,6 @@ TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
     hf_op_end(op, AT(0));
     CHECK_EQ_U64(class_at(1)->releases, 1);
     CHECK_EQ_U64(class_at(1)->held.sum, 0);
-    finish(AT(1));
 }
 
 TEST(a_lost_lock_is_not_counted_as_released) {
@@ -713,7 +666,6 @@ TEST(a_lost_lock_is_not_counted_as_released) {
     CHECK_EQ_U64(class_at(1)->releases, 0);
     const char *text = events();
     CHECK_OR(!strstr(text, "released"), "%s", text);
-    finish(AT(4));
 }
 
 CHECK_MAIN

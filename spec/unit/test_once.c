@@ -1,11 +1,10 @@
 /* The runs of a schedule: what the server's reply means, and when the outcome is not known. */
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define CALLS HF_LINK_CALLS
 #define SAID "EVALSHA once 1 r a 7 running 8 30 120 0 w"
 
 static hf_op *begin_once(hf_time now) {
@@ -21,14 +20,12 @@ static hf_op *begin_once(hf_time now) {
 #define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
 
 TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
-    rig_begin(&rig);
     hf_op *op = begin_once(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
     feed_calls(&rig, RECORDED, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hf_reply_integer_at(reply_in(op), 2, 0), 9);
     CHECK_STR(reply_in(op)->elements[3]->string, "text");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken_effect) {
@@ -40,7 +37,6 @@ TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken
         rig_sleep(&rig, AT(1), AT(9000));
         CHECK_OUTCOME(op, "unreachable");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
-        rig_end(&rig, AT(9000));
     }
 }
 
@@ -57,7 +53,6 @@ TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_err
         hf_op *op = begin_once(AT(0));
         feed_calls(&rig, replies[i], AT(1));
         CHECK_OUTCOME(op, "server");
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -70,7 +65,6 @@ TEST(recording_a_scheduled_jobs_run_succeeds_only_if_replicas_confirm_it) {
         feed_calls(&rig, RECORDED, AT(1));
         feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
         CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
-        rig_end(&rig, AT(3));
     }
 }
 

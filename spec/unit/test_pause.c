@@ -1,8 +1,8 @@
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
 static hf_op *begin_pause(hf_time wait, hf_time now) {
     hf_op_spec spec = {.kind = HF_OP_PAUSE, .wait = wait, .node = 1};
@@ -10,7 +10,6 @@ static hf_op *begin_pause(hf_time wait, hf_time now) {
 }
 
 TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_connection) {
-    rig_begin(&rig);
     hf_op *op = begin_pause(100 * HF_MS, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(100));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(100));
@@ -19,21 +18,15 @@ TEST(a_pause_between_two_attempts_ends_when_its_time_is_over_without_opening_a_c
     rig_tick(&rig, AT(100));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(rig.opens, 0);
-    hf_op_end(op, AT(100));
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_pause_between_two_attempts_is_ended_by_a_signal_or_by_closing_the_client) {
-    rig_begin(&rig);
     hf_op *op = begin_pause(HF_SECOND, AT(0)), *other = begin_pause(HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(5));
     CHECK_EQ_INT(hf_op_code(op), HF_INTERRUPTED);
     CHECK(!hf_op_is_done(other));
     hf_client_close(&rig.client, AT(6));
     CHECK_EQ_INT(hf_op_code(other), HF_CLOSED);
-    hf_op_end(op, AT(7));
-    hf_op_end(other, AT(7));
-    rig_end(&rig, AT(8));
 }
 
 CHECK_MAIN

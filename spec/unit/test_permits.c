@@ -1,12 +1,7 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
-
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define RENEWER HF_LINK_RENEWER
+#include "rig.h"
 
 #define KEYS_OF_POOL "5 k redisson_lock_token:{k} holdfast_queue:{k} redisson_sc:{k} {k}:timeout "
 #define ONE DRIVE_UUID ":1"
@@ -19,6 +14,8 @@ static void pool_begin(void) {
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_permit)) abort();
 }
+
+RIG_BEGINS_WITH(pool_begin)
 
 static hf_op_spec permits_spec(hf_op_kind kind, uint32_t permits) {
     hf_op_spec spec = spec_of(&rig, kind);
@@ -62,7 +59,6 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
 }
 
 TEST(several_permits_that_are_acquired_together_form_one_hold) {
-    pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -71,11 +67,9 @@ TEST(several_permits_that_are_acquired_together_form_one_hold) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    rig_end(&rig, AT(2));
 }
 
 TEST(an_acquire_of_permits_sends_the_number_of_permits) {
-    pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.permits_at_first = 5;
     begin_spec(&rig, &spec, AT(0));
@@ -85,11 +79,9 @@ TEST(an_acquire_of_permits_sends_the_number_of_permits) {
     spec.permits_at_first = 1;
     begin_spec(&rig, &spec, AT(2));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL ONE " 2000 0 0 30000 1000    1");
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
-    pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
@@ -98,22 +90,18 @@ TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
     feed_calls(&rig, ACQUIRED, AT(201));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(permits_held()), AT(29898));
-    rig_end(&rig, AT(300));
 }
 
 /* Redisson may give permits back that our waiters wait for. */
 TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
-    pool_begin();
     permits_waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(150) - 1);
     CHECK_SENT(&rig, HF_LINK_EVENTS, "");
     rig_tick(&rig, AT(150));
     CHECK_SENT(&rig, HF_LINK_EVENTS, "PSUBSCRIBE redisson_sc:{k}");
-    rig_end(&rig, AT(151));
 }
 
 TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
-    pool_begin();
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_op_abandon(op, AT(1));
@@ -121,11 +109,9 @@ TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2));
     CHECK(!permits_held());
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_set) {
-    pool_begin();
     hf_op *op = begin_permits(1, 0, AT(0));
     feed_calls(&rig, busy(1500, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
@@ -138,22 +124,18 @@ TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_se
         message_of(op),
         "cannot acquire \"k\" on h:1: too few permits are free (set the total with the permits "
         "option or set_permits); wait longer or try again later");
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
-    pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     CHECK(
         strstr(message_of(op), "the semaphore has 2 permits in total, fewer than the 3 requested"));
     CHECK(!permits_held());
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_queue_entry_for_several_permits_contains_their_number) {
-    pool_begin();
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
@@ -162,11 +144,9 @@ TEST(a_queue_entry_for_several_permits_contains_their_number) {
                "EVALSHA permit_acquire " KEYS_OF_POOL THREE
                " 2000 0 0 30000 1000 " MEMBER_OF_THREE);
     hf_op_interrupt(op, AT(3));
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_waiter_takes_granted_permits_and_confirms_them) {
-    pool_begin();
     hf_op *op = permits_waiting(3, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     CHECK_OUTCOME(op, "ok");
@@ -178,11 +158,9 @@ TEST(a_waiter_takes_granted_permits_and_confirms_them) {
                " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
     CHECK(!is_granted(permits_held()));
-    rig_end(&rig, AT(1300));
 }
 
 TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the_queue) {
-    pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
     hf_op_end(op, AT(500));
@@ -192,11 +170,9 @@ TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the
     feed_calls(&rig, ":1\r\n", AT(502));
     CHECK_OUTCOME(op, "ok");
     CHECK(!permits_held());
-    rig_end(&rig, AT(503));
 }
 
 TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
-    pool_begin();
     hold_permits(3, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_release " KEYS_OF_POOL THREE " 2000 0 30000 ");
@@ -205,21 +181,17 @@ TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-1\r\n", AT(121));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(122));
 }
 
 TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
-    pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-1\r\n", AT(11));
     CHECK_OUTCOME(op, "lost");
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_permit_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
-    pool_begin();
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     output_of(link_of(&rig, CALLS));
@@ -227,11 +199,9 @@ TEST(a_permit_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(11));
     CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
-    rig_end(&rig, AT(12));
 }
 
 TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
-    pool_begin();
     hold_permits(3, AT(0));
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA permit_renew 1 {k}:timeout " THREE " 30000");
@@ -241,11 +211,9 @@ TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
     output_of(link_of(&rig, RENEWER));
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(20001));
     CHECK_EQ_INT(reason_of(permits_held()), HF_LOST_DELETED);
-    rig_end(&rig, AT(20002));
 }
 
 TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
-    pool_begin();
     hf_op *op = permits_waiting(1, AT(0));
     hf_ended_note(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
@@ -253,11 +221,9 @@ TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
     CHECK_SENT(&rig, RENEWER,
                "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID ":7:0 ");
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(501));
 }
 
 TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
-    pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -271,11 +237,9 @@ TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
-    rig_end(&rig, AT(4));
 }
 
 TEST(info_returns_the_state_of_a_semaphore) {
-    pool_begin();
     hf_op *op = begin_call(HF_OP_INFO, AT(0));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_info 4 k redisson_lock_token:{k} holdfast_queue:{k} "
@@ -287,11 +251,9 @@ TEST(info_returns_the_state_of_a_semaphore) {
     CHECK_EQ_INT(info_of(op)->free, -2);
     CHECK_EQ_INT(info_of(op)->ttl_ms, 1200);
     CHECK_EQ_INT(info_of(op)->waiters, 4);
-    rig_end(&rig, AT(2));
 }
 
 TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock) {
-    pool_begin();
     hold_permits(1, AT(0));
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, 1);
     spec.caller = hf_slice_of("other");
@@ -300,11 +262,9 @@ TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock)
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     feed_calls(&rig, busy(20000, 0, 0), AT(2));
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(3));
 }
 
 TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain) {
-    pool_begin();
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -313,7 +273,6 @@ TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain)
     rig_tick(&rig, AT(1));
     CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(2));
 }
 
 CHECK_MAIN

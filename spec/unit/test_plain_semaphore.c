@@ -1,13 +1,7 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
-#include "memerr.h"
-
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
+#include "rig.h"
 
 #define CHANNEL "redisson_sc:{k}"
 #define CHANNELS CHANNEL " " CHANNEL ":holdfast"
@@ -28,6 +22,8 @@ static void semaphore_begin(void) {
     rig_begin(&rig);
     if (!names_of(&rig)) abort();
 }
+
+RIG_BEGINS_WITH(semaphore_begin)
 
 static hf_op *begin_on(struct rig *of, hf_op_kind kind, int64_t value, hf_time wait, hf_time now) {
     hf_op_spec spec = spec_of(of, kind);
@@ -79,7 +75,6 @@ static void feed_release(hf_time now) {
 }
 
 TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
     feed_calls(&rig, HAS_TAKEN("1"), AT(1));
@@ -103,11 +98,9 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     CHECK_EQ_INT(value_of(op), 5);
     end(op, AT(7));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(8));
 }
 
 TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -118,7 +111,6 @@ TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_
     end(op, AT(501));
     give(1, AT(502));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
-    rig_end(&rig, AT(503));
 }
 
 /* What the renewer sends, and that it is done with it then. */
@@ -133,7 +125,6 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
 }
 
 TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
-    semaphore_begin();
     hf_op *op = take(2, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -143,22 +134,18 @@ TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
     end(op, AT(1100));
     rig.refusing = false;
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(1100));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
-    semaphore_begin();
     rig.refusing = true;
     hf_op *op = take(2, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
     end(op, AT(4000));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(4000));
 }
 
 TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
-    semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1));
@@ -170,12 +157,10 @@ TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     hf_op_end(op, AT(20));
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(21));
 }
 
 /* The note keeps the second copy from taking them again; undoing would give away what is used. */
 TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
@@ -189,11 +174,9 @@ TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_tick(&rig, AT(53));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(54));
 }
 
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -205,11 +188,9 @@ TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
               "wait longer or try again later");
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(501));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck) {
-    semaphore_begin();
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -222,11 +203,9 @@ TEST(an_acquire_whose_first_copy_may_arrive_late_is_still_undone_after_a_recheck
     rig_hush(&rig);
     hf_op_end(op, AT(506));
     check_settled(CALL("semaphore_leave", "1") "0", ":0\r\n", AT(506));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(permits_taken_by_an_abandoned_call_are_released) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, HAS_TAKEN("1"), AT(1));
@@ -237,11 +216,9 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
     feed_calls(&rig, ":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
-    rig_end(&rig, AT(30000));
 }
 
 TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
-    semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
@@ -251,7 +228,6 @@ TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
     end(op, AT(3100));
     rig.refusing = false;
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(3100));
-    rig_end(&rig, AT(20000));
 }
 
 /* Its reply is the count of permits, not a verdict. */
@@ -282,7 +258,6 @@ TEST(a_release_of_permits_without_a_reply_is_retried_in_the_background) {
 
 /* Its caller counts on it, although nothing has been sent yet. */
 TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_background) {
-    semaphore_begin();
     hf_op_spec spec = spec_of(&rig, HF_OP_GIVE);
     spec.lock_kind = &hf_kind_plain_semaphore;
     spec.value = 2;
@@ -290,11 +265,9 @@ TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_backgr
     CHECK_EQ_INT(request_in(op)->sends, 0);
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_release", "1") "2", ":2\r\n", AT(1));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
-    semaphore_begin();
     hf_op *op = give(1, AT(0));
     output_of(link_of(&rig, CALLS));
     rig.refusing = true;
@@ -305,21 +278,17 @@ TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_sleep(&rig, AT(1795 * 1000), AT(1810 * 1000));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(1810 * 1000));
 }
 
 TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
-    semaphore_begin();
     hf_op *op = give(1, AT(0));
     feed_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
     CHECK_OUTCOME(op, "conflict");
     end(op, AT(1));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
-    semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, TOO_FEW("0"), AT(1));
@@ -340,11 +309,9 @@ TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     feed_calls(&rig, HAS_TAKEN("0"), AT(9));
     CHECK_OUTCOME(op, "ok");
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNELS);
-    rig_end(&rig, AT(10));
 }
 
 TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_are_free) {
-    semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10)),
           *third = also_waiting(1, AT(20));
     feed_release(AT(30));
@@ -362,11 +329,9 @@ TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_a
     CHECK_SENT(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
     feed_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
     CHECK_OUTCOME(third, "ok");
-    rig_end(&rig, AT(36));
 }
 
 TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
-    semaphore_begin();
     hf_op *large = waiting(5, AT(0)), *middle = also_waiting(3, AT(10)),
           *small = also_waiting(2, AT(20));
     feed_release(AT(30));
@@ -377,7 +342,6 @@ TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
     CHECK_OUTCOME(small, "ok");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
-    rig_end(&rig, AT(33));
 }
 
 /* Sends nothing at `from`, and asks 11 ms later. */
@@ -389,7 +353,6 @@ static void check_asks_after_turn(hf_time from) {
 }
 
 TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) {
-    semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
     check_asks_after_turn(AT(100));
@@ -399,30 +362,24 @@ TEST(a_waiter_for_permits_retries_when_a_permits_reservation_for_redisson_ends) 
     rig_sleep(&rig, AT(132), AT(300)); /* the turn is over */
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hf_op_is_done(op));
-    rig_end(&rig, AT(300));
 }
 
 TEST(a_reservation_for_redisson_made_during_a_waiters_request_delays_its_next_attempt) {
-    semaphore_begin();
     waiting(1, AT(0));
     feed_release(AT(100));
     rig_hush(&rig);
     feed_event(&rig, "message", CHANNEL, "01", AT(101)); /* behind what the reply knows */
     feed_calls(&rig, TOO_FEW("0"), AT(101));
     check_asks_after_turn(AT(101));
-    rig_end(&rig, AT(120));
 }
 
 TEST(a_waiter_retries_if_permits_are_free_besides_the_one_reserved_for_redisson) {
-    semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "02", AT(100));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    rig_end(&rig, AT(101));
 }
 
 TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_for_redisson) {
-    semaphore_begin();
     hf_op *first = waiting(1, AT(0));
     also_waiting(1, AT(10));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
@@ -431,11 +388,9 @@ TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_
     CHECK_OUTCOME(first, "interrupted");
     rig_serve(&rig, AT(101));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
-    semaphore_begin();
     waiting(1, AT(0));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
     feed_release(AT(102));
@@ -443,12 +398,10 @@ TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
     feed_calls(&rig, TOO_FEW("0"), AT(103));
     feed_release(AT(104)); /* the turn has ended already */
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    rig_end(&rig, AT(120));
 }
 
 /* It has ended, but its caller has not come for it yet. */
 TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
-    semaphore_begin();
     hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
     hf_op *third = also_waiting(1, AT(20));
     hf_op_interrupt(second, AT(30));
@@ -458,11 +411,9 @@ TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     CHECK(is_asking(first));
     feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
     CHECK(is_asking(third));
-    rig_end(&rig, AT(50));
 }
 
 TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_its_request) {
-    semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
     rig_hush(&rig);
@@ -473,12 +424,10 @@ TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_it
     feed_release(AT(23));
     feed_calls(&rig, HAS_TAKEN("0"), AT(24));
     CHECK_OUTCOME(second, "ok");
-    rig_end(&rig, AT(25));
 }
 
 /* It may be about permits that the reply does not know of yet. */
 TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waiter_retry) {
-    semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = also_waiting(1, AT(10));
     feed_release(AT(20));
     feed_release(AT(21));
@@ -488,11 +437,9 @@ TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waite
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(23));
     CHECK_OUTCOME(second, "ok");
-    rig_end(&rig, AT(24));
 }
 
 TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
-    semaphore_begin();
     hf_op *first = waiting(1, AT(0)), *second = take(1, HF_NEVER, AT(10));
     rig_hush(&rig);
     feed_release(AT(11));
@@ -503,11 +450,9 @@ TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(14));
     CHECK_OUTCOME(second, "ok");
-    rig_end(&rig, AT(15));
 }
 
 TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
-    semaphore_begin();
     hf_op *op = waiting(1, AT(0));
     rig_sleep(&rig, AT(4), AT(1700));
     CHECK_SENT(&rig, CALLS, "");
@@ -515,11 +460,9 @@ TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, HAS_TAKEN("0"), AT(2010));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(2011));
 }
 
 TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {
-    semaphore_begin();
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
     CHECK(!hf_op_is_done(op));
@@ -534,11 +477,9 @@ TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_o
     rig_sleep(&rig, AT(121), AT(240));
     CHECK_OUTCOME(op, "interrupted");
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(241));
 }
 
 TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswered_releases) {
-    semaphore_begin();
     hf_op *op = take(1, HF_NEVER, AT(0));
     hf_op *other = give(2, AT(0));
     rig_hush(&rig);
@@ -549,11 +490,9 @@ TEST(closing_a_client_undoes_unanswered_acquires_of_permits_and_resends_unanswer
     CHECK_SENT(&rig, CALLS, CALL("semaphore_leave", "1") "0\n" CALL("semaphore_release", "2") "2");
     feed_calls(&rig, HAS_TAKEN("0") ":2\r\n:1\r\n:2\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(4));
 }
 
 TEST(closing_a_client_makes_the_server_forget_its_last_call) {
-    semaphore_begin();
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, HAS_TAKEN("1"), AT(1));
@@ -561,7 +500,6 @@ TEST(closing_a_client_makes_the_server_forget_its_last_call) {
     hf_client_close(&rig.client, AT(2));
     CHECK_SENT(&rig, CALLS, "DEL " NOTE("1"));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(3));
 }
 
 /* One operation with a new client; the permits are there at the third question. */
@@ -611,7 +549,6 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
         feed_calls(&rig, cases[i].reply, AT(1));
         CHECK_OUTCOME(op, "busy");
         CHECK_OR(strstr(message_of(op), cases[i].free), "%s", message_of(op));
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -631,7 +568,6 @@ TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
         rig_hush(&rig);
         give(1, AT(502));
         CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
-        rig_end(&rig, AT(503));
     }
 }
 
@@ -643,7 +579,6 @@ TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
         hf_op_abandon(op, AT(1));
         feed_calls(&rig, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2));
         CHECK_OUTCOME(op, "interrupted");
-        rig_end(&rig, AT(3));
     }
 }
 
@@ -656,7 +591,6 @@ TEST(calls_that_take_or_return_permits_are_finished_in_the_background) {
 /* The waiters of one semaphore ask one after the other, whatever else waits. */
 TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     hf_names other = {0};
-    semaphore_begin();
     if (!hf_names_make_on(&other, hf_slice_of("j"), &hf_kind_plain_semaphore)) abort();
     hf_op *first = waiting(1, AT(0));
     spec_in(first)->names = &other; /* as if it had asked for that one */
@@ -673,28 +607,23 @@ TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
 }
 
 TEST(a_call_that_does_not_wait_does_not_delay_waiters) {
-    semaphore_begin();
     give(1, AT(0));
     feed_calls(&rig, ":1\r\n", AT(1));
     waiting(1, AT(2));
     feed_release(AT(10));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    rig_end(&rig, AT(11));
 }
 
 TEST(no_waiter_for_permits_sends_a_request_after_its_client_was_closed) {
-    semaphore_begin();
     waiting(1, AT(0));
     also_waiting(1, AT(10));
     feed_release(AT(20));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     hf_client_close(&rig.client, AT(21));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(22));
 }
 
 TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background) {
-    semaphore_begin();
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
     CHECK_OUTCOME(op, "unreachable");
@@ -702,11 +631,9 @@ TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background)
     end(op, AT(1));
     rig.refusing = false;
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(1));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
-    semaphore_begin();
     hf_op *op = give(2, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
@@ -716,16 +643,13 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     CHECK(strstr(message_of(op), "continues in the background"));
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(an_abandoned_drain_returns_the_permits) {
-    semaphore_begin();
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     rig_hush(&rig);
     hf_op_end(op, AT(1));
     check_settled(CALL("semaphore_leave", "1") "0", ":3\r\n:1\r\n", AT(1));
-    rig_end(&rig, AT(20000));
 }
 
 /* Calls one after the other, whose callers take the results later, all at once: the notes that the
@@ -734,7 +658,6 @@ TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     enum { MANY = 60 };
     hf_op *ops[MANY];
     hf_result result;
-    semaphore_begin();
     for (int i = 0; i < MANY; i++) {
         ops[i] = give(1, AT(i));
         feed_calls(&rig, ":1\r\n", AT(i));
@@ -751,7 +674,6 @@ TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(value_of(op), 7);
     end(op, AT(103));
-    rig_end(&rig, AT(20000));
 }
 
 CHECK_MAIN

@@ -1,11 +1,10 @@
 #include "op/presence.h"
 
-#include "drive.h"
 #include "interfaces.h"
+#include "rig.h"
 
-static struct rig rig;
+RIG_BEGINS
 
-#define RENEWER HF_LINK_RENEWER
 #define NAME "holdfast_client:" DRIVE_UUID
 
 /* Holds a lock for long enough that its name is published. */
@@ -26,20 +25,16 @@ TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
     publish_name();
     rig_tick(&rig, AT(9000));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_end(&rig, AT(9001));
 }
 
 TEST(a_client_publishes_a_one_letter_name) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000");
-    rig_end(&rig, AT(251));
 }
 
 TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     rig_tick(&rig, AT(250));
@@ -49,7 +44,6 @@ TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
     rig_tick(&rig, AT(500));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
-    rig_end(&rig, AT(501));
 }
 
 TEST(closing_a_client_deletes_its_published_name) {
@@ -61,7 +55,6 @@ TEST(closing_a_client_deletes_its_published_name) {
           0);
     feed(link_of(&rig, RENEWER), ":1\r\n:0\r\n", AT(301));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(302));
 }
 
 TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necessary) {
@@ -71,7 +64,6 @@ TEST(closing_a_client_deletes_its_published_name_over_a_new_connection_if_necess
     rig_tick(&rig, AT(300));
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "DEL " NAME "\n", strlen("DEL " NAME "\n")) ==
           0);
-    rig_end(&rig, AT(302));
 }
 
 TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_name) {
@@ -85,11 +77,9 @@ TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_n
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_tick(&rig, AT(1300));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(1301));
 }
 
 TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 1000 * HF_SECOND;
@@ -107,17 +97,14 @@ TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
     rig_sleep(&rig, AT(100249), AT(100250)); /* again, before it is forgotten */
     snprintf(want, sizeof want, "SET " NAME " host PX %d", (int)(left / HF_MS) - 100000);
     CHECK_SENT(&rig, RENEWER, want);
-    rig_end(&rig, AT(100251));
 }
 
 TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
     publish_name();
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
-    rig_end(&rig, AT(252));
 }
 
 TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -125,11 +112,9 @@ TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) 
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
-    rig_end(&rig, AT(251));
 }
 
 TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 1000 * HF_SECOND;
@@ -145,11 +130,9 @@ TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
     rig_sleep(&rig, AT(7251), AT(107249));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
-    rig_end(&rig, AT(107250));
 }
 
 TEST(a_client_without_locks_publishes_no_name) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -160,22 +143,18 @@ TEST(a_client_without_locks_publishes_no_name) {
     rig_tick(&rig, AT(250));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(251));
 }
 
 TEST(a_client_without_a_name_publishes_nothing) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_client"));
-    rig_end(&rig, AT(301));
 }
 
 TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hold_lock(&rig, AT(0));
     memerr_fail(1);
@@ -183,7 +162,6 @@ TEST(a_client_publishes_its_name_later_if_it_cannot_be_sent_now) {
     CHECK(memerr_failed());
     memerr_fail(0);
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_end(&rig, AT(251));
 }
 
 /* ---- waits ---- */
@@ -342,7 +320,6 @@ TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
 }
 
 TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(250));
@@ -350,7 +327,6 @@ TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     hf_op_end(op, AT(252));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
-    rig_end(&rig, AT(253));
 }
 
 TEST(closing_a_client_deletes_its_published_waits) {
@@ -432,7 +408,6 @@ TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);
-    rig_end(&rig, AT(301));
 }
 
 TEST(a_published_name_expires_with_the_longest_held_lock) {
@@ -450,13 +425,11 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
         set_end(other, AT(i == 0 ? 1000 : 600250));
         rig_tick(&rig, AT(250));
         CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 600000");
-        rig_end(&rig, AT(251));
     }
 }
 
 /* Another server has failed just now: the name is due before this one is tried again. */
 TEST(publishing_a_name_on_one_server_does_not_delay_one_that_is_due_earlier_on_another) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
     rig_tick(&rig, AT(250));
@@ -466,7 +439,6 @@ TEST(publishing_a_name_on_one_server_does_not_delay_one_that_is_due_earlier_on_a
     feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(251));
     CHECK_EQ_U64(presence_of(&rig.client)->publish_at, AT(1000));
     CHECK_EQ_U64(presence_of(&rig.client)->check_at, AT(1000));
-    rig_end(&rig, AT(301));
 }
 
 static hf_client *two_holders(hf_client *client, size_t index) {
@@ -475,7 +447,6 @@ static hf_client *two_holders(hf_client *client, size_t index) {
 
 /* A reader asks a majority of them. */
 TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
-    rig_begin(&rig);
     const hf_decider *before = decider_of(&rig.client);
     hf_decider decider = *before;
     decider.holder = two_holders;
@@ -485,7 +456,6 @@ TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     rig_tick(&rig, AT(250));
     CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
     set_decider(&rig.client, before);
-    rig_end(&rig, AT(251));
 }
 
 TEST(closing_a_client_twice_deletes_its_published_name_once) {
@@ -496,7 +466,6 @@ TEST(closing_a_client_twice_deletes_its_published_name_once) {
     hf_client_close(&rig.client, AT(301));
     rig_tick(&rig, AT(301));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_end(&rig, AT(302));
 }
 
 TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_due) {
@@ -515,11 +484,9 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
 }
 
 TEST(a_client_without_a_name_publishes_no_wait) {
-    rig_begin(&rig);
     wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(4), AT(10000));
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(10000));
 }
 
 TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
@@ -539,7 +506,6 @@ TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
 
 TEST(a_published_wait_contains_even_a_long_key_in_full) {
     static char key[3000];
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.agent = 7;
@@ -582,7 +548,6 @@ TEST(a_published_name_is_not_renewed_before_it_is_due) {
 }
 
 TEST(a_waiting_client_renews_its_published_name) {
-    rig_begin(&rig);
     hf_client_introduce(&rig.client, "host");
     wait_in_queue(&rig, 200 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(250));

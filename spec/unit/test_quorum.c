@@ -3,7 +3,6 @@
 /* ---- decisions ---- */
 
 TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majority) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
     answer(0, yes(7), AT(1));
@@ -13,20 +12,16 @@ TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majorit
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(parts_held(), 3);
     CHECK_EQ_U64(token_of(hold_of(&rig)), 7);
-    finish(AT(3));
 }
 
 TEST(a_quorum_hold_ends_as_soon_as_its_majority_may_have_expired) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, MAJORITY, yes(7), AT(20));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
-    finish(AT(21));
 }
 
 TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < MAJORITY; i++) {
         CHECK_OUTCOME(op, "under way");
@@ -35,30 +30,24 @@ TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
     CHECK_OUTCOME(op, "busy");
     CHECK_CONTAINS(message_of(op), "0 of 5 granted, 2 yet to answer: s1 busy, s2 busy, s3 busy");
     CHECK_EQ_INT(state_of(&rig), -1);
-    finish(AT(2));
 }
 
 TEST(the_error_of_a_busy_quorum_acquire_mentions_no_missing_replies_if_all_servers_replied) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
     answers(2, 5, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "busy");
     CHECK_CONTAINS(message_of(op), "2 of 5 granted: s3 busy, s4 busy, s5 busy");
-    finish(AT(2));
 }
 
 TEST(a_quorum_acquires_first_attempt_fails_at_once_if_a_majority_is_unreachable) {
-    start();
     rig.down[0] = rig.down[1] = rig.down[2] = "refused";
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "no_quorum"); /* it waits only for servers that were reachable at first */
     CHECK_CONTAINS(message_of(op), "s1 refused, s2 refused, s3 refused");
-    finish(AT(1));
 }
 
 TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
     answers(3, COUNT, busy(20000, 0, 0), AT(1));
@@ -71,7 +60,6 @@ TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
     answers(0, COUNT, "-OOM no\r\n", AT(402));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 OOM no");
-    finish(AT(402));
 }
 
 /* Answers each command of these servers in this way until `until`. */
@@ -96,7 +84,6 @@ static int count_events(hf_event_kind kind, const char *code) {
 }
 
 TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_that_in_one_event) {
-    start();
     observer_of(&rig.client)->wanted = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, "-READONLY no\r\n", AT(1), AT(5000));
@@ -105,19 +92,15 @@ TEST(a_quorum_acquire_keeps_waiting_while_all_servers_are_replicas_and_reports_t
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(5000), AT(6000));
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_INT(count_events(HF_EVENT_RESUMED, NULL), 1);
-    finish(AT(6000));
 }
 
 TEST(a_quorum_acquire_that_is_already_waiting_outlasts_a_missing_acl_right) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     keep_answering(0, COUNT, busy(20000, 0, 0), AT(1), AT(1000));
     keep_answering(0, COUNT, "-NOPERM no\r\n", AT(1000), AT(5000));
     CHECK_OUTCOME(op, "under way");
     keep_answering(0, COUNT, yes(7), AT(5000), AT(6000));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(6000));
-    finish(AT(6000));
 }
 
 TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_majority) {
@@ -142,12 +125,10 @@ TEST(a_quorum_acquire_waits_for_refusing_servers_only_if_they_could_make_a_major
         }
         tick(AT(1));
         CHECK_OR(strcmp(outcome(op), cases[i].outcome) == 0, "case %zu: %s", i, outcome(op));
-        finish(AT(2));
     }
 }
 
 TEST(a_quorum_call_skips_servers_that_just_refused_a_connection_while_the_others_suffice) {
-    start();
     rig.down[0] = rig.down[1] = "refused";
     for (int ms = 0; ms < 200; ms += 50) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(ms));
@@ -170,11 +151,9 @@ TEST(a_quorum_call_skips_servers_that_just_refused_a_connection_while_the_others
     answers(0, 2, yes(7), AT(161));
     answer(4, yes(7), AT(161));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(162));
 }
 
 TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_timeout) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
@@ -186,22 +165,18 @@ TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_t
     pass(AT(2500), AT(3000));
     CHECK_OUTCOME(op, "busy");
     CHECK_CONTAINS(message_of(op), "s5 no reply in time");
-    finish(AT(3000));
 }
 
 TEST(a_quorum_attempt_waits_only_briefly_for_silent_servers_once_a_majority_replied_fast) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
     answers(2, 4, busy(20000, 0, 0), AT(1));
     CHECK(round_of(op) != NULL);
     pass(AT(1), AT(600));
     CHECK_OUTCOME(op, "busy");
-    finish(AT(600));
 }
 
 TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
@@ -216,11 +191,9 @@ TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
         CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA leave");
     }
     for (int i = 2; i < COUNT; i++) CHECK_EQ_INT(part_state(i), -1);
-    finish(AT(2));
 }
 
 TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
-    start();
     char first[512];
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     snprintf(first, sizeof first, "%s", output_by(0));
@@ -236,12 +209,10 @@ TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     CHECK(strcmp(first, second) != 0); /* each attempt has an owner of its own */
     answers(0, COUNT, yes(9), again);
     CHECK_OUTCOME(op, "ok");
-    finish(again);
 }
 
 TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
     hf_time longest = 0, now = AT(1);
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     for (int attempt = 1; attempt <= 30; attempt++) {
         for (int i = 0; i < COUNT; i++) answer(i, busy(20000, 0, 0), now);
@@ -254,12 +225,9 @@ TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
     }
     CHECK(longest >= 150 * HF_MS);
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
-    hf_op_end(op, now);
-    finish(now);
 }
 
 TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 50 * HF_MS, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(49));
     pass(AT(49), AT(51));
@@ -267,7 +235,6 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over) {
         answers(0, COUNT, busy(20000, 0, 0), AT(51));
     }
     CHECK_OUTCOME(op, "busy");
-    finish(AT(52));
 }
 
 TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) {
@@ -290,23 +257,19 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
             CHECK_OUTCOME(op, "no_quorum");
             hf_op_end(op, from + cases[i].took);
         }
-        finish(AT(6000));
     }
 }
 
 TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
     pass(AT(800), AT(999));
     CHECK_OUTCOME(op, "under way");
     pass(AT(999), AT(1250));
     CHECK(hf_op_is_done(op));
-    finish(AT(1250));
 }
 
 TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unreachable) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
     for (int i = 0; i < COUNT; i++) {
@@ -316,11 +279,9 @@ TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unrea
     pass(AT(2), AT(1000));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 refused");
-    finish(AT(1001));
 }
 
 TEST(a_quorum_acquire_that_waits_behind_another_call_of_its_owner_times_out_on_time) {
-    start();
     hold_by(COUNT, AT(0));
     begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 500 * HF_MS, AT(1));
@@ -329,11 +290,9 @@ TEST(a_quorum_acquire_that_waits_behind_another_call_of_its_owner_times_out_on_t
     CHECK_OUTCOME(op, "under way");
     pass(AT(500), AT(501));
     CHECK_OUTCOME(op, "unreachable");
-    finish(AT(502));
 }
 
 TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
-    start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1)),
           *third = begin_quorum(HF_OP_ACQUIRE, 300 * HF_MS, AT(1)),
@@ -353,12 +312,10 @@ TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
     answers(0, COUNT, yes(0), AT(303));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
-    finish(AT(304));
 }
 
 /* It was behind the first one all the time, and behind the second one only for a moment. */
 TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
-    start();
     hf_op *first = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     hf_op *second = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0)),
           *third = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
@@ -373,22 +330,18 @@ TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
     tick(AT(1000));
     CHECK_OUTCOME(third, "busy");
     CHECK_CONTAINS(message_of(third), "another call by this owner");
-    finish(AT(1001));
 }
 
 TEST(an_interrupted_quorum_waiter_ends_at_once) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    finish(AT(3));
 }
 
 /* ---- late replies ---- */
 
 TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold) {
-    start();
     hold_by(3, AT(0));
     CHECK_EQ_INT(parts_held(), 3);
     answer(4, yes(5), AT(100));
@@ -398,11 +351,9 @@ TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold
     answer(3, busy(20000, 0, 0), AT(200));
     CHECK_EQ_INT(parts_held(), 4);
     CHECK(hf_client_is_quiet(&rig.client));
-    finish(AT(300));
 }
 
 TEST(a_quorum_grant_received_after_the_release_is_undone) {
-    start();
     hold_by(3, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
     answers(0, MAJORITY, ":1\r\n", AT(11));
@@ -414,21 +365,17 @@ TEST(a_quorum_grant_received_after_the_release_is_undone) {
     answer(3, yes(78), AT(12)); /* the reply to the acquire, which nobody awaits */
     CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_of(&rig), -1);
-    finish(AT(13));
 }
 
 TEST(a_quorum_grant_received_just_before_its_acquire_is_abandoned_is_undone) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     feed(link_at(2, CALLS), yes(7), AT(1));
     CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
     hf_op_end(op, AT(1));
     CHECK_EQ_INT(part_state(2), HF_HOLD_CLEANING_UP);
-    finish(AT(2));
 }
 
 TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
-    start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++)
         hf_client_lose(member(i), member_holds_of(hold_of(&rig))[i], HF_LOST_DELETED);
@@ -437,11 +384,9 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     CHECK_OUTCOME(op, "busy");
     hf_op_end(op, AT(11));
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    finish(AT(12));
 }
 
 TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_record) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -454,11 +399,9 @@ TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_
     CHECK_OUTCOME(op, "under way");
     answers(1, MAJORITY, ":1\r\n", AT(12));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(13));
 }
 
 TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_servers) {
-    start();
     hold_by(5, AT(0));
     tick(AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
@@ -470,13 +413,11 @@ TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_serv
     hf_op_end(op, AT(11));
     CHECK_EQ_INT(part_state(0), -1);
     CHECK(part_state(3) != -1 && part_state(4) != -1);
-    finish(AT(12));
 }
 
 /* ---- tokens ---- */
 
 TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_lower_ones) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     answer(0, yes(50), AT(1));
@@ -492,11 +433,9 @@ TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_low
     answer(1, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
-    finish(AT(3));
 }
 
 TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(60), AT(1));
@@ -506,11 +445,9 @@ TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     CHECK_EQ_INT(parts_held(), 4);
-    finish(AT(3));
 }
 
 TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     answer(0, yes(60), AT(1));
@@ -525,11 +462,9 @@ TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
     answer(3, ":1\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
-    finish(AT(5));
 }
 
 TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
@@ -537,7 +472,6 @@ TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
     pass(AT(1), AT(4000));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_INT(state_of(&rig), -1);
-    finish(AT(4000));
 }
 
 static hf_op *begin_short_acquire(hf_time now) {
@@ -551,7 +485,6 @@ static hf_op *begin_short_acquire(hf_time now) {
 /* Since the votes of the first two have expired, another owner may have had 10 from them and the
  * fourth. */
 TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
-    start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
     answer(1, yes(6), AT(1));
@@ -568,11 +501,9 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     answer(3, ":1\r\n", AT(981));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 12);
-    finish(AT(982));
 }
 
 TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majority_granted) {
-    start();
     hf_op *op = begin_short_acquire(AT(0));
     answer(0, yes(5), AT(1));
     answer(1, yes(6), AT(1));
@@ -581,12 +512,10 @@ TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majorit
     answer(2, yes(11), AT(900));
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), -1);
-    finish(AT(901));
 }
 
 TEST(a_quorum_acquire_proposes_a_token_ahead_of_all_server_clocks_it_has_seen) {
     char text[96];
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(0)), 1);
     for (int i = 0; i < MAJORITY; i++) { /* clocks that are i seconds ahead of the client's */
@@ -598,7 +527,6 @@ TEST(a_quorum_acquire_proposes_a_token_ahead_of_all_server_clocks_it_has_seen) {
     hf_op_end(op, AT(4));
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(100));
     CHECK(proposal > AT(2100) / 1000 && proposal < AT(2200) / 1000);
-    finish(AT(100));
 }
 
 /* ---- servers that came back ---- */
@@ -650,7 +578,7 @@ static void answer_leaves(hf_time now) {
 
 TEST(a_client_with_restart_guard_reads_each_servers_run_id_at_login) {
     start_with(GUARD);
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
+    begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     hf_slice key = hf_slice_of("k");
     CHECK_STR(hf_session_run_id(hf_client_link_of_key(&rig.client, key, 1)), "");
     for (int i = 0; i < COUNT; i++) log_in(i, i == 1 ? "r2" : "r1", "", AT(0));
@@ -658,8 +586,6 @@ TEST(a_client_with_restart_guard_reads_each_servers_run_id_at_login) {
     CHECK_STR(hf_session_run_id(hf_client_link_of_key(&rig.client, key, 1)), "r2");
     CHECK(hf_client_link_of_key(&rig.client, key, COUNT - 1));
     CHECK(!hf_client_link_of_key(&rig.client, key, COUNT));
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum) {
@@ -673,7 +599,6 @@ TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum
     hf_op_end(op, AT(1));
     tick(AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    finish(AT(2));
 }
 
 TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
@@ -684,7 +609,6 @@ TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(parts_held(), 3);
-    finish(AT(2));
 }
 
 TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
@@ -697,7 +621,6 @@ TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     answers(MAJORITY, COUNT, yes(7), AT(2));
     CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
-    finish(AT(3));
 }
 
 TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) {
@@ -715,7 +638,6 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
     rig_hush(&rig);
     CHECK_STR(acquire_at(AT(60000)), "ok");
     CHECK_CONTAINS(output_by(0), "SET holdfast_known r1");
-    finish(AT(60001));
 }
 
 TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
@@ -736,7 +658,6 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 1);
-    finish(AT(4));
 }
 
 TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
@@ -756,7 +677,6 @@ TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
     log_in(1, "r2", "r1", AT(100000));
     CHECK(!hf_session_is_known(link_at(1, CALLS), GUARD, AT(159999)));
     CHECK(hf_session_is_known(link_at(1, CALLS), GUARD, AT(160000)));
-    finish(AT(160001));
 }
 
 TEST(a_waiting_quorum_acquire_succeeds_once_restart_guard_is_over) {
@@ -765,7 +685,6 @@ TEST(a_waiting_quorum_acquire_succeeds_once_restart_guard_is_over) {
     log_in_all("r1", "", AT(0));
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "under way");
-    finish(AT(3));
 }
 
 TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
@@ -779,7 +698,6 @@ TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 restarted recently");
     CHECK_CONTAINS(message_of(op), "; wait longer than restart_guard");
-    finish(retry_at);
 }
 
 /* Replies to what the renewer sends for the member holds: that they are renewed. */
@@ -802,7 +720,6 @@ static const char *with_suffix(const char *text, const char *suffix) {
 TEST(a_quorum_hold_is_restored_under_a_new_owner_name_on_a_server_that_lost_it) {
     const bool refuses[COUNT] = {true, false, false, false, false};
     char owner[64];
-    start();
     hold_by(5, AT(0));
     hf_slice text = hf_hold_owner(hold_of(&rig));
     snprintf(owner, sizeof owner, "%.*s", (int)text.size, text.data);
@@ -821,12 +738,10 @@ TEST(a_quorum_hold_is_restored_under_a_new_owner_name_on_a_server_that_lost_it) 
     CHECK(hf_slice_equal(hf_hold_owner(member_holds_of(hold_of(&rig))[0]),
                          hf_slice_of(with_suffix(owner, ".1"))));
     CHECK(hf_slice_equal(hf_hold_owner(hold_of(&rig)), hf_slice_of(owner)));
-    finish(AT(20301));
 }
 
 TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
     const bool refuses[COUNT] = {true, true, true, false, false};
-    start();
     hold_by(5, AT(0));
     pass(AT(0), AT(10100));
     hf_hold *hold = hold_of(&rig);
@@ -835,11 +750,9 @@ TEST(a_quorum_hold_is_lost_when_losing_one_more_server_breaks_the_majority) {
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     hf_hold_unref(hold);
-    finish(AT(10200));
 }
 
 TEST(a_quorum_hold_is_lost_when_its_majority_expires_without_a_renewal) {
-    start();
     hold_by(5, AT(0));
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
     for (int i = 0; i < 3; i++) hf_session_closed(link_at(i, RENEWER), "gone", AT(1));
@@ -852,11 +765,9 @@ TEST(a_quorum_hold_is_lost_when_its_majority_expires_without_a_renewal) {
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
     hf_hold_unref(hold);
-    finish(end + 2);
 }
 
 TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
-    start();
     hold_by(COUNT, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(10));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(11));
@@ -864,11 +775,9 @@ TEST(a_quorum_hold_abandoned_during_a_check_is_not_reported_as_lost) {
     CHECK_OUTCOME(op, "not_held");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 0);
-    finish(AT(20));
 }
 
 TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
-    start();
     hold_by(5, AT(0));
     hf_time end = ends_at(hold_of(&rig));
     for (int i = 0; i < 3; i++) rig.down[i] = "refused";
@@ -891,7 +800,6 @@ TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
     op = begin_quorum(HF_OP_ACQUIRE, 0, now);
     CHECK_EQ_INT(renewer->state, HF_SESSION_READY);
     CHECK_CONTAINS(output_of(renewer), "EVALSHA leave");
-    finish(now);
 }
 
 /* ---- any order ---- */
@@ -979,7 +887,7 @@ static void play(unsigned events, bool out_of_memory) {
     hf_client_close(&rig.client, now);
     pass(now, now + 120 * HF_SECOND);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(now + 120 * HF_SECOND);
+    rig_end(&rig, now + 120 * HF_SECOND);
 }
 
 TEST(a_quorum_hold_never_outlives_its_majority_whatever_the_order_of_events) {
@@ -1018,7 +926,7 @@ static bool acquire_and_release(void *unused) {
     bool good = op && hf_op_is_done(op) && hf_op_code(op) == HF_OK;
     if (op && !hf_op_is_done(op)) check_fail(__FILE__, __LINE__, "the acquire does not end");
     if (op) hf_op_end(op, AT(4000));
-    finish(AT(4000));
+    rig_end(&rig, AT(4000));
     return good;
 }
 
@@ -1035,7 +943,6 @@ TEST(a_shared_owner_acquires_on_servers_that_have_not_restarted_recently) {
     answers(0, COUNT, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    finish(AT(2));
 }
 
 TEST(a_quorum_acquire_waits_out_a_servers_restart_guard_only_if_that_server_is_decisive) {
@@ -1050,12 +957,10 @@ TEST(a_quorum_acquire_waits_out_a_servers_restart_guard_only_if_that_server_is_d
         answers(0, 1 + cases[i].yeses, yes(7), AT(1));
         answers(1 + cases[i].yeses, COUNT, "-ERR no\r\n", AT(1));
         CHECK_OUTCOME(op, cases[i].outcome);
-        finish(AT(2));
     }
 }
 
 TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier_outage) {
-    start();
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(ms));
@@ -1076,7 +981,6 @@ TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier
     pass(AT(2001), AT(5000));
     CHECK_OUTCOME(op, "busy");
     CHECK_CONTAINS(message_of(op), "s1 no reply in time");
-    finish(AT(5001));
 }
 
 TEST(a_quorum_acquire_proposes_a_token_only_with_fencing_on) {
@@ -1089,13 +993,11 @@ TEST(a_quorum_acquire_proposes_a_token_only_with_fencing_on) {
         begin_spec(&rig, &spec, AT(0));
         snprintf(want, sizeof want, " %llu", (unsigned long long)(AT(2) / 1000));
         CHECK_EQ_INT(strstr(output_by(0), want) != NULL, fenced);
-        finish(AT(1));
     }
 }
 
 TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     static hf_names other;
-    start();
     hold_by(3, AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -1112,13 +1014,12 @@ TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 3));
     CHECK(hf_quorum_has_late_reply(quorum_of(&rig.client), hold, 4));
     hf_hold_unref(hold);
-    finish(AT(4));
+    rig_end(&rig, AT(4));
     hf_names_free(&other);
 }
 
 TEST(each_renewal_tries_to_restore_a_quorum_hold_on_a_server_that_lacks_it) {
     const bool none[COUNT] = {false};
-    start();
     hold_by(3, AT(0));
     answers(3, COUNT, "-OOM full\r\n", AT(1));
     rig_hush(&rig);
@@ -1129,12 +1030,10 @@ TEST(each_renewal_tries_to_restore_a_quorum_hold_on_a_server_that_lacks_it) {
         answers(3, COUNT, "-OOM full\r\n", AT(ms));
         answers(3, COUNT, ":1\r\n", AT(ms)); /* what was in doubt is undone */
     }
-    finish(AT(41000));
 }
 
 /* Three have answered, but not alike; the others' connections were quiet. */
 TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_dead) {
-    start();
     hold_by(5, AT(0));
     hf_op *release = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     answers(0, COUNT, ":1\r\n", AT(2));
@@ -1145,48 +1044,39 @@ TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_de
     pass(AT(20001), AT(20450)); /* both are asked again */
     answers(3, COUNT, yes(90), AT(20450));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(20451));
 }
 
 TEST(the_renewers_task_adds_a_late_grant_to_its_quorum_hold) {
-    start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(100));
     hf_client_tick_renewer(&rig.client, AT(100));
     CHECK_EQ_INT(parts_held(), 4);
-    finish(AT(101));
 }
 
 TEST(the_callers_task_adds_a_late_grant_to_its_quorum_hold) {
-    start();
     hold_by(3, AT(0));
     CHECK(hf_client_calls_deadline(&rig.client) > AT(100));
     feed(link_at(4, CALLS), yes(5), AT(100));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), 0);
     hf_client_tick_calls(&rig.client, AT(100));
     CHECK_EQ_INT(parts_held(), 4);
-    finish(AT(101));
 }
 
 TEST(a_quorum_re_entry_fails_at_once_if_its_hold_is_lost) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, COUNT, busy(20000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "lost");
-    finish(AT(3));
 }
 
 TEST(a_quorum_re_entry_reports_a_loss_even_if_a_majority_then_grants_the_re_entry) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, MAJORITY, yes(77), AT(2));
     CHECK_OUTCOME(op, "lost");
     CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
-    finish(AT(3));
 }
 
 TEST(a_quorum_acquire_that_has_no_memory_for_its_hold_fails_as_no_memory) {
@@ -1201,13 +1091,12 @@ TEST(a_quorum_acquire_that_has_no_memory_for_its_hold_fails_as_no_memory) {
         memerr_fail(0);
         reported = hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
         if (hf_op_is_done(op)) CHECK(hf_op_code(op) != HF_LOST);
-        finish(AT(2));
+        rig_end(&rig, AT(2));
     }
     CHECK(reported);
 }
 
 TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     answer(0, yes(60), AT(1));
@@ -1218,7 +1107,6 @@ TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
     answers(1, 3, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
-    finish(AT(3));
 }
 
 /* The renewers' connections have met another run of three servers. */
@@ -1250,7 +1138,6 @@ TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
         }
         hf_quorum_refresh(&rig.client, hold, AT(2));
         CHECK_OR((int)hold_state(hold) == cases[i].state, "case %zu", i);
-        finish(AT(3));
     }
 }
 
@@ -1270,12 +1157,10 @@ TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_ser
     }
     hf_quorum_refresh(&rig.client, hold_of(&rig), AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    finish(AT(3));
 }
 
 TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
     hf_time now = AT(1), least = HF_NEVER;
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     for (int attempt = 1; attempt <= 600; attempt++) {
         for (int i = 0; i < COUNT; i++) answer(i, busy(20000, 0, 0), now);
@@ -1287,7 +1172,6 @@ TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
         rig_hush(&rig);
     }
     CHECK(least >= HF_MS && least < 5 * HF_MS);
-    finish(now);
 }
 
 TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
@@ -1297,7 +1181,6 @@ TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
         CHECK(hf_op_deadline(op) > AT(1));
         feed(link_at(i, CALLS), yes(7), AT(1));
         CHECK_EQ_U64(hf_op_deadline(op), 0);
-        finish(AT(2));
     }
     for (int i = 0; i < 2; i++) { /* also that of a token that is written back */
         start();
@@ -1306,20 +1189,16 @@ TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
         CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
         feed(link_at(i, CALLS), ":1\r\n", AT(2));
         CHECK_EQ_U64(hf_op_deadline(op), 0);
-        finish(AT(3));
     }
 }
 
 TEST(a_grant_without_a_server_time_does_not_change_what_a_quorum_knows_of_that_clock) {
-    start();
     hold_by(5, AT(0));
     CHECK(!quorum_of(&rig.client)->clocks_known);
-    finish(AT(1));
 }
 
 TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
     const bool none[COUNT] = {false};
-    start();
     hold_by(5, AT(0));
     pass(AT(0), AT(10100));
     for (int i = 0; i < COUNT; i++) {
@@ -1332,21 +1211,17 @@ TEST(a_quorum_hold_renewed_on_each_server_is_not_lost_at_its_previous_end) {
     hf_client_notice(&rig.client, ends_at(hold));
     CHECK(is_held(hold));
     CHECK(ends_at(hold) > AT(30000));
-    finish(AT(30000));
 }
 
 TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {
-    start();
     hold_by(3, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answer(4, yes(7), AT(1));
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
-    finish(AT(2));
 }
 
 TEST(a_late_grant_is_added_to_a_quorum_hold_before_it_is_checked_for_a_loss) {
-    start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
     feed(link_at(3, CALLS), yes(7), AT(1));
@@ -1354,7 +1229,6 @@ TEST(a_late_grant_is_added_to_a_quorum_hold_before_it_is_checked_for_a_loss) {
     hf_client_tick_renewer(&rig.client, AT(1));
     CHECK(is_held(hold));
     CHECK_EQ_INT(parts_held(), 3);
-    finish(AT(2));
 }
 
 TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {
@@ -1369,7 +1243,6 @@ TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {
         hf_time pause = hf_op_deadline(op) - AT(40);
         CHECK(pause <= 101 * HF_MS); /* 20 ms, and twice as long as the round took */
         longest = hf_time_max(longest, pause);
-        finish(AT(41));
     }
     CHECK(longest > 80 * HF_MS);
 }

@@ -19,7 +19,6 @@ static void answer_all(const char *const *replies, hf_time now) {
 /* ---- extend, check ---- */
 
 TEST(a_quorum_extension_needs_a_majority) {
-    start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
@@ -32,19 +31,14 @@ TEST(a_quorum_extension_needs_a_majority) {
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(1000), 60 * HF_SECOND));
     CHECK(!is_in_flight(hold));
-    hf_op_end(op, AT(1002));
-    finish(AT(1003));
 }
 
 TEST(a_quorum_check_does_not_change_the_lease) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     answers(0, 3, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
-    hf_op_end(op, AT(1002));
-    finish(AT(1003));
 }
 
 TEST(a_quorum_check_or_extension_without_a_majority_fails) {
@@ -79,37 +73,29 @@ TEST(a_quorum_check_or_extension_without_a_majority_fails) {
         CHECK_OUTCOME(op, cases[i].outcome);
         if (cases[i].message) CHECK_CONTAINS(message_of(op), cases[i].message);
         CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
-        hf_op_end(op, AT(1002));
-        finish(AT(1003));
     }
 }
 
 TEST(a_quorum_check_refused_by_a_majority_waits_only_briefly_for_the_other_replies) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     answers(0, 3, "-ERR no\r\n", AT(1001));
     CHECK_OUTCOME(op, "under way"); /* the other two may reply that it is lost */
     pass(AT(1001), AT(1600));
     CHECK_OUTCOME(op, "no_quorum");
-    hf_op_end(op, AT(1600));
-    finish(AT(1601));
 }
 
 TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
-    start();
     CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
     CHECK_OUTCOME(begin_quorum(HF_OP_RELEASE, 0, AT(0)), "not_held");
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_OUTCOME(begin_quorum(HF_OP_CHECK, 0, AT(0)), "not_held");
     CHECK_OUTCOME(op, "under way");
-    finish(AT(1));
 }
 
 /* ---- release ---- */
 
 TEST(each_quorum_release_is_sent_to_every_server) {
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
@@ -129,11 +115,9 @@ TEST(each_quorum_release_is_sent_to_every_server) {
     hf_op_end(op, AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
-    finish(AT(6));
 }
 
 TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     answers(0, 3, yes(77), AT(1));
@@ -148,8 +132,6 @@ TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     CHECK_OUTCOME(op, "under way");
     answer(0, ":2\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(3));
-    finish(AT(4));
 }
 
 TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_background) {
@@ -180,14 +162,11 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
         CHECK_CONTAINS(message_of(op), cases[i].message);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, cases[i].losses);
         CHECK_EQ_INT(state_of(&rig), -1);
-        hf_op_end(op, AT(3));
-        finish(AT(4));
     }
 }
 
 TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     const char *gone[] = {":-1\r\n", ":-1\r\n", ":-1\r\n", ":2\r\n", ":2\r\n", NULL};
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
@@ -202,11 +181,9 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     hf_op_end(op, AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    finish(AT(6));
 }
 
 TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
-    start();
     hold_by(5, AT(0));
     hf_hold *lost = hold_of(&rig);
     hf_hold_ref(lost);
@@ -222,11 +199,9 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     CHECK_OUTCOME(op, "not_held");
     hf_op_end(op, AT(2));
     hf_hold_unref(lost);
-    finish(AT(3));
 }
 
 TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
-    start();
     hold_by(5, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -239,13 +214,11 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
-    finish(AT(3));
 }
 
 /* ---- abandoned ---- */
 
 TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
@@ -255,20 +228,16 @@ TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    finish(AT(4));
 }
 
 TEST(abandoning_more_re_entries_than_a_quorum_hold_has_cleans_up_the_hold) {
-    start();
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    finish(AT(4));
 }
 
 TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) {
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
@@ -278,12 +247,9 @@ TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    hf_op_end(op, AT(5));
-    finish(AT(6));
 }
 
 TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
@@ -292,12 +258,9 @@ TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
-    hf_op_end(op, AT(4));
-    finish(AT(5));
 }
 
 TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     answers(0, 3, yes(77), AT(2));
@@ -307,11 +270,9 @@ TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 2);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[4]), 1);
-    finish(AT(4));
 }
 
 TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
@@ -323,7 +284,6 @@ TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     hold_by(5, AT(5)); /* it goes once */
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
-    finish(AT(6));
 }
 
 /* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
@@ -339,13 +299,10 @@ TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
         pass(AT(3), AT(600));
         CHECK_OUTCOME(op, "lost");
         CHECK_EQ_INT(hf_client_stats(&rig.client).losses, lost);
-        hf_op_end(op, AT(600));
-        finish(AT(601));
     }
 }
 
 TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     hf_op_abandon(op, AT(2));
@@ -353,11 +310,9 @@ TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     pass(AT(2), AT(3));
-    finish(AT(3));
 }
 
 TEST(an_abandoned_partial_quorum_release_still_removes_its_hold) {
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
@@ -366,11 +321,9 @@ TEST(an_abandoned_partial_quorum_release_still_removes_its_hold) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(!is_in_flight(hold_of(&rig)));
-    finish(AT(4));
 }
 
 TEST(an_abandoned_quorum_check_does_not_change_the_hold) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(2));
     hf_op_abandon(op, AT(3));
@@ -379,13 +332,11 @@ TEST(an_abandoned_quorum_check_does_not_change_the_hold) {
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK_EQ_INT(parts_held(), 5);
     CHECK(!is_in_flight(hold_of(&rig)));
-    finish(AT(4));
 }
 
 /* ---- one command of a hold at a time ---- */
 
 TEST(a_quorum_release_waits_until_a_check_has_ended) {
-    start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     rig_hush(&rig);
@@ -401,11 +352,9 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
-    finish(AT(4));
 }
 
 TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_finds) {
-    start();
     hold_by(5, AT(0));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
@@ -414,28 +363,21 @@ TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_fin
     CHECK_OUTCOME(check, "lost");
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), -1);
-    hf_op_end(check, AT(3));
-    hf_op_end(op, AT(3));
-    finish(AT(4));
 }
 
 TEST(a_quorum_release_abandoned_while_it_waits_for_a_check_still_frees_the_lock) {
-    start();
     hold_by(5, AT(0));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     hf_op_abandon(op, AT(2));
     CHECK(!hf_op_is_blocked(op));
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
-    hf_op_end(check, AT(3));
-    finish(AT(4));
 }
 
 TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
-    start();
     hold_by(5, AT(0));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    begin_quorum(HF_OP_CHECK, 0, AT(1));
     rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK(hf_op_is_blocked(op));
@@ -448,10 +390,6 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     hf_op_interrupt(op, AT(3));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    hf_op_end(patient, AT(4));
-    hf_op_end(op, AT(4));
-    hf_op_end(check, AT(4));
-    finish(AT(5));
 }
 
 /* ---- about a key ---- */
@@ -474,8 +412,6 @@ TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(value_of(op), cases[i].value);
-        hf_op_end(op, AT(1));
-        finish(AT(2));
     }
 }
 
@@ -531,8 +467,6 @@ TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
         CHECK_EQ_INT(info_of(op)->waiters, 0);
         CHECK_EQ_INT(info_of(op)->ttl_ms, cases[i].owner[0] ? 1500 : -2);
         CHECK_EQ_INT(info_of(op)->ahead, cases[i].owner[0] ? 2 : -1);
-        hf_op_end(op, AT(1));
-        finish(AT(2));
     }
 }
 
@@ -546,38 +480,29 @@ TEST(a_quorums_info_returns_the_highest_token_and_the_latest_server_time) {
                                    NOBODY,
                                    NOBODY,
                                    NULL};
-    start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer_all(replies, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(info_of(op)->token, 24);
     CHECK_EQ_INT(info_of(op)->clock_us, 50);
     CHECK_EQ_INT(info_of(op)->waited_us, -1);
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 TEST(a_quorums_info_waits_briefly_for_the_replies_of_all_servers) {
-    start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answers(0, 3, NOBODY, AT(10));
     CHECK_OUTCOME(op, "under way");
     pass(AT(10), AT(1500));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1500));
-    finish(AT(1501));
 }
 
 TEST(a_quorums_info_fails_without_a_majority) {
     const char *const replies[] = {NOBODY,        NOBODY,        "-ERR no\r\n",
                                    "-ERR no\r\n", "-ERR no\r\n", NULL};
-    start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer_all(replies, AT(1));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_CONTAINS(message_of(op), "2 of 5 answered: s3 server");
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
@@ -595,8 +520,6 @@ TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, cases[i].outcome);
-        hf_op_end(op, AT(1));
-        finish(AT(2));
     }
 }
 
@@ -626,8 +549,6 @@ TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
         op = begin_quorum(HF_OP_RELEASE, 0, AT(3));
         answer_all(releases[i].replies, AT(4));
         CHECK_OUTCOME(op, releases[i].outcome);
-        hf_op_end(op, AT(4));
-        finish(AT(5));
     }
     server_count = COUNT;
 }
@@ -651,25 +572,19 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
         CHECK_EQ_INT(value_of(op), cases[i].value);
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
         CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
-        hf_op_end(op, AT(2));
-        finish(AT(3));
     }
 }
 
 TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {
-    start();
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     answers(0, 5, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(value_of(op), 1);
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     static const hf_slice get[] = {{"GET", 3}, {"k", 1}};
     static const hf_names *batch[1];
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
     spec.names = NULL;
     spec.lock_kind = NULL;
@@ -689,7 +604,6 @@ TEST(a_client_of_a_quorum_refuses_plain_commands_and_multi_locks) {
     CHECK_CONTAINS(message_of(op), "one-step operations on several locks need a single server");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) CHECK_STR(output_by(i), "");
-    finish(AT(2));
 }
 
 CHECK_MAIN

@@ -59,8 +59,6 @@ TEST(a_quorum_deadlock_search_starts_in_the_pause_between_two_attempts) {
     CHECK(!is_searching(op));
     tick(AT(2));
     CHECK(is_searching(op));
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
@@ -83,8 +81,6 @@ TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
                                    "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
                                    "held by me; always take locks in the same order");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a_wait) {
@@ -98,8 +94,6 @@ TEST(a_quorum_deadlock_search_finds_nothing_without_a_majority_for_an_owner_or_a
         answer(4, wait ? "$-1\r\n" : owner_is(""), AT(2));
         CHECK(!is_searching(op));
         CHECK_OUTCOME(op, "under way");
-        hf_op_end(op, AT(2));
-        finish(AT(3));
     }
 }
 
@@ -110,7 +104,7 @@ TEST(replies_from_half_of_the_servers_do_not_establish_a_quorum_deadlock) {
     answers(2, 4, owner_is(""), AT(2));
     CHECK(!is_searching(op));
     hf_op_end(op, AT(2));
-    finish(AT(3));
+    rig_end(&rig, AT(3));
     server_count = COUNT;
 }
 
@@ -119,21 +113,17 @@ TEST(a_quorum_deadlock_search_tells_owners_apart_that_differ_in_the_first_letter
     hf_op *op = wait_for_k();
     for (int i = 0; i < COUNT; i++) answer(i, owner_is(owners[i]), AT(2));
     CHECK(!is_searching(op));
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 /* It has sent the program's text to that server, which sends a command next. */
 TEST(a_quorum_deadlock_searchs_next_step_also_queries_a_server_that_refused_the_script) {
-    hf_op *op = wait_for_k();
+    wait_for_k();
     rig_hush(&rig);
     answer(0, "-NOSCRIPT no\r\n", AT(2));
     CHECK(strncmp(output_by(0), "EVAL ", 5) == 0);
     answer(0, "-NOPERM no\r\n", AT(2));
     answers(1, COUNT, owner_is("you"), AT(2));
     all_reply("GET holdfast_wait:you");
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 /* ---- clocks ---- */
@@ -154,7 +144,7 @@ static bool ends_in(const int other[COUNT], const int own[COUNT]) {
     }
     bool ends = hf_op_is_done(op);
     hf_op_end(op, AT(2));
-    finish(AT(3));
+    rig_end(&rig, AT(3));
     return ends;
 }
 
@@ -191,8 +181,6 @@ TEST(a_server_that_hangs_delays_a_step_of_a_quorum_deadlock_search_by_at_most_25
         CHECK_STR(output_of(calls), "");
         for (int i = hangs; i < hangs + 2; i++) hf_session_tick(link_at(i, CALLS), AT(253));
         CHECK_STR(output_of(calls), "GET holdfast_wait:you");
-        hf_op_end(op, AT(253));
-        finish(AT(254));
     }
 }
 
@@ -206,20 +194,18 @@ TEST(replies_from_half_of_the_servers_do_not_shorten_a_deadlock_searchs_step) {
     answer(3, owner_is("you"), AT(260));
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "GET holdfast_wait:you");
     hf_op_end(op, AT(260));
-    finish(AT(261));
+    rig_end(&rig, AT(261));
     server_count = COUNT;
 }
 
 TEST(a_timeout_in_one_step_of_a_quorum_deadlock_search_does_not_shorten_the_next_step) {
-    hf_op *op = wait_for_k();
+    wait_for_k();
     answers(0, COUNT, owner_is("you"), AT(2));
     rig_hush(&rig);
     answers(0, 2, "$-1\r\n", AT(3));
     for (int i = 2; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(260));
     answers(2, COUNT, wait_is("500 " ABOVE " l j"), AT(260));
     all_reply(INFO_OF("j", ABOVE));
-    hf_op_end(op, AT(260));
-    finish(AT(261));
 }
 
 TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
@@ -230,8 +216,6 @@ TEST(a_quorum_deadlock_search_ends_after_a_second_without_replies) {
     for (int i = 0; i < COUNT; i++) hf_session_tick(link_at(i, CALLS), AT(1002));
     CHECK(!is_searching(op));
     CHECK_OUTCOME(op, "under way");
-    hf_op_end(op, AT(1002));
-    finish(AT(1003));
 }
 
 /* ---- beside an attempt ---- */
@@ -252,8 +236,6 @@ TEST(a_quorum_attempt_in_flight_when_a_deadlock_is_found_may_still_acquire_the_l
           !hf_op_is_done(op));
     answers(0, COUNT, yes(77), AT(300));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(300));
-    finish(AT(301));
 }
 
 TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
@@ -263,8 +245,6 @@ TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
     answers(0, COUNT, busy(20000, 0, 0), AT(300));
     CHECK_OUTCOME(op, "deadlock");
     CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by me; ");
-    hf_op_end(op, AT(300));
-    finish(AT(301));
 }
 
 TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
@@ -273,7 +253,6 @@ TEST(a_quorum_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
     rig_hush(&rig);
     answers(0, COUNT, owner_is("you"), AT(2));
     all_reply("");
-    finish(AT(3));
 }
 
 /* ---- memory ---- */
@@ -291,7 +270,7 @@ TEST(a_quorum_acquire_without_memory_to_search_for_deadlocks_keeps_waiting) {
         CHECK(!hf_op_is_done(op) || hf_op_code(op) == HF_DEADLOCK ||
               hf_op_code(op) == HF_NO_MEMORY);
         hf_op_end(op, AT(2));
-        finish(AT(3));
+        rig_end(&rig, AT(3));
     }
     CHECK(!failed);
 }

@@ -5,7 +5,6 @@
 /* ---- a guard ---- */
 
 TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) {
-    start();
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
@@ -16,8 +15,6 @@ TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) 
     CHECK_OUTCOME(op, "duplicate");
     CHECK_MEM(record_of(op), record_size_of(op), "old", 3);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    hf_op_end(op, AT(2000));
-    finish(AT(2001));
 }
 
 /* On a minority a lock may exist for a moment after its release. */
@@ -31,20 +28,15 @@ TEST(a_quorum_acquire_ignores_a_lock_of_a_different_kind_on_a_minority) {
         CHECK_OUTCOME(op, others < MAJORITY ? "under way" : "conflict");
         if (others < MAJORITY) answers(others, 5, others ? busy(20000, 0, 0) : yes(7), AT(1));
         CHECK_OUTCOME(op, outcomes[others]);
-        hf_op_end(op, AT(1));
-        finish(AT(2));
     }
 }
 
 TEST(an_idempotent_run_in_a_quorum_is_a_mismatch_if_one_server_has_another_fingerprint) {
-    start();
     hf_op *op = begin_guard(AT(0));
     answer(0, "*1\r\n:4\r\n", AT(1));
     for (int i = 1; i < 3; i++) answer(i, busy(20000, 0, 0), AT(1));
     CHECK_OUTCOME(op, "mismatch");
     CHECK(!record_of(op));
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 /* ---- acquires ---- */
@@ -61,36 +53,27 @@ TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_dea
         answers(0, 5, busy(29000, 0, 0), AT(2));
         CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
         if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
-        hf_op_end(op, AT(2));
-        finish(AT(3));
     }
 }
 
 TEST(a_quorum_acquire_without_fencing_succeeds_with_the_first_majority) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.token_ttl_ms = 0;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(40 + (unsigned)i), AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 TEST(a_quorum_re_entry_keeps_the_token_whatever_the_servers_draw) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(100 + (unsigned long long)i), AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.wait = 10 * HF_SECOND;
     spec.max_hold = 60 * HF_SECOND;
@@ -102,12 +85,9 @@ TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
     answers(0, COUNT, yes(77), again + HF_MS);
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(bound_of(hold_of(&rig)), again + 60 * HF_SECOND);
-    hf_op_end(op, again + HF_MS);
-    finish(again + 2 * HF_MS);
 }
 
 TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
-    start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -120,12 +100,9 @@ TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
     CHECK_EQ_U64(token_of(hold), 77);
     CHECK_EQ_INT(count_of(hold), 2);
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     answers(0, 3, "-ERR no\r\n", AT(2));
@@ -133,14 +110,11 @@ TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(!is_in_flight(hold_of(&rig)));
-    hf_op_end(op, AT(2));
-    finish(AT(3));
 }
 
 /* ---- what it sums up ---- */
 
 TEST(a_quorums_counters_are_the_sums_over_its_servers) {
-    start();
     for (int i = 0; i < COUNT; i++) {
         hf_stats *stats = counters_of(member(i));
         stats->renewals = 1;
@@ -155,11 +129,9 @@ TEST(a_quorums_counters_are_the_sums_over_its_servers) {
     CHECK_EQ_U64(stats.late_renewals, 15);
     CHECK_EQ_U64(stats.undone, 20);
     CHECK_EQ_U64(stats.acquires, 0);
-    finish(AT(1));
 }
 
 TEST(approving_a_quorum_hold_renews_it_on_every_server) {
-    start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hold_by(4, AT(0));
     pass(AT(0), AT(11000));
@@ -168,11 +140,9 @@ TEST(approving_a_quorum_hold_renews_it_on_every_server) {
     hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
     tick(AT(11000));
     for (int i = 0; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
-    finish(AT(11001));
 }
 
 TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
-    start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->needs_approval = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(1, COUNT, yes(77), AT(0));
@@ -184,11 +154,9 @@ TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
     hf_client_approve(&rig.client, hold_of(&rig), AT(11000));
     tick(AT(11000));
     for (int i = 1; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
-    finish(AT(11001));
 }
 
 TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_that_lacks_it) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.renewed = false;
     hf_op *op = begin_round(&spec, AT(0));
@@ -199,11 +167,9 @@ TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_tha
     CHECK(wakes_at(hold_of(&rig)) > AT(20000));
     hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
     CHECK(wakes_at(hold_of(&rig)) <= AT(11000));
-    finish(AT(1001));
 }
 
 TEST(a_quorum_hold_whose_renewal_is_switched_off_is_renewed_on_no_server) {
-    start();
     hold_by(4, AT(0));
     hf_client_set_renewed(&rig.client, hold_of(&rig), false, AT(1));
     pass(AT(1), AT(11000));
@@ -211,11 +177,9 @@ TEST(a_quorum_hold_whose_renewal_is_switched_off_is_renewed_on_no_server) {
     hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(11000));
     tick(AT(11000));
     for (int i = 0; i < 4; i++) CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA renew 1 k");
-    finish(AT(11001));
 }
 
 TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
-    start();
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
@@ -234,7 +198,6 @@ TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
     CHECK_EQ_INT(acquired, 1);
     CHECK_EQ_INT(opened, 10);
     CHECK(!observer_of(member(0))->first);
-    finish(AT(10101));
 }
 
 TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
@@ -250,12 +213,10 @@ TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
             tick(AT(2));
         }
         CHECK(hf_client_is_quiet(&rig.client));
-        finish(AT(3));
     }
 }
 
 TEST(a_closed_quorum_client_waits_only_briefly_for_more_replies_than_a_majority) {
-    start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
     tick(AT(10));
@@ -266,11 +227,9 @@ TEST(a_closed_quorum_client_waits_only_briefly_for_more_replies_than_a_majority)
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(280));
     pass(AT(279), AT(280));
     CHECK(hf_client_is_quiet(&rig.client));
-    finish(AT(281));
 }
 
 TEST(a_closed_quorum_client_awaits_late_replies_ten_times_as_long_as_a_majority_took) {
-    start();
     hold_by(5, AT(0));
     hf_client_close(&rig.client, AT(10));
     tick(AT(10));
@@ -280,7 +239,6 @@ TEST(a_closed_quorum_client_awaits_late_replies_ten_times_as_long_as_a_majority_
     CHECK(!hf_client_is_quiet(&rig.client));
     pass(AT(449), AT(450));
     CHECK(hf_client_is_quiet(&rig.client));
-    finish(AT(451));
 }
 
 /* ---- why it is lost ---- */
@@ -306,14 +264,12 @@ TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachab
         CHECK(is_lost(hold));
         CHECK_OR(reason_of(hold) == cases[i].reason, "case %zu: %s", i,
                  hf_lost_reason_name(reason_of(hold)));
-        finish(AT(2));
     }
 }
 
 /* ---- a shared owner ---- */
 
 TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     hf_op *op = begin_round(&spec, AT(0));
@@ -324,11 +280,9 @@ TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_of(&rig)), AT(100));
     tick(AT(100));
     CHECK_CONTAINS(output_by(4), "EVALSHA acquire " KEYS_OF_K "0 1 30000 1000");
-    finish(AT(101));
 }
 
 TEST(a_shared_owner_holds_a_quorum_lock_by_a_majority) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     hf_op *op = begin_round(&spec, AT(0));
@@ -336,13 +290,10 @@ TEST(a_shared_owner_holds_a_quorum_lock_by_a_majority) {
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
     char text[96];
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 1; i <= MAJORITY; i++) { /* 100 s behind ours; the first one's is not known */
         snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
@@ -353,23 +304,19 @@ TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
     hf_op_end(op, AT(0));
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(0));
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
-    finish(AT(1));
 }
 
 TEST(a_quorum_compares_a_servers_clock_with_the_sending_time_of_its_request) {
-    start();
     hf_op op = {0};
     set_begun_at(&op, AT(0));
     request_in(&op)->sent_at = AT(500); /* it waited for a connection */
     set_server_us(&op, (long long)(AT(700) / 1000));
     hf_quorum_learn_clock(quorum_of(&rig.client), 0, &op);
     CHECK_EQ_INT((int)quorum_of(&rig.client)->ahead[0], 200000);
-    finish(AT(1));
 }
 
 TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     char text[96];
-    start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
@@ -383,12 +330,10 @@ TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     hf_op_end(op, again + 100 * HF_MS);
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
-    finish(AT(1001));
 }
 
 TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
     char text[96];
-    start();
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
@@ -396,11 +341,9 @@ TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1400));
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
-    finish(AT(3001));
 }
 
 TEST(a_quorums_proposed_token_is_never_negative) {
-    start();
     hf_quorum *quorum = quorum_of(&rig.client);
     quorum->clocks_known = true;
     for (int i = 0; i < COUNT; i++) quorum->ahead[i] = -(int64_t)(AT(0) / 1000);
@@ -410,11 +353,9 @@ TEST(a_quorums_proposed_token_is_never_negative) {
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0) - HF_SECOND), 0);
     quorum->ahead[3] += 5;
     CHECK_EQ_U64(hf_quorum_propose(quorum, AT(0)), 2005);
-    finish(AT(1));
 }
 
 TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     hf_op *op = begin_round(&spec, AT(0));
@@ -427,7 +368,6 @@ TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_CONTAINS(output_by(3), "EVALSHA acquire");
     CHECK_STR(output_by(4), "");
-    finish(AT(501));
 }
 
 TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_needs_them) {
@@ -441,7 +381,7 @@ TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_nee
                  {true, HF_SECOND, true, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(); /* for the servers */
-        finish(AT(0));
+        rig_end(&rig, AT(0));
         hf_client_config config = rig_config();
         config.mode = HF_MODE_QUORUM;
         config.servers = servers;
@@ -455,22 +395,18 @@ TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_nee
             CHECK_OR(session->asks_server == cases[i].asks_server, "case %zu", i);
             CHECK_OR(session->asks_known == cases[i].asks_known, "case %zu", i);
         }
-        finish(AT(0));
     }
 }
 
 TEST(each_server_of_a_quorum_client_has_a_uuid_of_its_own) {
-    start();
     for (int i = 0; i < COUNT; i++) {
         for (int j = 0; j < i; j++)
             CHECK(strcmp(hf_client_uuid(member(i)), hf_client_uuid(member(j))) != 0);
     }
-    finish(AT(1));
 }
 
 TEST(a_quorum_client_without_restart_guard_writes_no_mark_for_known_servers) {
     static const char info[] = "$29\r\n# Server\r\nrun_id:0123456789\r\n\r\n";
-    start();
     for (int i = 0; i < COUNT; i++) config_in(member(i))->session.asks_server = true;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) {
@@ -480,8 +416,6 @@ TEST(a_quorum_client_without_restart_guard_writes_no_mark_for_known_servers) {
     for (int i = 0; i < COUNT; i++) answer(i, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     for (int i = 0; i < COUNT; i++) CHECK(!strstr(output_by(i), "holdfast_known"));
-    hf_op_end(op, AT(1));
-    finish(AT(2));
 }
 
 CHECK_MAIN

@@ -26,7 +26,6 @@ static int answer_renewals(int from, hf_time now) {
 
 TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_server) {
     hf_names second = {0};
-    start();
     CHECK(hf_names_make(&second, hf_slice_of("k2")));
     hold_by(COUNT, AT(0));
     hf_hold *first = held("k");
@@ -43,7 +42,7 @@ TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_ser
     lose_on(held("k2"), 1);
     hf_client_notice(&rig.client, AT(16001));
     CHECK(is_lost(first));
-    finish(AT(16003));
+    rig_end(&rig, AT(16003));
     hf_names_free(&second);
 }
 
@@ -88,7 +87,6 @@ TEST(a_late_grant_after_its_majority_has_expired_does_not_revive_a_quorum_hold) 
     feed(link_at(0, CALLS), yes(90), AT(41500)); /* before the client has noticed that it ended */
     tick(AT(41500));
     CHECK(is_lost(held("k")));
-    finish(AT(41501));
 }
 
 TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
@@ -101,7 +99,6 @@ TEST(a_re_entry_after_the_majority_has_expired_does_not_revive_a_quorum_hold) {
     feed(link_at(4, CALLS), yes(90), AT(41500));
     tick(AT(41500));
     CHECK_OUTCOME(op, "lost");
-    finish(AT(41501));
 }
 
 /* → how often the server was asked for the lock until then; it had another owner each time */
@@ -139,16 +136,13 @@ static void hold_beside_another(bool renewed) {
 }
 
 TEST(a_quorum_hold_is_soon_restored_on_a_server_that_had_another_owner_at_first) {
-    start();
     hold_beside_another(true);
     CHECK_EQ_INT(refuse_until(0, 2, 45), 0);
     CHECK_EQ_INT(refuse_until(0, 50, 60), 1);
     get_it_back(0, 65);
-    finish(AT(2100));
 }
 
 TEST(a_hold_is_restored_less_and_less_often_on_a_server_where_another_owner_has_the_lock) {
-    start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
     CHECK_EQ_INT(refuse_until(4, 2, 45), 0);
@@ -157,22 +151,18 @@ TEST(a_hold_is_restored_less_and_less_often_on_a_server_where_another_owner_has_
     get_it_back(4, 9605);
     hf_client_lose(member(4), member_holds_of(held("k"))[4], HF_LOST_TAKEN);
     CHECK_EQ_INT(refuse_until(4, 11700, 12500), 0); /* with the next renewal */
-    finish(AT(12600));
 }
 
 TEST(a_quorum_soon_tries_to_restore_a_hold_that_a_server_has_lost_again) {
-    start();
     hold_by(4, AT(0));
     answer(4, BUSY, AT(1));
     CHECK_EQ_INT(refuse_until(4, 50, 1600), 5);
     get_it_back(4, 1605);
     hf_client_lose(member(4), member_holds_of(held("k"))[4], HF_LOST_TAKEN);
     CHECK_EQ_INT(refuse_until(4, 3610, 14000), 5);
-    finish(AT(14100));
 }
 
 TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease) {
-    start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
     set_lease(hold, 1000000 * HF_SECOND);
@@ -182,14 +172,11 @@ TEST(a_quorum_tries_to_restore_a_missing_hold_within_an_hour_whatever_its_lease)
         CHECK(wakes_at(hold) < AT(3600 * 1000));
     }
     CHECK(wakes_at(hold) > AT(3000 * 1000));
-    finish(AT(2));
 }
 
 TEST(a_quorum_hold_that_is_not_renewed_is_not_restored_on_a_server_that_lacks_it) {
-    start();
     hold_beside_another(false);
     CHECK_EQ_INT(refuse_until(0, 2, 9000), 0);
-    finish(AT(9001));
 }
 
 #define HOLDS 250
@@ -247,7 +234,6 @@ static int count_lacking(void) {
 TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
     static hf_names names[HOLDS];
     int asked = 0;
-    start();
     hold_many(names);
     for (hf_time t = 10; t <= 12000; t += 10) { /* it hangs */
         tick(AT(t));
@@ -263,25 +249,23 @@ TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
         answer_all(link_at(4, RENEWER), AT(t));
     }
     CHECK_EQ_INT(count_lacking(), 0);
-    finish(AT(23001));
+    rig_end(&rig, AT(23001));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
 TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
-    start();
     hold_many(names);
     for (size_t k = 0; k < HOLDS; k++) set_lease(holds_of(&rig.client)->heap[k], 9 * HF_MS / 2);
     for (size_t k = 0; k < HOLDS; k++) set_wake(holds_of(&rig.client)->heap[k], AT(10));
     hf_client_tick(&rig.client, AT(10));
     CHECK_EQ_INT(count_asked(4), 100);
     CHECK(wakes_at(hf_holds_first(holds_of(&rig.client))) >= AT(11));
-    finish(AT(12));
+    rig_end(&rig, AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }
 
 TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_hold) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     spec.renewed = false;
@@ -306,11 +290,9 @@ TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_
     CHECK_OUTCOME(release, "lost");
     CHECK(is_held(held("k")));
     CHECK_STR(output_by(0), "");
-    finish(AT(6000));
 }
 
 TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
-    start();
     hold_by(COUNT, AT(0));
     lose_on(held("k"), 3);
     tick(AT(1));
@@ -322,11 +304,9 @@ TEST(a_lost_quorum_hold_is_no_longer_renewed_on_any_server) {
     }
     CHECK_EQ_INT(renewals, 0);
     CHECK_EQ_INT(parts_held(), 0);
-    finish(AT(60001));
 }
 
 TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
-    start();
     hold_by(COUNT, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *again = begin_round(&spec, AT(1));
@@ -340,11 +320,9 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     for (hf_time t = 3; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
     CHECK_EQ_INT(parts_held(), 0);
-    finish(AT(6000));
 }
 
 TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_timeout) {
-    start();
     hold_by(COUNT, AT(0));
     hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);
     CHECK(hf_op_detach(begin_round(&call, AT(0))));
@@ -355,7 +333,6 @@ TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_time
     answers(0, COUNT, ":1\r\n", AT(900));
     CHECK(!hf_op_is_blocked(op));
     CHECK_EQ_U64(hf_op_wait_end(op), AT(1) + HF_SECOND);
-    finish(AT(901));
 }
 
 static void hold_for(hf_time max_hold, int yeses) {
@@ -369,7 +346,6 @@ static void hold_for(hf_time max_hold, int yeses) {
 
 /* One server that is down does not change the reason. */
 TEST(a_quorum_hold_ends_at_its_max_hold) {
-    start();
     hold_for(40 * HF_SECOND, COUNT - 1);
     hf_hold *hold = held("k");
     tick_from(100, 39000, 0);
@@ -378,11 +354,9 @@ TEST(a_quorum_hold_ends_at_its_max_hold) {
     tick_from(39100, 40000, 0);
     CHECK(is_lost(hold));
     CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
-    finish(AT(40001));
 }
 
 TEST(a_quorum_hold_restored_on_a_server_later_also_ends_at_max_hold) {
-    start();
     hold_for(40 * HF_SECOND, MAJORITY);
     hf_hold *hold = held("k");
     answer(4, busy(1000, 0, 0), AT(2));
@@ -396,11 +370,9 @@ TEST(a_quorum_hold_restored_on_a_server_later_also_ends_at_max_hold) {
     for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
     tick_from(20100, 40000, 0);
     CHECK_STR(hf_lost_reason_name(reason_of(hold)), "max_hold");
-    finish(AT(40001));
 }
 
 TEST(a_quorum_re_entry_gives_no_server_a_lease_beyond_max_hold) {
-    start();
     hold_for(40 * HF_SECOND, MAJORITY);
     hf_hold *hold = held("k");
     answers(MAJORITY, COUNT, busy(100, 0, 0), AT(2));
@@ -410,18 +382,15 @@ TEST(a_quorum_re_entry_gives_no_server_a_lease_beyond_max_hold) {
     hf_op_end(op, AT(4));
     CHECK_EQ_INT(parts_held(), COUNT);
     for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
-    finish(AT(5));
 }
 
 TEST(a_quorum_loss_before_max_hold_is_reported_with_the_servers_reason) {
-    start();
     hold_for(5 * HF_SECOND, COUNT);
     hf_hold *hold = held("k");
     lose_on(hold, 3);
     hf_client_notice(&rig.client, AT(1000));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
-    finish(AT(1001));
 }
 
 CHECK_MAIN

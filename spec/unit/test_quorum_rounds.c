@@ -3,7 +3,6 @@
 #include "quorum_calls_rig.h"
 
 TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
@@ -14,11 +13,9 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     answers(3, 5, "-ERR no\r\n", AT(2));
     answers(0, 2, "-ERR no\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
-    finish(AT(4));
 }
 
 TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     feed(link_at(0, CALLS), yes(5), AT(1));
@@ -27,31 +24,24 @@ TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 9);
     for (int i = 0; i < 4; i++) CHECK_STR(output_by(i), "");
-    finish(AT(2));
 }
 
 TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
-    start();
     hold_by(5, AT(0));
-    hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
+    begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
     CHECK(hf_op_is_blocked(op));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "interrupted");
     const char *end = strstr(message_of(op), "0 of 5 granted, 5 yet to answer");
     CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
-    hf_op_end(op, AT(3));
-    hf_op_end(check, AT(3));
-    finish(AT(4));
 }
 
 TEST(a_quorum_release_also_undoes_the_acquire_on_servers_that_have_not_replied) {
-    start();
     hold_by(3, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     begin_spec(&rig, &spec, AT(10));
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA leave");
-    finish(AT(11));
 }
 
 TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed) {
@@ -71,7 +61,6 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
         const hf_hold *hold = hold_of(&rig);
         hf_time again = AT(1) + 10 * HF_SECOND;
         CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
-        finish(AT(2));
     }
 }
 
@@ -91,14 +80,12 @@ TEST(a_client_of_a_quorum_can_send_a_command_to_a_single_chosen_server) {
             CHECK_STR(output_by((int)i), i == asked ? "GET k" : "");
         answer((int)asked, "$1\r\nv\r\n", AT(1));
         CHECK_OUTCOME(op, "ok");
-        finish(AT(2));
     }
 }
 
 TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) {
     static char record[301];
     memset(record, 'r', 300);
-    start();
     hf_op *op = begin_guard(AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " print");
     answers(0, MAJORITY, yes(7), AT(1));
@@ -114,12 +101,9 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), record);
     answers(0, MAJORITY, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(3));
-    finish(AT(4));
 }
 
 TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
-    start();
     hf_client_introduce(&rig.client, "host 7 name");
     begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
@@ -133,22 +117,18 @@ TEST(a_client_that_waits_for_a_quorum_publishes_its_name) {
         published = strstr(output_of(link_at(0, RENEWER)), "SET holdfast_client:") != NULL;
     }
     CHECK(published);
-    finish(AT(400));
 }
 
 TEST(a_quorum_hold_missing_on_a_server_is_checked_no_later_than_its_end) {
-    start();
     hold_by(3, AT(0));
     hf_hold *hold = hold_of(&rig);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), HF_NEVER);
     hf_quorum_refresh(&rig.client, hold, AT(25000));
     CHECK(ends_at(hold) < AT(30000));
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    finish(AT(25001));
 }
 
 TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before) {
-    start();
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
     hf_hold *hold = hold_of(&rig);
@@ -164,23 +144,19 @@ TEST(a_quorum_hold_is_lost_at_the_end_of_its_lease_even_if_it_was_checked_before
     pass(end - 1, end + 1);
     CHECK(is_lost(hold));
     hf_hold_unref(hold);
-    finish(end + 2);
 }
 
 TEST(a_quorum_hold_is_restored_on_a_server_under_a_new_suffix_of_its_owner) {
     char copy[64];
-    start();
     hold_by(3, AT(0));
     answers(3, 5, busy(20000, 0, 0), AT(1));
     hf_slice owner = hf_hold_owner(hold_of(&rig));
     snprintf(copy, sizeof copy, " %.*s.1 2000 ", (int)owner.size, owner.data);
     begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
     for (int i = 3; i < COUNT; i++) CHECK_CONTAINS(output_by(i), copy);
-    finish(AT(11));
 }
 
 TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK(is_in_flight(hold_of(&rig)));
@@ -189,22 +165,18 @@ TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
     answers(0, 3, yes(77), AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_op_is_blocked(check));
-    finish(AT(3));
 }
 
 TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(2000));
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
-    finish(AT(2001));
 }
 
 TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
-    start();
     hold_by(5, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_round *round = hf_round_new(&spec, 0);
@@ -213,22 +185,18 @@ TEST(a_quorum_never_uses_the_same_owner_suffix_twice_on_a_server) {
         CHECK_EQ_INT(round->owner.data[round->owner.size - 1], (int)('0' + i));
     }
     hf_round_unref(round);
-    finish(AT(1));
 }
 
 TEST(a_quorums_info_recognizes_an_owner_with_a_suffix_on_the_first_server) {
-    start();
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
     answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
     answers(3, COUNT, NOBODY, AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
-    finish(AT(2));
 }
 
 TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
-    start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
     hf_op_end(op, AT(1));
@@ -246,11 +214,9 @@ TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     pass(AT(3), AT(1000));
     for (int i = 0; i < COUNT * HF_LINKS; i++)
         CHECK_STR(output_of(hf_client_link(&rig.client, (size_t)i)), "");
-    finish(AT(1000));
 }
 
 TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_servers) {
-    start();
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
     hf_op_end(op, AT(1));
@@ -267,7 +233,6 @@ TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_s
         CHECK(part);
         CHECK(is_held(part));
     }
-    finish(AT(4));
 }
 
 TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majority) {
@@ -280,7 +245,6 @@ TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majori
         answers(0, 2, yes(7), AT(cases[i].answered));
         answers(2, 4, busy(20000, 0, 0), AT(cases[i].answered));
         CHECK_EQ_U64(round_of(op)->decide_by, AT(cases[i].most));
-        finish(AT(cases[i].answered));
     }
 }
 
@@ -300,31 +264,25 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
         calls->reason_code = cases[i].code;
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
         CHECK_OR(round_of(op)->votes[0].skipped == cases[i].skipped, "case %zu", i);
-        finish(AT(51));
     }
 }
 
 TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(77), AT(1000));
     answer(2, busy(20000, 0, 0), AT(1000));
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(round_of(op)->decide_by, AT(3000));
-    finish(AT(1001));
 }
 
 TEST(the_error_of_a_failed_quorum_acquire_quotes_a_servers_message_about_a_missing_right) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK_CONTAINS(message_of(op), "no right");
-    finish(AT(2));
 }
 
 TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
-    start();
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
     CHECK_OUTCOME(op, "no_quorum");
@@ -333,11 +291,9 @@ TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
     op = hf_client_begin(&rig.client, &spec, AT(50));
     for (int i = 0; i < COUNT; i++)
         CHECK_EQ_INT(hf_session_wants(link_at(i, CALLS), AT(50)), HF_WANT_OPEN);
-    finish(AT(51));
 }
 
 TEST(abandoning_a_shared_owners_quorum_hold_keeps_its_other_processes_holds) {
-    start();
     hold_by(5, AT(0));
     hold_by(5, AT(1));
     hf_hold *hold = hold_of(&rig);
@@ -348,7 +304,6 @@ TEST(abandoning_a_shared_owners_quorum_hold_keeps_its_other_processes_holds) {
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_EQ_INT(parts_held(), 5);
     for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(count_of(member_holds_of(hold)[i]), 3);
-    finish(AT(3));
 }
 
 TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
@@ -367,21 +322,17 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
         tick(AT(100));
         bool repaired = strstr(output_by(4), "EVALSHA acquire") != NULL;
         CHECK_OR(repaired == (i == 0), "case %zu", i);
-        finish(AT(101));
     }
 }
 
 TEST(the_error_of_a_failed_quorum_acquire_says_that_a_reply_is_missing_even_if_only_one_is) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(7), AT(1));
     answers(1, 4, "-ERR no\r\n", AT(1));
     CHECK_CONTAINS(message_of(op), "1 of 5 granted, 1 yet to answer: s2 server, s3 server");
-    finish(AT(2));
 }
 
 TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
-    start();
     hold_by(5, AT(0));
     hf_op *entry = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
     answers(0, 5, busy(20000, 0, 0), AT(1));
@@ -395,12 +346,10 @@ TEST(calls_that_are_blocked_by_a_quorum_re_entry_fail_at_their_own_timeouts) {
     CHECK(!hf_op_is_blocked(check));
     CHECK_OUTCOME(entry, "under way");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    finish(AT(3003));
 }
 
 /* It is too late for the vote, but not for what it has taken. */
 TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < 2; i++) answer(i, yes(50 + (unsigned)i), AT(1));
     answer(2, busy(20000, 0, 0), AT(1));
@@ -415,7 +364,6 @@ TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
-    finish(end + 3 * HF_MS);
 }
 
 TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
@@ -437,12 +385,10 @@ TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
         hf_hold_ref(part);
         hf_slice owner = hf_hold_owner(hold);
         CHECK_MEM(owner.data, owner.size, cases[i].owner, strlen(cases[i].owner));
-        finish(AT(1));
     }
 }
 
 TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
-    start();
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
@@ -454,11 +400,9 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_TAKEN);
-    finish(AT(601));
 }
 
 TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("x");
     spec.shared = true;
@@ -468,11 +412,9 @@ TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
     CHECK_OUTCOME(op, "ok");
     const hf_hold *part = member_holds_of(hold_in(op))[0];
     CHECK(hf_slice_equal(hf_hold_caller(part), hf_slice_of("x")));
-    finish(AT(2));
 }
 
 TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
     hf_op_interrupt(op, AT(2));
@@ -483,14 +425,12 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
     hf_op_interrupt(check, AT(5)); /* it does not wait */
     CHECK_OUTCOME(check, "under way");
-    finish(AT(6));
     start();
     op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
     hf_op_interrupt(op, AT(2));
     pass(AT(2), AT(252));
     CHECK_OUTCOME(op, "interrupted");
-    finish(AT(1000));
 }
 
 TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
@@ -509,40 +449,32 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(is_renewed(hold_in(op)), i > 0);
         CHECK_EQ_U64(lease_of(hold_in(op)), 40 * HF_SECOND);
-        finish(AT(4));
     }
 }
 
 TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
-    start();
     hold_by(3, AT(0));
     CHECK(quorum_of(&rig.client)->late_replies);
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     CHECK(!quorum_of(&rig.client)->late_replies);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
-    finish(AT(2));
 }
 
 TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
-    start();
     hold_by(3, AT(0));
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     tick(AT(2));
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
-    finish(AT(3));
 }
 
 TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
-    start();
     hf_op_end(begin_quorum(HF_OP_ACQUIRE, 0, AT(0)), AT(1));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    finish(AT(2));
 }
 
 TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
@@ -554,12 +486,10 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK(!is_in_flight(hold_of(&rig)));
-    finish(AT(3));
 }
 
 /* The members know it, and the quorum has not checked them since. */
 TEST(a_failed_quorum_re_entry_reports_a_loss_that_no_call_has_reported_yet) {
-    start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
@@ -571,11 +501,9 @@ TEST(a_failed_quorum_re_entry_reports_a_loss_that_no_call_has_reported_yet) {
     hf_client_tick_calls(&rig.client, AT(2));
     CHECK_OUTCOME(op, "lost");
     CHECK(is_lost(hold));
-    finish(AT(3));
 }
 
 TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_names) {
-    start();
     for (int i = 0; i < COUNT; i++) {
         memset(servers[i].label, 'a' + i, sizeof servers[i].label - 1);
         servers[i].label[sizeof servers[i].label - 1] = '\0';
@@ -585,18 +513,15 @@ TEST(the_error_of_a_failed_quorum_acquire_fits_its_buffer_even_with_long_server_
     pass(AT(1), AT(600));
     CHECK_CONTAINS(message_of(op), "0 of 5 granted");
     CHECK_CONTAINS(message_of(op), "aaaa server, bbbb");
-    finish(AT(601));
 }
 
 TEST(an_abandoned_quorum_hold_is_counted_as_released) {
-    start();
     hf_observe_class(&rig.client, "");
     observer_of(&rig.client)->wanted = true;
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(7));
     CHECK_EQ_INT(observer_of(&rig.client)->classes[0]->releases, 1);
     CHECK_EQ_U64(observer_of(&rig.client)->classes[0]->held.sum, 7 * HF_MS);
-    finish(AT(8));
 }
 
 TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connections) {
@@ -606,12 +531,10 @@ TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connection
         hf_session *link = link_at(first, CALLS);
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;
         CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(500));
-        finish(AT(1));
     }
 }
 
 TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned) {
-    start();
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
     hf_hold_ref(hold);
@@ -625,23 +548,19 @@ TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned
     hf_op_end(op, AT(3));
     CHECK(!is_in_table(hold));
     hf_hold_unref(hold);
-    finish(AT(4));
 }
 
 TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     answer(4, "-ERR no\r\n", AT(2));
     CHECK_OUTCOME(op, "under way");
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
-    finish(AT(4));
 }
 
 /* A late reply may outlive what its caller has passed. */
 TEST(the_calls_of_a_quorum_client_copy_the_strings_of_their_caller) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     spec.shared = true;
@@ -655,11 +574,9 @@ TEST(the_calls_of_a_quorum_client_copy_the_strings_of_their_caller) {
     CHECK(own->fingerprint.data != spec.fingerprint.data);
     CHECK(hf_slice_equal(own->result, spec.result) && own->result.data != spec.result.data);
     CHECK(own->names != spec.names && hf_slice_equal(own->names->key, spec.names->key));
-    finish(AT(1));
 }
 
 TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
@@ -669,11 +586,9 @@ TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants)
     answers(3, 5, yes(70), AT(3));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
-    finish(AT(4));
 }
 
 TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the_servers) {
-    start();
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     for (int i = 0; i < COUNT; i++) feed(link_at(i, CALLS), ":1\r\n", AT(2));
@@ -682,44 +597,36 @@ TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
-    finish(AT(3));
 }
 
 TEST(a_quorums_ping_succeeds_with_a_majority) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, 2, "+PONG\r\n", AT(1));
     CHECK_OUTCOME(op, "under way");
     answer(2, "+PONG\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
-    finish(AT(2));
 }
 
 TEST(a_quorum_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
     answers(0, 2, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "under way");
     answer(2, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
-    finish(AT(2));
 }
 
 TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majority) {
-    start();
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
     answer(2, busy(20000, 0, 0), AT(1));
     answers(3, 5, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "busy");
-    finish(AT(2));
 }
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */
 TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_back) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(member(0), &spec, AT(0));
     rig_serve(&rig, AT(0));
@@ -736,11 +643,9 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
     CHECK(calls->retry_at > now);
     hf_client_begin(&rig.client, &spec, now);
     CHECK_EQ_INT(hf_session_wants(calls, now), HF_WANT_OPEN);
-    finish(now);
 }
 
 TEST(a_skipped_server_that_receives_the_request_later_has_the_full_command_timeout) {
-    start();
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
     rig_hush(&rig);
@@ -751,7 +656,6 @@ TEST(a_skipped_server_that_receives_the_request_later_has_the_full_command_timeo
     answer(2, ":1\r\n-ERR no\r\n", AT(2000)); /* also that of the first command */
     CHECK(!round_of(op)->votes[0].skipped && !round_of(op)->votes[1].skipped);
     CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
-    finish(AT(2001));
 }
 
 CHECK_MAIN

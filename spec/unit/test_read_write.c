@@ -1,6 +1,6 @@
-#include "drive.h"
 #include "lock/wire.h"
 #include "op/leave.h"
+#include "rig.h"
 
 #define KEYS_OF_RW "4 k redisson_lock_token:{k} holdfast_queue:{k} redisson_rwlock:{k} "
 #define READER DRIVE_UUID ":"
@@ -8,124 +8,105 @@
     "EVALSHA rw_acquire " KEYS_OF_RW owner " 2000 " from " 0 30000 1000 " rest
 
 /* The names as of a read/write lock. */
-static void rw_begin(struct rig *rig) {
-    rig_begin(rig);
-    hf_names_free(&rig->names);
-    while (!hf_names_make_on(&rig->names, hf_slice_of("k"), &hf_kind_read)) continue;
+static void rw_begin(void) {
+    rig_begin(&rig);
+    hf_names_free(&rig.names);
+    while (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_read)) continue;
 }
 
-static hf_op *begin_rw(struct rig *rig, hf_op_kind kind, const hf_kind *lock_kind,
-                       const char *caller, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(rig, kind);
+RIG_BEGINS_WITH(rw_begin)
+
+static hf_op *begin_rw(hf_op_kind kind, const hf_kind *lock_kind, const char *caller, hf_time wait,
+                       hf_time now) {
+    hf_op_spec spec = spec_of(&rig, kind);
     spec.lock_kind = lock_kind;
     spec.owner = (hf_slice){"", 0};
     spec.caller = hf_slice_of(caller);
     spec.wait = wait;
-    hf_op *op = begin_spec(rig, &spec, now);
+    hf_op *op = begin_spec(&rig, &spec, now);
     return op;
 }
 
-static hf_op *acquire(struct rig *rig, const hf_kind *kind, const char *caller, hf_time wait,
-                      hf_time now) {
-    return begin_rw(rig, HF_OP_ACQUIRE, kind, caller, wait, now);
+static hf_op *acquire(const hf_kind *kind, const char *caller, hf_time wait, hf_time now) {
+    return begin_rw(HF_OP_ACQUIRE, kind, caller, wait, now);
 }
 
-static void take(struct rig *rig, const hf_kind *kind, const char *caller, hf_time now) {
-    hf_op *op = acquire(rig, kind, caller, 0, now);
-    feed_calls(rig, ACQUIRED, now);
+static void take(const hf_kind *kind, const char *caller, hf_time now) {
+    hf_op *op = acquire(kind, caller, 0, now);
+    feed_calls(&rig, ACQUIRED, now);
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, now);
-    output_of(link_of(rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
 }
 
 TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
-    struct rig rig;
-    rw_begin(&rig);
-    hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "1", "0", ""));
+    hf_op *read = acquire(&hf_kind_read, "me", 0, AT(0));
+    CHECK_SENT(&rig, CALLS, ASK(READER "1", "0", ""));
     feed_calls(&rig, ACQUIRED, AT(1));
     CHECK_OUTCOME(read, "ok");
-    hf_op *write = acquire(&rig, &hf_kind_write, "you", 0, AT(2));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2:write", "0", ""));
+    hf_op *write = acquire(&hf_kind_write, "you", 0, AT(2));
+    CHECK_SENT(&rig, CALLS, ASK(READER "2:write", "0", ""));
     feed_calls(&rig, busy(100, 0, 0), AT(3));
     CHECK_OUTCOME(write, "busy");
-    rig_end(&rig, AT(4));
 }
 
 TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the_read_lock) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
-    hf_op *read = acquire(&rig, &hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", "    " READER "1:write"));
+    take(&hf_kind_write, "me", AT(0));
+    hf_op *read = acquire(&hf_kind_read, "me", 0, AT(1));
+    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", "    " READER "1:write"));
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(read, "ok");
-    acquire(&rig, &hf_kind_read, "you", 0, AT(3));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "3", "0", ""));
-    rig_end(&rig, AT(4));
+    acquire(&hf_kind_read, "you", 0, AT(3));
+    CHECK_SENT(&rig, CALLS, ASK(READER "3", "0", ""));
 }
 
 TEST(a_client_that_lost_its_write_lock_does_not_send_its_name_with_a_read_acquire) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
+    take(&hf_kind_write, "me", AT(0));
     hf_hold *hold =
         hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
     hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
-    acquire(&rig, &hf_kind_read, "me", 0, AT(1));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
-    rig_end(&rig, AT(2));
+    acquire(&hf_kind_read, "me", 0, AT(1));
+    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", ""));
 }
 
 TEST(a_read_holders_acquire_of_the_write_lock_fails_as_a_deadlock) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_read, "me", AT(0));
-    hf_op *write = acquire(&rig, &hf_kind_write, "me", HF_SECOND, AT(1));
+    take(&hf_kind_read, "me", AT(0));
+    hf_op *write = acquire(&hf_kind_write, "me", HF_SECOND, AT(1));
     CHECK_OUTCOME(write, "deadlock");
     CHECK_SILENT(&rig);
-    hf_op *other = acquire(&rig, &hf_kind_write, "you", HF_SECOND, AT(1));
+    hf_op *other = acquire(&hf_kind_write, "you", HF_SECOND, AT(1));
     CHECK_OUTCOME(other, "under way");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_writer_that_also_reads_may_re_enter_both_locks) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
-    take(&rig, &hf_kind_read, "me", AT(1));
-    take(&rig, &hf_kind_write, "me", AT(2));
-    take(&rig, &hf_kind_read, "me", AT(3));
+    take(&hf_kind_write, "me", AT(0));
+    take(&hf_kind_read, "me", AT(1));
+    take(&hf_kind_write, "me", AT(2));
+    take(&hf_kind_read, "me", AT(3));
     CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 2);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_reader_whose_lease_has_ended_may_acquire_the_write_lock) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_read, "me", AT(0));
-    hf_op *write = acquire(&rig, &hf_kind_write, "me", HF_SECOND, AT(31000));
+    take(&hf_kind_read, "me", AT(0));
+    hf_op *write = acquire(&hf_kind_write, "me", HF_SECOND, AT(31000));
     CHECK(strcmp(outcome(write), "deadlock") != 0);
-    rig_end(&rig, AT(31001));
 }
 
 /* Two callers are in the queue at place 5; each is subscribed. */
-static void wait_both(struct rig *rig, hf_op *ops[2]) {
+static void wait_both(hf_op *ops[2]) {
     static const char *const callers[] = {"me", "you"};
     for (int i = 0; i < 2; i++) {
-        ops[i] = acquire(rig, &hf_kind_read, callers[i], 10 * HF_SECOND, AT(10 * i));
-        feed_calls(rig, busy(20000, i, 0), AT(10 * i + 1));
-        if (i == 0) feed_subscribed(rig, AT(2));
-        feed_calls(rig, busy(20000, i, 0), AT(10 * i + 3));
-        output_of(link_of(rig, HF_LINK_CALLS));
+        ops[i] = acquire(&hf_kind_read, callers[i], 10 * HF_SECOND, AT(10 * i));
+        feed_calls(&rig, busy(20000, i, 0), AT(10 * i + 1));
+        if (i == 0) feed_subscribed(&rig, AT(2));
+        feed_calls(&rig, busy(20000, i, 0), AT(10 * i + 3));
+        output_of(link_of(&rig, CALLS));
     }
 }
 
 TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
-    struct rig rig;
     hf_op *ops[2];
-    rw_begin(&rig);
-    wait_both(&rig, ops);
+    wait_both(ops);
     feed_message(&rig, "1 grants r 77 2000 2 1 " PLACE " 2 " PLACE " k", AT(100));
     for (int i = 0; i < 2; i++) {
         CHECK_OUTCOME(ops[i], "ok");
@@ -133,7 +114,6 @@ TEST(one_message_grants_the_lock_to_all_waiting_readers_of_a_client) {
         CHECK_EQ_U64(token_of(hold_in(ops[i])), 77);
     }
     CHECK_EQ_U64(hf_client_stats(&rig.client).grants, 2);
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_malformed_message_grants_the_lock_to_no_reader) {
@@ -148,83 +128,65 @@ TEST(a_malformed_message_grants_the_lock_to_no_reader) {
                                         "1 grants",
                                         "2 grants r 77 2000 1 1 " PLACE " k"};
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        struct rig rig;
         hf_op *ops[2];
-        rw_begin(&rig);
-        wait_both(&rig, ops);
+        rw_begin();
+        wait_both(ops);
         feed_message(&rig, texts[i], AT(100));
         CHECK(!hf_op_is_done(ops[0]) || hf_op_code(ops[0]) != HF_OK);
-        rig_end(&rig, AT(101));
     }
 }
 
 TEST(a_readers_release_removes_its_unconfirmed_grant) {
-    struct rig rig;
     hf_op *ops[2];
-    rw_begin(&rig);
-    wait_both(&rig, ops);
+    wait_both(ops);
     feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
     hf_op_end(ops[0], AT(100));
-    output_of(link_of(&rig, HF_LINK_CALLS));
-    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
-    CHECK_SENT(&rig, HF_LINK_CALLS,
+    output_of(link_of(&rig, CALLS));
+    begin_rw(HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_writers_release_removes_its_unconfirmed_grant) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
+    take(&hf_kind_write, "me", AT(0));
     hf_hold *hold =
         hf_holds_find(holds_of(&rig.client), &hf_kind_write, hf_slice_of("k"), hf_slice_of("me"));
     set_granted(hold, true);
     set_wait(hold, number_of(hold));
-    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(&rig, HF_LINK_CALLS,
+    begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000  1w" DRIVE_UUID
                ":1:1000");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_read_write_release_of_a_confirmed_hold_mentions_no_grant_to_the_server) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
-    begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
-    CHECK_SENT(&rig, HF_LINK_CALLS,
-               "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
-    rig_end(&rig, AT(2));
+    take(&hf_kind_write, "me", AT(0));
+    begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(1));
+    CHECK_SENT(&rig, CALLS, "EVALSHA rw_release " KEYS_OF_RW READER "1:write 2000 0 30000 ");
 }
 
 /* A waiter that has ended here is passed on under the owner that the server gave it. */
 TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
-    struct rig rig;
     hf_op *ops[2];
-    rw_begin(&rig);
-    wait_both(&rig, ops);
+    wait_both(ops);
     hf_ended_note(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
     feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
     rig_tick(&rig, AT(101));
-    CHECK_SENT(&rig, HF_LINK_RENEWER,
+    CHECK_SENT(&rig, RENEWER,
                "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
-    rig_end(&rig, AT(102));
 }
 
 TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_read, "me", AT(0));
-    take(&rig, &hf_kind_read, "you", AT(0));
-    take(&rig, &hf_kind_write, "he", AT(500));
+    take(&hf_kind_read, "me", AT(0));
+    take(&hf_kind_read, "you", AT(0));
+    take(&hf_kind_write, "he", AT(500));
     rig_tick(&rig, AT(10000));
-    CHECK_SENT(&rig, HF_LINK_RENEWER,
+    CHECK_SENT(&rig, RENEWER,
                "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
                "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
-    feed(link_of(&rig, HF_LINK_RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
+    feed(link_of(&rig, RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
     rig_tick(&rig, AT(10600));
-    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
-    rig_end(&rig, AT(10601));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
 }
 
 TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadlock) {
@@ -238,9 +200,8 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         {&hf_kind_read, &hf_kind_read, 1, 0, true},   /* a writer is ahead */
         {&hf_kind_read, &hf_kind_read, 1, 1, false}}; /* a turn of Redisson's waiters */
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        struct rig rig;
-        rw_begin(&rig);
-        take(&rig, cases[i].held, "other", AT(0));
+        rw_begin();
+        take(cases[i].held, "other", AT(0));
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.lock_kind = cases[i].asked;
         spec.wait = HF_SECOND;
@@ -253,44 +214,37 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         op = begin_spec(&rig, &spec, AT(2));
         feed_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
         CHECK_OUTCOME(op, "under way");
-        rig_end(&rig, AT(3));
     }
 }
 
 /* The release of the write lock was abandoned while it waited for a renewal. */
 TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
-    struct rig rig;
-    rw_begin(&rig);
-    take(&rig, &hf_kind_write, "me", AT(0));
+    take(&hf_kind_write, "me", AT(0));
     rig_tick(&rig, AT(10000));
-    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
-    hf_op *release = begin_rw(&rig, HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
+    CHECK_SENT(&rig, RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
+    hf_op *release = begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
     hf_op_abandon(release, AT(10002));
-    hf_op *op = acquire(&rig, &hf_kind_read, "me", 0, AT(10002));
+    hf_op *op = acquire(&hf_kind_read, "me", 0, AT(10002));
     feed_calls(&rig, busy(20000, 0, 0), AT(10003));
     CHECK(is_following(op));
-    output_of(link_of(&rig, HF_LINK_CALLS));
-    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n", AT(10004));
+    output_of(link_of(&rig, CALLS));
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10004));
     CHECK(is_following(op));
     rig_serve(&rig, AT(10004));
-    const char *next = output_of(link_of(&rig, HF_LINK_CALLS));
+    const char *next = output_of(link_of(&rig, CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     feed_calls(&rig, ":1\r\n", AT(10005));
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK(READER "2", "0", ""));
+    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", ""));
     feed_calls(&rig, ACQUIRED, AT(10006));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(10007));
 }
 
 TEST(a_read_write_locks_info_returns_the_number_of_readers) {
-    struct rig rig;
-    rw_begin(&rig);
-    hf_op *op = begin_rw(&rig, HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
-    CHECK_SENT(&rig, HF_LINK_CALLS,
+    hf_op *op = begin_rw(HF_OP_INFO, &hf_kind_read, "me", 0, AT(0));
+    CHECK_SENT(&rig, CALLS,
                "EVALSHA rw_info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
     feed_calls(&rig, "*7\r\n$1\r\nx\r\n:1\r\n:20000\r\n$2\r\n77\r\n:0\r\n:-1\r\n:3\r\n", AT(1));
     CHECK_EQ_INT(info_of(op)->readers, 3);
-    rig_end(&rig, AT(2));
 }
 
 static bool renews(void *context) {
@@ -310,18 +264,15 @@ TEST(read_write_locks_survive_each_failed_allocation) {
 
 /* The server's queue has a mark for a grant that is not confirmed. */
 TEST(a_read_write_grant_is_confirmed_even_if_it_was_re_entered) {
-    struct rig rig;
-    rw_begin(&rig);
-    hf_op *op = acquire(&rig, &hf_kind_read, "me", 10 * HF_SECOND, AT(0));
+    hf_op *op = acquire(&hf_kind_read, "me", 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(10));
     CHECK_OUTCOME(op, "ok");
-    take(&rig, &hf_kind_read, "me", AT(11));
+    take(&hf_kind_read, "me", AT(11));
     rig_sleep(&rig, AT(11), AT(5000));
-    CHECK(strstr(output_of(link_of(&rig, HF_LINK_RENEWER)), "1r" DRIVE_UUID ":1:1000"));
-    rig_end(&rig, AT(5001));
+    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "1r" DRIVE_UUID ":1:1000"));
 }
 
 CHECK_MAIN

@@ -5,19 +5,16 @@
 /* ---- a guard's record ---- */
 
 TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_SENT(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(3));
 }
 
 /* As when the client is closed: the server may not know the program yet. */
 TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     output_of(link_of(&rig, CALLS));
@@ -29,11 +26,9 @@ TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(5));
 }
 
 TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     feed_calls(&rig, "-ERR no\r\n", AT(2));
@@ -46,11 +41,9 @@ TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_sleep(&rig, AT(12), AT(60000));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
@@ -61,17 +54,14 @@ TEST(an_idempotent_run_abandoned_before_its_record_was_sent_forgets_its_hold) {
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     rig_sleep(&rig, AT(10003), AT(60000));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_record) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, ":-1\r\n", AT(3));
     CHECK_OUTCOME(op, "lost");
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
@@ -86,7 +76,6 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
         feed_calls(&rig, ":-1\r\n", AT(51));
         CHECK_OUTCOME(op, keeps[i] > 0 ? "lost" : "ok");
         CHECK_EQ_INT(hold_count(&rig.client), 0);
-        rig_end(&rig, AT(60));
     }
 }
 
@@ -94,7 +83,6 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
 
 /* A record may be written as long as no other run may have begun. */
 TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_lease_ends) {
-    rig_begin(&rig);
     hf_time end = ends_at(hold_guard(AT(0)));
     hf_op *op = begin_complete(AT(1));
     feed_calls(&rig, "-LOADING wait\r\n", AT(2));
@@ -110,12 +98,10 @@ TEST(an_idempotent_runs_refused_record_is_retried_in_the_background_until_its_le
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_sleep(&rig, end - 1, end + HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, end + HF_MS);
 }
 
 /* Its operation is long gone when the reply comes. */
 TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) {
-    rig_begin(&rig);
     hf_observe_class(&rig.client, "");
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
@@ -129,11 +115,9 @@ TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) 
     for (; !output_of(link_of(&rig, CALLS))[0] && ms < 10000; ms += 50) rig_tick(&rig, AT(ms));
     feed_calls(&rig, ":1\r\n", AT(ms));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(ms));
 }
 
 TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held) {
-    rig_begin(&rig);
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
@@ -142,7 +126,6 @@ TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held
     CHECK(hf_op_is_blocked(waits));
     hf_op_abandon(op, AT(3));
     CHECK_OUTCOME(waits, "not_held");
-    rig_end(&rig, AT(4));
 }
 
 /* ---- malformed replies ---- */
@@ -160,7 +143,6 @@ TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
         feed_calls(&rig, senseless[i], AT(12));
         CHECK_OUTCOME(op, "server");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-        rig_end(&rig, AT(13));
     }
 }
 

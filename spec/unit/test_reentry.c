@@ -5,7 +5,6 @@
 #include "acquire_rig.h"
 
 TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
@@ -18,11 +17,9 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     CHECK_EQ_U64(ends_at(hold), AT(30698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(11000));
     CHECK_EQ_U64(hf_client_stats(&rig.client).reentries, 1);
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_shorter_re_entry_keeps_the_longer_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
@@ -33,12 +30,10 @@ TEST(a_shorter_re_entry_keeps_the_longer_lease) {
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK(is_renewed(hold));
     CHECK(hf_client_renewer_deadline(&rig.client) <= AT(11000));
-    rig_end(&rig, AT(2000));
 }
 
 /* A short lease does not refresh a longer TTL; so it must not put off the renewal either. */
 TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     for (int ms = 500; ms < 60000; ms += 500) {
         rig_sleep(&rig, AT(ms - 500), AT(ms));
@@ -57,7 +52,6 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
         hf_op_end(op, AT(ms));
     }
     CHECK(hf_client_stats(&rig.client).renewals >= 5);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
@@ -75,12 +69,10 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
         CHECK(!is_in_flight(hold));
-        rig_end(&rig, AT(2000));
     }
 }
 
 TEST(a_hold_lost_during_a_re_entry_remains_lost) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
@@ -90,11 +82,9 @@ TEST(a_hold_lost_during_a_re_entry_remains_lost) {
     CHECK(is_lost(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold));
-    rig_end(&rig, AT(30000));
 }
 
 TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     output_of(link_of(&rig, CALLS));
@@ -106,11 +96,9 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
     CHECK_OUTCOME(op, "lost");
-    rig_end(&rig, AT(30000));
 }
 
 TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 100 * HF_MS;
@@ -119,7 +107,6 @@ TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
     CHECK_OUTCOME(op, "lost");
     CHECK(hf_hold_is_valid(hold, AT(1200)));
     CHECK_EQ_INT(count_of(hold), 1);
-    rig_end(&rig, AT(2000));
 }
 
 /* Whatever became of the re-entry, the hold is still renewed. */
@@ -161,12 +148,10 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
         rig_tick(&rig, AT(1003));
         if (how == 0) CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
         else CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-        rig_end(&rig, AT(2000));
     }
 }
 
 TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     output_of(link_of(&rig, CALLS));
@@ -175,7 +160,6 @@ TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
     CHECK(!is_in_flight(hold));
     rig_sleep(&rig, AT(1001), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(10000));
 }
 
 /* As by a coroutine, which gives no text: each hold gets one. */
@@ -192,7 +176,6 @@ static hf_op *acquire_as_coroutine(hf_time now) {
 #define KEYS_OF_OWNER(number) KEYS_AND_OWNER(number) " 2000 "
 
 TEST(each_hold_has_an_owner_of_its_own) {
-    rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -210,12 +193,10 @@ TEST(each_hold_has_an_owner_of_its_own) {
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     feed_calls(&rig, ACQUIRED, AT(9));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(10));
 }
 
 /* Its last renewal may have been carried out. */
 TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire) {
-    rig_begin(&rig);
     hf_op *op = acquire_as_coroutine(AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ACQUIRED, AT(1));
@@ -232,11 +213,9 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
     CHECK_OUTCOME(op, "ok");
     CHECK(is_lost(old));
     hf_hold_unref(old);
-    rig_end(&rig, AT(29701));
 }
 
 TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
-    rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
@@ -247,11 +226,9 @@ TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
     CHECK(hold_of(&rig) != old);
     CHECK(is_lost(old));
     hf_hold_unref(old);
-    rig_end(&rig, AT(2000));
 }
 
 TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
-    rig_begin(&rig);
     hf_hold *old = hold_lock(&rig, AT(0));
     hf_hold_ref(old);
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
@@ -261,21 +238,17 @@ TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_hold_unref(old);
-    rig_end(&rig, AT(30000));
 }
 
 TEST(an_owner_has_only_one_call_in_flight_for_a_lock) {
-    rig_begin(&rig);
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
     CHECK(strstr(message_of(second), "another call by this owner"));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    rig_end(&rig, AT(1));
 }
 
 TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
-    rig_begin(&rig);
     begin_acquire(&rig, HF_SECOND, AT(0));
     hf_hold *hold = hold_of(&rig);
     set_agent(hold, 7);
@@ -288,11 +261,9 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(count_of(hold), 2);
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fails) {
-    rig_begin(&rig);
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, busy(20000, 0, 0), AT(2));
@@ -302,11 +273,9 @@ TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fai
     feed_calls(&rig, ACQUIRED, AT(3));
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    rig_end(&rig, AT(4));
 }
 
 TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
     hf_op_interrupt(begin_acquire(&rig, HF_NEVER, AT(10)), AT(11));
@@ -320,11 +289,9 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     CHECK_STATE(first, WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(1011));
     CHECK_OUTCOME(first, "ok");
-    rig_end(&rig, AT(1012));
 }
 
 TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
@@ -337,11 +304,9 @@ TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(10003));
     CHECK_EQ_INT(count_of(hold), 2);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "idle", AT(1));
     rig_sleep(&rig, AT(0), AT(10000));
@@ -352,7 +317,6 @@ TEST(an_acquire_that_waits_for_a_renewal_without_a_reply_times_out) {
     CHECK_OUTCOME(op, "under way");
     hf_op_tick(op, AT(13001));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(14000));
 }
 
 TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
@@ -375,12 +339,10 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
         hf_op_tick(op, AT(300) + cases[i].took);
         CHECK_OUTCOME(op, "unreachable");
-        rig_end(&rig, AT(6000));
     }
 }
 
 TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     rig_tick(&rig, AT(10));
@@ -392,11 +354,9 @@ TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(13));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(14));
 }
 
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
-    rig_begin(&rig);
     uint64_t number = number_of(hold_lock(&rig, AT(0)));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
@@ -410,7 +370,6 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(number_of(hold_of(&rig)) != number);
-    rig_end(&rig, AT(14));
 }
 
 /* A hold that must be left may wait for another command than its leave. */
@@ -431,13 +390,11 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
         CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
         feed_calls(&rig, ACQUIRED, AT(10004));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(10005));
     }
 }
 
 /* A server that cannot be reached is reported, and not tried without end. */
 TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig.refusing = true;
@@ -447,11 +404,9 @@ TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "refused"));
     CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
-    rig_end(&rig, AT(10005));
 }
 
 TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     rig_sleep(&rig, AT(10), AT(11));
@@ -465,7 +420,6 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
     CHECK_OUTCOME(op, "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 2);
-    rig_end(&rig, AT(21502));
 }
 
 /* ---- what a re-entry changes ---- */
@@ -481,7 +435,6 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK_STATE(op, ASKING);
         CHECK_EQ_U64(request_in(op)->persists_until, 0);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -501,12 +454,10 @@ TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_U64(token_of(hold), cases[i].has);
         CHECK_EQ_U64(wait_of_hold(hold), 0);
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
@@ -518,11 +469,9 @@ TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
     begin_acquire(&rig, 0, AT(1003));
     feed_calls(&rig, ACQUIRED, AT(1004));
     CHECK_EQ_INT(count_of(hold), 2);
-    rig_end(&rig, AT(1005));
 }
 
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     output_of(link_of(&rig, CALLS));
@@ -530,11 +479,9 @@ TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     rig_sleep(&rig, AT(1001), AT(1100));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(1101));
 }
 
 TEST(an_acquire_abandoned_while_it_waits_for_a_renewal_does_not_change_the_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
@@ -546,11 +493,9 @@ TEST(an_acquire_abandoned_while_it_waits_for_a_renewal_does_not_change_the_hold)
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(10003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold), 1);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(300));
@@ -566,12 +511,10 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     CHECK_OR(strstr(message_of(op), "an earlier command for this key got no reply"), "%s",
              message_of(op));
     CHECK(hf_op_is_done(op));
-    rig_end(&rig, AT(4001));
 }
 
 TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     static hf_names other;
-    rig_begin(&rig);
     hold_lock(&rig, AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -605,7 +548,6 @@ TEST(a_longer_re_entry_extends_the_lease) {
         CHECK_EQ_U64(lease_of(hold), 40 * HF_SECOND);
         CHECK_EQ_U64(ends_at(hold), AT(2 + 39598));
         CHECK_EQ_INT(is_renewed(hold), i > 0);
-        rig_end(&rig, AT(4));
     }
 }
 
@@ -624,12 +566,10 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
         set_refused(hold, true);
         hf_client_unblock(&rig.client, hold, AT(2));
         CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_at_risk(hold, true);
     set_failures(hold, 3);
@@ -638,7 +578,6 @@ TEST(a_re_entry_resets_its_holds_count_of_failed_renewals) {
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
-    rig_end(&rig, AT(3));
 }
 
 CHECK_MAIN

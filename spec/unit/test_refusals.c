@@ -1,11 +1,9 @@
 /* What each operation does while the server refuses it for the moment. */
 #include "op/operation.h"
 
-#include "drive.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
+RIG_BEGINS
 
 #define NOREPLICAS "-NOREPLICAS Not enough good replicas to write.\r\n"
 
@@ -96,7 +94,6 @@ TEST(a_waiting_acquire_outlasts_a_temporary_refusal) {
         rig_sleep(&rig, AT(20000), AT(20500));
         feed_calls(&rig, waiter->good, AT(20500));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, AT(20500));
     }
 }
 
@@ -113,7 +110,6 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
         hf_op_end(op, AT(8000));
         rig_sleep(&rig, AT(8000), AT(8001));
         CHECK_SILENT(&rig); /* nothing was carried out, so nothing is undone */
-        rig_end(&rig, AT(8001));
     }
 }
 
@@ -124,19 +120,16 @@ TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
         refuse(OF_WRITES[i / KINDS], AT(0), AT(30));
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         CHECK(!strstr(message_of(op), "can be reached"));
-        rig_end(&rig, AT(1));
     }
 }
 
 TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, NOREPLICAS, AT(5001));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(!is_in_flight(hold) && is_held(hold));
-    rig_end(&rig, AT(5001));
 }
 
 TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
@@ -148,7 +141,6 @@ TEST(a_waiter_in_the_queue_outlasts_any_refusal_by_the_server) {
         rig_sleep(&rig, AT(50000), AT(51000));
         feed_calls(&rig, ACQUIRED, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, AT(51000));
     }
 }
 
@@ -158,7 +150,6 @@ TEST(a_waiters_first_attempt_fails_at_once_if_an_acl_right_is_missing) {
         output_of(link_of(&rig, CALLS));
         feed_calls(&rig, OF_USER[i / KINDS], AT(1));
         CHECK_OR(strcmp(outcome(op), "denied") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -176,7 +167,6 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
         rig_sleep(&rig, AT(50000), AT(51000));
         feed_calls(&rig, waiter->good, AT(51000));
         CHECK_OR(strcmp(outcome(op), "ok") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, AT(51000));
     }
 }
 
@@ -201,7 +191,6 @@ TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
         if (*output_of(events)) feed(events, denied, now);
     }
     CHECK_OUTCOME(old, "under way");
-    rig_end(&rig, AT(10000));
 }
 
 /* ---- log-ins ---- */
@@ -253,7 +242,6 @@ TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
         if (*output_of(link_of(&rig, HF_LINK_CALLS))) feed_calls(&rig, ACQUIRED, now);
     }
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(52001));
 }
 
 TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
@@ -261,7 +249,6 @@ TEST(a_waiters_first_attempt_fails_at_once_if_the_login_is_refused) {
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     log_in("-WRONGPASS no\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
@@ -286,7 +273,6 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
         feed_calls(&rig, ":1\r\n", AT(9000));
         CHECK_OUTCOME(op, passes ? "ok" : "denied");
         CHECK(hf_client_is_quiet(&rig.client));
-        rig_end(&rig, AT(9000));
     }
 }
 
@@ -302,21 +288,17 @@ TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
     log_in("+OK\r\n", AT(51));
     feed_calls(&rig, ACQUIRED, AT(52));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(52));
 }
 
 /* One address may lead to another server after a failover. */
 TEST(a_waiter_opens_new_connections_to_a_server_that_remains_a_replica) {
-    rig_begin(&rig);
     begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     uint64_t before = rig.opens;
     refuse(OF_WRITES[4], AT(0), AT(20000));
     CHECK_OR(rig.opens - before > 15 && rig.opens - before < 40, "%d", (int)(rig.opens - before));
-    rig_end(&rig, AT(20000));
 }
 
 TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1000));
@@ -327,7 +309,6 @@ TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     rig_sleep(&rig, AT(20000), AT(21200));
     feed_calls(&rig, ACQUIRED, AT(21200));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(21200));
 }
 
 TEST(a_signal_ends_a_wait_while_the_server_refuses_the_waiters_commands) {
@@ -337,7 +318,6 @@ TEST(a_signal_ends_a_wait_while_the_server_refuses_the_waiters_commands) {
         hf_op_interrupt(op, AT(5000));
         refuse(NOREPLICAS, AT(5000), AT(5110));
         CHECK_OR(strcmp(outcome(op), "interrupted") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, AT(5110));
     }
 }
 
@@ -351,7 +331,6 @@ TEST(a_signal_ends_a_wait_even_if_its_command_is_refused_afterwards) {
         feed_calls(&rig, NOREPLICAS, now + HF_MS);
         refuse(NOREPLICAS, now + 2 * HF_MS, now + 110 * HF_MS);
         CHECK_OR(strcmp(outcome(op), "interrupted") == 0, "%d: %s", i, outcome(op));
-        rig_end(&rig, now + 110 * HF_MS);
     }
 }
 
@@ -361,7 +340,6 @@ TEST(a_waiter_without_a_time_limit_outlasts_any_refusal) {
     refuse(NOREPLICAS, AT(0), AT(1000 * 3700));
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, WAITERS[KINDS - 2].good, AT(1000 * 3700));
-    rig_end(&rig, AT(1000 * 3700));
 }
 
 TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
@@ -379,7 +357,6 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
         feed_calls(&rig, ":1\r\n:1\r\n", AT(61100));
         CHECK(hf_client_is_quiet(&rig.client));
-        rig_end(&rig, AT(61100));
     }
 }
 
@@ -399,13 +376,11 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
         feed_calls(&rig, ":1\r\n", AT(26000));
         CHECK(hf_client_is_quiet(&rig.client));
-        rig_end(&rig, AT(26000));
     }
 }
 
 /* The owner may be another process's too, so what the release left is in the way. */
 TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
-    rig_begin(&rig);
     set_shared(hold_lock(&rig, AT(0)), true);
     hf_op *release = begin(&rig, HF_OP_RELEASE, AT(1));
     refuse(NOREPLICAS, AT(1), AT(20));
@@ -423,7 +398,6 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
     rig_tick(&rig, AT(11100));
     feed_calls(&rig, ACQUIRED, AT(11101));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(11101));
 }
 
 /* ---- records ---- */
@@ -458,7 +432,6 @@ TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
         rig_sleep(&rig, AT(1000), AT(1500));
         feed_calls(&rig, ":1\r\n", AT(1500));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(1500));
     }
 }
 
@@ -475,7 +448,6 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
         feed_calls(&rig, ":1\r\n", AT(10500));
         CHECK(hf_client_is_quiet(&rig.client));
-        rig_end(&rig, AT(10500));
     }
 }
 
@@ -485,7 +457,6 @@ TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_befor
     rig_sleep(&rig, AT(1000), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "NOREPLICAS"));
-    rig_end(&rig, AT(4000));
 }
 
 /* Renewals are refused as well. */
@@ -496,7 +467,6 @@ TEST(an_idempotent_runs_record_is_not_written_after_its_lease) {
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     rig_sleep(&rig, AT(29800), AT(60000));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(60000));
 }
 
 /* Where only the record is refused, as by a server without memory. */
@@ -513,7 +483,6 @@ TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
         feed_calls(&rig, ":1\r\n", AT(101000));
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
-        rig_end(&rig, AT(101000));
     }
 }
 
@@ -530,7 +499,6 @@ TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
     feed_calls(&rig, ":1\r\n", AT(12000));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(12000));
 }
 
 /* A client that is closed does not free the lock of a run that has no record yet. */
@@ -546,7 +514,6 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     CHECK_SENT(&rig, HF_LINK_RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(6000));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(6000));
 }
 
 /* The lock was broken: nothing is left to be written. */
@@ -560,7 +527,6 @@ TEST(an_idempotent_runs_record_is_no_longer_retried_if_the_run_is_lost) {
     rig_sleep(&rig, AT(12000), AT(13000));
     feed_calls(&rig, GONE, AT(13000));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(13000));
 }
 
 CHECK_MAIN

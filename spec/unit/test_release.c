@@ -5,7 +5,6 @@
 /* ---- release ---- */
 
 TEST(a_release_of_one_hold_frees_the_lock) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
@@ -18,11 +17,9 @@ TEST(a_release_of_one_hold_frees_the_lock) {
     hf_op_end(op, AT(11));
     rig_sleep(&rig, AT(11), AT(60000));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
@@ -37,11 +34,9 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     feed_calls(&rig, ":1\r\n", AT(6001));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(7000));
 }
 
 TEST(a_call_on_a_lock_that_is_not_held_fails) {
-    rig_begin(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(0)), "not_held");
     CHECK_OUTCOME(begin_extend(HF_SECOND, AT(0)), "not_held");
     CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(0)), "not_held");
@@ -52,17 +47,14 @@ TEST(a_call_on_a_lock_that_is_not_held_fails) {
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
     CHECK_OUTCOME(op, "not_held");
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_call_on_a_lock_that_is_being_released_fails_as_not_held) {
-    rig_begin(&rig);
     hold_times(1, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(1)), "not_held");
     CHECK_OUTCOME(begin_acquire(&rig, 0, AT(1)), "busy");
     CHECK_OUTCOME(begin(&rig, HF_OP_CHECK, AT(1)), "not_held");
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
@@ -80,12 +72,10 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK(!hold_of(&rig));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
-    rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
@@ -94,7 +84,6 @@ TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     feed_calls(&rig, ":-1\r\n", AT(51));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-    rig_end(&rig, AT(60));
 }
 
 /* A server that came back empty knows neither the program nor the lock. */
@@ -111,12 +100,10 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
         feed_calls(&rig, ":-1\r\n", AT(51));
         CHECK_OUTCOME(op, "lost");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-        rig_end(&rig, AT(60));
     }
 }
 
 TEST(a_release_without_a_reply_is_retried_in_the_background) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
     output_of(link_of(&rig, CALLS));
@@ -130,11 +117,9 @@ TEST(a_release_without_a_reply_is_retried_in_the_background) {
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(3201));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(4000));
 }
 
 TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
     output_of(link_of(&rig, CALLS));
@@ -147,11 +132,9 @@ TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
-    rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     CHECK_OUTCOME(op, "under way");
@@ -162,34 +145,28 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     CHECK_OUTCOME(op, "ok");
     rig_sleep(&rig, AT(10003), AT(60000));
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(60000));
 }
 
 TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found) {
-    rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     feed_renewer(&rig, "*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
-    rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10001));
     rig_sleep(&rig, AT(10001), AT(17000));
     CHECK(hf_op_is_done(op));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(18000));
 }
 
 /* Two calls wait for the renewer; the first one takes the hold away from under the second. */
 TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
-    rig_begin(&rig);
     hold_while_renewed(1);
     hf_op *first = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_op *second = begin(&rig, HF_OP_RELEASE, AT(10001));
@@ -203,12 +180,10 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     CHECK(is_asking(third));
     feed_calls(&rig, ACQUIRED, AT(10004));
     CHECK_OUTCOME(third, "ok");
-    rig_end(&rig, AT(11000));
 }
 
 /* The same, when the hold was lost and abandoned before the renewal's reply came. */
 TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
-    rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin_extend(HF_SECOND, AT(10001));
     CHECK_OUTCOME(waiting, "under way");
@@ -218,11 +193,9 @@ TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
     CHECK_OUTCOME(waiting, "under way");
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -231,7 +204,6 @@ TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     CHECK(!hold_of(&rig));
     CHECK_SILENT(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
-    rig_end(&rig, AT(3));
 }
 
 static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
@@ -243,7 +215,6 @@ static hf_op *begin_about_lost(hf_op_kind kind, hf_hold *lost, bool notified) {
 
 TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
-    rig_begin(&rig);
     hf_hold *old = hold_times(1, AT(0));
     hf_hold_ref(old);
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
@@ -268,7 +239,6 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
 
 /* A release that waited for the renewer was not about what its owner has acquired meanwhile. */
 TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waiting = begin(&rig, HF_OP_RELEASE, AT(10001));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
@@ -278,13 +248,11 @@ TEST(a_release_that_waited_for_a_renewal_does_not_release_a_newer_hold) {
     CHECK_OUTCOME(waiting, "lost");
     CHECK(hf_hold_is_valid(newer, AT(10003)));
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(11000));
 }
 
 /* Two handles had it: one learns of the loss by its release, the other by the hold it still
  * refers to. */
 TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_background) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_hold_ref(hold);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29698)), "lost");
@@ -301,7 +269,6 @@ TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_backgro
 }
 
 TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
-    rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
     CHECK_OUTCOME(op, "lost");
@@ -309,11 +276,9 @@ TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29698));
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(30000));
 }
 
 TEST(an_abandoned_release_is_finished_in_the_background) {
-    rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_op_end(op, AT(2));
@@ -321,11 +286,9 @@ TEST(an_abandoned_release_is_finished_in_the_background) {
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
     output_of(link_of(&rig, CALLS));
@@ -334,11 +297,9 @@ TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
     CHECK(!is_in_flight(hold));
     begin(&rig, HF_OP_RELEASE, AT(3));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
-    rig_begin(&rig);
     hold_while_renewed(1);
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
@@ -349,12 +310,10 @@ TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10004));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(10005));
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
 TEST(a_shared_owners_abandoned_release_is_resent_with_its_script_after_a_noscript_reply) {
-    rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     output_of(link_of(&rig, CALLS));
@@ -365,11 +324,9 @@ TEST(a_shared_owners_abandoned_release_is_resent_with_its_script_after_a_noscrip
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ":1\r\n", AT(4));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_shared_owner_releases_only_its_own_processes_holds) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     set_others(hold, 1); /* one of them is another process's */
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -378,11 +335,9 @@ TEST(a_shared_owner_releases_only_its_own_processes_holds) {
     feed_calls(&rig, ":2\r\n", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
@@ -391,11 +346,9 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     CHECK_OUTCOME(op, "ok");
     rig_tick(&rig, AT(3));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
@@ -407,12 +360,10 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_le
     CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(4));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(4));
 }
 
 /* A second copy would release another process's hold. */
 TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     set_end(hold, AT(500));
@@ -421,11 +372,9 @@ TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
     CHECK(!hf_op_is_done(op));
     rig_sleep(&rig, AT(2), AT(501));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(501));
 }
 
 TEST(a_shared_owners_release_is_not_sent_twice) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -437,11 +386,9 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
     CHECK_SENT(&rig, CALLS, "");
     CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -450,11 +397,9 @@ TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(3));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -467,12 +412,10 @@ TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
     feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(pending_of(hold), 0);
-    rig_end(&rig, AT(5));
 }
 
 /* What was abandoned since the release was sent is not among what it releases. */
 TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
@@ -488,12 +431,10 @@ TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_aft
     CHECK_STR(*leave ? leave : renewer, LEAVE_OF_K("0", "") "2");
     free(leave);
     free(renewer);
-    rig_end(&rig, AT(4));
 }
 
 /* The first one took along what was owed: sent again by the next, it would be another process's. */
 TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(3, AT(0));
     set_shared(hold, true);
     begin(&rig, HF_OP_RELEASE, AT(1));
@@ -509,7 +450,6 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
     begin(&rig, HF_OP_RELEASE, AT(50));
     rig_tick(&rig, AT(60));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
-    rig_end(&rig, AT(70));
 }
 
 /* ---- abandoned ---- */
@@ -524,12 +464,10 @@ TEST(an_abandoned_calls_reply_is_ignored) {
         CHECK_OUTCOME(op, "interrupted");
         CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
         CHECK(!reply_in(op));
-        rig_end(&rig, AT(4));
     }
 }
 
 TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
-    rig_begin(&rig);
     set_shared(hold_times(1, AT(0)), true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     memerr_fail(1);
@@ -539,19 +477,15 @@ TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_single_owners_abandoned_release_awaits_no_reply) {
-    rig_begin(&rig);
     hold_times(1, AT(0));
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(1)), AT(2));
     CHECK_EQ_INT(unanswered_count(&rig.client), 0);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
     hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
@@ -559,7 +493,6 @@ TEST(a_check_still_delays_the_renewal_if_the_check_before_it_was_abandoned) {
     hf_op_abandon(first, AT(1001));
     CHECK(!hf_op_is_blocked(second) && is_in_flight(hold));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
-    rig_end(&rig, AT(1002));
 }
 
 /* ---- what they are ---- */
@@ -571,18 +504,15 @@ TEST(a_hold_is_not_renewed_while_it_is_being_released) {
         begin(&rig, HF_OP_RELEASE, AT(1));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                      count == 1 ? HF_NEVER : ends_at(hold));
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(a_hold_whose_release_failed_is_reported_as_uncertain) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK(!is_uncertain(hold));
     feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK(is_uncertain(hold));
-    rig_end(&rig, AT(3));
 }
 
 /* Its handles learn of the loss by it. */
@@ -605,7 +535,6 @@ TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) 
 
 /* Each one counts, by whichever reply it ends. */
 TEST(each_release_is_counted_once_in_the_metrics) {
-    rig_begin(&rig);
     hold_times(2, AT(0));
     begin(&rig, HF_OP_RELEASE, AT(1));
     feed_calls(&rig, ":2\r\n", AT(2));
@@ -617,12 +546,10 @@ TEST(each_release_is_counted_once_in_the_metrics) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-1\r\n", AT(51));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
-    rig_end(&rig, AT(60));
 }
 
 /* The owner has acquired the lock again: cleaning up would take that from it. */
 TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -635,17 +562,14 @@ TEST(a_failed_release_of_a_lost_hold_does_not_clean_up_its_owners_newer_one) {
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK_SENT(&rig, CALLS, "");
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_partial_release_never_shortens_the_lease_that_a_hold_already_has) {
-    rig_begin(&rig);
     hf_hold *hold = hold_times(2, AT(0));
     set_end(hold, AT(60000));
     begin(&rig, HF_OP_RELEASE, AT(5000));
     feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_EQ_U64(ends_at(hold), AT(60000));
-    rig_end(&rig, AT(5002));
 }
 
 /* No replica confirms a release, so the lease that it sets does not count. */
@@ -660,13 +584,11 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
         CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(replicas ? 10000 : 15000));
-        rig_end(&rig, AT(5002));
     }
 }
 
 /* A lost hold is cleaned up once, before a call that waits for it goes on. */
 TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
-    rig_begin(&rig);
     hf_hold *hold = hold_while_renewed(1);
     hf_op *waits = begin(&rig, HF_OP_RELEASE, AT(10001));
     CHECK(hf_op_is_blocked(waits));
@@ -675,7 +597,6 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(10003));
 }
 
 /* ---- malformed replies ---- */
@@ -690,7 +611,6 @@ TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
         CHECK(strstr(message_of(op), "the release continues in the background"));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
-        rig_end(&rig, AT(12));
     }
 }
 

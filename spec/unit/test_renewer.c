@@ -17,7 +17,6 @@ static void add_many(int count, hf_time lease, hf_time now) {
 /* ---- renewing ---- */
 
 TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000) - 1);
     CHECK_SENT(&rig, RENEWER, "");
@@ -32,11 +31,9 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 1);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
     rig_sleep(&rig, AT(1), AT(10000));
@@ -48,11 +45,9 @@ TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     rig_sleep(&rig, AT(10500), AT(39000));
     CHECK_SENT(&rig, RENEWER, "");
-    rig_end(&rig, AT(39001));
 }
 
 TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     int wakes = 0;
     for (int ms = 0; ms < 60000; ms += 10) {
@@ -63,11 +58,9 @@ TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
     CHECK(hf_client_stats(&rig.client).renewals >= 55 &&
           hf_client_stats(&rig.client).renewals <= 61);
     CHECK(wakes < 200);
-    rig_end(&rig, AT(60000));
 }
 
 TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
-    rig_begin(&rig);
     add_many(250, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     const char *text = output_of(link_of(&rig, RENEWER));
@@ -84,7 +77,6 @@ TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 250);
     CHECK_EQ_U64(hf_client_stats(&rig.client).renew_batches, 3);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(20000));
-    rig_end(&rig, AT(11000));
 }
 
 /* Keys of shards that are different servers. */
@@ -114,11 +106,9 @@ TEST(keys_on_different_shards_are_renewed_separately) {
         }
     }
     CHECK_EQ_INT(keys, 20);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
-    rig_begin(&rig);
     for (int i = 0; i < 20; i++) {
         char key[16];
         snprintf(key, sizeof key, "k%d", i);
@@ -130,11 +120,9 @@ TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
     answer_batch(11, ":1", AT(10001));
     rig_sleep(&rig, AT(10001), AT(11100));
     CHECK_EQ_INT(batch_size(), 9);
-    rig_end(&rig, AT(12000));
 }
 
 TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
-    rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *busy_one = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
     set_in_flight(busy_one, true);
@@ -144,7 +132,6 @@ TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
     add_hold("e", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 e me 30000");
-    rig_end(&rig, AT(12000));
 }
 
 /* Another hold may be due at the same time for another command, or for none. */
@@ -162,21 +149,17 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(10000) + 1);
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
-        rig_end(&rig, AT(10001));
     }
 }
 
 TEST(each_kind_of_lock_is_renewed_by_its_own_command) {
-    rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     set_kind(add_hold("b", "me", 30 * HF_SECOND, true, AT(0)), &hf_kind_mutex);
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000\nEVALSHA mutex_renew 1 b me 30000");
-    rig_end(&rig, AT(12000));
 }
 
 TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
-    rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *c = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
@@ -194,7 +177,6 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     CHECK(!is_in_flight(a) && !is_in_flight(b) && !is_in_flight(c) && !is_in_flight(d));
     rig_sleep(&rig, AT(10001), AT(11001));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
-    rig_end(&rig, AT(12000));
 }
 
 /* ---- short leases beside long ones ---- */
@@ -205,7 +187,6 @@ static hf_hold *add_short(const char *key, hf_time due) {
 }
 
 TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals) {
-    rig_begin(&rig);
     hf_hold *a = add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *b = add_short("b", AT(10000));
     rig_sleep(&rig, AT(9000), AT(10000));
@@ -216,7 +197,6 @@ TEST(a_short_lease_in_a_batch_does_not_shorten_the_timeout_of_the_other_renewals
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     feed_renewer(&rig, "*1\r\n:1\r\n*1\r\n:1\r\n", AT(10080));
     CHECK_EQ_U64(ends_at(a), AT(10000 + 29698));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
@@ -231,18 +211,15 @@ TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
         set_end(b, AT(1000 + cases[i].left_ms));
         rig_sleep(&rig, AT(0), AT(1000));
         CHECK_OR(batch_size() == cases[i].size, "case %zu", i);
-        rig_end(&rig, AT(1001));
     }
 }
 
 TEST(each_hold_in_a_batch_is_renewed_for_its_own_lease) {
-    rig_begin(&rig);
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(10000));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 2 a b me 30000 me 40000");
-    rig_end(&rig, AT(10001));
 }
 
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
@@ -261,7 +238,6 @@ TEST(holds_whose_remaining_leases_differ_too_much_are_renewed_in_separate_batche
         }
         rig_tick(&rig, AT(0));
         CHECK_EQ_INT(batch_size(), cases[i].size);
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -288,13 +264,11 @@ TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_l
         hf_client_tick(&rig.client, AT(cases[i].fails));
         CHECK_EQ_INT(hf_session_wants(link, AT(cases[i].fails)) == HF_WANT_CLOSE,
                      cases[i].replaced);
-        rig_end(&rig, AT(1000));
     }
 }
 
 /* It gets all of the time that is left, and is not begun anew for a hold that ends meanwhile. */
 TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
-    rig_begin(&rig);
     hf_session *link = link_of(&rig, RENEWER);
     hf_hold *hold = add_hold("k", "me", 900 * HF_MS, true, AT(0));
     hf_session_opening(link, AT(290));
@@ -305,7 +279,6 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
     hf_client_tick(&rig.client, AT(900));
     CHECK(is_lost(hold));
     CHECK(hf_session_wants(link, AT(900)) != HF_WANT_CLOSE);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
@@ -316,27 +289,22 @@ TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK(is_lost(hold));
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
-    rig_end(&rig, AT(1001));
 }
 
 /* Only refusals in a row count. */
 TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
-    rig_begin(&rig);
     set_split_open(&rig.client, true);
     add_many(2, 30 * HF_SECOND, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     answer_batch(2, ":1", AT(10001));
     CHECK(!is_split_open(&rig.client));
-    rig_end(&rig, AT(10002));
 }
 
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_end(hold, AT(60000));
     hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
     CHECK_EQ_U64(ends_at(hold), AT(60000));
-    rig_end(&rig, AT(3));
 }
 
 /* Its record or its release has taken it out of the table meanwhile. */
@@ -353,7 +321,6 @@ TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
         CHECK(!is_at_risk(hold) && !is_in_flight(hold));
         hf_hold_unref(hold);
-        rig_end(&rig, AT(10002));
     }
 }
 
@@ -366,19 +333,16 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
         if (lost) hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
         CHECK_EQ_U64(class->renewed_late, !lost);
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(a_silent_connection_is_replaced_even_if_all_leases_are_short) {
-    rig_begin(&rig);
     for (int ms = 10000; ms <= 10600; ms += 300) {
         hf_hold *hold = add_short(ms == 10000 ? "a" : ms == 10300 ? "b" : "c", AT(ms));
         rig_sleep(&rig, AT(ms), AT(ms + 100));
         CHECK(is_lost(hold));
         CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, ms == 10600 ? 2 : 1);
     }
-    rig_end(&rig, AT(11000));
 }
 
 /* ---- a batch that is refused ---- */
@@ -430,7 +394,6 @@ TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
         for (int i = 0; i < 5; i++)
             CHECK_EQ_INT(hold_state(holds[i]), i == 1 ? HF_HOLD_LOST : HF_HOLD_HELD);
         CHECK_EQ_INT(reason_of(holds[1]), HF_LOST_UNREACHABLE);
-        rig_end(&rig, AT(30000));
     }
 }
 
@@ -443,7 +406,6 @@ TEST(a_renewal_batch_without_a_reply_is_not_split) {
         else feed_renewer(&rig, "-LOADING wait\r\n", AT(10001));
         rig_sleep(&rig, AT(10001), AT(10200));
         CHECK_EQ_INT(batch_size(), 5);
-        rig_end(&rig, AT(30000));
     }
 }
 
@@ -464,7 +426,6 @@ TEST(a_server_that_has_refused_three_batches_gets_one_renewal_per_command) {
                    "EVALSHA renew 1 e me 30000");
         for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(now + 3));
     }
-    rig_end(&rig, AT(60000));
 }
 
 static void feed_refusal_of_five(hf_time now) {
@@ -484,7 +445,6 @@ TEST(a_server_that_accepts_a_renewal_batch_between_refusals_keeps_getting_batche
         else answer_batch(5, ":1", AT(10000 * round));
     }
     CHECK(is_held(holds[4]));
-    rig_end(&rig, AT(130000));
 }
 
 TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again) {
@@ -500,7 +460,6 @@ TEST(a_minute_after_it_refused_three_renewal_batches_a_server_gets_a_batch_again
             else
                 for (int i = 0; i < 5; i++) feed_renewer(&rig, "*1\r\n:1\r\n", AT(10000 * round));
         }
-        rig_end(&rig, AT(170000));
     }
 }
 
@@ -518,13 +477,11 @@ TEST(a_split_renewal_batch_leaves_out_holds_that_have_ended) {
     CHECK(strstr(text, "EVALSHA leave 4 a ") && !strstr(text, "renew 1 a "));
     CHECK(!strstr(text, " b "));
     CHECK(strstr(text, "EVALSHA renew 1 c ") && strstr(text, "EVALSHA renew 1 e "));
-    rig_end(&rig, AT(11000));
 }
 
 /* ---- renewals that fail ---- */
 
 TEST(a_failed_renewal_is_retried_within_the_lease) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     int tries = 0;
     for (int ms = 10000; ms <= 29000; ms += 10) {
@@ -541,7 +498,6 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(29200));
     CHECK(!is_at_risk(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
-    rig_end(&rig, AT(30000));
 }
 
 TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
@@ -557,12 +513,10 @@ TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
         if (leases_ms[i] > 100) CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
         CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
         CHECK_OR(wakes < 200, "%d wakes", wakes);
-        rig_end(&rig, AT(40000));
     }
 }
 
 TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(29698) - 1);
     CHECK(is_held(hold));
@@ -571,7 +525,6 @@ TEST(a_hold_on_a_silent_server_is_lost_at_the_end_of_its_lease) {
     rig_sleep(&rig, AT(29698) - 1, AT(29698));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-    rig_end(&rig, AT(30000));
 }
 
 /* Wakes the client until `until`, as rig_sleep does, but leaves the links to the test. */
@@ -596,7 +549,6 @@ static hf_hold *add_grant(void) {
 }
 
 TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
-    rig_begin(&rig);
     hf_hold *hold = add_grant();
     hf_session *link = link_of(&rig, RENEWER);
     tick_until(AT(100));
@@ -610,11 +562,9 @@ TEST(a_grants_confirmation_waits_for_its_connection_until_the_grant_ends) {
     feed_renewer(&rig, ":1\r\n", AT(195));
     CHECK(is_held(hold));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(170), 30 * HF_SECOND));
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
-    rig_begin(&rig);
     begin(&rig, HF_OP_PING, AT(0));
     hf_session *link = link_of(&rig, RENEWER);
     hf_session_opening(link, AT(0));
@@ -627,11 +577,9 @@ TEST(a_grants_confirmation_accepts_a_slow_reply_until_the_grant_ends) {
     CHECK(is_held(hold));
     CHECK_EQ_INT(failures_of(hold), 0);
     CHECK_EQ_U64(link->opens, 1);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(900));
     hf_session_opening(link_of(&rig, RENEWER), AT(900));
@@ -644,7 +592,6 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     CHECK_EQ_INT(batch_size(), 1);
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(2900));
     CHECK(is_held(hold));
-    rig_end(&rig, AT(4000));
 }
 
 TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
@@ -659,11 +606,9 @@ TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
     feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2450));
     CHECK(is_held(hold));
     CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
-    rig_end(&rig, AT(4000));
 }
 
 TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     for (int ms = 10000; ms < 25000; ms += 10) {
         rig_sleep(&rig, AT(ms - 10), AT(ms));
@@ -671,28 +616,23 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
     }
     CHECK(failures_of(hold) > 0);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
-    rig_end(&rig, AT(25000));
 }
 
 TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     rig_sleep(&rig, AT(0), AT(150));
     CHECK_EQ_INT(batch_size(), 1);
     hf_client_notice(&rig.client, AT(300));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_lock_with_an_explicit_lease_is_lost_when_that_lease_ends) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 5 * HF_SECOND, false, AT(0));
     rig_sleep(&rig, AT(0), AT(5000));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
     CHECK_SILENT(&rig);
     CHECK_EQ_U64(rig.opens, 0);
-    rig_end(&rig, AT(6000));
 }
 
 /* Only a renewal can have failed; a check of a fixed lease has not. */
@@ -716,12 +656,10 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
         if (cases[i].last) set_bound(hold, ends_at(hold));
         hf_renewer_lose_at_end(&rig.client, hold, AT(1000));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-        rig_end(&rig, AT(1001));
     }
 }
 
 TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
@@ -730,11 +668,9 @@ TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
     CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK_EQ_INT(batch_size(), 1);
@@ -743,11 +679,9 @@ TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     CHECK(is_lost(hold));
     CHECK_EQ_U64(hf_client_stats(&rig.client).late_renewals, 1);
     CHECK(!is_in_flight(hold));
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
@@ -757,7 +691,6 @@ TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
     answer_batch(1, ":-1", AT(1003)); /* about the old one */
     CHECK(is_held(again));
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
-    rig_end(&rig, AT(11000));
 }
 
 TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
@@ -771,7 +704,6 @@ TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
         CHECK(is_held(hold));
         CHECK(is_at_risk(hold) && !is_in_flight(hold));
         CHECK_EQ_U64(ends_at(hold), AT(29698));
-        rig_end(&rig, AT(11000));
     }
 }
 
@@ -785,7 +717,6 @@ TEST(a_client_can_renew_over_the_connection_of_its_calls) {
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));
-    rig_end(&rig, AT(11000));
 }
 
 /* ---- memory ---- */
@@ -813,7 +744,6 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
 }
 
 TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
     set_hold_state(left, HF_HOLD_CLEANING_UP);
@@ -829,29 +759,24 @@ TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop)
     }
     CHECK(wakes < 200);
     CHECK(is_lost(hold));
-    rig_end(&rig, AT(12000));
 }
 
 /* ---- the owner's approval ---- */
 
 TEST(a_lost_hold_is_not_renewed_again) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_time before = wakes_at(hold);
     hf_renewer_resume(&rig.client, claim_of(hold), AT(1));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), before);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
-    rig_begin(&rig);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, false, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
     rig_tick(&rig, AT(100));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
     CHECK_SILENT(&rig);
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
@@ -864,7 +789,6 @@ TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
         rig_serve(&rig, AT(10000));
         CHECK_EQ_INT(batch_size(), over ? 1 : 2);
         CHECK_EQ_INT(hold_state(hold), over ? HF_HOLD_LOST : HF_HOLD_HELD);
-        rig_end(&rig, AT(10001));
     }
 }
 

@@ -1,7 +1,7 @@
 #include "interfaces.h"
 
 #include "base/lease.h"
-#include "drive.h"
+#include "rig.h"
 
 #define SENTINELS 3
 #define ASK_MASTER "SENTINEL GET-MASTER-ADDR-BY-NAME m"
@@ -10,7 +10,6 @@
 #define REPLICA "*5\r\n$5\r\nslave\r\n$1\r\na\r\n:7001\r\n$9\r\nconnected\r\n:0\r\n"
 #define READONLY "-READONLY You can't write against a read only replica.\r\n"
 
-static struct rig rig;
 static hf_server sentinels[SENTINELS];
 static hf_client_config config;
 
@@ -31,6 +30,8 @@ static void start(void) {
     configure();
     rig_begin_with(&rig, &config);
 }
+
+RIG_BEGINS_WITH(start)
 
 static hf_session *calls_of(size_t node) {
     return &nodes_of(&rig.client)[node]->links[HF_LINK_CALLS];
@@ -77,7 +78,6 @@ static hf_op *acquire_at_first(hf_time now) {
 /* ---- finding the master ---- */
 
 TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
-    start();
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
@@ -92,11 +92,9 @@ TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
     CHECK_ASKED(0, "PING");
     feed_node(0, "+PONG\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5));
 }
 
 TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
-    start();
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_client_begin(&rig.client, &spec, AT(0));
     hf_client_tick_renewer(&rig.client, AT(0));
@@ -105,11 +103,9 @@ TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
     hf_client_tick_calls(&rig.client, AT(0));
     rig_serve(&rig, AT(0));
     CHECK_ASKED(1, ASK_MASTER);
-    rig_end(&rig, AT(1));
 }
 
 TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
-    start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, ADDRESS(7001), AT(1));
     rig_sleep(&rig, AT(1), AT(100));
@@ -117,18 +113,15 @@ TEST(one_sentinels_reply_suffices_to_find_the_master_if_the_others_hang) {
     rig_sleep(&rig, AT(100), AT(101));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_sentinel_that_is_down_or_knows_no_master_causes_no_delay) {
-    start();
     rig.down[1] = "refused";
     begin_op(HF_OP_PING, 0, AT(0));
     feed_node(2, "*-1\r\n", AT(1));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
     feed_node(3, ADDRESS(7001), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
@@ -149,13 +142,11 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
         hf_session_closed(calls_of(node), "refused", AT(1));
     feed_node(1, ADDRESS(7001), AT(2));
     CHECK_ASKED(0, "AUTH data\nSELECT 2\nROLE");
-    rig_end(&rig, AT(3));
 }
 
 /* ---- failing ---- */
 
 TEST(an_error_message_names_the_sentinels_that_are_down) {
-    start();
     rig.down[1] = rig.down[2] = rig.down[3] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     CHECK_OUTCOME(op, "unreachable");
@@ -164,16 +155,13 @@ TEST(an_error_message_names_the_sentinels_that_are_down) {
         "cannot acquire \"k\" on master \"m\": no sentinel at s1:26379, s2:26379, s3:26379 "
         "answered "
         "(Connection refused); check that the server is running and can be reached from here");
-    rig_end(&rig, AT(1));
 }
 
 TEST(an_error_message_says_that_no_sentinel_knows_the_master) {
-    start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels("*-1\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "no sentinel at s1:26379, s2:26379, s3:26379 knows this master"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
@@ -185,22 +173,18 @@ TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
         feed_node(node, "-WRONGPASS invalid username-password pair\r\n", AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(message_of(op), "sentinel s1:26379: WRONGPASS invalid"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_call_fails_if_no_sentinel_replies) {
-    start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     rig_sleep(&rig, AT(0), AT(999));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(999), AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "answered (no reply in time)"));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
@@ -213,11 +197,9 @@ TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
     feed_node(1, ADDRESS(7002), AT(11));
     CHECK_AT(7002);
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
@@ -231,11 +213,9 @@ TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once)
     rig_tick(&rig, AT(12));
     CHECK_ASKED(1, "");
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(13));
 }
 
 TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
@@ -244,7 +224,6 @@ TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
         hf_session_closed(calls_of(node), "gone", AT(10));
     rig_tick(&rig, AT(10));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(11));
 }
 
 TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
@@ -265,12 +244,10 @@ TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
             rig_serve(&rig, AT(1));
         }
         CHECK_OUTCOME(op, "unreachable");
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
-    start();
     rig.down[0] = "Connection refused";
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));
@@ -288,13 +265,11 @@ TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     rig_sleep(&rig, AT(2990), AT(3000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "on master \"m\" at a:7001: Connection refused"));
-    rig_end(&rig, AT(3001));
 }
 
 /* ---- a failover ---- */
 
 TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinels_name) {
-    start();
     acquire_at_first(AT(0));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
     output_of(calls_of(0));
@@ -308,11 +283,9 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
     CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     feed_node(0, ":-1\r\n", AT(14));
     CHECK_OUTCOME(op, "lost");
-    rig_end(&rig, AT(15));
 }
 
 TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replica) {
-    start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, REPLICA, AT(2));
@@ -326,18 +299,15 @@ TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replic
     feed_node(0, MASTER, AT(300));
     feed_node(0, ACQUIRED, AT(300));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(301));
 }
 
 TEST(a_client_works_even_if_its_user_may_not_call_role) {
-    start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, "-NOPERM no permissions to run the 'role' command\r\n", AT(2));
     CHECK_ASKED(0, "ROLE\nPING");
     feed_node(0, "+PONG\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
@@ -357,12 +327,10 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
         CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
         feed_node(0, ":1\r\n", AT(14));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(15));
     }
 }
 
 TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
-    start();
     hf_op *op = acquire_at_first(AT(0));
     hf_op_end(op, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
@@ -385,23 +353,19 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     output_of(calls_of(1));
     rig_sleep(&rig, AT(1115), AT(9000));
     CHECK_ASKED(1, "");
-    rig_end(&rig, AT(9001));
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_another) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
-    rig_end(&rig, AT(1301));
 }
 
 /* The first one still names the old master; the others are farther away. */
 TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7001), AT(1111));
@@ -410,11 +374,9 @@ TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
     CHECK_AT(7001);
     feed_node(3, ADDRESS(7002), AT(1260));
     CHECK_AT(7002);
-    rig_end(&rig, AT(1301));
 }
 
 TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7001), AT(1111));
@@ -433,7 +395,6 @@ TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
         feed_node(node, ADDRESS(7002), AT(1402));
     }
     CHECK_AT(7002);
-    rig_end(&rig, AT(1500));
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_name_another) {
@@ -446,11 +407,9 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_na
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
-    rig_end(&rig, AT(1301));
 }
 
 TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_be_opened) {
-    start();
     hf_op_end(acquire_at_first(AT(0)),
               AT(0)); /* the calls link stays open: its server died silently */
     rig.down[0] = rig.down[2] = rig.down[3] = "the connection attempt timed out";
@@ -462,7 +421,6 @@ TEST(a_client_follows_a_single_sentinel_if_no_new_connections_to_its_master_can_
     }
     CHECK_AT(7002);
     CHECK(rig.opens > 4);
-    rig_end(&rig, AT(12000));
 }
 
 TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configured) {
@@ -475,7 +433,6 @@ TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configure
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":0\r\n", AT(500));
     CHECK_OUTCOME(op, "no_quorum");
-    rig_end(&rig, AT(501));
 }
 
 TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_split_evenly) {
@@ -491,12 +448,10 @@ TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_spl
         feed_node((size_t)(3 - first), ADDRESS(7002), AT(12));
         CHECK_AT(7002);
         CHECK_OUTCOME(op, "under way");
-        rig_end(&rig, AT(13));
     }
 }
 
 TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
     hf_session_closed(calls_of(0), "gone", AT(10));
@@ -505,7 +460,6 @@ TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
     feed_node(3, ADDRESS(7002), AT(12));
     feed_node(2, ADDRESS(7001), AT(13));
     CHECK_AT(7001);
-    rig_end(&rig, AT(14));
 }
 
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
@@ -532,12 +486,10 @@ TEST(a_minority_of_outdated_sentinels_does_not_move_a_client_back_to_the_old_mas
     for (int i = 0; i < 2; i++) {
         feed_the_first_again(seconds[i]);
         CHECK_AT(7002);
-        rig_end(&rig, AT(1401));
     }
 }
 
 TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_again) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     begin_op(HF_OP_CHECK, 0, AT(10));
     rig.down[2] = rig.down[3] = "refused";
@@ -552,7 +504,6 @@ TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_
         feed_sentinels(ADDRESS(7001), AT(ms));
     }
     CHECK_AT(7001);
-    rig_end(&rig, AT(2000));
 }
 
 TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
@@ -572,18 +523,15 @@ TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
             feed_sentinels(ADDRESS(7001), AT(ms));
         }
         CHECK_AT(back ? 7001 : 7002);
-        rig_end(&rig, AT(13000));
     }
 }
 
 TEST(a_client_moves_back_at_once_to_a_master_that_a_majority_of_sentinels_names) {
     feed_the_first_again(ADDRESS(7001));
     CHECK_AT(7001);
-    rig_end(&rig, AT(1401));
 }
 
 TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
@@ -600,13 +548,11 @@ TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
     feed(renewer, "*1\r\n:-1\r\n", AT(1400));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_DELETED);
-    rig_end(&rig, AT(1401));
 }
 
 /* Each at a time of its own, and the first one first. */
 TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
     static const char *const owners[] = {"o1", "o2", "o3", "o4", "o5", "o6", "o7", "o8"};
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     for (size_t i = 0; i < 8; i++) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -626,11 +572,9 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
         CHECK(wakes_at(holds->heap[i]) < AT(1400));
         CHECK(wakes_at(hf_holds_first(holds)) <= wakes_at(holds->heap[i]));
     }
-    rig_end(&rig, AT(1401));
 }
 
 TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 1; node <= SENTINELS; node++)
@@ -641,11 +585,9 @@ TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down)
     CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
     feed_node(0, ":1\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5002));
 }
 
 TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_are_down) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 1; node <= SENTINELS; node++)
@@ -653,7 +595,6 @@ TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_a
     rig_sleep(&rig, AT(1), AT(10100));
     hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
     CHECK_STR(output_of(renewer), "ROLE");
-    rig_end(&rig, AT(10101));
 }
 
 /* ---- sync ---- */
@@ -683,7 +624,6 @@ TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
-    rig_end(&rig, AT(3));
 }
 
 TEST(an_acquire_that_no_replica_confirms_is_undone) {
@@ -696,7 +636,6 @@ TEST(an_acquire_that_no_replica_confirms_is_undone) {
     CHECK(strstr(message_of(op), "0 of 1 replicas confirmed the write within 0.1 s"));
     rig_tick(&rig, AT(100));
     CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
-    rig_end(&rig, AT(101));
 }
 
 TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
@@ -704,7 +643,6 @@ TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
     CHECK_OUTCOME(op, "no_quorum");
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
@@ -714,7 +652,6 @@ TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
                AT(1));
     CHECK_OUTCOME(op, "denied");
     CHECK(strstr(message_of(op), "WAIT for replicas failed: NOPERM"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
@@ -728,7 +665,6 @@ TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_com
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":2\r\n", AT(4));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_confirm) {
@@ -743,7 +679,6 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_con
         CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
         feed_calls(&rig, ACQUIRED ":1\r\n", AT(31));
         CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(32));
     }
 }
 
@@ -759,7 +694,6 @@ TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_rep
         CHECK_OUTCOME(ping, "under way");
         feed_calls(&rig, "+PONG\r\n", AT(3));
         CHECK_OUTCOME(ping, "ok");
-        rig_end(&rig, AT(4));
     }
 }
 
@@ -781,7 +715,6 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
         CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
         feed_calls(&rig, ":1\r\n", AT(5));
         CHECK(!hold_of(&rig));
-        rig_end(&rig, AT(6));
     }
 }
 
@@ -799,7 +732,6 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     CHECK_SENT(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     feed_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(6));
 }
 
 TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
@@ -815,7 +747,6 @@ TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!is_at_risk(hold_of(&rig)));
     CHECK(ends_at(hold_of(&rig)) > hf_lease_end(AT(10000), 30 * HF_SECOND));
-    rig_end(&rig, AT(11201));
 }
 
 TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) {
@@ -828,7 +759,6 @@ TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) 
     }
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_UNREACHABLE);
-    rig_end(&rig, AT(30001));
 }
 
 TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease) {
@@ -844,7 +774,6 @@ TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease)
     CHECK_OUTCOME(op, "no_quorum");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
     CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
-    rig_end(&rig, AT(1101));
 }
 
 TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
@@ -856,7 +785,6 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     feed_calls(&rig, ":2\r\n", AT(5001));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(10), 30 * HF_SECOND));
-    rig_end(&rig, AT(5002));
 }
 
 /* ---- memory ---- */
@@ -865,10 +793,7 @@ static bool find_and_hold(void *context) {
     (void)context;
     configure();
     config.sync = (hf_sync){1, 100 * HF_MS};
-    if (!hf_client_init(&rig.client, &config, DRIVE_ENTROPY)) {
-        hf_client_free(&rig.client);
-        return false;
-    }
+    if (!rig_begin_with(&rig, &config)) return false;
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     for (int ms = 0; op && !hf_op_is_done(op) && ms < 4000; ms++) {
@@ -879,16 +804,12 @@ static bool find_and_hold(void *context) {
         else if (strstr(text, "acquire")) feed_node(0, ACQUIRED ":1\r\n", AT(ms));
     }
     bool held = op && hf_op_is_done(op) && hf_op_code(op) == HF_OK;
-    if (op) hf_op_end(op, AT(4000));
-    hf_client_free(&rig.client);
+    rig_end(&rig, AT(4000));
     return held;
 }
 
 TEST(finding_the_master_survives_each_failed_allocation) {
-    if (!hf_names_make(&rig.names, hf_slice_of("k"))) abort();
-    long failed = memerr_until_success(find_and_hold, NULL, 1000);
-    hf_names_free(&rig.names);
-    CHECK(failed > 20);
+    CHECK(memerr_until_success(find_and_hold, NULL, 1000) > 20);
 }
 
 TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
@@ -908,7 +829,6 @@ TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "no sentinel at sentinel1.example.org:26379, ... answered"),
              "%s", message_of(op));
-    rig_end(&rig, AT(4000));
 }
 
 TEST(a_master_that_the_sentinels_name_may_have_the_lowest_or_the_highest_port) {
@@ -921,7 +841,6 @@ TEST(a_master_that_the_sentinels_name_may_have_the_lowest_or_the_highest_port) {
         begin_op(HF_OP_PING, 0, AT(0));
         feed_sentinels(cases[i].reply, AT(1));
         CHECK_AT(cases[i].port);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -935,7 +854,6 @@ TEST(a_sentinel_that_replies_with_a_host_that_is_too_long_is_ignored) {
         begin_op(HF_OP_PING, 0, AT(0));
         feed_sentinels(text, AT(1));
         CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port == 7001, size < ROOM);
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -954,11 +872,9 @@ TEST(a_client_with_a_single_sentinel_follows_that_one) {
     CHECK_ASKED(1, ASK_MASTER);
     feed_node(1, ADDRESS(7001), AT(1));
     CHECK_AT(7001);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
-    start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_node(1, ADDRESS(7001), AT(1));
     feed_node(2, ADDRESS(7002), AT(2));
@@ -966,7 +882,6 @@ TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
     feed_node(3, ADDRESS(7002), AT(3));
     CHECK_AT(7002);
     CHECK_OUTCOME(op, "under way");
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_client_that_has_no_memory_to_query_one_sentinel_decides_by_the_others) {
@@ -1013,28 +928,23 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
 }
 
 TEST(a_call_reports_an_unexpected_reply_from_a_sentinel) {
-    start();
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels("+OK\r\n", AT(1));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "(unexpected reply; is this server a sentinel?)"), "%s",
              message_of(op));
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_sentinel_that_is_down_is_tried_once_in_each_round_of_queries) {
-    start();
     rig.refusing = true;
     begin_op(HF_OP_PING, 0, AT(0));
     for (int i = 0; i < 3; i++) rig_tick(&rig, AT(0));
     CHECK_EQ_U64(rig.opens, SENTINELS);
-    rig_end(&rig, AT(1));
 }
 
 /* So that clients which lost their master together do not ask together. */
 TEST(sentinels_are_queried_about_once_a_second) {
     hf_time first = HF_NEVER, last = 0;
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));
     hf_time now = AT(0);
@@ -1049,11 +959,9 @@ TEST(sentinels_are_queried_about_once_a_second) {
         CHECK_AT(7001);
     }
     CHECK(first < 920 * HF_MS && last > 1080 * HF_MS);
-    rig_end(&rig, now);
 }
 
 TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
-    start();
     begin_op(HF_OP_PING, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, MASTER, AT(2));
@@ -1061,7 +969,6 @@ TEST(sentinels_are_queried_every_second_while_a_call_is_in_flight) {
     CHECK_ASKED(1, "");
     rig_sleep(&rig, AT(2), AT(1110));
     CHECK_ASKED(1, ASK_MASTER);
-    rig_end(&rig, AT(1111));
 }
 
 /* ---- what moves ---- */
@@ -1081,12 +988,10 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
         feed_node(1, ADDRESS(7002), AT(1111));
         rig_sleep(&rig, AT(1111), AT(1220));
         CHECK_AT(opens < 3 ? 7001 : 7002);
-        rig_end(&rig, AT(1221));
     }
 }
 
 TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) {
-    start();
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
     events->failed_opens = 9; /* it was closed for good after that */
@@ -1097,7 +1002,6 @@ TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) 
     for (size_t node = 2; node <= 3; node++) feed_node(node, "*-1\r\n", AT(1112));
     rig_sleep(&rig, AT(1112), AT(1220));
     CHECK_AT(7001);
-    rig_end(&rig, AT(1221));
 }
 
 TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
@@ -1132,7 +1036,6 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     CHECK_EQ_U64(wakes_at(holds[IN_FLIGHT]), AT(6000));
     CHECK_EQ_U64(wakes_at(holds[TO_BE_APPROVED]), AT(6000));
     set_in_flight(holds[IN_FLIGHT], false);
-    rig_end(&rig, AT(1111));
 }
 
 /* ---- names ---- */
@@ -1152,7 +1055,6 @@ TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis
         strcat(want, size <= 48 ? sentinels[0].label : "...");
         strcat(want, " answered");
         CHECK_OR(strstr(message_of(op), want), "%s", message_of(op));
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -1162,7 +1064,6 @@ TEST(an_acquire_fails_as_no_quorum_if_the_server_refuses_wait) {
     feed_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(message_of(op), "WAIT for replicas failed: ERR unknown command"));
-    rig_end(&rig, AT(2));
 }
 
 TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_was_lost) {
@@ -1182,15 +1083,12 @@ TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_w
         CHECK_OUTCOME(op, "ok");
         hf_op_end(op, AT(10 * i));
     }
-    rig_end(&rig, AT(100));
 }
 
 TEST(a_sentinel_never_receives_a_command_for_a_key) {
-    start();
     CHECK(hf_client_node_serves(&rig.client, 0));
     for (size_t node = 1; node <= SENTINELS; node++)
         CHECK(!hf_client_node_serves(&rig.client, node));
-    rig_end(&rig, AT(0));
 }
 
 /* Its question is taken back with the round that it belongs to. */
@@ -1210,12 +1108,10 @@ TEST(a_sentinel_whose_connection_opens_only_after_the_decision_is_not_queried) {
         CHECK_AT(7001);
         hf_session_opened(calls_of(late), AT(2));
         CHECK_ASKED(late, "");
-        rig_end(&rig, AT(3));
     }
 }
 
 TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
-    start();
     hf_op *op = begin_op(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(0));
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, MASTER, AT(1));
@@ -1228,7 +1124,6 @@ TEST(sentinels_are_queried_every_second_while_an_acquire_waits) {
     CHECK_ASKED(1, "");
     rig_sleep(&rig, AT(3), AT(1200));
     CHECK(strstr(output_of(calls_of(1)), ASK_MASTER));
-    rig_end(&rig, AT(1201));
 }
 
 TEST(a_check_does_not_wait_for_replicas) {
@@ -1238,7 +1133,6 @@ TEST(a_check_does_not_wait_for_replicas) {
     CHECK_SENT(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     feed_calls(&rig, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(1002));
 }
 
 TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
@@ -1250,22 +1144,19 @@ TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
     CHECK_ASKED(1, ASK_MASTER);
     feed_node(1, ADDRESS(7001), AT(41));
     CHECK_AT(7001);
-    rig_end(&rig, AT(42));
 }
 
 TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
     configure();
     config.session.asks_login = true;
     CHECK(rig_begin_with(&rig, &config));
-    hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
+    begin_op(HF_OP_ACQUIRE, 0, AT(0));
     feed_sentinels(ADDRESS(7001), AT(0));
     CHECK_EQ_INT(hf_session_wants(calls_of(0), AT(0)), HF_WANT_LOGIN);
     hf_session_fetching_login(calls_of(0));
     hf_session_log_in(calls_of(0), "", "token");
     rig_tick(&rig, AT(0));
     CHECK_STR(output_of(calls_of(0)), "AUTH token\nROLE");
-    hf_op_end(op, AT(1));
-    rig_end(&rig, AT(1));
 }
 
 CHECK_MAIN

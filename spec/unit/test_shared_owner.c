@@ -3,7 +3,6 @@
 #include "acquire_rig.h"
 
 TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
@@ -13,7 +12,6 @@ TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
     CHECK_EQ_U64(token_of(hold_of(&rig)), 55);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_holds) {
@@ -25,12 +23,10 @@ TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_hold
         snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n", counts[i]);
         feed_calls(&rig, text, AT(1));
         CHECK_OUTCOME(op, "busy");
-        rig_end(&rig, AT(2));
     }
 }
 
 TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_meantime) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     output_of(link_of(&rig, CALLS));
@@ -40,11 +36,9 @@ TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_mea
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     for (int i = 0; i < 4; i++) {
         CHECK_OUTCOME(op, "under way");
@@ -61,12 +55,10 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing
         op = begin_shared(0, AT(0));
         feed_calls(&rig, hostile[i], AT(1));
         CHECK_OUTCOME(op, "busy");
-        rig_end(&rig, AT(6));
     }
 }
 
 TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
@@ -84,7 +76,6 @@ TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(6)); /* fewer than we have ourselves */
     CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    rig_end(&rig, AT(7));
 }
 
 /* What was abandoned is released with the rest, as long as the server still counts it. */
@@ -105,28 +96,23 @@ TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other
         feed_calls(&rig, text, AT(3));
         CHECK_OUTCOME(op, "ok");
         CHECK_EQ_INT(pending_of(hold_of(&rig)), cases[i].pending);
-        rig_end(&rig, AT(4));
     }
 }
 
 TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_refused) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_SECOND, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_EQ_U64(request_in(op)->persists_until, AT(10000));
-    rig_end(&rig, AT(2));
     rig_begin(&rig);
     op = begin_shared(10 * HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(request_in(op)->persists_until, 0);
-    rig_end(&rig, AT(2));
 }
 
 /* The count tells the server what the owner had before; the leave is safe to resend. */
 TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found) {
-    rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     feed_message(&rig, "1 recheck 2", AT(5));
     rig_tick(&rig, AT(5));
@@ -138,11 +124,9 @@ TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found)
     hf_op_interrupt(op, AT(8));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
     CHECK(!request_in(op)->no_retry);
-    rig_end(&rig, AT(9));
 }
 
 TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     hf_op_end(op, AT(1));
@@ -155,7 +139,6 @@ TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
@@ -175,22 +158,18 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_i
                         : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
         feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
         CHECK_NOTHING_LEFT(AT(8));
-        rig_end(&rig, AT(9));
     }
 }
 
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
-    rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_end(op, AT(5));
     rig_tick(&rig, AT(5));
     CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
-    rig_end(&rig, AT(9));
 }
 
 /* A late command of the first wait must not be about the second. */
 TEST(each_wait_of_a_shared_owner_has_a_new_number) {
-    rig_begin(&rig);
     hf_op_end(wait_as_shared(AT(0)), AT(5));
     rig_tick(&rig, AT(5));
     output_of(link_of(&rig, CALLS));
@@ -203,11 +182,9 @@ TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     CHECK(wait_number_of(op) > 2);
     feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
     CHECK_STATE(op, WAITING);
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     rig_sleep(&rig, AT(0), AT(100));
@@ -225,12 +202,10 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, ACQUIRED, AT(202));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(203));
 }
 
 /* After it the owner may have the lock through another process. */
 TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.shared = true;
     spec.lease = 100 * HF_MS;
@@ -241,11 +216,9 @@ TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
     rig_tick(&rig, AT(100));
     CHECK_NOTHING_LEFT(AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(101));
 }
 
 TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
@@ -256,7 +229,6 @@ TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_sleep(&rig, AT(29000), AT(31000));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(31001));
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
@@ -277,12 +249,10 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
         feed_calls(&rig, ":1\r\n", AT(6));
         CHECK_OUTCOME(op, "ok");
         CHECK_NOTHING_LEFT(AT(7));
-        rig_end(&rig, AT(8));
     }
 }
 
 TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
@@ -293,11 +263,9 @@ TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_
     feed_calls(&rig, ACQUIRED, AT(9003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), end);
-    rig_end(&rig, AT(9004));
 }
 
 TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_end(op, AT(1));
@@ -308,7 +276,6 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     CHECK_SENT(&rig, RENEWER, "");
     rig_sleep(&rig, AT(12000), AT(13100)); /* the link is abandoned */
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
-    rig_end(&rig, AT(13200));
 }
 
 TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
@@ -323,12 +290,10 @@ TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
         CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "0"));
         feed_calls(&rig, ":0\r\n", AT(3021));
         CHECK_NOTHING_LEFT(AT(3021));
-        rig_end(&rig, AT(3022));
     }
 }
 
 TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
-    rig_begin(&rig);
     begin_shared(0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(1));
@@ -340,7 +305,6 @@ TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
     CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(4));
 }
 
 /* ---- replies that no server gives ---- */
@@ -365,42 +329,35 @@ TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it
         CHECK_OUTCOME(op, cases[i].outcome);
         if (strcmp(cases[i].outcome, "ok") == 0)
             CHECK_EQ_INT(others_of(hold_of(&rig)), cases[i].is);
-        rig_end(&rig, AT(2));
     }
 }
 
 /* Each reply names another state of an owner that two processes share. */
 TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_come_and_go) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     int asked = 0;
     while (!hf_op_is_done(op) && asked++ < 20)
         feed_calls(&rig, asked % 2 ? "*2\r\n:2\r\n:1\r\n" : GONE, AT(1));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(2));
 }
 
 /* ---- rare replies ---- */
 
 TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
-    rig_begin(&rig);
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "1", ""));
     CHECK(request_in(op)->no_retry);
-    rig_end(&rig, AT(2));
 }
 
 TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
-    rig_begin(&rig);
     hf_op *op = wait_as_shared(AT(0));
     hf_op_interrupt(op, AT(10));
     const char *text = output_of(link_of(&rig, CALLS));
     CHECK_OR(strncmp(text, "EVALSHA leave ", 14) == 0, "%s", text);
     CHECK_STR(strrchr(text, ' '), " 0");
-    rig_end(&rig, AT(11));
 }
 
 TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
@@ -418,7 +375,6 @@ TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(4));
     CHECK_OUTCOME(op, "no_quorum");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
-    rig_end(&rig, AT(5));
 }
 
 CHECK_MAIN

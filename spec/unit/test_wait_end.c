@@ -5,18 +5,15 @@
 /* ---- the events link ---- */
 
 TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(1399));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(1399), AT(1400));
     CHECK_OUTCOME(op, "unreachable");
-    rig_end(&rig, AT(1400));
 }
 
 /* The last reply, which comes behind the wait, uses up a part of the second. */
 TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_ends) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     feed_message(&rig, "1 recheck l 1 0 k", AT(499));
     rig_tick(&rig, AT(499));
@@ -24,23 +21,19 @@ TEST(the_second_in_which_a_waiter_must_have_left_the_queue_starts_when_its_wait_
     rig_sleep(&rig, AT(590), AT(1399));
     rig_sleep(&rig, AT(1399), AT(1400));
     CHECK(hf_op_is_done(op));
-    rig_end(&rig, AT(1400));
 }
 
 TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_tick(&rig, AT(80000)); /* the process was stopped */
     rig_tick(&rig, AT(80001));
     feed_calls(&rig, ":1\r\n", AT(80001));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(80001));
 }
 
 /* ---- the end of the wait ---- */
 
 TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(999));
     CHECK_STATE(op, WAITING);
@@ -50,11 +43,9 @@ TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1001));
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     output_of(link_of(&rig, CALLS));
@@ -63,22 +54,18 @@ TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
     feed_calls(&rig, ":1\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1002));
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_wait_that_ends_before_its_subscription_is_confirmed_fails_as_busy) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1000));
     CHECK_OUTCOME(op, "busy");
     CHECK_NOTHING_LEFT(AT(1000));
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -87,11 +74,9 @@ TEST(a_wait_that_ends_while_the_server_does_not_reply_fails_as_unreachable) {
     rig_sleep(&rig, AT(2), AT(1000)); /* no answer at all */
     CHECK_OUTCOME(op, "unreachable");
     CHECK_LEFT_BEHIND(ACQUIRED, MEMBER("1"), AT(1000));
-    rig_end(&rig, AT(1003));
 }
 
 TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
     output_of(link_of(&rig, CALLS));
@@ -101,32 +86,26 @@ TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1921));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(2000));
 }
 
 TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
     feed_calls(&rig, ACQUIRED, AT(1920));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(2000));
 }
 
 TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(1000), AT(2000));
     CHECK_OUTCOME(op, "unreachable"); /* the server is silent, which is not "busy" */
     CHECK_LEFT_BEHIND(":0\r\n", MEMBER("1"), AT(2000));
-    rig_end(&rig, AT(3000));
 }
 
 /* Servers close idle connections; that says nothing about whether they can be reached. */
 TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
     rig_tick(&rig, AT(1000));
@@ -134,11 +113,9 @@ TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) 
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(3000));
 }
 
 TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
@@ -149,11 +126,9 @@ TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 1);
-    rig_end(&rig, AT(3000));
 }
 
 TEST(an_endless_wait_survives_a_minute_without_the_server) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
@@ -165,51 +140,42 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
     rig_sleep(&rig, AT(60000), AT(62000));
     feed_calls(&rig, ACQUIRED, AT(62000));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(63000));
 }
 
 /* ---- interrupted ---- */
 
 TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(101));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_waiter_interrupted_before_its_subscription_is_confirmed_ends_at_once) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
     hf_op_interrupt(op, AT(100));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_waiter_interrupted_during_its_request_still_acquires_if_the_reply_grants_the_lock) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(102));
     rig_begin(&rig);
     op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, busy(5000, 0, 0), AT(2));
     CHECK_OUTCOME(op, "interrupted");
-    rig_end(&rig, AT(102));
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
 TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
@@ -221,11 +187,9 @@ TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early
     rig_sleep(&rig, AT(5050), AT(5100));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(6000));
 }
 
 TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
-    rig_begin(&rig);
     hf_hold *hold = hold_lock(&rig, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(is_in_flight(hold));
@@ -234,23 +198,19 @@ TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
     hf_op_interrupt(op, AT(10002));
     CHECK_OUTCOME(op, "interrupted");
     CHECK(is_held(hold));
-    rig_end(&rig, AT(10003));
 }
 
 TEST(interrupting_an_acquire_after_its_end_changes_nothing) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
     hf_op_interrupt(op, AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    rig_end(&rig, AT(3));
 }
 
 /* ---- abandoned ---- */
 
 TEST(an_acquire_abandoned_during_its_request_is_undone) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_op_end(op, AT(1));
@@ -259,11 +219,9 @@ TEST(an_acquire_abandoned_during_its_request_is_undone) {
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
@@ -271,19 +229,15 @@ TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
     rig_sleep(&rig, AT(2), AT(1000));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_end(op, AT(10));
     CHECK_LEFT_IN_ORDER(MEMBER("1"), AT(10));
-    rig_end(&rig, AT(20));
 }
 
 TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
@@ -292,18 +246,15 @@ TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
     CHECK(!hold_of(&rig));
-    rig_end(&rig, AT(1003));
 }
 
 TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
     hf_op_end(op, AT(1));
     rig_sleep(&rig, AT(1), AT(100));
     feed_calls(&rig, ":0\r\n", AT(100));
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_end(&rig, AT(200));
 }
 
 /* ---- the code and the text at the end ---- */
@@ -338,13 +289,11 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
             CHECK(request_in(op)->state == HF_REQUEST_IDLE);
             CHECK_EQ_U64(hf_op_deadline(op), HF_NEVER);
         }
-        rig_end(&rig, AT(70));
     }
 }
 
 /* It was down for a moment, long ago. */
 TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
     snprintf(events->reason, sizeof events->reason, "reset");
@@ -352,33 +301,27 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK(!strstr(message_of(op), "reset"));
-    rig_end(&rig, AT(1002));
 }
 
 /* A leave that the server refuses has no reply, but the wait has ended because the lock is taken.
  */
 TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
     feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(990));
     rig_tick(&rig, AT(990));
     CHECK_STATE(op, ASKING);
     CHECK_EQ_U64(request_in(op)->deadline, AT(1090));
-    rig_end(&rig, AT(991));
 }
 
 /* Ctrl-C must not wait for a server that is loading. */
 TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
@@ -387,12 +330,10 @@ TEST(a_waiters_leave_command_that_the_server_refuses_is_not_retried) {
     hf_op_interrupt(op, AT(7));
     CHECK_STATE(op, CANCELLING);
     CHECK_EQ_U64(request_in(op)->persists_until, 0);
-    rig_end(&rig, AT(8));
 }
 
 /* The cycle is found while the waiter asks, so it learns of it with the reply. */
 TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
@@ -401,21 +342,17 @@ TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     feed_calls(&rig, ":0\r\n", AT(7));
     CHECK_OUTCOME(op, "deadlock");
     CHECK(strstr(message_of(op), "a, b"));
-    rig_end(&rig, AT(8));
 }
 
 /* The reply that is under way has its time, however long the wait has lasted. */
 TEST(an_acquire_interrupted_during_its_request_still_gives_the_server_time_to_reply) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1000));
     CHECK_EQ_U64(request_in(op)->deadline, AT(1100));
-    rig_end(&rig, AT(1001));
 }
 
 /* The server itself can be reached; it is only not heard. */
 TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session *events = link_of(&rig, EVENTS);
     events->failed_opens = 3;
@@ -424,7 +361,6 @@ TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     CHECK_STATE(op, CANCELLING);
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(1002));
 }
 
 /* Each reply that ends an acquire ends all of it. */
@@ -452,13 +388,11 @@ TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_wai
             CHECK(hf_op_is_done(op));
             CHECK(!needs_events(op));
             CHECK_EQ_INT(nodes_of(&rig.client)[0]->waiting, 0);
-            rig_end(&rig, AT(2600));
         }
     }
 }
 
 TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(500));
     hf_session_opening(link_of(&rig, CALLS), AT(500));
@@ -468,11 +402,9 @@ TEST(a_wait_that_ends_while_connections_are_refused_fails_as_unreachable) {
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_OR(strstr(message_of(op), "refused"), "%s", message_of(op));
-    rig_end(&rig, AT(1001));
 }
 
 TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(999));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(999));
@@ -483,11 +415,9 @@ TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n", AT(1002));
     CHECK_OUTCOME(op, "busy");
-    rig_end(&rig, AT(1003));
 }
 
 TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry) {
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = HF_SECOND;
     spec.wait = 60 * HF_SECOND;
@@ -498,11 +428,9 @@ TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
-    rig_end(&rig, AT(1501));
 }
 
 TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
@@ -510,38 +438,31 @@ TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     rig_serve(&rig, AT(11));
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
     hf_op_interrupt(op, AT(10));
     feed_calls(&rig, ":1\r\n", AT(11));
     CHECK_OUTCOME(op, "interrupted");
     CHECK(!link_of(&rig, EVENTS)->wanted);
-    rig_end(&rig, AT(12));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     feed_message(&rig, GRANT("1", "9"), AT(10));
     CHECK_OUTCOME(op, "ok");
     CHECK(link_of(&rig, EVENTS)->wanted); /* it may wait again soon */
-    rig_end(&rig, AT(12));
 }
 
 /* The server knows why, and a signal does not change that. */
 TEST(an_acquire_interrupted_during_its_request_reports_the_servers_refusal) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, "-NOPERM no\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_background) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
@@ -550,7 +471,6 @@ TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_ba
     CHECK_OUTCOME(op, "busy");
     rig_tick(&rig, AT(1001));
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
-    rig_end(&rig, AT(1002));
 }
 
 TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {
@@ -559,7 +479,6 @@ TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         feed_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
         CHECK_OUTCOME(op, early ? "under way" : "busy");
-        rig_end(&rig, AT(1001));
     }
 }
 

@@ -5,7 +5,6 @@
 #include "acquire_rig.h"
 
 TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_SENT(&rig, EVENTS, "");
@@ -20,11 +19,9 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -39,11 +36,9 @@ TEST(a_waiter_whose_subscription_opens_during_its_request_then_joins_the_queue) 
     CHECK_STATE(second, ASKING); /* it was asked for without a place */
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_STATE(first, ASKING);
-    rig_end(&rig, AT(60));
 }
 
 TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
-    rig_begin(&rig);
     hf_op *first = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("you");
@@ -54,7 +49,6 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     CHECK_STATE(second, WAITING);
     CHECK_STATE(first, WAITING);
-    rig_end(&rig, AT(60));
 }
 
 /* A second caller of the client, which is subscribed already: it has a place with its first
@@ -71,7 +65,6 @@ static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
 }
 
 TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
-    rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 2, 0), AT(21));
@@ -82,22 +75,18 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     CHECK(strstr(message_of(op),
                  ": 2 already waiting in line, and max_waiters is 2; try again later"));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
-    rig_end(&rig, AT(60));
 }
 
 TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
-    rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     feed_calls(&rig, ":0\r\n", AT(22));
     CHECK(strstr(message_of(op), ": 1 already waiting in line, and max_waiters is 1;"));
-    rig_end(&rig, AT(60));
 }
 
 /* Waiters that were passed over come back before it. */
 TEST(a_waiter_within_max_waiters_remains_queued) {
-    rig_begin(&rig);
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
@@ -107,7 +96,6 @@ TEST(a_waiter_within_max_waiters_remains_queued) {
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, busy(20000, 7, 0), AT(101));
     CHECK_STATE(op, WAITING);
-    rig_end(&rig, AT(102));
 }
 
 TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
@@ -117,7 +105,6 @@ TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
     CHECK_STATE(op, WAITING);
     hf_op_end(op, AT(1000));
     CHECK_SENT(&rig, EVENTS, "");
-    rig_end(&rig, AT(1001));
 }
 
 TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
@@ -133,12 +120,10 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
         rig_tick(&rig, AT(2001));
         CHECK_SENT(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
-        rig_end(&rig, AT(2002));
     }
 }
 
 TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150)); /* listens to Redisson's releases from then on */
     for (hf_time now = AT(3); now < AT(20000);) {
@@ -152,24 +137,20 @@ TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
         now = next;
     }
     CHECK(hf_client_stats(&rig.client).rechecks >= 9);
-    rig_end(&rig, AT(30000));
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_holders_lease_ends) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 100 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(10));
     rig_sleep(&rig, AT(10), AT(70));
     feed_calls(&rig, busy(300, 0, 0), AT(100));
     CHECK_EQ_U64(hf_op_deadline(op), AT(401));
-    rig_end(&rig, AT(500));
     rig_begin(&rig);
     op = begin_acquire(&rig, 100 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(300, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(300, 4, 0), AT(3));
     CHECK_EQ_U64(hf_op_deadline(op), AT(3 + 301 + 20)); /* after those ahead */
-    rig_end(&rig, AT(500));
 }
 
 TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
@@ -187,7 +168,6 @@ TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
         CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
                      rechecks_at(op) <= AT(cases[i].most_ms),
                  "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
-        rig_end(&rig, AT(1));
     }
 }
 
@@ -205,13 +185,11 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
         feed_calls(&rig, answer, AT(0));
         CHECK_STATE(op, WAITING);
         CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
-        rig_end(&rig, AT(1));
         rig_begin(&rig);
         op = begin_acquire(&rig, 0, AT(0));
         feed_calls(&rig, answer, AT(1));
         CHECK_OUTCOME(op, "busy");
         CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
-        rig_end(&rig, AT(2));
     }
 }
 
@@ -219,7 +197,6 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
 TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_less_often) {
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
-    rig_begin(&rig);
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_mutex;
     spec.wait = HF_NEVER;
@@ -234,21 +211,17 @@ TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_l
         rig_tick(&rig, now);
     }
     CHECK(longest > 60 * HF_MS);
-    rig_end(&rig, now);
 }
 
 TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
     feed_subscribed(&rig, AT(0));
     feed_calls(&rig, busy(-1, 0, 0), AT(0));
     CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
-    rig_end(&rig, AT(1));
 }
 
 TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(100));
     CHECK_STATE(op, WAITING);
@@ -259,11 +232,9 @@ TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
     CHECK_SENT(&rig, EVENTS, "");
     rig_tick(&rig, AT(151));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    rig_end(&rig, AT(200));
 }
 
 TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
@@ -272,11 +243,9 @@ TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends)
     feed_calls(&rig, busy(20000, 0, 0), AT(12));
     CHECK_STATE(op, WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(12));
-    rig_end(&rig, AT(20));
 }
 
 TEST(a_waiter_rechecks_often_while_the_lock_is_reserved_for_polling_clients) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
@@ -292,21 +261,17 @@ TEST(a_waiter_rechecks_often_while_the_lock_is_reserved_for_polling_clients) {
     rig_tick(&rig, AT(151));
     feed_calls(&rig, busy(30000, 0, 1), AT(151)); /* one that announces its release */
     CHECK(hf_op_deadline(op) >= AT(151 + 675) && hf_op_deadline(op) <= AT(151 + 750));
-    rig_end(&rig, AT(200));
 }
 
 TEST(a_later_waiter_rechecks_its_lock_when_the_first_one_is_overdue) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(10));
     rig_tick(&rig, AT(10));
     feed_calls(&rig, "*6\r\n:0\r\n:30000\r\n:2\r\n:1\r\n$1\r\n" PLACE "\r\n:400\r\n", AT(20));
     CHECK(hf_op_deadline(op) == AT(20 + 400 + 1 + 2 * 5));
-    rig_end(&rig, AT(200));
 }
 
 TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_releases) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -330,21 +295,17 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     feed_calls(&rig, ACQUIRED, AT(11));
     CHECK_OUTCOME(op, "ok");
     CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
-    rig_end(&rig, AT(20));
 }
 
 TEST(a_waiter_does_not_recheck_its_lock_because_its_subscription_to_redisson_has_ended) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(150));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(hf_op_deadline(op) > AT(1000));
-    rig_end(&rig, AT(200));
 }
 
 TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_after_150_ms) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
     CHECK_SENT(&rig, EVENTS, "");
@@ -354,22 +315,18 @@ TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_
     CHECK(hf_op_deadline(op) >= AT(1800));
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
     CHECK_EQ_U64(hf_op_deadline(op), AT(152));
-    rig_end(&rig, AT(200));
 }
 
 TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
-    rig_begin(&rig);
     begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
     feed_calls(&rig, busy(20000, 1, 1), AT(3));
     CHECK_SENT(&rig, EVENTS, "");
-    rig_end(&rig, AT(20));
 }
 
 TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages_arrive) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 0", AT(3));
     int looks = 0;
@@ -386,13 +343,11 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
     }
     CHECK_OR(looks >= 9 && looks <= 11, "%d looks", looks);
     CHECK_STATE(op, WAITING);
-    rig_end(&rig, AT(20));
 }
 
 /* ---- the events link ---- */
 
 TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 1000", AT(5));
     output_of(link_of(&rig, EVENTS));
@@ -406,11 +361,9 @@ TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, ACQUIRED, AT(22));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(30));
 }
 
 TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     int looks = 0;
@@ -426,13 +379,11 @@ TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
     }
     CHECK_OR(looks >= 4 && looks <= 6, "%d looks", looks);
     CHECK_STATE(op, SUBSCRIBING);
-    rig_end(&rig, AT(10000));
 }
 
 /* A wait must not be without success because the server allows one connection less than we would
  * like. */
 TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed(link_of(&rig, CALLS), busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
@@ -448,18 +399,15 @@ TEST(a_waiter_without_a_subscription_still_acquires_a_freed_lock) {
     CHECK(asked);
     feed(link_of(&rig, CALLS), ACQUIRED, AT(8000));
     CHECK_OUTCOME(op, "ok");
-    rig_end(&rig, AT(10000));
 }
 
 TEST(a_waiter_whose_subscription_is_refused_fails_with_the_servers_reason) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     feed(link_of(&rig, EVENTS),
          "-NOPERM this user has no permissions to access one of the channels\r\n", AT(2));
     CHECK_OUTCOME(op, "denied");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(10));
 }
 
 TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
@@ -487,12 +435,10 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
         CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
         feed_subscribed(&rig, events->opened_at);
         CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-        rig_end(&rig, events->opened_at);
     }
 }
 
 TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 50", AT(5));
     feed(link_of(&rig, EVENTS),
@@ -511,7 +457,6 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
     feed_calls(&rig, busy(20000, 0, 1), AT(58));
     CHECK_STATE(op, WAITING);
     CHECK_SENT(&rig, EVENTS, "");
-    rig_end(&rig, AT(60));
 }
 
 TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
@@ -524,7 +469,6 @@ TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
     feed(link_of(&rig, EVENTS), "-WRONGPASS no\r\n", AT(2));
     rig_serve(&rig, AT(2));
     CHECK_OUTCOME(op, "denied");
-    rig_end(&rig, AT(10));
 }
 
 /* ---- what wakes a waiter ---- */
@@ -558,18 +502,15 @@ TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring)
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(cases[i].ttl_ms, cases[i].ahead, 0), AT(0));
         CHECK_EQ_U64(hf_op_deadline(op), AT(cases[i].at_ms));
-        rig_end(&rig, AT(1));
     }
 }
 
 TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
     feed_calls(&rig, ":0\r\n", AT(1001));
     CHECK_OUTCOME(op, "busy");
     CHECK(!strstr(message_of(op), "cannot listen"));
-    rig_end(&rig, AT(1002));
 }
 
 /* The holder cannot go on, but its lock ends by itself in time. */
@@ -588,7 +529,6 @@ TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_i
         op = begin_spec(&rig, &spec, AT(1));
         feed_calls(&rig, busy(1000, 0, 0), AT(2));
         CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
-        rig_end(&rig, AT(3));
     }
 }
 
@@ -599,7 +539,6 @@ static const char *deaf(int ttl_ms) {
 /* Ours, but it could not be notified: the pauses grow with the wait, without a limit of their own.
  */
 TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, deaf(20000), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -615,7 +554,6 @@ TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
         longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
     }
     CHECK(longer > 0);
-    rig_end(&rig, AT(5000));
 }
 
 /* Two replies about it differ by their time on the way. */
@@ -633,19 +571,16 @@ TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same
         feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
         CHECK_STATE(op, WAITING);
         CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
-        rig_end(&rig, AT(12));
     }
 }
 
 /* The polling clients had their turn; the next foreign holder announces its release. */
 TEST(a_reservation_for_polling_clients_ends_once_a_holdfast_client_holds_the_lock) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 turn 1 20", AT(10));
     rig_tick(&rig, AT(31));
     feed_calls(&rig, busy(30000, 0, 0), AT(31));
     CHECK(!is_turn_of_pollers(op));
-    rig_end(&rig, AT(40));
 }
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
@@ -658,13 +593,11 @@ TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
         feed_calls(&rig, busy(20000, ahead, 1), AT(3));
         CHECK_STATE(op, WAITING);
         CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
-        rig_end(&rig, AT(4));
     }
 }
 
 /* Pauses grow with the wait, but not beyond the end of the holder's time. */
 TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(2, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -677,41 +610,33 @@ TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
         rig_tick(&rig, AT(ms + 10));
         CHECK_STATE(op, ASKING);
     }
-    rig_end(&rig, AT(300));
 }
 
 /* Else a server that vanished would be noticed by nobody while all wait for messages. */
 TEST(a_waiting_client_wakes_up_to_check_a_subscription_connection_without_messages) {
-    rig_begin(&rig);
     wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(2 + 5000));
-    rig_end(&rig, AT(3));
 }
 
 /* A message that names a later time must not put the next recheck off. */
 TEST(a_message_that_asks_for_a_later_recheck_does_not_delay_one_that_is_due_earlier) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_time at = rechecks_at(op);
     feed_message(&rig, "1 recheck 1 9000", AT(5));
     CHECK_EQ_U64(rechecks_at(op), at);
-    rig_end(&rig, AT(6));
 }
 
 /* Else it would not subscribe again at the node to which its key moves. */
 TEST(a_waiter_that_unsubscribes_from_redissons_releases_can_subscribe_again) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     rig_tick(&rig, AT(150));
     CHECK(listening_of(op) != HF_LISTENING_NOT);
     hf_client_listen(op, false, AT(151));
     CHECK_EQ_INT(listening_of(op), HF_LISTENING_NOT);
     hf_client_listen(op, true, AT(152));
-    rig_end(&rig, AT(153));
 }
 
 TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_again) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(5));
@@ -720,11 +645,9 @@ TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_agai
     feed_calls(&rig, busy(20000, 0, 0), AT(2501));
     CHECK(!hf_op_is_done(op));
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
-    rig_end(&rig, AT(2502));
 }
 
 TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
-    rig_begin(&rig);
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 1, 0), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -733,12 +656,10 @@ TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
     output_of(link_of(&rig, EVENTS));
     rig_sleep(&rig, AT(4), AT(1000));
     CHECK_SENT(&rig, EVENTS, "");
-    rig_end(&rig, AT(1000));
 }
 
 /* Its holders change faster than it would recheck by then. */
 TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -758,11 +679,9 @@ TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
         feed_calls(&rig, busy(30000 + 1000 * i, 0, 1), now);
         CHECK(hf_op_deadline(op) - now <= 31 * HF_MS);
     }
-    rig_end(&rig, now);
 }
 
 TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -777,7 +696,6 @@ TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) 
         feed_calls(&rig, busy(-1, 0, 1), now);
     }
     CHECK(longest > 15 * HF_MS);
-    rig_end(&rig, now);
 }
 
 TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
@@ -796,12 +714,10 @@ TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
         feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
         CHECK_STATE(op, WAITING);
         CHECK_OR(hf_op_deadline(op) <= now + 6 * HF_MS, "case %zu", i);
-        rig_end(&rig, now + 10 * HF_MS);
     }
 }
 
 TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wait_so_far) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(-1, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -815,11 +731,9 @@ TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wai
         long_ones += pause > HF_MS + hf_time_max(30 * HF_MS, waited / 5);
     }
     CHECK(long_ones > 0);
-    rig_end(&rig, AT(1000));
 }
 
 TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
-    rig_begin(&rig);
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -834,7 +748,6 @@ TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     const char *text = output_of(link_of(&rig, EVENTS));
     CHECK_OR(strstr(text, ":me"), "%s", text);
     CHECK_OR(strstr(text, "{k}"), "%s", text);
-    rig_end(&rig, AT(4));
 }
 
 TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
@@ -888,7 +801,6 @@ TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
 }
 
 TEST(a_waiter_subscribes_to_redissons_releases_after_150_ms) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_client_tick(&rig.client, AT(150) - 1);
     CHECK(listening_of(op) == HF_LISTENING_NOT);
@@ -896,11 +808,9 @@ TEST(a_waiter_subscribes_to_redissons_releases_after_150_ms) {
     hf_client_tick(&rig.client, AT(150));
     CHECK(listening_of(op) != HF_LISTENING_NOT);
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
-    rig_end(&rig, AT(151));
 }
 
 TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_requests) {
-    rig_begin(&rig);
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_acquire_state before = op_state(op);
     for (int state = 0; state < HF_ACQUIRE_STATES; state++) {
@@ -912,11 +822,9 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
         set_needs_events(op, true);
     }
     set_op_state(op, before);
-    rig_end(&rig, AT(5));
 }
 
 TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
-    rig_begin(&rig);
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
@@ -927,7 +835,6 @@ TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK(listening_of(op) == HF_LISTENING_NOT);
     CHECK_SENT(&rig, EVENTS, "");
-    rig_end(&rig, AT(152));
 }
 
 CHECK_MAIN

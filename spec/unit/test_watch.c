@@ -1,13 +1,9 @@
 #include "op/events.h"
 #include "op/operation.h"
 
-#include "drive.h"
-#include "memerr.h"
+#include "rig.h"
 
-static struct rig rig;
-
-#define CALLS HF_LINK_CALLS
-#define EVENTS HF_LINK_EVENTS
+RIG_BEGINS
 
 #define CHANNEL "redisson_lock__channel:{k}:leader"
 #define INFO "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID
@@ -55,7 +51,6 @@ TEST(on_change_is_called_if_the_holder_or_token_differs_from_the_known_one) {
 }
 
 TEST(on_change_gets_the_state_that_its_watch_read) {
-    rig_begin(&rig);
     hf_op *op = watching(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "1", AT(10));
     CHECK_SENT(&rig, CALLS, INFO);
@@ -67,17 +62,14 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
     CHECK_EQ_U64(result.info.token, 43);
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
-    rig_end(&rig, AT(12));
 }
 
 TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
-    rig_begin(&rig);
     begin_watch("42 o:1", HF_NEVER, AT(0));
     feed_calls(&rig, HELD("o:1", "42"), AT(1));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
-    rig_end(&rig, AT(3));
 }
 
 TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refused) {
@@ -95,7 +87,6 @@ TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refuse
         CHECK_SENT(&rig, CALLS, "");
         rig_sleep(&rig, AT(1700), AT(2004));
         CHECK_SENT(&rig, CALLS, INFO);
-        rig_end(&rig, AT(2005));
     }
 }
 
@@ -106,7 +97,6 @@ static void check_no_event(void) {
 }
 
 TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
-    rig_begin(&rig);
     hf_observe_all(&rig.client);
     hf_op *op = watching(100 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(101));
@@ -118,11 +108,9 @@ TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
     check_no_event();
-    rig_end(&rig, AT(103));
 }
 
 TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
-    rig_begin(&rig);
     hf_observe_all(&rig.client);
     watching(HF_NEVER, AT(0));
     rig.refusing = true;
@@ -130,7 +118,6 @@ TEST(a_watch_for_on_change_that_loses_its_connection_causes_no_event) {
     hf_session_closed(link_of(&rig, EVENTS), "cut", AT(5));
     rig_sleep(&rig, AT(5), AT(4000));
     check_no_event();
-    rig_end(&rig, AT(4001));
 }
 
 CHECK_MAIN
