@@ -36,16 +36,11 @@ RIG_BEGINS
     } while (0)
 
 static UNUSED void begin_as_tenant(void) {
-    hf_client_config config = rig_config();
-    strcpy(config.tenant, "a:");
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(strcpy(config.tenant, "a:"));
 }
 
 static UNUSED hf_op *begin_shared(hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.wait = wait;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.shared = true, spec.wait = wait);
     return op;
 }
 
@@ -60,11 +55,8 @@ static UNUSED hf_op *wait_as_shared(hf_time now) {
 #define SHARED_MEMBER(number) MEMBER(number) " me"
 
 static UNUSED hf_op *begin_mutex(hf_time wait, bool shared, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_mutex;
-    spec.wait = wait;
-    spec.shared = shared;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.lock_kind = &hf_kind_mutex, spec.wait = wait,
+                      spec.shared = shared);
     return op;
 }
 

@@ -12,9 +12,7 @@ RIG_BEGINS
     "EVALSHA extend 2 k holdfast_queue:{k} me " ms "   redisson_lock__channel:{k}"
 
 static UNUSED hf_op *begin_extend(hf_time lease, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
-    spec.lease = lease;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_EXTEND, now, spec.lease = lease);
     return op;
 }
 
@@ -36,10 +34,8 @@ static UNUSED hf_hold *hold_while_renewed(uint32_t count) {
 }
 
 static UNUSED hf_hold *hold_guard(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.fingerprint = hf_slice_of("p");
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.lock_kind = &hf_kind_guard,
+                      spec.fingerprint = hf_slice_of("p"));
     feed_calls(&rig, ACQUIRED, now);
     hf_hold *hold = hold_in(op);
     hf_op_end(op, now);
@@ -48,12 +44,9 @@ static UNUSED hf_hold *hold_guard(hf_time now) {
 }
 
 static UNUSED hf_op *begin_complete(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.fingerprint = hf_slice_of("p");
-    spec.result = hf_slice_of("done");
-    spec.keep = 5 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_COMPLETE, now, spec.lock_kind = &hf_kind_guard,
+                      spec.fingerprint = hf_slice_of("p"), spec.result = hf_slice_of("done"),
+                      spec.keep = 5 * HF_SECOND);
     return op;
 }
 

@@ -13,8 +13,7 @@ static UNUSED hf_op *begin_guard(hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     spec.fingerprint = hf_slice_of("print");
-    hf_op *op = begin_round(&spec, now);
-    return op;
+    return begin_round(&spec, now);
 }
 
 #endif

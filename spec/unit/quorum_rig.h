@@ -84,6 +84,13 @@ static UNUSED void answers(int first, int end, const char *text, hf_time now) {
     for (int i = first; i < end; i++) answer(i, text, now);
 }
 
+/* The operation's outcome after these replies. */
+#define CHECK_ANSWERS(op, first, end, text, now, want)                                             \
+    do {                                                                                           \
+        answers(first, end, text, now);                                                            \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
 static UNUSED const char *yes(unsigned long long token) {
     static char text[64];
     snprintf(text, sizeof text, "*4\r\n:1\r\n:%llu\r\n:0\r\n:0\r\n", token);

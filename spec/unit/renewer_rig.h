@@ -46,10 +46,7 @@ static UNUSED void answer_batch(int count, const char *result, hf_time now) {
                                                                        "k}"
 
 static UNUSED hf_hold *granted_hold(bool renewed) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = HF_NEVER;
-    spec.renewed = renewed;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = HF_NEVER, spec.renewed = renewed);
     feed_calls(&rig, busy(20000, 0, 0), AT(0));
     feed_subscribed(&rig, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(0));

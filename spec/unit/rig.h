@@ -24,4 +24,60 @@ static UNUSED void rig_after(void) {
     }                                                                                              \
     RIG_BEGINS_WITH(rig_before)
 
+/* Begins a client whose configuration differs from the usual one by these assignments to `config`.
+ */
+#define RIG_BEGIN(...)                                                                             \
+    do {                                                                                           \
+        hf_client_config config = rig_config();                                                    \
+        __VA_ARGS__;                                                                               \
+        rig_begin_with(&rig, &config);                                                             \
+    } while (0)
+
+/* Begins an operation that differs from the usual one by these assignments to `spec`. */
+#define BEGIN(kind, now, ...)                                                                      \
+    ({                                                                                             \
+        hf_op_spec spec = spec_of(&rig, kind);                                                     \
+        __VA_ARGS__;                                                                               \
+        begin_spec(&rig, &spec, now);                                                              \
+    })
+
+/* Ends the operation after this reply over the callers' link. */
+static UNUSED void end_with(hf_op *op, const char *reply, hf_time now) {
+    feed_calls(&rig, reply, now);
+    hf_op_end(op, now);
+}
+
+/* The operation's outcome after this reply over the callers' link, or after this grant. */
+#define CHECK_ANSWER(op, reply, now, want)                                                         \
+    do {                                                                                           \
+        feed_calls(&rig, reply, now);                                                              \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
+#define CHECK_GRANTS(op, grant, now, want)                                                         \
+    do {                                                                                           \
+        feed_message(&rig, grant, now);                                                            \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
+/* The operation has this outcome, and ends. */
+#define CHECK_ENDS(op, want, now)                                                                  \
+    do {                                                                                           \
+        CHECK_OUTCOME(op, want);                                                                   \
+        hf_op_end(op, now);                                                                        \
+    } while (0)
+
+/* What the client sends over this link at `now`, or until then. */
+#define CHECK_SENT_AT(link, now, want)                                                             \
+    do {                                                                                           \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_SENT(&rig, link, want);                                                              \
+    } while (0)
+
+#define CHECK_SENT_UNTIL(link, from, now, want)                                                    \
+    do {                                                                                           \
+        rig_sleep(&rig, from, now);                                                                \
+        CHECK_SENT(&rig, link, want);                                                              \
+    } while (0)
+
 #endif

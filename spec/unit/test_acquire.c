@@ -9,8 +9,7 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_STATE(op, ASKING);
     CHECK(!hf_hold_is_valid(hold_of(&rig), AT(0)));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     const hf_hold *hold = hold_of(&rig);
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
@@ -26,14 +25,10 @@ TEST(an_acquire_of_a_free_lock_succeeds_with_one_command) {
 }
 
 TEST(an_explicit_lease_is_not_renewed) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.renewed = false;
-    spec.lease = HF_SECOND;
-    spec.token_ttl_ms = 0;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = false, spec.lease = HF_SECOND,
+                      spec.token_ttl_ms = 0);
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 1000 0");
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1), "ok");
     CHECK_EQ_U64(wakes_at(hold_of(&rig)), AT(988));
     CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
     rig_sleep(&rig, AT(1), AT(2000));
@@ -44,8 +39,7 @@ TEST(an_explicit_lease_is_not_renewed) {
 TEST(an_acquire_that_does_not_wait_fails_as_busy_after_one_attempt) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(1500, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(1500, 0, 0), AT(1), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: held by another owner, for up to 1.499 s more "
               "unless renewed; wait longer or try again later");
@@ -66,14 +60,12 @@ TEST(an_acquire_whose_reply_arrives_after_its_lease_is_reported_as_lost) {
     spec.lease = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED, AT(988));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ACQUIRED, AT(988), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).acquires, 0);
     CHECK_LEFT_IN_ORDER("", AT(988));
     rig_begin(&rig);
     op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(988) - 1);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(988) - 1, "ok");
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(988) - 1));
 }
 
@@ -81,10 +73,8 @@ TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
-    rig_tick(&rig, AT(200));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(201));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_AT(CALLS, AT(200), BRIEF_ASK_OF_K);
+    CHECK_ANSWER(op, ACQUIRED, AT(201), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29898));
 }
 
@@ -116,8 +106,7 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, cases[i].reply, AT(1));
-        CHECK_OUTCOME(op, cases[i].code);
+        CHECK_ANSWER(op, cases[i].reply, AT(1), cases[i].code);
         CHECK_NOTHING_LEFT(AT(1));
     }
 }
@@ -129,13 +118,11 @@ TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         output_of(link_of(&rig, CALLS));
         uint64_t opens = link_of(&rig, CALLS)->opens;
-        feed_calls(&rig, READONLY, AT(1));
-        CHECK_OUTCOME(op, "under way");
+        CHECK_ANSWER(op, READONLY, AT(1), "under way");
         rig_sleep(&rig, AT(1), AT(100));
         CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "acquire"));
-        feed_calls(&rig, moved ? ACQUIRED : READONLY, AT(101));
-        CHECK_OUTCOME(op, moved ? "ok" : "denied");
+        CHECK_ANSWER(op, moved ? ACQUIRED : READONLY, AT(101), moved ? "ok" : "denied");
         if (!moved) CHECK_NOTHING_LEFT(AT(101));
     }
 }
@@ -144,20 +131,16 @@ TEST(an_acquire_that_a_replica_refuses_again_soon_after_its_retry_is_not_retried
     hf_op *first = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, READONLY, AT(1));
     rig_sleep(&rig, AT(1), AT(50));
-    feed_calls(&rig, READONLY, AT(50));
-    CHECK_OUTCOME(first, "denied");
+    CHECK_ANSWER(first, READONLY, AT(50), "denied");
     uint64_t opens = link_of(&rig, CALLS)->opens;
     hf_op *second = begin_acquire(&rig, 0, AT(51));
-    feed_calls(&rig, READONLY, AT(52));
-    CHECK_OUTCOME(second, "denied");
+    CHECK_ANSWER(second, READONLY, AT(52), "denied");
     hf_op *third = begin_acquire(&rig, 0, AT(101));
-    feed_calls(&rig, READONLY, AT(102));
-    CHECK_OUTCOME(third, "under way");
+    CHECK_ANSWER(third, READONLY, AT(102), "under way");
     rig_sleep(&rig, AT(102), AT(200));
     CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, READONLY, AT(201));
-    CHECK_OUTCOME(third, "denied");
+    CHECK_ANSWER(third, READONLY, AT(201), "denied");
     CHECK_NOTHING_LEFT(AT(201));
 }
 
@@ -167,29 +150,24 @@ TEST(an_acquire_that_fails_after_a_lost_reply_is_undone) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(201));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(201), "denied");
     CHECK_LEFT_IN_ORDER("", AT(201));
 }
 
 TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
-    hf_client_config config = rig_config();
-    strcpy(config.session.server.password, "secret");
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(strcpy(config.session.server.password, "secret"));
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     feed_calls(&rig, "+OK\r\n", AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
-    feed_calls(&rig, "-WRONGPASS no\r\n", AT(201));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, "-WRONGPASS no\r\n", AT(201), "denied");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
 }
 
 TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
 }
 
 TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
@@ -201,8 +179,7 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, replies[i], AT(1), "server");
         CHECK_LEFT_IN_ORDER("", AT(1));
     }
 }
@@ -212,8 +189,7 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
 TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request) {
     hf_op *op = begin_mutex(0, false, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA mutex_acquire " K_AND_OWNER " 30000 1000");
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     op = begin_mutex(0, false, AT(2));
     CHECK_OUTCOME(op, "busy");
     CHECK(hf_op_is_done(op));
@@ -224,16 +200,14 @@ TEST(an_acquire_of_a_mutex_that_its_owner_holds_fails_as_busy_without_a_request)
 
 TEST(an_acquire_of_a_mutex_fails_as_busy_if_a_process_of_the_same_shared_owner_holds_it) {
     hf_op *op = begin_mutex(0, true, AT(0));
-    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, "*2\r\n:2\r\n:1\r\n", AT(1), "busy");
 }
 
 /* NOSCRIPT is no lost reply: what stands there is not from us. */
 TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript_reply) {
     hf_op *op = begin_mutex(0, true, AT(0));
     feed_calls(&rig, "-NOSCRIPT No matching script.\r\n", AT(1));
-    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(2));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, "*2\r\n:2\r\n:1\r\n", AT(2), "busy");
 }
 
 TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_times) {
@@ -257,8 +231,7 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
-        feed_calls(&rig, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, replies[i], AT(1), "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     }
 }
@@ -266,8 +239,7 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
 /* The first sending of the command may have taken it. */
 TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, "*1\r\n:-3\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
 }
 
@@ -276,20 +248,15 @@ TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_t
     feed_message(&rig, "1 recheck 2", AT(5));
     rig_tick(&rig, AT(5));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*2\r\n:2\r\n:0\r\n", AT(6));
-    CHECK_OUTCOME(op, "busy");
-    rig_tick(&rig, AT(6));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
+    CHECK_ANSWER(op, "*2\r\n:2\r\n:0\r\n", AT(6), "busy");
+    CHECK_SENT_AT(CALLS, AT(6), LEAVE_OF_K("0", SHARED_MEMBER("2")) "0");
 }
 
 /* ---- guards ---- */
 
 static hf_op *begin_guard(hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.wait = wait;
-    spec.fingerprint = hf_slice_of("print");
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.lock_kind = &hf_kind_guard, spec.wait = wait,
+                      spec.fingerprint = hf_slice_of("print"));
     return op;
 }
 
@@ -310,40 +277,32 @@ TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "under way");
     CHECK_SENT(&rig, CALLS,
                "EVALSHA begin " KEYS_OF_K "0 0 30000 1000 1g" DRIVE_UUID ":1:1000 print");
-    feed_calls(&rig, ACQUIRED, AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
     CHECK(!is_granted(hold_in(op)));
 }
 
 TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.wait = 10 * HF_SECOND;
-    spec.fingerprint = hf_slice_of("p");
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard,
+                      spec.wait = 10 * HF_SECOND, spec.fingerprint = hf_slice_of("p"));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "under way");
 }
 
 TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
     hf_op *op = begin_guard(0, AT(0));
-    feed_calls(&rig, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1), "conflict");
     CHECK_OR(strstr(message_of(op), "a lock already uses the key"), "%s", message_of(op));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
 TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
     hf_op *op = begin_guard(0, AT(0));
-    feed_calls(&rig, "*1\r\n:4\r\n", AT(1));
-    CHECK_OUTCOME(op, "mismatch");
+    CHECK_ANSWER(op, "*1\r\n:4\r\n", AT(1), "mismatch");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
@@ -445,8 +404,7 @@ TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_e
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         snprintf(reply, sizeof reply, "*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]);
-        feed_calls(&rig, reply, AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, reply, AT(1), "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     }
 }
@@ -464,8 +422,7 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
     spec.caller = spec.owner = hf_slice_of("you");
     output_of(link_of(&rig, CALLS));
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
-    feed_calls(&rig, busy(20000, 0, 0), AT(301));
-    CHECK_OUTCOME(one, "busy");
+    CHECK_ANSWER(one, busy(20000, 0, 0), AT(301), "busy");
     CHECK(!strstr(message_of(one), "cannot listen"));
     CHECK_OUTCOME(op, "under way");
 }
@@ -480,16 +437,13 @@ TEST(the_first_command_fails_at_once_if_its_connection_fails_even_if_a_subscript
 
 TEST(a_busy_message_does_not_report_a_lease_that_is_just_ending) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, busy(1, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(1, 0, 0), AT(1), "busy");
     CHECK_OR(!strstr(message_of(op), "for up to"), "%s", message_of(op));
 }
 
 /* Its lease has begun when the command was sent, however late WAIT has its reply. */
 TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_lease) {
-    hf_client_config config = rig_config();
-    config.sync = (hf_sync){1, 100 * HF_MS};
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);

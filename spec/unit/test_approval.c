@@ -5,20 +5,16 @@
 /* ---- only with the owner's approval ---- */
 
 static void begin_needs_approval(void) {
-    hf_client_config config = rig_config();
-    config.needs_approval = true;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.needs_approval = true);
 }
 
 TEST(with_needs_approval_a_hold_is_renewed_only_when_approved) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(12000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(12000), "");
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, hold, AT(12000));
-    rig_tick(&rig, AT(12000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_AT(RENEWER, AT(12000), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(12001));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(22000));
     rig_sleep(&rig, AT(12001), AT(25000)); /* one approval, one renewal */
@@ -32,12 +28,10 @@ TEST(with_needs_approval_an_approval_given_before_it_was_requested_is_ignored) {
     begin_needs_approval();
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(1));
-    rig_sleep(&rig, AT(1), AT(12000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(12000), "");
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_approve(&rig.client, hold, AT(12000));
-    rig_sleep(&rig, AT(12000), AT(13000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(12000), AT(13000), "");
 }
 
 TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
@@ -47,8 +41,7 @@ TEST(with_needs_approval_a_renewal_batch_contains_only_approved_holds) {
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
     hf_client_approve(&rig.client, first, AT(10001));
-    rig_tick(&rig, AT(10001));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 a me 30000");
+    CHECK_SENT_AT(RENEWER, AT(10001), "EVALSHA renew 1 a me 30000");
 }
 
 TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_command) {
@@ -57,11 +50,9 @@ TEST(with_needs_approval_a_hold_is_renewed_even_if_approved_during_another_comma
     rig_sleep(&rig, AT(0), AT(10000));
     begin(&rig, HF_OP_CHECK, AT(10001));
     hf_client_approve(&rig.client, hold, AT(10002));
-    rig_tick(&rig, AT(10002));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_AT(RENEWER, AT(10002), "");
     feed_calls(&rig, "-NOPERM no\r\n", AT(10003));
-    rig_tick(&rig, AT(10003));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_AT(RENEWER, AT(10003), "EVALSHA renew 1 k me 30000");
 }
 
 /* ---- the owner's approval ---- */
@@ -83,11 +74,9 @@ TEST(with_needs_approval_each_approval_allows_one_renewal) {
     config_in(&rig.client)->needs_approval = true;
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     hf_client_approve(&rig.client, hold, AT(500)); /* nobody asked */
-    rig_sleep(&rig, AT(500), AT(1000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(500), AT(1000), "");
     hf_client_approve(&rig.client, hold, AT(1000));
-    rig_sleep(&rig, AT(1000), AT(1001));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1000), AT(1001), "EVALSHA renew 1 k me 3000");
     answer_batch(1, ":1", AT(1002));
     rig_sleep(&rig, AT(1002), AT(2100));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 2);
@@ -114,8 +103,7 @@ TEST(with_needs_approval_a_renewal_leaves_out_a_hold_due_soon_that_is_not_approv
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK_EQ_U64(hf_client_approvals_asked(&rig.client), 1);
     hf_client_approve(&rig.client, first, AT(1001));
-    rig_sleep(&rig, AT(1001), AT(1002));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 3000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(1002), "EVALSHA renew 1 k me 3000");
 }
 
 CHECK_MAIN

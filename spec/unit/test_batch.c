@@ -30,15 +30,13 @@ static hf_op *begin_all(hf_op_kind kind, hf_time now) {
     spec.names = NULL;
     spec.batch = all;
     spec.batch_count = COUNT;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 static hf_op *begin_one(hf_op_kind kind, size_t i, hf_time now) {
     hf_op_spec spec = spec_of(&rig, kind);
     spec.names = &names[i];
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 static hf_hold *hold_at(size_t i) {
@@ -58,15 +56,13 @@ static int state_at(size_t i) {
 static void hold_all(hf_time now) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ALL_ACQUIRED, now);
-    hf_op_end(op, now);
+    end_with(op, ALL_ACQUIRED, now);
 }
 
 TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    feed_calls(&rig, ALL_ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
         CHECK_EQ_INT(count_of(hold_at(i)), 1);
@@ -75,8 +71,7 @@ TEST(a_multi_lock_acquires_all_its_locks_with_one_command) {
         CHECK_EQ_U64(wakes_at(hold_at(i)), AT(10000));
         CHECK(!is_in_flight(hold_at(i)));
     }
-    rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(10000), "EVALSHA renew 3 a b c me 30000 me 30000 me 30000");
 }
 
 TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
@@ -84,8 +79,7 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     spec.names = &names[1];
     spec.max_hold = 40 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     set_end(hold_at(1), AT(40000)); /* as after renewals */
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold_at(1)), AT(40000));
     output_of(link_of(&rig, CALLS));
@@ -96,8 +90,7 @@ TEST(a_multi_locks_lease_ends_with_the_earliest_max_hold_of_its_locks) {
     spec.max_hold = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(20000));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "20000 1000 me 0 me 1 me 0");
-    feed_calls(&rig, ALL_ACQUIRED, AT(20001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(20001), "ok");
     for (size_t i = 0; i < COUNT; i++)
         CHECK_EQ_U64(bound_of(hold_at(i)), AT(i == 1 ? 40000 : 80000));
     CHECK_EQ_U64(ends_at(hold_at(0)), hf_lease_end(AT(20000), 20 * HF_SECOND));
@@ -109,8 +102,7 @@ TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         snprintf(reply, sizeof reply, "*3\r\n:0\r\n:%zu\r\n:500\r\n", i + 1);
-        feed_calls(&rig, reply, AT(1));
-        CHECK_OUTCOME(op, "busy");
+        CHECK_ANSWER(op, reply, AT(1), "busy");
         snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
         CHECK_OR(strstr(message_of(op), key), "%s", message_of(op));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -119,8 +111,7 @@ TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
 
 TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*3\r\n:-6\r\n:2\r\n$5\r\nguard\r\n", AT(1), "conflict");
     CHECK_OR(strstr(message_of(op), "\"b\"") && strstr(message_of(op), "a guard"), "%s",
              message_of(op));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -128,8 +119,7 @@ TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
 
 TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_lost) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, ALL_ACQUIRED, AT(29698));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(29698), "lost");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
 }
 
@@ -150,8 +140,7 @@ TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
 TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(1));
-    feed_calls(&rig, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
@@ -161,8 +150,7 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-        feed_calls(&rig, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, replies[i], AT(1), "server");
         for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_CLEANING_UP);
     }
     start();
@@ -175,8 +163,7 @@ TEST(a_multi_lock_that_is_re_entered_adds_a_hold_to_each_lock_and_renews_it) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 1");
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(1001), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_INT(count_of(hold_at(i)), 2);
         CHECK_EQ_U64(token_of(hold_at(i)), 11 + i);
@@ -201,8 +188,7 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
         hf_op_end(hf_client_begin(&rig.client, &spec, AT(1000)), AT(1001));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
         hf_op *op = begin_all(cases[i].kind, AT(3000));
-        feed_calls(&rig, cases[i].reply, AT(3001));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold_at(0)), AT(3000 + 29698));
         CHECK_EQ_U64(ends_at(hold_at(1)), AT(3000 + 9898));
         CHECK(wakes_at(hold_at(1)) <= AT(3000 + 3334));
@@ -219,8 +205,7 @@ TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
     spec.batch_count = COUNT;
     spec.lease = HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(5000));
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(5001), "ok");
     for (size_t i = 0; i < COUNT; i++) {
         CHECK_EQ_U64(ends_at(hold_at(i)), AT(29698));
         CHECK(wakes_at(hold_at(i)) <= AT(10000));
@@ -245,8 +230,7 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
 TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_loss) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    feed_calls(&rig, "*2\r\n:-2\r\n:2\r\n", AT(1001));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*2\r\n:-2\r\n:2\r\n", AT(1001), "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(reason_of(hold_at(1)), HF_LOST_TAKEN);
     CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
@@ -256,16 +240,14 @@ TEST(a_multi_lock_releases_all_its_locks_with_one_command) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000 me 0 30000 me 0 30000");
-    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
 TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11), "lost");
     CHECK(strstr(message_of(op), "1 of the 3 locks"));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
@@ -276,8 +258,7 @@ TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_fr
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(11));
     rig_tick(&rig, AT(50));
-    feed_calls(&rig, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:-1\r\n:-1\r\n:-2\r\n", AT(51), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     start();
     hold_all(AT(0));
@@ -309,8 +290,7 @@ TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
 static void hold_all_twice(hf_time now) {
     hold_all(now);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
     hf_op_end(op, now);
     output_of(link_of(&rig, CALLS));
 }
@@ -320,8 +300,7 @@ TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     rig_tick(&rig, AT(12));
@@ -332,8 +311,7 @@ TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
     CHECK_EQ_INT(count_of(hold_at(2)), 2);
@@ -349,16 +327,14 @@ TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_do
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK_OUTCOME(op, "under way");
     feed_calls(&rig, ":1\r\n", AT(3));
-    feed_calls(&rig, ALL_ACQUIRED, AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(4), "ok");
 }
 
 TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing) {
     hold_all(AT(0));
     detach_release_of(1, AT(1));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(2));
-    feed_calls(&rig, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 3);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
 }
@@ -410,8 +386,7 @@ TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
     hf_op *one = begin_one(HF_OP_CHECK, 1, AT(1));
     hf_op *two = begin_one(HF_OP_ACQUIRE, 2, AT(1));
     CHECK_OUTCOME(one, "under way");
-    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2));
-    CHECK_OUTCOME(all_op, "lost");
+    CHECK_ANSWER(all_op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(2), "lost");
     CHECK_OUTCOME(one, "lost");
     CHECK(is_asking(two));
 }
@@ -420,8 +395,7 @@ TEST(a_lock_lost_during_a_multi_locks_re_entry_remains_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(11), "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
@@ -437,8 +411,7 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4), "ok");
     CHECK(number_of(hold_at(2)) != number);
     CHECK_EQ_INT(count_of(hold_at(2)), 1);
     CHECK_EQ_INT(count_of(hold_at(0)), 2);
@@ -447,10 +420,7 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
 /* A wait whose leaving did not get through: the hold that follows it has nothing to do with its
  * place. */
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.names = &names[0];
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[0], spec.wait = HF_NEVER);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
@@ -458,8 +428,7 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     rig.refusing = true;
     hf_op_interrupt(op, AT(10));
     rig_sleep(&rig, AT(10), AT(5000));
-    CHECK_OUTCOME(op, "interrupted");
-    hf_op_end(op, AT(5000));
+    CHECK_ENDS(op, "interrupted", AT(5000));
     CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(wait_of_hold(hold_at(0)), 1);
     rig.refusing = false;
@@ -474,8 +443,7 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     CHECK(leaves && strstr(sent_text, MEMBER("1")));
     feed_calls(&rig, ":0\r\n", now);
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    feed_calls(&rig, ALL_ACQUIRED, now);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ALL_ACQUIRED, now, "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(wait_of_hold(hold_at(i)), 0);
 }
 
@@ -483,12 +451,8 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
 TEST(each_lock_of_a_multi_lock_has_an_owner_of_its_own) {
     for (int n = 0; n < 2; n++) {
         char want[1024];
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
-        spec.names = NULL;
-        spec.batch = all;
-        spec.batch_count = COUNT;
-        spec.owner = (hf_slice){"", 0};
-        begin_spec(&rig, &spec, AT(10 * n));
+        BEGIN(HF_OP_ACQUIRE_ALL, AT(10 * n), spec.names = NULL, spec.batch = all,
+              spec.batch_count = COUNT, spec.owner = (hf_slice){"", 0});
         snprintf(want, sizeof want,
                  "EVALSHA acquire_all " THEIR_KEYS "30000 1000 " DRIVE_UUID ":%d 0 " DRIVE_UUID
                  ":%d 0 " DRIVE_UUID ":%d 0",
@@ -558,8 +522,7 @@ TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         snprintf(reply, sizeof reply, "*2\r\n:-1\r\n:%s\r\n", numbers[i]);
-        feed_calls(&rig, reply, AT(1));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_ANSWER(op, reply, AT(1), "lost");
     }
 }
 
@@ -600,8 +563,7 @@ TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_oth
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(is_in_flight(hold_at(0)) && is_in_flight(hold_at(2)));
-    feed_calls(&rig, "*2\r\n:-1\r\n:2\r\n", AT(2));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*2\r\n:-1\r\n:2\r\n", AT(2), "lost");
     CHECK_OR(strstr(message_of(op), "\"b\""), "%s", message_of(op));
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
     CHECK(!is_in_flight(hold_at(0)) && !is_in_flight(hold_at(2)));
@@ -622,8 +584,7 @@ TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_
     hf_hold *taken = hold_at(1);
     hf_hold_ref(taken);
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    feed_calls(&rig, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
     reason = reason_of(taken);
     hf_hold_unref(taken);
     CHECK_EQ_INT(reason, HF_LOST_TAKEN);
@@ -634,10 +595,8 @@ TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
-    rig_tick(&rig, AT(50));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
-    feed_calls(&rig, ALL_ACQUIRED, AT(51));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_AT(CALLS, AT(50), "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(51), "ok");
 }
 
 TEST(a_multi_lock_acquire_fails_at_once_if_the_server_is_unreachable) {
@@ -708,14 +667,9 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
 TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
     for (int shared = 0; shared <= 1; shared++) {
         start();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
-        spec.names = NULL;
-        spec.batch = all;
-        spec.batch_count = COUNT;
-        spec.owner = hf_slice_of("owner");
-        spec.shared = shared;
-        spec.agent = 17;
-        begin_spec(&rig, &spec, AT(0));
+        BEGIN(HF_OP_ACQUIRE_ALL, AT(0), spec.names = NULL, spec.batch = all,
+              spec.batch_count = COUNT, spec.owner = hf_slice_of("owner"), spec.shared = shared,
+              spec.agent = 17);
         CHECK(strstr(output_of(link_of(&rig, CALLS)),
                      shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0"));
         for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(agent_of(hold_at(i)), 17);
@@ -743,26 +697,22 @@ TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
-    feed_calls(&rig, ALL_ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":0\r\n", AT(100));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "under way");
+    CHECK_ANSWER(op, ":0\r\n", AT(100), "no_quorum");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
 }
 
 TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, ALL_ACQUIRED ":1\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ALL_ACQUIRED ":1\r\n", AT(1), "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
 }
 
 TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100), "busy");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
@@ -797,8 +747,7 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
         start();
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-        feed_calls(&rig, senseless[i], AT(11));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK(strstr(message_of(op), "the release continues in the background"));
         CHECK_EQ_INT(state_at(0), -1);
         CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
@@ -870,8 +819,7 @@ TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
         snprintf(reply, sizeof reply, "*2\r\n:-2\r\n:%zu\r\n", gone + 1);
-        feed_calls(&rig, reply, AT(1001));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_ANSWER(op, reply, AT(1001), "lost");
         for (size_t i = 0; i < COUNT; i++)
             CHECK_EQ_INT(state_at(i), i == gone ? HF_HOLD_LOST : HF_HOLD_HELD);
     }
@@ -880,13 +828,11 @@ TEST(a_multi_lock_re_entry_reports_a_loss_whichever_of_its_locks_is_lost) {
 TEST(a_multi_lock_release_sends_an_empty_owner_for_a_lock_that_was_already_released) {
     hold_all(AT(0));
     hf_op *one = begin_one(HF_OP_RELEASE, 1, AT(1));
-    feed_calls(&rig, ":1\r\n", AT(2));
-    CHECK_OUTCOME(one, "ok");
+    CHECK_ANSWER(one, ":1\r\n", AT(2), "ok");
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(3));
     CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS "me 0 30000  0 0 me 0 30000");
-    feed_calls(&rig, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(4), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
 }
 
@@ -899,8 +845,7 @@ TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_start_a_renewal) {
         spec.batch_count = COUNT;
         spec.renewed = false;
         hf_op *op = begin_spec(&rig, &spec, AT(i));
-        feed_calls(&rig, ALL_ACQUIRED, AT(i));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ALL_ACQUIRED, AT(i), "ok");
         CHECK(!is_renewed(hold_at(0)));
         CHECK_EQ_U64(wakes_at(hold_at(0)), ends_at(hold_at(0)));
     }
@@ -972,8 +917,7 @@ TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    feed_calls(&rig, "-OOM no\r\n", AT(12));
-    CHECK_OUTCOME(waits, "lost");
+    CHECK_ANSWER(waits, "-OOM no\r\n", AT(12), "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), COUNT);
 }
@@ -1015,8 +959,7 @@ TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
-    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "lost");
     CHECK(strstr(message_of(op), "1 of the 3 locks"));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
@@ -1028,8 +971,7 @@ TEST(a_multi_lock_acquires_a_lock_that_it_lost_as_a_new_hold) {
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 0 me 1");
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:22\r\n:0\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_at(0)), 11);
     CHECK_EQ_U64(token_of(hold_at(1)), 22);
     CHECK_EQ_INT(count_of(hold_at(1)), 1);
@@ -1046,8 +988,7 @@ static void check_kept_is_left(size_t i) {
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     feed_calls(&rig, "*5\r\n:1\r\n:100\r\n:0\r\n:0\r\n:103\r\n", AT(0));
     feed_subscribed(&rig, AT(0));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(0));
+    CHECK_ENDS(op, "ok", AT(0));
     spec.kind = HF_OP_RELEASE;
     op = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(op, "ok"); /* kept for the next caller */
@@ -1069,14 +1010,9 @@ TEST(a_multi_lock_acquire_first_returns_to_the_server_a_lock_that_its_client_kee
 
 TEST(a_multi_lock_re_entry_with_a_fixed_lease_does_not_stop_an_earlier_renewal) {
     hold_all(AT(0));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = COUNT;
-    spec.renewed = false;
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
-    feed_calls(&rig, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    hf_op *op = BEGIN(HF_OP_ACQUIRE_ALL, AT(1), spec.names = NULL, spec.batch = all,
+                      spec.batch_count = COUNT, spec.renewed = false);
+    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", AT(2), "ok");
     for (size_t i = 0; i < COUNT; i++) CHECK(is_renewed(hold_at(i)));
 }
 
@@ -1087,8 +1023,7 @@ TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_wa
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
     hf_op *waits = begin_one(HF_OP_CHECK, 1, AT(12));
     CHECK(hf_op_is_blocked(waits));
-    feed_calls(&rig, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13));
-    CHECK_OUTCOME(waits, "not_held");
+    CHECK_ANSWER(waits, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13), "not_held");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
 }
 
@@ -1109,8 +1044,7 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
-    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12));
-    CHECK_OUTCOME(waits, "lost");
+    CHECK_ANSWER(waits, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12), "lost");
     CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);
 }
@@ -1118,8 +1052,7 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
 TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    feed_calls(&rig, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     rig_tick(&rig, AT(11));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
@@ -1129,8 +1062,7 @@ TEST(a_multi_lock_cannot_be_released_asynchronously) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!hf_op_detach(op));
-    feed_calls(&rig, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "ok");
 }
 
 CHECK_MAIN

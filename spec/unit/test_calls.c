@@ -28,13 +28,11 @@ TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_backg
         rig_begin(&rig);
         hf_op *op = begins[i](AT(1));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, ":3\r\n", AT(2));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":3\r\n", AT(2), "ok");
         CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
         CHECK(!is_in_table(hold_in(op)));
         for (int turn = 0; turn < 3; turn++) {
-            rig_tick(&rig, AT(3 + turn));
-            CHECK_SENT(&rig, RENEWER, PASS_ON_K("2"));
+            CHECK_SENT_AT(RENEWER, AT(3 + turn), PASS_ON_K("2"));
             CHECK(!hf_client_is_quiet(&rig.client));
             feed(link_of(&rig, RENEWER), turn < 2 ? ":3\r\n" : ":0\r\n", AT(3 + turn));
         }
@@ -73,11 +71,9 @@ TEST(a_shared_owners_clean_up_without_a_reply_is_not_sent_again) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", "") "1");
+    CHECK_SENT_AT(RENEWER, AT(1), LEAVE_OF_K("0", "") "1");
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
-    rig_sleep(&rig, AT(2), AT(5000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(2), AT(5000), "");
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -90,11 +86,9 @@ TEST(a_shared_owners_clean_up_is_not_sent_after_the_lease_has_ended) {
     hf_client_abandon(&rig.client, hold, 1, end); /* before the client has noticed that it ended */
     hf_op *op = begin(&rig, HF_OP_ACQUIRE, end);
     CHECK_SENT(&rig, CALLS, "");
-    rig_tick(&rig, end);
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_AT(RENEWER, end, "");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire ") != NULL);
-    feed_calls(&rig, ACQUIRED, end + HF_MS);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, end + HF_MS, "ok");
 }
 
 /* ---- without a hold ---- */
@@ -105,8 +99,7 @@ TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_los
     CHECK_SENT(&rig, CALLS,
                "EVALSHA force 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "redisson_lock__channel:{k} me 2000");
-    feed_calls(&rig, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1);
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
@@ -114,12 +107,10 @@ TEST(a_forced_release_frees_the_lock_and_the_callers_own_hold_is_reported_as_los
     feed_calls(&rig, ":0\r\n", AT(4));
     CHECK_EQ_INT(value_of(op), 0);
     op = begin(&rig, HF_OP_FORCE, AT(4));
-    feed_calls(&rig, ":3\r\n", AT(5));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":3\r\n", AT(5), "ok");
     CHECK(value_of(op) > 0);
     op = begin(&rig, HF_OP_FORCE, AT(5));
-    feed_calls(&rig, "-WRONGTYPE the key holds a string\r\n", AT(6));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "-WRONGTYPE the key holds a string\r\n", AT(6), "conflict");
 }
 
 TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lock) {
@@ -129,8 +120,7 @@ TEST(after_a_forced_release_the_client_checks_its_other_callers_holds_of_that_lo
     hf_client_begin(&rig.client, &spec, AT(1));
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK(is_held(hold));
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_AT(RENEWER, AT(2), "EVALSHA renew 1 k me 30000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(3));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
@@ -140,9 +130,8 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
     hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA info 3 k redisson_lock_token:{k} holdfast_queue:{k} " DRIVE_UUID);
-    feed_calls(&rig, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
-               AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*6\r\n$3\r\nyou\r\n:2\r\n:1500\r\n$16\r\n1722500000000001\r\n:3\r\n:-1\r\n",
+                 AT(2), "ok");
     CHECK_STR(info_of(op)->owner, "you");
     CHECK_EQ_INT(info_of(op)->holds, 2);
     CHECK_EQ_INT(info_of(op)->ttl_ms, 1500);
@@ -169,21 +158,18 @@ TEST(info_truncates_an_owner_that_is_too_long) {
     int size = snprintf(reply, sizeof reply, "*6\r\n$4000\r\n");
     memset(reply + size, 'o', 4000);
     strcpy(reply + size + 4000, "\r\n:1\r\n:1\r\n:1\r\n:1\r\n:1\r\n");
-    feed_calls(&rig, reply, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, reply, AT(2), "ok");
     CHECK_EQ_INT(strlen(info_of(op)->owner), HF_OWNER_MAX);
 }
 
 TEST(ttl_and_ping_return_the_servers_reply) {
     hf_op *op = begin(&rig, HF_OP_TTL, AT(1));
     CHECK_SENT(&rig, CALLS, "PTTL k");
-    feed_calls(&rig, ":1234\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1234\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1234);
     op = begin(&rig, HF_OP_PING, AT(3));
     CHECK_SENT(&rig, CALLS, "PING");
-    feed_calls(&rig, "+PONG\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "+PONG\r\n", AT(4), "ok");
     op = begin(&rig, HF_OP_PING, AT(5));
     rig_sleep(&rig, AT(5), AT(3005));
     CHECK_OUTCOME(op, "unreachable");
@@ -195,20 +181,17 @@ TEST(ttl_and_ping_return_the_servers_reply) {
 static hf_op *begin_command(hf_time now) {
     static const hf_slice args[] = {{"INFO", 4}, {"server", 6}};
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = args, .arg_count = 2};
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 TEST(a_plain_command_returns_the_servers_reply) {
     hf_op *op = begin_command(AT(0));
     CHECK_SENT(&rig, CALLS, "INFO server");
-    feed_calls(&rig, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n$1\r\nx\r\n", AT(1), "ok");
     CHECK_EQ_INT(reply_in(op)->size, 2);
     CHECK_STR(reply_in(op)->elements[1]->string, "x");
     op = begin_command(AT(2));
-    feed_calls(&rig, "-ERR no\r\n", AT(3));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(3), "server");
     CHECK(!reply_in(op));
 }
 
@@ -236,8 +219,7 @@ TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
-    rig_tick(&rig, AT(50));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_AT(CALLS, AT(50), "");
 }
 
 TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect) {
@@ -358,8 +340,7 @@ TEST(a_plain_command_may_consist_of_one_word) {
     hf_op_spec spec = {.kind = HF_OP_COMMAND, .args = word, .arg_count = 1};
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "TIME");
-    feed_calls(&rig, "-ERR no\r\n", AT(1));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(1), "server");
 }
 
 TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for_that) {
@@ -377,14 +358,12 @@ TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for
 TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     hf_time end = ends_at(hold);
     CHECK_EQ_U64(end, hf_lease_end(AT(1000), 60 * HF_SECOND));
     op = begin(&rig, HF_OP_CHECK, AT(2000));
     CHECK_EQ_U64(ends_at(hold), end);
-    feed_calls(&rig, ":1\r\n", AT(2001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), end);
 }
 
@@ -403,8 +382,7 @@ TEST(a_second_check_that_follows_the_first_one_also_delays_the_renewal) {
     hf_op *first = begin(&rig, HF_OP_CHECK, AT(1000));
     hf_op *second = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK(hf_op_is_blocked(second));
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWER(first, ":1\r\n", AT(1001), "ok");
     CHECK(!hf_op_is_blocked(second));
     CHECK(is_in_flight(hold));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
@@ -418,8 +396,7 @@ TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
         hf_op *op = begin(&rig, HF_OP_FORCE, AT(0));
-        feed_calls(&rig, cases[i].reply, AT(1));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, cases[i].reply, AT(1), "ok");
         rig_tick(&rig, AT(1));
         bool leaves = strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave") != NULL;
         CHECK_EQ_INT(leaves, cases[i].passes_on);
@@ -460,8 +437,7 @@ TEST(completing_an_idempotent_run_whose_key_is_gone_reports_a_loss) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     spec_in(op)->keep = 0;
-    feed_calls(&rig, ":-1\r\n", AT(2));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-1\r\n", AT(2), "lost");
 }
 
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {

@@ -12,8 +12,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(10));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_tick(&rig, AT(10));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     rig_sleep(&rig, AT(10), AT(1000));
     CHECK_SENT(&rig, RENEWER, ""); /* once */
     feed_renewer(&rig, ":1\r\n", AT(1001));
@@ -45,8 +44,7 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         CHECK(other && is_cleaned_up(other));
         CHECK_EQ_U64(ends_at(other), AT(1) + 70 * HF_SECOND);
         CHECK_EQ_INT(hf_hold_caller(other).size, 0);
-        rig_sleep(&rig, AT(1), AT(2000));
-        CHECK_SENT(&rig, CALLS, "");
+        CHECK_SENT_UNTIL(CALLS, AT(1), AT(2000), "");
         CHECK_SENT(&rig, RENEWER, shared ? LEAVE_7 " me 0" : LEAVE_7 " ");
     }
 }
@@ -59,10 +57,9 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
     set_wait(hold, 7);
     hf_renewer_clean_up_replaced(&rig.client, claim_of(hold), AT(0));
     hf_holds_remove(holds_of(&rig.client), hold);
-    rig_tick(&rig, AT(0));
-    CHECK_SENT(&rig, CALLS,
-               "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
-               "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
+    CHECK_SENT_AT(CALLS, AT(0),
+                  "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
+                  "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
 }
 
 /* Only what the clock has ended may be on the server still. */
@@ -159,8 +156,7 @@ TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_ren
     begin(&rig, HF_OP_PING, AT(0));
     feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
     hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_AT(RENEWER, AT(1), "");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
 }
 
@@ -173,8 +169,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
     rig_serve(&rig, AT(2));
     CHECK(!is_in_flight(hold));
     rig.refusing = false;
-    rig_sleep(&rig, AT(2), AT(20000));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT_UNTIL(CALLS, AT(2), AT(20000), LEAVE_OF_K("0", ""));
 }
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
@@ -233,8 +228,7 @@ TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
     CHECK_EQ_INT(count_of(hold), 4);
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(3), "ok");
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK(is_uncertain(hold));
 }
@@ -252,11 +246,8 @@ TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
 }
 
 TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.lease = 60 * HF_SECOND;
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 60 * HF_SECOND,
+                      spec.wait = HF_NEVER);
     hf_op_end(op, AT(1));
     const hf_hold *hold = hold_of(&rig);
     CHECK(hold && is_cleaned_up(hold) && is_in_flight(hold));
@@ -308,11 +299,9 @@ TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
 TEST(a_closed_client_retries_a_failed_clean_up_soon) {
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_client_close(&rig.client, AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, "-OOM command not allowed\r\n", AT(11));
-    rig_sleep(&rig, AT(11), AT(100));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_UNTIL(RENEWER, AT(11), AT(100), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
@@ -364,8 +353,7 @@ TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_renewer_clean_up(&rig.client, hold, AT(0));
     for (int turn = 0; turn < 3; turn++) {
-        rig_tick(&rig, AT(turn));
-        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT_AT(RENEWER, AT(turn), LEAVE_OF_K("0", ""));
         CHECK(is_cleaned_up(hold_of(&rig)));
         feed_renewer(&rig, turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
@@ -380,8 +368,7 @@ TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
     set_others(hold, 2);
     set_same_connection(hold, true);
     hf_renewer_clean_up(&rig.client, hold, AT(0));
-    rig_tick(&rig, AT(0));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("2", MEMBER("7")));
+    CHECK_SENT_AT(CALLS, AT(0), LEAVE_OF_K("2", MEMBER("7")));
     CHECK_SENT(&rig, RENEWER, "");
 }
 
@@ -390,12 +377,10 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK_EQ_INT(batch_size(), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
-    rig_sleep(&rig, AT(10001), AT(10100));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(10100), "");
     answer_batch(1, ":1", AT(10100));
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
-    rig_tick(&rig, AT(10100));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10100), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10101));
     CHECK(!hold_of(&rig));
 }
@@ -407,20 +392,17 @@ TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     feed_renewer(&rig, "-OOM no\r\n", AT(10002));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_tick(&rig, AT(10002));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10002), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
     hf_client_abandon(&rig.client, hold, 1, AT(11));
-    rig_tick(&rig, AT(12));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_AT(RENEWER, AT(12), "");
     feed_calls(&rig, ":1\r\n", AT(13));
     CHECK(hf_op_is_done(op));
-    rig_tick(&rig, AT(13));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(13), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
@@ -479,8 +461,7 @@ TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
         CHECK(is_lost(hold));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK(!hf_client_is_quiet(&rig.client));
-        rig_tick(&rig, AT(3001));
-        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT_AT(RENEWER, AT(3001), LEAVE_OF_K("0", ""));
         feed_renewer(&rig, ":1\r\n", AT(3002));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
         CHECK(hf_client_is_quiet(&rig.client));
@@ -507,8 +488,7 @@ TEST(closing_a_client_removes_a_shared_owners_lost_grant_but_releases_no_hold) {
     set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_close(&rig.client, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
 }
 
 static hf_time fake_deadlines[2];
@@ -590,8 +570,7 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
         hf_client_tick(&rig.client, AT(1));
         failed = memerr_failed();
         memerr_fail(0);
-        rig_sleep(&rig, AT(1), AT(1100));
-        CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+        CHECK_SENT_UNTIL(RENEWER, AT(1), AT(1100), LEAVE_OF_K("0", ""));
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
@@ -618,10 +597,8 @@ TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_h
     set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    CHECK_ENDS(op, "lost", AT(1));
+    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(2));
     rig_sleep(&rig, AT(2), AT(300)); /* it takes nothing from anybody if it is sent twice */
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave ", 14) == 0);
@@ -642,10 +619,8 @@ TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_nex
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
     const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));
-    rig_sleep(&rig, AT(0), AT(999));
-    CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, AT(999), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(999), "");
+    CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE_OF_K("0", ""));
 }
 
 /* The owner may have it through another process. */
@@ -690,16 +665,12 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
     hf_hold *first = hold_lock(&rig, AT(0));
     const hf_names *all[] = {&rig.names, &other};
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = 2;
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE_ALL, AT(1), spec.names = NULL, spec.batch = all, spec.batch_count = 2);
     CHECK(is_in_flight(first));
     hf_client_abandon(&rig.client, first, 1, AT(2));
     CHECK(is_held(first));
-    feed_calls(&rig, "*3\r\n:1\r\n:0\r\n:78\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:0\r\n:78\r\n", AT(3), "ok");
     CHECK(is_held(first));
     CHECK_EQ_INT(count_of(first), 1);
     rig_end(&rig, AT(4));
@@ -713,8 +684,7 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
     set_wait(hold, 5);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
 }
 
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its

@@ -58,13 +58,10 @@ TEST(an_idle_subscription_connection_is_pinged) {
     hf_session *events = link_of(&rig, EVENTS);
     rig_tick(&rig, AT(150)); /* it begins to listen to Redisson's releases */
     output_of(events);
-    rig_sleep(&rig, AT(151), AT(5001));
-    CHECK_SENT(&rig, EVENTS, "");
-    rig_sleep(&rig, AT(5001), AT(5002));
-    CHECK_SENT(&rig, EVENTS, "PING");
+    CHECK_SENT_UNTIL(EVENTS, AT(151), AT(5001), "");
+    CHECK_SENT_UNTIL(EVENTS, AT(5001), AT(5002), "PING");
     feed(events, "*2\r\n$4\r\npong\r\n$0\r\n\r\n", AT(5100));
-    rig_sleep(&rig, AT(5100), AT(10100));
-    CHECK_SENT(&rig, EVENTS, "PING");
+    CHECK_SENT_UNTIL(EVENTS, AT(5100), AT(10100), "PING");
     CHECK_EQ_U64(events->opens, 1);
     rig_sleep(&rig, AT(10100), AT(10349));
     CHECK_EQ_U64(events->opens, 1);
@@ -78,10 +75,8 @@ TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replie
     open_session(link_of(&rig, RENEWER), AT(0));
     begin(&rig, HF_OP_PING, AT(100));
     output_of(link_of(&rig, CALLS));
-    rig_sleep(&rig, AT(100), AT(1599));
-    CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, AT(1599), AT(1600));
-    CHECK_SENT(&rig, RENEWER, "PING");
+    CHECK_SENT_UNTIL(RENEWER, AT(100), AT(1599), "");
+    CHECK_SENT_UNTIL(RENEWER, AT(1599), AT(1600), "PING");
     CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
     rig_sleep(&rig, AT(1600), AT(1849));
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
@@ -139,8 +134,7 @@ TEST(a_subscription_that_is_not_confirmed_is_retried_over_a_new_connection) {
 
 TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, GRANT("1", "88"), AT(100));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(100), "ok");
     hf_op_end(op, AT(100));
     rig_sleep(&rig, AT(100), AT(599));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_READY);
@@ -152,18 +146,14 @@ TEST(a_subscription_connection_remains_open_for_a_moment_after_a_grant) {
 TEST(a_subscription_connection_is_closed_after_a_wait_without_success) {
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_tick(&rig, AT(1000));
-    feed_calls(&rig, ":0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     rig_tick(&rig, AT(1001));
     CHECK_EQ_INT(link_of(&rig, EVENTS)->state, HF_SESSION_CLOSED);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
 static hf_op *wait_as(const char *owner, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = hf_slice_of(owner);
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of(owner), spec.wait = HF_NEVER);
     feed_calls(&rig, busy(20000, 0, 0), now);
     return op;
 }
@@ -223,8 +213,7 @@ TEST(a_pattern_subscription_that_was_denied_is_not_retried) {
 /* A driver that sleeps until then closes the link that nobody needs any more. */
 TEST(a_client_wakes_up_to_close_a_subscription_connection_that_no_waiter_needs) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, GRANT("1", "90"), AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "90"), AT(10), "ok");
     hf_op_end(op, AT(10));
     CHECK_EQ_U64(hf_client_calls_deadline(&rig.client), AT(510));
 }
@@ -248,12 +237,10 @@ TEST(a_confirmed_subscription_is_shared_until_its_connection_is_lost) {
 TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    feed_message(&rig, GRANT("2", "90"), AT(20));
-    CHECK_OUTCOME(first, "under way");
+    CHECK_GRANTS(first, GRANT("2", "90"), AT(20), "under way");
     CHECK_OUTCOME(second, "ok");
     CHECK_EQ_U64(token_of(hold_in(second)), 90);
-    feed_message(&rig, GRANT("1", "91"), AT(30));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_GRANTS(first, GRANT("1", "91"), AT(30), "ok");
 }
 
 TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that) {
@@ -357,8 +344,7 @@ TEST(a_grant_to_a_wait_that_has_ended_is_handed_to_the_next_waiter) {
         listen_to_grants();
         had_waited(cases[i].number, cases[i].kind);
         feed_message(&rig, cases[i].text, AT(10));
-        rig_tick(&rig, AT(10));
-        CHECK_SENT(&rig, RENEWER, cases[i].leave);
+        CHECK_SENT_AT(RENEWER, AT(10), cases[i].leave);
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
     }
@@ -381,14 +367,11 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
     had_waited(77, &hf_kind_lock);
     had_waited(78, &hf_kind_lock);
     feed_message(&rig, "1 grant l 77 5 88 2000 k", AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+    CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
     feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(11));
-    rig_tick(&rig, AT(11));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "78"));
+    CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA leave " STRAY_LEAVE("l", "78"));
     feed_message(&rig, "1 grant l 78 6 89 2000 k", AT(12)); /* received twice */
-    rig_tick(&rig, AT(12));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_AT(RENEWER, AT(12), "");
     feed(link_of(&rig, RENEWER), ":1\r\n:1\r\n", AT(13));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
 }
@@ -426,12 +409,10 @@ TEST(a_grant_to_an_earlier_wait_leaves_its_callers_newer_hold_alone) {
         spec.lock_kind = kinds[i];
         spec.owner = (hf_slice){"", 0};
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(5));
-        feed_calls(&rig, ACQUIRED, AT(6));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
         had_waited(77, &hf_kind_lock);
         feed_message(&rig, GRANT("77", "88"), AT(10));
-        rig_tick(&rig, AT(10));
-        CHECK_SENT(&rig, RENEWER, "EVALSHA leave " STRAY_LEAVE("l", "77"));
+        CHECK_SENT_AT(RENEWER, AT(10), "EVALSHA leave " STRAY_LEAVE("l", "77"));
         CHECK(hf_hold_is_valid(hold_in(op), AT(10)) && !is_in_flight(hold_in(op)));
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(11));
         CHECK(hf_hold_is_valid(hold_in(op), AT(11)));
@@ -675,8 +656,7 @@ TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
     hf_op_interrupt(op, AT(1));
     CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, "+PONG\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "+PONG\r\n", AT(2), "ok");
 }
 
 TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
@@ -687,8 +667,7 @@ TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
         hf_op_end(ops[first], AT(1));
         hf_op *more = begin(&rig, HF_OP_TTL, AT(2));
         hf_op_end(ops[(first + 1) % 3], AT(3));
-        feed_calls(&rig, "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4));
-        CHECK_OUTCOME(ops[(first + 2) % 3], "ok");
+        CHECK_ANSWER(ops[(first + 2) % 3], "+PONG\r\n+PONG\r\n+PONG\r\n:5\r\n", AT(4), "ok");
         CHECK_OUTCOME(more, "ok");
         CHECK_EQ_INT(value_of(more), 5);
     }

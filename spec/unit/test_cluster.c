@@ -41,9 +41,7 @@ static void cluster_before(void) {
 RIG_BEGINS_WITH(cluster_before)
 
 static hf_op *acquire(hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = wait;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.wait = wait);
     return op;
 }
 
@@ -84,16 +82,28 @@ static void cluster_known(hf_time now) {
 
 #define CHECK_NODE_SENT(node, link, want) CHECK_STR(output_of(at(node, link)), want)
 
+/* What the calls link of a node sends after this reply of another node, or of the same. */
+#define CHECK_THEN_SENT(from, reply, now, node, want)                                              \
+    do {                                                                                           \
+        feeds(from, CALLS, reply, now);                                                            \
+        CHECK_NODE_SENT(node, CALLS, want);                                                        \
+    } while (0)
+
+/* The operation's outcome after this reply of a node. */
+#define CHECK_ANSWER_BY(node, op, reply, now, want)                                                \
+    do {                                                                                           \
+        feeds(node, CALLS, reply, now);                                                            \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
 /* ---- the map ---- */
 
 TEST(the_first_command_waits_until_the_cluster_map_has_arrived) {
     hf_op *op = first_acquire(AT(0));
     CHECK_NODE_SENT(0, CALLS, QUERY);
     CHECK_NODE_SENT(1, CALLS, "");
-    feeds(0, CALLS, HALVES, AT(1));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
-    feeds(0, CALLS, YES, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_SENT(0, HALVES, AT(1), 0, ASKED);
+    CHECK_ANSWER_BY(0, op, YES, AT(2), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1 + 29698)); /* from the sending */
     CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 0);
     CHECK_EQ_U64(topology_of(&rig.client)->deadline(&rig.client, HF_LINK_CALLS), HF_NEVER);
@@ -104,8 +114,7 @@ TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_chan
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, ALL_OF_B, AT(1));
-    CHECK_NODE_SENT(1, CALLS, BRIEF_ASK_OF_K);
+    CHECK_THEN_SENT(0, ALL_OF_B, AT(1), 1, BRIEF_ASK_OF_K);
     CHECK(node_for(op) == nodes_of(&rig.client)[1]);
 }
 
@@ -123,10 +132,8 @@ TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
     hf_op *op = first_acquire(AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, ALL_OF_B, AT(1001));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    feeds(1, CALLS, YES, AT(1002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_SENT(1, ALL_OF_B, AT(1001), 1, ASKED);
+    CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
 }
 
 TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_at_once_if_one_refuses) {
@@ -179,8 +186,7 @@ TEST(a_command_fails_with_a_server_error_if_the_cluster_map_is_malformed) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         hf_op *op = first_acquire(AT(0));
         feeds(0, CALLS, replies[i], AT(1));
-        feeds(1, CALLS, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER_BY(1, op, replies[i], AT(1), "server");
     }
 }
 
@@ -214,13 +220,11 @@ TEST(a_moved_redirect_is_followed_at_once_and_applies_to_later_commands) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     CHECK_NODE_SENT(0, CALLS, ASKED);
-    feeds(0, CALLS, MOVED_TO_B, AT(1001));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(0, MOVED_TO_B, AT(1001), 1, ASKED);
     CHECK(node_for(op) == nodes_of(&rig.client)[1]);
     CHECK_EQ_INT(request_in(op)->sends, 1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).redirects, 1);
-    feeds(1, CALLS, YES, AT(1002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(1, op, YES, AT(1002), "ok");
     hf_op_end(op, AT(1002));
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     hf_client_begin(&rig.client, &spec, AT(1002));
@@ -252,15 +256,13 @@ TEST(an_ask_redirect_is_followed_for_one_command_only) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     CHECK(node_for(op) == nodes_of(&rig.client)[0]);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
     CHECK(!hf_op_is_done(op));
     feeds(1, CALLS, "-NOSCRIPT\r\n", AT(1002));
     CHECK_NODE_SENT(1, CALLS, "ASKING\nEVAL sharded_acquire " K_AND_OWNER " 30000 1000");
-    feeds(1, CALLS, "+OK\r\n" YES, AT(1003));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(1, op, "+OK\r\n" YES, AT(1003), "ok");
     hf_op_end(op, AT(1003));
     hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
     hf_client_begin(&rig.client, &spec, AT(1003));
@@ -368,10 +370,8 @@ TEST(a_command_is_sent_to_the_node_that_took_over_the_slot) {
     CHECK(!hf_op_is_done(op));
     rig_tick(&rig, AT(2000));
     CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, ALL_OF_B, AT(2001));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    feeds(1, CALLS, YES, AT(2002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_SENT(1, ALL_OF_B, AT(2001), 1, ASKED);
+    CHECK_ANSWER_BY(1, op, YES, AT(2002), "ok");
 }
 
 TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dead_node) {
@@ -380,8 +380,7 @@ TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dea
     hf_op *op = acquire(0, AT(2000));
     rig_tick(&rig, AT(2000));
     output_of(at(1, CALLS));
-    feeds(1, CALLS, HALVES, AT(2001));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_ANSWER_BY(1, op, HALVES, AT(2001), "unreachable");
     CHECK(strstr(message_of(op), "on a:1: refused"));
     CHECK(!hold_of(&rig));
 }
@@ -398,8 +397,7 @@ TEST(a_command_without_a_reply_is_resent_to_the_node_that_takes_over) {
     CHECK(!hf_op_is_done(op)); /* its outcome is unknown: it is worth waiting for */
     CHECK(rig_sleep(&rig, AT(1002), AT(1400)) < 40);
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
-    feeds(1, CALLS, ALL_OF_B, AT(1401));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(1, ALL_OF_B, AT(1401), 1, ASKED);
     CHECK_EQ_INT(request_in(op)->sends, 2);
 }
 
@@ -443,8 +441,7 @@ TEST(in_a_cluster_each_lock_is_renewed_by_a_separate_command) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     for (int i = 0; i < 2; i++) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        feeds(0, CALLS, YES, AT(0));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER_BY(0, op, YES, AT(0), "ok");
         hf_op_end(op, AT(0));
         spec.names = &tagged;
     }
@@ -521,8 +518,7 @@ TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {
     nodes_of(&rig.client)[1]->links[EVENTS].wanted = true;
     rig_serve(&rig, AT(1001));
     feeds_event(1, "message", GRANT("2", "99"), AT(1002));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1003));
+    CHECK_ENDS(op, "ok", AT(1003));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     feeds_event(0, "message", GRANT("2", "99"), AT(1004));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
@@ -546,8 +542,7 @@ TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrati
     cluster_known(AT(0));
     hf_op *op = in_queue(AT(1000));
     feeds_event(0, "message", GRANT("2", "99"), AT(1100));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1100));
+    CHECK_ENDS(op, "ok", AT(1100));
     bool renewed = false;
     for (int ms = 1100; ms < 3000 && !renewed; ms++) {
         const char *text = output_of(at(0, RENEWER));
@@ -597,15 +592,11 @@ TEST(an_abandoned_acquire_that_is_redirected_is_undone_on_the_new_node) {
                                             "-TRYAGAIN wait\r\n"};
     for (size_t i = 0; i < sizeof redirects / sizeof *redirects; i++) {
         cluster_known(AT(0));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.wait = 100 * HF_MS;
-        spec.caller = hf_slice_of("svc");
-        spec.shared = true;
-        hf_op *op = begin_spec(&rig, &spec, AT(10));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(10), spec.wait = 100 * HF_MS,
+                          spec.caller = hf_slice_of("svc"), spec.shared = true);
         CHECK(strstr(output_of(at(0, CALLS)), "sharded_acquire"));
         rig_sleep(&rig, AT(10), AT(300));
-        CHECK_OUTCOME(op, "unreachable");
-        hf_op_end(op, AT(300));
+        CHECK_ENDS(op, "unreachable", AT(300));
         feeds(0, CALLS, redirects[i], AT(310));
         if (redirects[i][1] == 'M') {
             CHECK(strstr(output_of(at(1, CALLS)), "sharded_acquire"));
@@ -636,8 +627,7 @@ TEST(a_client_whose_cluster_keeps_replacing_nodes_does_not_grow_without_bound) {
         for (size_t node = 2; node < node_count(&rig.client); node++) {
             if (node_for(op) == nodes_of(&rig.client)[node]) feeds(node, CALLS, "-ERR no\r\n", now);
         }
-        CHECK_OUTCOME(op, "server");
-        hf_op_end(op, now);
+        CHECK_ENDS(op, "server", now);
         for (size_t node = 2; node < node_count(&rig.client); node++) {
             for (int link = 0; link < HF_LINKS; link++)
                 hf_session_closed(at(node, (hf_link)link), "gone", now);
@@ -790,8 +780,7 @@ TEST(the_next_command_after_an_ask_redirect_is_sent_to_the_slots_node_again) {
     cluster_known(AT(0));
     hf_op *op = acquire(60 * HF_SECOND, AT(1000));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n", AT(1002));
     feeds(1, CALLS, busy(20000, 0, 0), AT(1002));
     CHECK(is_subscribing(op));
@@ -843,8 +832,7 @@ TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map
     hf_client_tick(&rig.client, AT(2200));
     size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
     CHECK_EQ_INT(node, 1);
-    feeds(1, CALLS, ALL_OF_B, AT(2201));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(1, ALL_OF_B, AT(2201), 1, ASKED);
 }
 
 TEST(a_command_fails_when_no_node_can_be_reached) {
@@ -878,11 +866,9 @@ TEST(a_release_moves_with_its_slot_even_to_a_node_where_another_call_is_waiting)
     output_of(at(1, CALLS));
     spec = spec_of(&rig, HF_OP_RELEASE);
     op = hf_client_begin(&rig.client, &spec, AT(1003));
-    feeds(0, CALLS, MOVED_TO_B, AT(1004));
-    CHECK_NODE_SENT(1, CALLS, "EVALSHA sharded_release " K_AND_OWNER);
+    CHECK_THEN_SENT(0, MOVED_TO_B, AT(1004), 1, "EVALSHA sharded_release " K_AND_OWNER);
     feeds(1, CALLS, busy(20000, 0, 0), AT(1005));
-    feeds(1, CALLS, ":1\r\n", AT(1005));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(1, op, ":1\r\n", AT(1005), "ok");
     rig_end(&rig, AT(1006));
     hf_names_free(&other);
 }
@@ -893,8 +879,7 @@ TEST(a_command_that_must_not_be_resent_does_not_move_to_another_node) {
     spec.caller = hf_slice_of("svc");
     spec.shared = true;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    feeds(0, CALLS, YES, AT(1000));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, YES, AT(1000), "ok");
     hf_op_end(op, AT(1000));
     spec.kind = HF_OP_RELEASE;
     op = hf_client_begin(&rig.client, &spec, AT(1001));
@@ -1020,8 +1005,7 @@ TEST(pings_are_sent_to_random_nodes_of_the_cluster) {
                 feeds(node, CALLS, "+PONG\r\n", AT(i));
             }
         }
-        CHECK_OUTCOME(op, "ok");
-        hf_op_end(op, AT(i));
+        CHECK_ENDS(op, "ok", AT(i));
     }
     CHECK_EQ_INT(pinged[0] + pinged[1], 40);
     CHECK(pinged[0] > 5 && pinged[1] > 5);
@@ -1071,15 +1055,10 @@ static const hf_server THREE[] = {{.host = "a", .port = 1, .label = "a:1"},
                                   {.host = "c", .port = 3, .label = "c:3"}};
 
 TEST(the_cluster_map_is_first_requested_from_a_node_with_an_open_connection) {
-    hf_client_config config = rig_config();
-    config.mode = HF_MODE_CLUSTER;
-    config.servers = THREE;
-    config.server_count = 3;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.mode = HF_MODE_CLUSTER, config.servers = THREE, config.server_count = 3);
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    feeds(0, CALLS, ALL_OF_C, AT(1));
-    CHECK_NODE_SENT(2, CALLS, ASKED);
+    CHECK_THEN_SENT(0, ALL_OF_C, AT(1), 2, ASKED);
     hf_session_closed(at(0, CALLS), "idle", AT(2));
     feeds(2, CALLS, "-CLUSTERDOWN down\r\n", AT(3));
     rig_sleep(&rig, AT(3), AT(200));
@@ -1100,18 +1079,12 @@ TEST(the_cluster_map_is_requested_from_another_node_when_a_master_is_cut_off) {
     be_cut_off(0, AT(20250));
     rig_sleep(&rig, AT(20251), AT(20260));
     CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, ALL_OF_B, AT(20270));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    feeds(1, CALLS, YES, AT(20271));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_SENT(1, ALL_OF_B, AT(20270), 1, ASKED);
+    CHECK_ANSWER_BY(1, op, YES, AT(20271), "ok");
 }
 
 TEST(the_cluster_map_is_first_requested_from_nodes_that_have_not_failed) {
-    hf_client_config config = rig_config();
-    config.mode = HF_MODE_CLUSTER;
-    config.servers = THREE;
-    config.server_count = 3;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.mode = HF_MODE_CLUSTER, config.servers = THREE, config.server_count = 3);
     begin(&rig, HF_OP_TTL, AT(0));
     rig_tick(&rig, AT(0));
     feeds(0, CALLS, ALL_OF_B, AT(1));
@@ -1128,8 +1101,7 @@ TEST(the_cluster_map_is_requested_from_a_discovered_node_if_the_configured_ones_
     hf_op *op = first_acquire(AT(0));
     feeds(0, CALLS, ALL_OF_C, AT(1));
     output_of(at(2, CALLS));
-    feeds(2, CALLS, YES, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(2, op, YES, AT(2), "ok");
     hf_op_end(op, AT(2));
     rig.down[0] = rig.down[1] = "gone";
     hf_session_closed(at(0, CALLS), "gone", AT(300));
@@ -1186,8 +1158,7 @@ TEST(a_command_that_the_ask_target_refuses_is_sent_to_the_slots_node_again) {
     cluster_known(AT(0));
     acquire(0, AT(1000));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, ASK_B, AT(1001));
-    CHECK_NODE_SENT(1, CALLS, "ASKING\n" ASKED);
+    CHECK_THEN_SENT(0, ASK_B, AT(1001), 1, "ASKING\n" ASKED);
     feeds(1, CALLS, "+OK\r\n-TRYAGAIN wait\r\n", AT(1002));
     rig_sleep(&rig, AT(1002), AT(1050));
     CHECK_NODE_SENT(0, CALLS, ASKED);
@@ -1346,8 +1317,7 @@ TEST(a_release_in_flight_is_not_resent_when_the_map_changes) {
     size_t node = strstr(output_of(at(0, CALLS)), QUERY) ? 0 : 1;
     feeds(node, CALLS, ALL_OF_B, AT(1002));
     CHECK(node_for(op) == nodes_of(&rig.client)[0]);
-    feeds(0, CALLS, ":1\r\n", AT(1003));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, ":1\r\n", AT(1003), "ok");
 }
 
 TEST(a_cluster_command_past_its_deadline_fails_and_is_not_sent) {
@@ -1462,10 +1432,8 @@ static void two_nodes_known(void) {
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, TWO_NODES, AT(1));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
-    feeds(0, CALLS, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_THEN_SENT(0, TWO_NODES, AT(1), 0, ASKED);
+    CHECK_ANSWER_BY(0, op, busy(20000, 0, 0), AT(1), "busy");
     hf_op_end(op, AT(1));
 }
 
@@ -1480,8 +1448,7 @@ TEST(a_nodes_id_is_requested_in_the_same_round_trip_as_the_login) {
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     CHECK_NODE_SENT(0, CALLS, DRIVE_ASKS_NODE);
-    feeds(0, CALLS, I_AM("aa"), AT(1));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
+    CHECK_THEN_SENT(0, I_AM("aa"), AT(1), 0, QUERY);
 }
 
 TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
@@ -1492,8 +1459,7 @@ TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     rig_sleep(&rig, AT(1200), AT(1210));
     CHECK_NODE_SENT(0, CALLS, "");
     CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, TWO_NODES, AT(1211));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_OR(
         strstr(message_of(op), "another server answers at this address (xx; the cluster has aa)"),
         "%s", message_of(op));
@@ -1501,8 +1467,7 @@ TEST(a_node_of_a_different_cluster_at_a_known_address_receives_no_command) {
     op = acquire(0, AT(2000));
     rig_sleep(&rig, AT(2000), AT(2200));
     CHECK(strstr(output_of(at(1, CALLS)), QUERY));
-    feeds(1, CALLS, B_TOOK_OVER, AT(2201));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(1, B_TOOK_OVER, AT(2201), 1, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
 }
 
@@ -1513,8 +1478,7 @@ TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     hf_op *op = acquire(0, AT(1200));
     rig_sleep(&rig, AT(1200), AT(1210));
     output_of(at(1, CALLS));
-    feeds(1, CALLS, TWO_NODES, AT(1211));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_OR(strstr(message_of(op), "(not in a cluster; the cluster has aa)"), "%s",
              message_of(op));
     CHECK_NODE_SENT(0, CALLS, "");
@@ -1538,8 +1502,7 @@ TEST(a_node_without_an_id_in_the_cluster_map_still_receives_commands) {
     first_acquire(AT(0));
     output_of(at(0, CALLS));
     rig.login[1] = I_AM("xx");
-    feeds(0, CALLS, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(0, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1), 1, ASKED);
 }
 
 /* Until it does, it may be another one. */
@@ -1592,8 +1555,7 @@ TEST(a_renewal_is_not_sent_to_a_node_of_a_different_cluster) {
     two_nodes_known();
     hf_op *op = acquire(0, AT(100));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, YES, AT(100));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, YES, AT(100), "ok");
     hf_op_end(op, AT(100));
     loses(0, AT(5000));
     rig.login[0] = I_AM("xx");
@@ -1632,9 +1594,7 @@ TEST(a_map_of_a_different_cluster_is_ignored) {
 }
 
 static void another_acquires(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = spec.owner = hf_slice_of("you");
-    begin_spec(&rig, &spec, now);
+    BEGIN(HF_OP_ACQUIRE, now, spec.caller = spec.owner = hf_slice_of("you"));
 }
 
 /* Callers acquire the lock, one after the other, and each node that is asked gives its map. Returns
@@ -1673,8 +1633,7 @@ TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open
     output_of(at(0, CALLS));
     feeds(0, CALLS, "-CLUSTERDOWN Hash slot not served\r\n", AT(1001));
     CHECK(finds(0, NEW_MAPS, AT(1001), AT(1900)));
-    feeds(0, CALLS, YES, AT(1901));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, YES, AT(1901), "ok");
 }
 
 TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
@@ -1752,8 +1711,7 @@ TEST(nodes_whose_ids_differ_from_those_in_their_own_map_are_used) {
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, TWO_NODES, AT(1));
-    CHECK_NODE_SENT(0, CALLS, ASKED);
+    CHECK_THEN_SENT(0, TWO_NODES, AT(1), 0, ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(1));
     hf_op_end(ops_of(&rig.client), AT(1));
     rig.login[0] = I_AM("p2");
@@ -1770,8 +1728,7 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, B_TOOK_OVER, AT(1));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(0, B_TOOK_OVER, AT(1), 1, ASKED);
     feeds(1, CALLS, busy(20000, 0, 0), AT(2));
     hf_op_end(ops_of(&rig.client), AT(2));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[1], CALLS, AT(300));
@@ -1804,12 +1761,10 @@ TEST(a_new_client_queries_other_nodes_if_the_first_map_contains_no_known_id) {
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, ONLY_A_OF_X, AT(1));
-    CHECK_NODE_SENT(0, CALLS, "");
+    CHECK_THEN_SENT(0, ONLY_A_OF_X, AT(1), 0, "");
     CHECK_NODE_SENT(1, CALLS, QUERY);
-    feeds(1, CALLS, "*2\r\n" RANGE_OF(0, 8191, "b", 2, "bb") RANGE_OF(8192, 16383, "a", 1, "aa"),
-          AT(2));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
+    CHECK_THEN_SENT(1, "*2\r\n" RANGE_OF(0, 8191, "b", 2, "bb") RANGE_OF(8192, 16383, "a", 1, "aa"),
+                    AT(2), 1, ASKED);
     CHECK_NODE_SENT(0, CALLS, "");
 }
 
@@ -1825,10 +1780,8 @@ TEST(a_new_client_follows_a_map_without_known_ids_if_no_other_node_replies) {
         rig_sleep(&rig, AT(1), AT(5));
         if (i == 1) feeds(1, CALLS, "-ERR no\r\n", AT(6));
         CHECK_NODE_SENT(0, CALLS, QUERY);
-        feeds(0, CALLS, ONLY_A_OF_X, AT(7));
-        CHECK_NODE_SENT(0, CALLS, ASKED);
-        feeds(0, CALLS, YES, AT(8));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_THEN_SENT(0, ONLY_A_OF_X, AT(7), 0, ASKED);
+        CHECK_ANSWER_BY(0, op, YES, AT(8), "ok");
     }
 }
 
@@ -1870,8 +1823,7 @@ TEST(an_upgraded_node_receives_the_scripts_for_its_new_version) {
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, HALVES, AT(1));
-    CHECK_NODE_SENT(0, CALLS, PLAIN_ASKED);
+    CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
     feeds(0, CALLS, busy(20000, 0, 0), AT(2));
     hf_op_end(op, AT(2));
     static const char *const logins[] = {DRIVE_LOGIN, PLAIN_LOGIN, DRIVE_LOGIN};
@@ -1912,14 +1864,10 @@ TEST(each_node_receives_the_scripts_for_its_own_version) {
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
     output_of(at(0, CALLS));
-    feeds(0, CALLS, HALVES, AT(1));
-    CHECK_NODE_SENT(0, CALLS, PLAIN_ASKED);
-    feeds(0, CALLS, MOVED_TO_B, AT(2));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    feeds(1, CALLS, "-ASK 7629 a:1\r\n", AT(3));
-    CHECK_NODE_SENT(0, CALLS, "ASKING\n" PLAIN_ASKED);
-    feeds(0, CALLS, "+OK\r\n" YES, AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_SENT(0, HALVES, AT(1), 0, PLAIN_ASKED);
+    CHECK_THEN_SENT(0, MOVED_TO_B, AT(2), 1, ASKED);
+    CHECK_THEN_SENT(1, "-ASK 7629 a:1\r\n", AT(3), 0, "ASKING\n" PLAIN_ASKED);
+    CHECK_ANSWER_BY(0, op, "+OK\r\n" YES, AT(4), "ok");
 }
 
 TEST(a_waiter_subscribes_to_sharded_channels_once_its_node_is_upgraded_to_support_them) {

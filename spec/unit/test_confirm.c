@@ -11,8 +11,7 @@ TEST(confirming_a_grant_sets_its_full_lease) {
         rig_begin(&rig);
         hf_hold *hold = granted_hold(renewed);
         CHECK_EQ_U64(ends_at(hold), AT(1978));
-        rig_sleep(&rig, AT(100), AT(800));
-        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+        CHECK_SENT_UNTIL(RENEWER, AT(100), AT(800), CONFIRM_K);
         CHECK(is_granted(hold) && is_in_flight(hold));
         hf_time sent_at = AT(100) + (AT(1978) - AT(100)) / 3;
         feed_renewer(&rig, ":1\r\n", AT(801));
@@ -71,19 +70,15 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
         spec.lease = 60 * HF_SECOND;
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(ms));
         hf_op *op = begin_spec(&rig, &spec, AT(ms));
-        feed_calls(&rig, ":1\r\n", AT(ms));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(ms), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(ms + cases[i].believed_ms));
     }
 }
 
 /* The server grants the extension, and the hold lasts for that long. */
 static void check_extends_by(hf_time lease, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
-    spec.lease = lease;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    feed_calls(&rig, ":1\r\n", now);
-    CHECK_OUTCOME(op, "ok");
+    hf_op *op = BEGIN(HF_OP_EXTEND, now, spec.lease = lease);
+    CHECK_ANSWER(op, ":1\r\n", now, "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(now, lease));
 }
 
@@ -132,8 +127,7 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
         rig_serve(&rig, AT(800));
         CHECK(is_held(hold));
         CHECK(hf_client_deadline(&rig.client) > AT(800));
-        rig_sleep(&rig, AT(800), AT(1100));
-        CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+        CHECK_SENT_UNTIL(RENEWER, AT(800), AT(1100), CONFIRM_K);
         rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
@@ -143,8 +137,7 @@ TEST(a_grants_confirmation_that_runs_out_of_memory_is_retried) {
 
 TEST(a_grants_confirmation_waits_while_its_connection_cannot_be_opened) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "9"), AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");
     hf_op_end(op, AT(10));
     hf_hold *hold = hold_of(&rig);
     CHECK(is_granted(hold));

@@ -30,11 +30,8 @@ static hf_op *wait_before(size_t count, const hf_slice *keys, hf_life (*oracle)(
     asked[0] = '\0';
     rig_begin_with(&rig, &config);
     hf_observe_all(&rig.client);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = 600 * HF_SECOND;
-    spec.args = keys;
-    spec.arg_count = count;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 600 * HF_SECOND, spec.args = keys,
+                      spec.arg_count = count);
     enter_queue(&rig, AT(0));
     set_recheck(op, HF_NEVER); /* from here on it only asks for the owner */
     set_listen_time(op, HF_NEVER);

@@ -15,10 +15,8 @@ RIG_BEGINS
 /* It looks after a second. */
 static hf_op *wait_for_k(hf_time check) {
     rig_begin(&rig);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = 60 * HF_SECOND;
-    spec.deadlock_check = check;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 60 * HF_SECOND, spec.deadlock_check = check);
     enter_queue(&rig, AT(0));
     return op;
 }
@@ -58,8 +56,7 @@ TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     feed_wait("501 " OWN " l k");
     CHECK(!is_searching(op));
     CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "deadlock");
+    CHECK_ANSWER(op, ":1\r\n", AT(1001), "deadlock");
     CHECK_OR(strstr(message_of(op), "the waits form a cycle: \"k\", held by you, which waits for "
                                     "\"j\", held by me; always take locks in the same order"),
              "%s", message_of(op));
@@ -264,8 +261,7 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
         output_at(&rig, AT(1000));
         if (i == 1) feed_holder("you", 0);
         output_of(link_of(&rig, CALLS));
-        feed_message(&rig, GRANT("1", "9"), AT(1000));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_GRANTS(op, GRANT("1", "9"), AT(1000), "ok");
         hf_op_end(op, AT(1000));
         feed_calls(&rig, replies[i], AT(1001));
         CHECK_SENT(&rig, CALLS, "");

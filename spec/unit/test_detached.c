@@ -15,8 +15,7 @@ RIG_BEGINS
 static hf_op *begin_own(hf_op_kind kind, hf_time now) {
     hf_op_spec spec = spec_of(&rig, kind);
     spec.owner = HF_NO_TEXT;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 /* Held since AT(0), by the first owner. */
@@ -118,13 +117,11 @@ TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
     CHECK_STR(output_of(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, ASK("2"));
-    feed_calls(&rig, ACQUIRED, AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(4), "ok");
 }
 
 TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
@@ -133,8 +130,7 @@ TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "interrupted");
 }
 
 /* Waits behind its own release, which gets no answer. */
@@ -202,16 +198,14 @@ TEST(closing_a_client_finishes_its_async_releases) {
 TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
     output_of(link_of(&rig, CALLS));
     send_release(AT(1));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
     CHECK(hf_op_is_blocked(op));
     feed_calls(&rig, ":2\r\n", AT(2));
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(3), "ok");
 }
 
 /* The other half of a read/write lock is under the same key. */
@@ -220,8 +214,7 @@ TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
     spec.owner = HF_NO_TEXT;
     spec.lock_kind = &hf_kind_write;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
     spec.kind = HF_OP_ACQUIRE;
@@ -229,10 +222,8 @@ TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
     op = hf_client_begin(&rig.client, &spec, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":1\r\n" ACQUIRED, AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
+    CHECK_ANSWER(op, ":1\r\n" ACQUIRED, AT(3), "ok");
 }
 
 /* What another caller releases is not waited for: it queues behind that at the server. */
@@ -242,8 +233,7 @@ TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release
     spec.lock_kind = &hf_kind_write;
     spec.caller = hf_slice_of("you");
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
     spec.kind = HF_OP_ACQUIRE;
@@ -252,8 +242,7 @@ TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release
     op = hf_client_begin(&rig.client, &spec, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
 
 /* There the next acquire may overtake it: over another connection, or another server. */
@@ -285,14 +274,11 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
 TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     hold_own();
     send_release(AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.caller = hf_slice_of("you");
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("you"));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, busy(29000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
 
 /* A permit of `key`, taken by `caller` at AT(0), or asked for. */
@@ -319,14 +305,12 @@ TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
         if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
         if (!hf_names_make_on(&other, hf_slice_of(released[i]), &hf_kind_permit)) abort();
         hf_op *op = begin_permit(HF_OP_ACQUIRE, &other, "you", 0, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(0));
-        hf_op_end(op, AT(0));
+        end_with(op, ACQUIRED, AT(0));
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &other, "you", 0, AT(1))));
         op = begin_permit(HF_OP_ACQUIRE, &pool, "me", 0, AT(1));
         output_of(link_of(&rig, CALLS));
         feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-        feed_calls(&rig, busy(29000, 0, 0), AT(2));
-        CHECK_OUTCOME(op, i == 0 ? "under way" : "busy");
+        CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), i == 0 ? "under way" : "busy");
         rig_end(&rig, AT(3));
         hf_names_free(&pool);
         hf_names_free(&other);
@@ -339,8 +323,7 @@ TEST(all_async_releases_that_are_done_end_together) {
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
     for (int i = 0; i < 3; i++) {
         hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, callers[i], 0, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(0));
-        hf_op_end(op, AT(0));
+        end_with(op, ACQUIRED, AT(0));
     }
     for (int i = 0; i < 3; i++)
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, callers[i], 0, AT(1))));
@@ -357,8 +340,7 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
     hf_names pool;
     if (!hf_names_make_on(&pool, hf_slice_of("k"), &hf_kind_permit)) abort();
     hf_op *op = begin_permit(HF_OP_ACQUIRE, &pool, "you", 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ACQUIRED, AT(0));
     CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &pool, "you", 0, AT(1))));
     op = begin_permit(HF_OP_ACQUIRE, &pool, "me", HF_NEVER, AT(1));
     set_may_be_queued(op, true);
@@ -373,16 +355,13 @@ TEST(a_waiter_in_the_queue_does_not_wait_for_an_async_release) {
 TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_clean_up) {
     for (uint32_t failures = 0; failures <= 1; failures++) {
         rig_begin(&rig);
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.owner = HF_NO_TEXT;
-        spec.lock_kind = &hf_kind_read;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op =
+            BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lock_kind = &hf_kind_read);
         hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
                                            hf_slice_of("me"), HF_NO_TEXT);
         hf_renewer_clean_up(&rig.client, half, AT(0));
         set_failures(half, failures);
-        feed_calls(&rig, busy(29000, 0, 0), AT(1));
-        CHECK_OUTCOME(op, failures ? "busy" : "under way");
+        CHECK_ANSWER(op, busy(29000, 0, 0), AT(1), failures ? "busy" : "under way");
     }
 }
 
@@ -392,8 +371,7 @@ TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     spec.shared = true;
     spec.wait = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ACQUIRED, AT(0));
     spec.kind = HF_OP_RELEASE;
     spec.wait = 0;
     CHECK(hf_op_detach(hf_client_begin(&rig.client, &spec, AT(1))));
@@ -405,8 +383,7 @@ TEST(a_shared_owners_acquire_waits_for_its_async_release) {
     CHECK_STR(output_of(link_of(&rig, CALLS)), "");
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire"));
-    feed_calls(&rig, ACQUIRED, AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
 }
 
 TEST(an_acquire_that_follows_an_async_release_has_at_least_the_command_timeout) {
@@ -417,8 +394,7 @@ TEST(an_acquire_that_follows_an_async_release_has_at_least_the_command_timeout) 
 TEST(an_async_release_of_one_of_two_holds_does_not_report_the_lock_as_released) {
     hold_own();
     hf_op *again = begin_own(HF_OP_ACQUIRE, AT(1));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(again, AT(1));
+    end_with(again, ACQUIRED, AT(1));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_INT(count_of(hold), 2);
     send_release(AT(2));

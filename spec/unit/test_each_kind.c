@@ -29,8 +29,7 @@ static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
 static hf_hold *take(const hf_kind *kind, const char *reply) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
-    feed_calls(&rig, reply, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, reply, AT(0));
     return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
 

@@ -11,14 +11,12 @@ TEST(the_new_lease_of_an_extend_is_measured_from_the_sending_of_its_command) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1000));
     CHECK_SENT(&rig, CALLS, EXTEND_OF_K("60000"));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
-    feed_calls(&rig, ":1\r\n", AT(1500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 59398));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(21000));
     op = begin_extend(HF_SECOND, AT(2000)); /* also a shorter one */
-    feed_calls(&rig, ":1\r\n", AT(2001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(2988));
 }
 
@@ -40,8 +38,7 @@ TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
 TEST(an_extend_whose_reply_arrives_after_its_lease_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    feed_calls(&rig, ":1\r\n", AT(1988));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":1\r\n", AT(1988), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
 }
@@ -52,8 +49,7 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK(is_lost(hold));
-    feed_calls(&rig, ":1\r\n", AT(29800));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
 }
@@ -61,8 +57,7 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
 TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    feed_calls(&rig, ":-2\r\n", AT(1001));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-2\r\n", AT(1001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
     CHECK(hold_of(&rig) == hold); /* until the owner releases it */
 }
@@ -77,8 +72,7 @@ TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
     for (hf_time now = AT(4000); now < AT(60000);) { /* it may be carried out at any time */
         hf_time next = wakes_at(hold);
         CHECK(next > now && next <= ends_at(hold) - 6 * HF_SECOND);
-        rig_sleep(&rig, now, next);
-        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        CHECK_SENT_UNTIL(RENEWER, now, next, "EVALSHA renew 1 k me 30000");
         feed_renewer(&rig, "*1\r\n:1\r\n", next + HF_MS);
         CHECK_EQ_U64(ends_at(hold), next + 9898 * HF_MS);
         now = next + HF_MS;
@@ -97,11 +91,9 @@ TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may
         hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
         rig_sleep(&rig, AT(1001), AT(1100));
-        feed_calls(&rig, ":1\r\n", AT(1101));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(1101), "ok");
         op = begin_extend((hf_time)cases[i].second_ms * HF_MS, AT(2000));
-        feed_calls(&rig, ":1\r\n", AT(2001));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
         CHECK_EQ_U64(lease_of(hold), (hf_time)cases[i].second_ms * HF_MS);
         CHECK_EQ_U64(ends_at(hold), AT(2000 + cases[i].believed_ms));
     }
@@ -120,8 +112,7 @@ TEST(after_an_abandoned_extend_the_shorter_of_both_leases_applies) {
 TEST(an_extend_that_the_server_refuses_leaves_the_lease_as_it_was) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "denied");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
 }
@@ -130,13 +121,11 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK_SENT(&rig, CALLS, CHECK_OF_K);
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(29698));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
     op = begin(&rig, HF_OP_CHECK, AT(2000));
-    feed_calls(&rig, ":-1\r\n", AT(2001));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-1\r\n", AT(2001), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     op = begin(&rig, HF_OP_CHECK, AT(3000));
     CHECK_OUTCOME(op, "lost");
@@ -155,8 +144,7 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
         hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
         hf_op *op = begin(&rig, cases[i].kind, AT(3000));
-        feed_calls(&rig, cases[i].reply, AT(3001));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, cases[i].reply, AT(3001), "ok");
         CHECK_EQ_U64(ends_at(hold), AT(3000 + 9898));
         CHECK(hf_client_renewer_deadline(&rig.client) <= AT(3000 + 3334));
     }
@@ -179,12 +167,10 @@ TEST(a_check_of_an_unconfirmed_grant_confirms_it) {
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
     CHECK_SENT(&rig, CALLS, CONFIRM_K);
-    feed_calls(&rig, ":1\r\n", AT(201));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(ends_at(hold), AT(200 + 29698));
-    rig_sleep(&rig, AT(201), AT(10199));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(201), AT(10199), "");
     begin(&rig, HF_OP_CHECK, AT(10199));
     CHECK_SENT(&rig, CALLS, CHECK_OF_K);
 }
@@ -219,8 +205,7 @@ TEST(a_renewing_check_without_a_reply_does_not_limit_later_leases) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 1000 0 "));
     feed_calls(&rig, ":1\r\n", AT(502));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(600));
-    feed_calls(&rig, ":1\r\n", AT(601));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(601), "ok");
     CHECK_EQ_U64(ends_at(hold), AT(600 + 59398));
 }
 
@@ -230,17 +215,14 @@ TEST(checks_do_not_delay_the_confirmation_of_a_grant) {
     hf_time confirm_at = hf_client_renewer_deadline(&rig.client);
     CHECK(confirm_at > AT(700) && confirm_at < AT(800));
     for (hf_time now = AT(110); now < confirm_at; now += 10 * HF_MS) {
-        rig_tick(&rig, now);
-        CHECK_SENT(&rig, RENEWER, "");
+        CHECK_SENT_AT(RENEWER, now, "");
         hf_op *op = begin(&rig, HF_OP_CHECK, now);
-        feed_calls(&rig, "-NOPERM no\r\n", now + HF_MS);
-        CHECK_OUTCOME(op, "denied");
+        CHECK_ANSWER(op, "-NOPERM no\r\n", now + HF_MS, "denied");
         hf_op_end(op, now);
         CHECK(is_granted(hold));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_time_max(confirm_at, now + HF_MS));
     }
-    rig_sleep(&rig, confirm_at - HF_MS, confirm_at + HF_MS);
-    CHECK_SENT(&rig, RENEWER, CONFIRM_K);
+    CHECK_SENT_UNTIL(RENEWER, confirm_at - HF_MS, confirm_at + HF_MS, CONFIRM_K);
 }
 
 TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limit) {
@@ -250,8 +232,7 @@ TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limi
     rig_sleep(&rig, AT(0), AT(199));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(199), AT(200));
-    CHECK_OUTCOME(op, "unreachable");
-    hf_op_end(op, AT(200));
+    CHECK_ENDS(op, "unreachable", AT(200));
     spec.within = 4 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(300));
     rig_sleep(&rig, AT(300), AT(3300));
@@ -268,8 +249,7 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
                 feed_renewer(&rig, "*1\r\n:1\r\n", AT(at + 100));
         }
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
-        feed_calls(&rig, ":1\r\n", AT(ms));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(ms), "ok");
         hf_op_end(op, AT(ms));
     }
     CHECK(is_held(hold));
@@ -281,12 +261,9 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
 TEST(a_renewal_that_falls_due_during_a_check_is_sent_after_it) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(9900));
-    rig_sleep(&rig, AT(9900), AT(10500));
-    CHECK_SENT(&rig, RENEWER, "");
-    feed_calls(&rig, ":1\r\n", AT(10500));
-    CHECK_OUTCOME(op, "ok");
-    rig_sleep(&rig, AT(10500), AT(10501));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(9900), AT(10500), "");
+    CHECK_ANSWER(op, ":1\r\n", AT(10500), "ok");
+    CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(10501), "EVALSHA renew 1 k me 30000");
     CHECK(is_in_flight(hold));
 }
 
@@ -296,8 +273,7 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
     CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
     CHECK_EQ_U64(ends_at(hold), AT(29698));
-    rig_sleep(&rig, AT(1001), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
 }
 
 /* ---- what they are ---- */
@@ -305,19 +281,16 @@ TEST(an_abandoned_check_does_not_change_the_hold) {
 TEST(an_extend_that_was_sent_once_does_not_limit_a_later_one) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
     op = begin_extend(60 * HF_SECOND, AT(2000));
-    feed_calls(&rig, ":1\r\n", AT(2001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(2001), "ok");
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(2000), 60 * HF_SECOND));
 }
 
 TEST(an_extend_confirms_a_grant) {
     hf_hold *hold = hold_granted(AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(200));
-    feed_calls(&rig, ":1\r\n", AT(201));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(201), "ok");
     CHECK(!is_granted(hold));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                  hf_lease_renew_before(ends_at(hold), 60 * HF_SECOND));
@@ -357,8 +330,7 @@ TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason
     hf_hold_ref(hold);
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
     set_hold_state(hold, HF_HOLD_HELD);
-    feed_calls(&rig, ":1\r\n", AT(2500));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":1\r\n", AT(2500), "lost");
     CHECK_EQ_INT(reason_of(hold), HF_LOST_MAX_HOLD);
     hf_hold_unref(hold);
 }
@@ -371,8 +343,7 @@ TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
         config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(200));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "WAIT 1 100"));
-        feed_calls(&rig, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, replicas ? ":1\r\n:1\r\n" : ":1\r\n:0\r\n", AT(201), "ok");
         CHECK_EQ_INT(is_granted(hold), !replicas);
         CHECK_EQ_INT(ends_at(hold) == end, !replicas);
     }
@@ -393,8 +364,7 @@ TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":1\r\n", AT(3), "lost");
     CHECK_OR(strstr(message_of(op), ": lost"), "%s", message_of(op));
 }
 
@@ -405,13 +375,11 @@ TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend(5 * HF_SECOND, AT(10));
-        feed_calls(&rig, senseless[i], AT(11));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK(hf_hold_is_valid(hold, AT(11)) && !is_in_flight(hold));
         CHECK(!hf_hold_is_valid(hold, AT(5010)));
         op = begin(&rig, HF_OP_CHECK, AT(12));
-        feed_calls(&rig, senseless[i], AT(13));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, senseless[i], AT(13), "server");
         CHECK(hf_hold_is_valid(hold, AT(13)));
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
         begin_extend(60 * HF_SECOND, AT(14)); /* the first one may still set its lease */

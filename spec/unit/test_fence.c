@@ -10,11 +10,8 @@ RIG_BEGINS
 static hf_op *begin_write(hf_time now) {
     static const hf_slice words[] = {{"f", 1}, {"v", 1}, {"8", 1},   {"k", 1}, {"u", 1}, {"1", 1},
                                      {"0", 1}, {"3", 1}, {"SET", 3}, {"v", 1}, {"1", 1}};
-    hf_op_spec spec = spec_of(&rig, HF_OP_FENCED);
-    spec.value = 2;
-    spec.args = words;
-    spec.arg_count = sizeof words / sizeof *words;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(HF_OP_FENCED, now, spec.value = 2, spec.args = words,
+                 spec.arg_count = sizeof words / sizeof *words);
 }
 
 #define ACCEPTED "*2\r\n:1\r\n$5\r\nS2:OK\r\n"
@@ -24,8 +21,7 @@ static hf_op *begin_write(hf_time now) {
 TEST(a_fenced_write_returns_the_replies_of_its_commands) {
     hf_op *op = begin_write(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
-    feed_calls(&rig, ACCEPTED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACCEPTED, AT(1), "ok");
     CHECK_STR(reply_in(op)->string, "S2:OK");
 }
 
@@ -38,11 +34,9 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
         CHECK_SENT(&rig, CALLS, SAID);
         if (twice) {
             hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-            rig_sleep(&rig, AT(1), AT(500));
-            CHECK_SENT(&rig, CALLS, SAID);
+            CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
         }
-        feed_calls(&rig, refusals[i % 2], AT(501));
-        CHECK_OUTCOME(op, twice ? "unreachable" : "stale");
+        CHECK_ANSWER(op, refusals[i % 2], AT(501), twice ? "unreachable" : "stale");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, twice);
     }
 }
@@ -57,10 +51,8 @@ TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outc
     hf_op *op = begin_write(AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-LOADING no\r\n", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SENT(&rig, CALLS, SAID);
-    feed_calls(&rig, STALE, AT(501));
-    CHECK_OUTCOME(op, "stale");
+    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), SAID);
+    CHECK_ANSWER(op, STALE, AT(501), "stale");
 }
 
 TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
@@ -77,8 +69,7 @@ TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
 
 TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) {
     hf_op *op = begin_write(AT(0));
-    feed_calls(&rig, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1), "conflict");
     CHECK_OR(strstr(message_of(op), "belongs to the lock \"other\"; write under that lock"), "%s",
              message_of(op));
 }
@@ -89,8 +80,7 @@ TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_write(AT(0));
-        feed_calls(&rig, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, replies[i], AT(1), "server");
     }
 }
 
@@ -101,8 +91,7 @@ TEST(a_fenced_write_succeeds_only_if_replicas_confirm_it) {
         hf_op *op = begin_write(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
         feed_calls(&rig, ACCEPTED, AT(1));
-        feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
-        CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
+        CHECK_ANSWER(op, confirmed ? ":1\r\n" : ":0\r\n", AT(2), confirmed ? "ok" : "no_quorum");
     }
 }
 

@@ -7,8 +7,7 @@
 
 TEST(a_waiter_accepts_a_fresh_grant_at_once) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "88"), AT(500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
     CHECK_SILENT(&rig);
     const hf_hold *hold = hold_of(&rig);
     CHECK(is_held(hold));
@@ -30,8 +29,7 @@ TEST(a_tenants_waiter_accepts_a_grant_only_once_the_server_confirms_it) {
     CHECK_STATE(op, WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(600));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, ACQUIRED, AT(601));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(601), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK(!is_granted(hold_of(&rig)));
 }
@@ -58,13 +56,11 @@ TEST(forged_messages_make_a_waiter_recheck_its_lock_at_most_once_a_millisecond) 
  * that. */
 TEST(a_waiter_relies_on_a_grant_for_at_most_its_own_grant_lease) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 grant l 1 5 88 20000 k", AT(1000));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 1 5 88 20000 k", AT(1000), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978));
     rig_begin(&rig);
     op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    feed_message(&rig, "1 grant l 1 5 88 1500 k", AT(500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 1 5 88 1500 k", AT(500), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1483));
 }
 
@@ -73,8 +69,7 @@ TEST(a_waiter_checks_an_old_grant_with_the_server_before_it_accepts_it) {
     feed_message(&rig, GRANT("1", "88"), AT(1740)); /* less than a quarter is left */
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, ACQUIRED, AT(1741));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1741), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(1740 + 29698));
     CHECK(!is_granted(hold_of(&rig)));
@@ -102,8 +97,7 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
         if (cases[i].looks) feed_calls(&rig, busy(20000, 0, 0), AT(101));
         rig_tick(&rig, AT(102));
         CHECK_STATE(op, WAITING);
-        feed_message(&rig, GRANT("1", "88"), AT(103));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_GRANTS(op, GRANT("1", "88"), AT(103), "ok");
     }
 }
 
@@ -114,16 +108,14 @@ TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
     rig_sleep(&rig, AT(3), AT(2000)); /* it was granted at AT(100), and the message was lost */
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
-    rig_sleep(&rig, AT(2601), AT(2800));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT_UNTIL(CALLS, AT(2601), AT(2800), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
     CHECK_STATE(op, WAITING);
     feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
     CHECK_OUTCOME(op, "under way");
     CHECK_STATE(op, ASKING);
     feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2803));
-    feed_message(&rig, "1 grant l 1 4 78 2000 k", AT(2900));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 1 4 78 2000 k", AT(2900), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 78);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2802 + 1978));
 }
@@ -166,8 +158,7 @@ static hf_op *feed_early_grant(const char *grant, hf_time now) {
 TEST(a_waiter_accepts_a_grant_that_overtook_the_reply_with_its_queue_position) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     CHECK_STATE(op, ASKING);
-    feed_calls(&rig, busy(20000, 0, 0), AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, busy(20000, 0, 0), AT(4), "ok");
     CHECK_SENT(&rig, CALLS, "");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 88);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(2 + 1978)); /* from the sending of that command */
@@ -191,8 +182,7 @@ TEST(a_waiter_rechecks_its_lock_once_if_an_early_grant_names_a_different_queue_p
 TEST(a_waiter_checks_with_the_server_a_grant_that_arrived_before_its_command_was_resent) {
     hf_op *op = feed_early_grant(GRANT("1", "88"), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
-    rig_sleep(&rig, AT(4), AT(200));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT_UNTIL(CALLS, AT(4), AT(200), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 0), AT(201));
     rig_tick(&rig, AT(202));
     CHECK_STATE(op, ASKING);
@@ -204,10 +194,8 @@ TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant)
     rig_sleep(&rig, AT(3), AT(2000)); /* rechecks */
     CHECK_STATE(op, ASKING);
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, GRANT("1", "88"), AT(2000));
-    CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ACQUIRED, AT(2001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(2000), "under way");
+    CHECK_ANSWER(op, ACQUIRED, AT(2001), "ok");
     CHECK(!is_granted(hold_of(&rig)));
     CHECK_SENT(&rig, CALLS, "");
     CHECK_SENT(&rig, RENEWER, "");
@@ -216,15 +204,11 @@ TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant)
 /* ---- short and late grants ---- */
 
 TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = 10 * HF_SECOND;
-    spec.token_ttl_ms = 0;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND, spec.token_ttl_ms = 0);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, GRANT("1", "0"), AT(100));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "0"), AT(100), "ok");
 }
 
 /* A quarter of the lease must be left of a grant: of the lock's own where that is shorter. */
@@ -236,10 +220,8 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
         {30000, 1450, true}, {30000, 1550, false}, {1000, 1550, true}, {1000, 1800, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rig_begin(&rig);
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.wait = 10 * HF_SECOND;
-        spec.lease = (hf_time)cases[i].lease_ms * HF_MS;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
+                          spec.lease = (hf_time)cases[i].lease_ms * HF_MS);
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
@@ -257,18 +239,13 @@ TEST(a_grant_is_confirmed_early_enough_for_a_retry_over_a_new_connection) {
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_is_confirmed_within_that_lease) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = HF_SECOND, spec.wait = HF_NEVER);
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(700), AT(100)), AT(300));
     CHECK_EQ_U64(hf_acquire_confirm_at(op, AT(590), AT(100)), AT(100));
 }
 
 TEST(an_acquire_can_request_a_token_of_1_or_more) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.token_floor = 1;
-    begin_spec(&rig, &spec, AT(0));
+    BEGIN(HF_OP_ACQUIRE, AT(0), spec.token_floor = 1);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", "") "  1");
 }
 
@@ -276,31 +253,25 @@ TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_conf
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1", AT(5));
     rig_tick(&rig, AT(5));
-    feed_calls(&rig, ACQUIRED, AT(6));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(6), "ok");
     CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
     CHECK(!is_granted(hold_of(&rig)));
 }
 
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.wait = 10 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard, spec.wait = 10 * HF_SECOND);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, "1 grant g 1 5 88 2000 k", AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "ok");
     CHECK(is_granted(hold_in(op)));
     CHECK_SENT(&rig, CALLS, "");
 }
 
 TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
-    hf_client_config config = rig_config();
-    config.sync = (hf_sync){1, 100 * HF_MS};
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_calls(&rig, ":0\r\n", AT(1));
@@ -313,15 +284,11 @@ TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = 500 * HF_MS;
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 500 * HF_MS, spec.wait = HF_NEVER);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, GRANT("1", "88"), AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
     CHECK(is_handed_over(op));
 }
@@ -330,8 +297,7 @@ TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off)
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 grant l 1 6 88 2000 k", AT(4));
     CHECK_STATE(op, ASKING);
-    feed_calls(&rig, ACQUIRED, AT(5));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(5), "ok");
     CHECK(!is_handed_over(op));
 }
 

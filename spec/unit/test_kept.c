@@ -45,8 +45,7 @@ static hf_op *acquire(const char *caller, hf_time now) {
 
 static void release(const char *caller, hf_time now) {
     hf_op *op = begin_as(caller, HF_OP_RELEASE, 0, now);
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, now);
+    CHECK_ENDS(op, "ok", now);
 }
 
 static void feed_all(void) {
@@ -103,12 +102,10 @@ TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
 TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it) {
     hold_and_end();
     hf_op *op = acquire("a", AT(900));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(900));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(900), "ok");
     hf_op_end(op, AT(900));
     op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
-    feed_calls(&rig, ":2\r\n", AT(901));
-    hf_op_end(op, AT(901));
+    end_with(op, ":2\r\n", AT(901));
     output_of(link_of(&rig, CALLS));
     op = begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     CHECK_OUTCOME(op, "under way");
@@ -119,15 +116,13 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
 TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_release) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1));
     hf_op *waits = acquire("b", AT(2));
     output_of(link_of(&rig, CALLS));
     op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_OUTCOME(op, "under way");
     CHECK_OUTCOME(waits, "under way");
-    feed_calls(&rig, ":2\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
     CHECK_OUTCOME(waits, "under way");
 }
 
@@ -206,8 +201,7 @@ TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
     CHECK_SILENT(&rig);
     feed_message(&rig, "1 wish 01", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, CALLS, LEAVE("01"));
+    CHECK_SENT_AT(CALLS, AT(2), LEAVE("01"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     CHECK_EQ_U64(kept_count(&rig.client), 0);
@@ -226,8 +220,7 @@ TEST(a_caller_that_waited_before_another_client_requested_the_kept_lock_gets_it_
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     rig_tick(&rig, AT(5));
     CHECK_SENT(&rig, CALLS, ASK_IN_LINE("03")); /* behind it, with a place */
-    feed_calls(&rig, ":1\r\n", AT(6));
-    CHECK_OUTCOME(last, "ok");
+    CHECK_ANSWER(last, ":1\r\n", AT(6), "ok");
     CHECK_OUTCOME(c, "under way");
 }
 
@@ -235,35 +228,29 @@ TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_en
     hold_and_end();
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
-    feed_calls(&rig, ":1\r\n", AT(1000));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1000), "ok");
     hold_and_end();
     release("a", AT(900));
-    rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
 }
 
 TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, RANGE, AT(0));
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
-        rig_sleep(&rig, AT(ms - 399), AT(ms));
-        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 1200");
+        CHECK_SENT_UNTIL(RENEWER, AT(ms - 399), AT(ms), "EVALSHA renew 1 k " OWNER("01") " 1200");
         feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(ms));
     }
-    rig_sleep(&rig, AT(801), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(801), AT(1000), LEAVE("01"));
 }
 
 TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     hold_and_end();
     release("a", AT(900));
-    rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = hf_slice_of("c");
@@ -279,8 +266,7 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
 TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
     hold_and_end();
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
@@ -295,33 +281,23 @@ TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
     hold_and_end();
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
-    rig_sleep(&rig, AT(670), AT(999));
-    CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, AT(999), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(670), AT(999), "");
+    CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE("01"));
 }
 
 /* No replica has it: what replicas have confirmed bounds what is believed. */
 TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
-    hf_client_config config = rig_config();
-    config.sync = (hf_sync){1, 100 * HF_MS};
-    rig_begin_with(&rig, &config);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.lease = 3 * HF_SECOND;
-    spec.keep = 10 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE ":1\r\n", AT(0));
-    CHECK_OUTCOME(op, "ok");
+    RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lease = 3 * HF_SECOND,
+                      spec.keep = 10 * HF_SECOND);
+    CHECK_ANSWER(op, RANGE ":1\r\n", AT(0), "ok");
     hf_time confirmed = ends_at(hold_in(op));
     hf_op_end(op, AT(0));
     feed_all();
     release("me", AT(900));
-    rig_sleep(&rig, AT(900), AT(1600));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1600), SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1601));
     CHECK_EQ_U64(ends_at(holds_of(&rig.client)->heap[0]), confirmed);
 }
@@ -329,8 +305,7 @@ TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
 TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
     hold_and_end();
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
     rig_tick(&rig, AT(670));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE("01")));
@@ -380,8 +355,7 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 200);
     release("a", AT(11));
     hf_op *b = acquire("b", AT(12));
@@ -422,13 +396,11 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(4));
-    feed_calls(&rig, ":-1\r\n", AT(4));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-1\r\n", AT(4), "lost");
     rig_tick(&rig, AT(4));
     CHECK_OUTCOME(b, "under way");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    feed_calls(&rig, RANGE, AT(5));
-    CHECK_OUTCOME(b, "ok");
+    CHECK_ANSWER(b, RANGE, AT(5), "ok");
     hf_op *d = acquire("d", AT(6));
     release("b", AT(7));
     CHECK_OUTCOME(d, "ok"); /* it is another hold */
@@ -437,14 +409,12 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
 TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
     hold_and_end();
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     begin_as("c", HF_OP_FORCE, 0, AT(669));
     output_of(link_of(&rig, CALLS));
     hf_op *b = acquire("b", AT(670));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(671));
-    feed_calls(&rig, ":1\r\n", AT(671));
-    CHECK_OUTCOME(b, "under way");
+    CHECK_ANSWER(b, ":1\r\n", AT(671), "under way");
     rig_tick(&rig, AT(671));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), LEAVE("01")));
 }
@@ -456,8 +426,7 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     spec.wait = HF_NEVER;
     spec.keep = HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, RANGE, AT(0), "ok");
     spec.caller = hf_slice_of("b");
     hf_op *waits = hf_client_begin(&rig.client, &spec, AT(1));
     spec.kind = HF_OP_RELEASE;
@@ -486,8 +455,7 @@ TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_kee
 TEST(the_time_for_which_a_client_keeps_a_lock_begins_when_it_is_acquired) {
     hf_op *op = acquire("a", AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, RANGE, AT(900));
-    hf_op_end(op, AT(900));
+    end_with(op, RANGE, AT(900));
     release("a", AT(1800));
     CHECK_SENT(&rig, CALLS, "");
 }
@@ -523,8 +491,7 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     rig_tick(&rig, AT(1100));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":1\r\n", AT(1101));
-    feed_calls(&rig, busy(20000, 5, 0), AT(1101));
-    CHECK_OUTCOME(b, "under way");
+    CHECK_ANSWER(b, busy(20000, 5, 0), AT(1101), "under way");
     CHECK(is_waiting(b));
 }
 
@@ -548,12 +515,10 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
     for (int twice = 0; twice <= 1; twice++) {
         hold_and_end();
         release("a", AT(1));
-        rig_sleep(&rig, AT(1), AT(668));
-        CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+        CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
         if (twice) {
             hf_session_closed(link_of(&rig, RENEWER), "reset", AT(670));
-            rig_sleep(&rig, AT(670), AT(720));
-            CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+            CHECK_SENT_UNTIL(RENEWER, AT(670), AT(720), SHORTEN("01"));
         }
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(900));
         const hf_hold *hold = hf_holds_first(holds_of(&rig.client));
@@ -576,27 +541,22 @@ TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_r
 TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
     hold_and_end();
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     begin_as("x", HF_OP_FORCE, 0, AT(669));
     output_of(link_of(&rig, CALLS));
     feed_renewer(&rig, ":1\r\n", AT(670));
-    rig_tick(&rig, AT(670));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_AT(RENEWER, AT(670), LEAVE("01"));
 }
 
 TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
     hf_op_spec spec = spec_as("a");
     spec.keep = 60 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, RANGE, AT(0));
     release("a", AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
-    rig_sleep(&rig, AT(669), AT(1400));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k " OWNER("01") " 2000");
+    CHECK_SENT_UNTIL(RENEWER, AT(669), AT(1400), "EVALSHA renew 1 k " OWNER("01") " 2000");
 }
 
 /* The server may have it still. */
@@ -604,14 +564,12 @@ TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
     hf_op_spec spec = spec_as("a");
     spec.lease = 1200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, RANGE, AT(0));
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(400));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA renew 1 k"));
     feed(link_of(&rig, RENEWER), "-OOM no\r\n", AT(401));
-    rig_sleep(&rig, AT(401), AT(402));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(401), AT(402), LEAVE("01"));
 }
 
 TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
@@ -638,8 +596,7 @@ TEST(an_acquire_without_the_option_keep_sends_its_request_to_the_server) {
         hf_op *op = begin_spec(&rig, &spec, AT(1));
         CHECK(is_asking(op));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
-        feed_calls(&rig, RANGE, AT(2));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, RANGE, AT(2), "ok");
         spec.kind = HF_OP_RELEASE;
         CHECK_OUTCOME(begin_spec(&rig, &spec, AT(3)), "under way");
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release "));
@@ -652,8 +609,7 @@ TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     hold_and_end();
     hf_op *op = acquire("a", AT(1));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     hf_hold *hold = hold_in(op);
     hf_op_end(op, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(3));
@@ -671,10 +627,8 @@ TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_nex
     CHECK(is_renewed(hold));
     hf_time confirm_at = AT(2) + (ends_at(hold) - AT(2)) / 3;
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), confirm_at);
-    rig_sleep(&rig, AT(2), confirm_at - 1);
-    CHECK_SENT(&rig, RENEWER, "");
-    rig_tick(&rig, confirm_at);
-    CHECK_SENT(&rig, RENEWER, CONFIRM("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(2), confirm_at - 1, "");
+    CHECK_SENT_AT(RENEWER, confirm_at, CONFIRM("01"));
 }
 
 TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_first_one) {
@@ -704,8 +658,7 @@ TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request)
     feed_calls(&rig, ":1\r\n", AT(4));
     rig_tick(&rig, AT(4));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
-    feed_calls(&rig, RANGE, AT(5));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, RANGE, AT(5), "ok");
 }
 
 TEST(a_client_can_tell_whether_it_keeps_a_lock) {
@@ -727,8 +680,7 @@ static void keep_key(const char *key, hf_time now) {
     hf_op_end(op, now);
     spec.kind = HF_OP_RELEASE;
     op = begin_spec(&rig, &spec, now);
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, now);
+    CHECK_ENDS(op, "ok", now);
     hf_names_free(&names);
 }
 
@@ -844,29 +796,19 @@ TEST(a_client_does_not_keep_a_lock_whose_lease_or_number_of_holds_is_uncertain) 
 
 TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_deadlock) {
     hold_and_end();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.caller = hf_slice_of("b");
-    spec.keep = HF_SECOND;
-    spec.wait = HF_SECOND;
-    spec.blocking = true;
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("b"),
+                      spec.keep = HF_SECOND, spec.wait = HF_SECOND, spec.blocking = true);
     CHECK_OUTCOME(op, "deadlock");
     CHECK(strstr(message_of(op), "another owner in this client holds it"));
 }
 
 TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = HF_NO_TEXT;
-    spec.lease = 4 * HF_SECOND;
-    spec.keep = 10 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    hf_op_end(op, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lease = 4 * HF_SECOND,
+                      spec.keep = 10 * HF_SECOND);
+    end_with(op, RANGE, AT(0));
     release("me", AT(1));
     open_session(link_of(&rig, RENEWER), AT(1));
-    rig_sleep(&rig, AT(1), AT(668));
-    CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     rig_sleep(&rig, AT(668), AT(2150));
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_sleep(&rig, AT(2150), AT(2400)); /* half of what was left, not the time of a command */
@@ -876,8 +818,7 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
 
 TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
-    feed_calls(&rig, "-ERR x\r\n", AT(1));
-    CHECK_OUTCOME(first, "server");
+    CHECK_ANSWER(first, "-ERR x\r\n", AT(1), "server");
     hf_op_interrupt(waits, AT(1));
     CHECK_OUTCOME(waits, "interrupted");
     rig_tick(&rig, AT(1));
@@ -909,13 +850,11 @@ TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_que
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
     hf_hold *hold = hold_in(op);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_abandon(&rig.client, hold, 1, AT(11));
-    rig_tick(&rig, AT(11));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
+    CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA leave " KEYS OWNER("01") " 2000 0 " MEMBER("01") " ");
 }
 
 TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
@@ -967,8 +906,7 @@ TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_calle
     hf_op_spec spec = spec_as("a");
     spec.lease = 2 * HF_SECOND;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, RANGE, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, RANGE, AT(0));
     release("a", AT(1));
     spec = spec_as("b");
     spec.lease = HF_SECOND;
@@ -984,8 +922,7 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_sh
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
     hf_op_end(op, AT(10));
     release("a", AT(11));
     hf_op_spec spec = spec_as("b");
@@ -1020,8 +957,7 @@ TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     hf_op *op = begin_spec(&rig, &spec, AT(1));
     CHECK(is_asking(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
-    feed_calls(&rig, RANGE, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, RANGE, AT(2), "ok");
     CHECK_EQ_INT(kept_count(&rig.client), 2);
     release("a", AT(3));
     op = acquire("c", AT(3));
@@ -1062,13 +998,11 @@ TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
         hf_op *b = waits ? acquire("b", AT(2)) : NULL;
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
         CHECK_SENT(&rig, CALLS, RELEASE("01"));
-        feed_calls(&rig, ":1\r\n", AT(2));
-        hf_op_end(op, AT(2));
+        end_with(op, ":1\r\n", AT(2));
         rig_tick(&rig, AT(2));
         if (!waits) b = acquire("b", AT(3));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
-        feed_calls(&rig, RANGE, AT(3));
-        CHECK_OUTCOME(b, "ok");
+        CHECK_ANSWER(b, RANGE, AT(3), "ok");
         hf_op_end(b, AT(3));
         release("b", AT(4));
         op = acquire("c", AT(5));
@@ -1084,11 +1018,9 @@ TEST(callers_that_waited_before_another_clients_next_request_get_the_kept_lock_f
     rig_tick(&rig, AT(1));
     hf_op *b = acquire("b", AT(2)), *c = acquire("c", AT(2));
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-    feed_calls(&rig, ":1\r\n", AT(2));
-    hf_op_end(op, AT(2));
+    end_with(op, ":1\r\n", AT(2));
     rig_tick(&rig, AT(2));
-    feed_calls(&rig, RANGE, AT(3));
-    CHECK_OUTCOME(b, "ok");
+    CHECK_ANSWER(b, RANGE, AT(3), "ok");
     char wish[64];
     snprintf(wish, sizeof wish, "1 wish 0%llu", (unsigned long long)number_of(hold_in(b)));
     feed_message(&rig, wish, AT(4));
@@ -1103,8 +1035,7 @@ TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_hon
     feed_all();
     feed_message(&rig, "1 wish 01", AT(1));
     rig_tick(&rig, AT(1));
-    feed_calls(&rig, RANGE, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, RANGE, AT(2), "ok");
     hf_op *b = acquire("b", AT(3));
     CHECK(is_queued_here(b));
     begin_as("a", HF_OP_RELEASE, 0, AT(4));
@@ -1160,8 +1091,7 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK(is_renewed(idle));
     CHECK(hf_slice_equal(hf_hold_caller(idle), hf_slice_of(DRIVE_UUID "/0")));
-    rig_tick(&rig, AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_AT(RENEWER, AT(1000), LEAVE("01"));
 }
 
 /* The server does not answer the return, and its lease has ended. */
@@ -1169,14 +1099,12 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     hold_and_end();
     release("a", AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
-    rig_sleep(&rig, AT(900), AT(1000));
-    CHECK_SENT(&rig, RENEWER, LEAVE("01"));
+    CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     rig_sleep(&rig, AT(1000), AT(12000));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK(failures_of(holds_of(&rig.client)->heap[0]) > 0);
     hf_op *op = acquire("b", AT(12000));
-    feed_calls(&rig, RANGE, AT(12000));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, RANGE, AT(12000), "ok");
     hf_op_end(op, AT(12000));
     output_of(link_of(&rig, CALLS));
     begin_as("b", HF_OP_RELEASE, 0, AT(12001));
@@ -1226,8 +1154,7 @@ TEST(a_caller_waits_for_the_kept_lock_again_after_its_other_call_has_ended) {
     rig_tick(&rig, AT(3));
     CHECK(is_blocked_acquire(waits));
     acquire("c", AT(4));
-    feed_calls(&rig, busy(20000, 0, 0), AT(5));
-    CHECK_OUTCOME(asks, "busy");
+    CHECK_ANSWER(asks, busy(20000, 0, 0), AT(5), "busy");
     CHECK(is_queued_here(waits));
 }
 
@@ -1243,8 +1170,7 @@ TEST(a_caller_blocked_by_its_other_call_does_not_receive_a_lost_kept_lock) {
     rig_tick(&rig, AT(4));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
     CHECK(is_blocked_acquire(waits));
-    feed_calls(&rig, ":-2\r\n", AT(5));
-    CHECK_OUTCOME(check, "lost");
+    CHECK_ANSWER(check, ":-2\r\n", AT(5), "lost");
     CHECK(is_asking(waits));
 }
 

@@ -57,8 +57,7 @@ static hf_op *waiting(hf_time wait, hf_time now) {
 TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     hf_op *op = begin_latch(HF_OP_SET_COUNT, 3, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_set", "1") "3");
-    feed_calls(&rig, ":1\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     CHECK_EQ_INT(value_of(op), 1);
     op = begin_latch(HF_OP_COUNT_DOWN, 2, AT(2));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "2") "2");
@@ -66,8 +65,7 @@ TEST(each_change_of_a_latch_sends_a_call_number_of_its_own) {
     CHECK_EQ_INT(value_of(op), -1);
     op = begin_latch(HF_OP_DELETE, 0, AT(4));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_delete", "3") "0");
-    feed_calls(&rig, ":0\r\n", AT(5));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":0\r\n", AT(5), "ok");
 }
 
 /* For that long a proxy may hold the command back, or the client send it again. */
@@ -80,9 +78,7 @@ TEST(the_server_remembers_a_latchs_change_for_longer_than_its_command_is_retried
                  {16 * HF_SECOND, " 64000 1"},
                  {40 * HF_SECOND, " 160000 1"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_client_config config = rig_config();
-        config.session.command_timeout = cases[i].timeout;
-        rig_begin_with(&rig, &config);
+        RIG_BEGIN(config.session.command_timeout = cases[i].timeout);
         if (!names_of(&rig)) abort();
         begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
         const char *sent = output_of(link_of(&rig, CALLS));
@@ -127,18 +123,15 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
 TEST(an_interrupted_wait_for_a_latch_fails_as_denied_if_the_server_denies_its_request) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(2), "denied");
 }
 
 TEST(a_latchs_change_is_resent_with_the_same_call_number) {
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SENT(&rig, CALLS, CHANGE("latch_down", "1") "1");
-    feed_calls(&rig, ":4\r\n", AT(501));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CHANGE("latch_down", "1") "1");
+    CHECK_ANSWER(op, ":4\r\n", AT(501), "ok");
     CHECK_EQ_INT(value_of(op), 4);
 }
 
@@ -168,8 +161,7 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
         if (copies == 2) hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig_sleep(&rig, AT(1), AT(500));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, "-NOPERM no\r\n", AT(501));
-        CHECK_OUTCOME(op, "denied");
+        CHECK_ANSWER(op, "-NOPERM no\r\n", AT(501), "denied");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, copies == 2);
     }
 }
@@ -196,12 +188,10 @@ static void check_count(const char *reply, const char *want, long long count) {
     latch_begin();
     hf_op *op = begin_latch(HF_OP_COUNT, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, reply, AT(1));
-    CHECK_OUTCOME(op, want);
+    CHECK_ANSWER(op, reply, AT(1), want);
     CHECK_EQ_INT(value_of(op), count);
     op = begin_wait(0, AT(2));
-    feed_calls(&rig, reply, AT(3));
-    CHECK_OUTCOME(op, strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);
+    CHECK_ANSWER(op, reply, AT(3), strcmp(want, "ok") == 0 && count > 0 ? "timeout" : want);
     rig_end(&rig, AT(4));
 }
 
@@ -229,8 +219,7 @@ TEST(a_latch_is_read_as_a_whole_number_and_as_0_if_its_key_is_missing) {
 TEST(a_wait_for_an_open_latch_does_not_subscribe) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK(hf_op_awaits_reply(op));
-    feed_calls(&rig, NIL, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(1), "ok");
     CHECK(!hf_op_awaits_reply(op));
     CHECK_STR(output_of(link_of(&rig, EVENTS)), "");
     CHECK(!link_of(&rig, EVENTS)->wanted);
@@ -248,8 +237,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     CHECK_SENT(&rig, CALLS, "");
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(5));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(5), "ok");
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNEL);
 }
 
@@ -261,19 +249,15 @@ TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch)
     feed_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
     feed_calls(&rig, COUNT("1"), AT(12));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(13));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(13), "ok");
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    rig_sleep(&rig, AT(4), AT(1700));
-    CHECK_SENT(&rig, CALLS, "");
-    rig_sleep(&rig, AT(1700), AT(2003));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
+    CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2003), "GET k");
     CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 1);
-    feed_calls(&rig, NIL, AT(2010));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(2010), "ok");
 }
 
 TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
@@ -284,27 +268,22 @@ TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
         output_of(link_of(&rig, CALLS));
-        rig_sleep(&rig, at, at + 250 * HF_MS);
-        CHECK_SENT(&rig, CALLS, "GET k");
+        CHECK_SENT_UNTIL(CALLS, at, at + 250 * HF_MS, "GET k");
         feed_calls(&rig, COUNT("2"), at + 250 * HF_MS);
     }
 }
 
 TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
     hf_op *op = waiting(500 * HF_MS, AT(0));
-    rig_sleep(&rig, AT(4), AT(499));
-    CHECK_SENT(&rig, CALLS, "");
-    rig_sleep(&rig, AT(499), AT(501));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT_UNTIL(CALLS, AT(4), AT(499), "");
+    CHECK_SENT_UNTIL(CALLS, AT(499), AT(501), "GET k");
     CHECK(!hf_op_is_done(op));
-    feed_calls(&rig, COUNT("2"), AT(502));
-    CHECK_OUTCOME(op, "timeout");
+    CHECK_ANSWER(op, COUNT("2"), AT(502), "timeout");
     CHECK_STR(message_of(op),
               "cannot wait for \"k\" on h:1: its count is still 2; wait longer or try again later");
     op = waiting(500 * HF_MS, AT(1000));
     rig_sleep(&rig, AT(1004), AT(1501));
-    feed_calls(&rig, NIL, AT(1502));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(1502), "ok");
 }
 
 TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
@@ -312,12 +291,10 @@ TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wai
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(60));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(61));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(61), "ok");
     op = begin_wait(50 * HF_MS, AT(100));
     feed_calls(&rig, COUNT("2"), AT(160));
-    feed_calls(&rig, COUNT("2"), AT(161));
-    CHECK_OUTCOME(op, "timeout");
+    CHECK_ANSWER(op, COUNT("2"), AT(161), "timeout");
 }
 
 TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
@@ -341,8 +318,7 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
         hf_op_interrupt(op, AT(21));
         rig_tick(&rig, AT(21));
         CHECK(!hf_op_is_done(op));
-        feed_calls(&rig, looks[i].reply, AT(22));
-        CHECK_OUTCOME(op, looks[i].want);
+        CHECK_ANSWER(op, looks[i].reply, AT(22), looks[i].want);
     }
     op = begin_wait(HF_NEVER, AT(30));
     hf_op_interrupt(op, AT(31));
@@ -368,8 +344,7 @@ TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     output_of(link_of(&rig, CALLS));
     feed_event(&rig, "message", CHANNEL, "0", AT(14));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(15));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, NIL, AT(15), "ok");
 }
 
 TEST(closing_a_client_ends_its_wait_for_a_latch) {
@@ -435,11 +410,7 @@ TEST(a_key_with_braces_has_a_channel_with_braces_but_not_in_a_cluster) {
     };
     static const hf_server server = {.host = "h", .port = 1};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_client_config config = rig_config();
-        config.mode = cases[i].mode;
-        config.servers = &server;
-        config.server_count = 1;
-        rig_begin_with(&rig, &config);
+        RIG_BEGIN(config.mode = cases[i].mode, config.servers = &server, config.server_count = 1);
         hf_names *names = hf_client_names(&rig.client, cases[i].kind, hf_slice_of("{k}1"));
         CHECK_MEM(names->releases.data, names->releases.size, cases[i].channel,
                   strlen(cases[i].channel));
@@ -477,8 +448,7 @@ TEST(a_wait_for_a_latch_is_counted_once_in_the_metrics) {
 
 TEST(the_last_attempt_of_a_wait_for_a_latch_is_not_counted_as_a_recheck) {
     waiting(500 * HF_MS, AT(0));
-    rig_sleep(&rig, AT(4), AT(501));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_SENT_UNTIL(CALLS, AT(4), AT(501), "GET k");
     CHECK_EQ_U64(hf_client_stats(&rig.client).rechecks, 0);
 }
 
@@ -541,10 +511,8 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     rig_sleep(&rig, AT(10), AT(60000));
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
-    rig_sleep(&rig, AT(60000), AT(61200));
-    CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(61201));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_UNTIL(CALLS, AT(60000), AT(61200), "GET k");
+    CHECK_ANSWER(op, NIL, AT(61201), "ok");
 }
 
 TEST(a_request_sent_after_a_message_during_a_wait_for_a_latch_times_out_after_half_an_hour) {
@@ -589,8 +557,7 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
         latch_begin();
         hf_op *op = begin_latch(kinds[i], 1, AT(0));
         hf_op_abandon(op, AT(1));
-        feed_calls(&rig, ":1\r\n", AT(2));
-        CHECK_OUTCOME(op, "interrupted");
+        CHECK_ANSWER(op, ":1\r\n", AT(2), "interrupted");
     }
 }
 
@@ -599,8 +566,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_e
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, COUNT("2"), AT(50));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, NIL, AT(51));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, NIL, AT(51), "ok");
 }
 
 CHECK_MAIN

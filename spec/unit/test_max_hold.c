@@ -21,8 +21,7 @@ static hf_hold *hold_for(hf_time max_hold) {
     rig_begin(&rig);
     hf_op_spec spec = bounded(max_hold);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     output_of(link_of(&rig, CALLS));
     return hold_of(&rig);
 }
@@ -55,15 +54,13 @@ TEST(the_last_renewal_sends_a_lease_that_ends_at_max_hold) {
     for (size_t i = 0; i < sizeof renewals / sizeof *renewals; i++) {
         char want[64];
         snprintf(want, sizeof want, RENEW "%s", renewals[i].lease);
-        rig_sleep(&rig, AT(from), AT(renewals[i].at));
-        CHECK_SENT(&rig, RENEWER, want);
+        CHECK_SENT_UNTIL(RENEWER, AT(from), AT(renewals[i].at), want);
         feed(link_of(&rig, RENEWER), RENEWED, AT(renewals[i].at + 1));
         from = renewals[i].at + 1;
     }
     CHECK_EQ_U64(ends_at(hold), AT(65000 - 252));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), ends_at(hold));
-    rig_sleep(&rig, AT(from), ends_at(hold) - 1);
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(from), ends_at(hold) - 1, "");
     CHECK(is_held(hold));
     rig_sleep(&rig, ends_at(hold) - 1, ends_at(hold));
     CHECK_MAX_HOLD(hold);
@@ -74,8 +71,7 @@ TEST(a_lease_longer_than_max_hold_is_shortened_to_max_hold) {
     hf_op_spec spec = bounded(5 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " K_AND_OWNER " 5000 1000");
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(0), 5 * HF_SECOND));
     CHECK_EQ_INT(pass(1, 5001), 0);
@@ -88,8 +84,7 @@ TEST(a_reentry_does_not_extend_max_hold) {
     hf_op_spec spec = bounded(40 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(25001));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(25002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(25002), "ok");
     hf_op_end(op, AT(25002));
     CHECK_EQ_U64(bound_of(hold), AT(40000));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(25001), HF_MS * 14999));
@@ -101,8 +96,7 @@ TEST(the_max_hold_of_a_reentry_is_ignored) {
     hf_hold *hold = hold_lock((rig_begin(&rig), &rig), AT(0));
     hf_op_spec spec = bounded(10 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(1000));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
-    hf_op_end(op, AT(1001));
+    end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1001));
     CHECK_EQ_U64(bound_of(hold), HF_NEVER);
     CHECK(pass(1001, 60001) >= 4);
     CHECK(is_held(hold));
@@ -114,8 +108,7 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
     set_count(hold, 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(4000));
     CHECK_SENT(&rig, CALLS, "EVALSHA release " KEYS_OF_K "1 16000 ");
-    feed_calls(&rig, "*2\r\n:3\r\n:1\r\n", AT(4001));
-    hf_op_end(op, AT(4001));
+    end_with(op, "*2\r\n:3\r\n:1\r\n", AT(4001));
     CHECK(ends_at(hold) <= AT(20000));
     pass(4001, 20000);
     CHECK_MAX_HOLD(hold);
@@ -123,13 +116,10 @@ TEST(releasing_one_of_several_holds_does_not_extend_max_hold) {
 
 TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     hf_hold *hold = hold_for(20 * HF_SECOND);
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
-    spec.lease = 60 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(5000));
+    hf_op *op = BEGIN(HF_OP_EXTEND, AT(5000), spec.lease = 60 * HF_SECOND);
     CHECK_SENT(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
-    feed_calls(&rig, ":1\r\n", AT(5001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(5001), "ok");
     hf_op_end(op, AT(5001));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
     CHECK_EQ_INT(pass(5001, 20000), 0);
@@ -144,8 +134,7 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     output_of(link_of(&rig, CALLS));
-    feed_message(&rig, GRANT("1", "88"), AT(500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
     hf_op_end(op, AT(500));
     hf_hold *hold = hold_of(&rig);
     CHECK_EQ_U64(bound_of(hold), AT(40500));
@@ -161,8 +150,7 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, GRANT("1", "88"), AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     hf_op_end(op, AT(4));
     hf_hold *hold = hold_of(&rig);
     CHECK(ends_at(hold) <= AT(1004));
@@ -200,8 +188,7 @@ TEST(a_hold_whose_renewals_failed_before_max_hold_is_lost_as_unreachable) {
 TEST(a_hold_whose_key_was_deleted_before_max_hold_is_lost_as_deleted) {
     hf_hold *hold = hold_for(12 * HF_SECOND);
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(6000)); /* as after a failover */
-    rig_sleep(&rig, AT(1), AT(6000));
-    CHECK_SENT(&rig, RENEWER, RENEW "6000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(6000), RENEW "6000");
     feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(6001));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
 }
@@ -214,8 +201,7 @@ TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(message_of(op), "it was held for as long as max_hold allows"));
     hf_op_end(op, AT(6000));
-    rig_sleep(&rig, AT(6000), AT(6001));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_UNTIL(RENEWER, AT(6000), AT(6001), LEAVE_OF_K("0", ""));
 }
 
 CHECK_MAIN

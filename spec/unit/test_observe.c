@@ -20,24 +20,19 @@ static hf_class *class_at(size_t i) {
 
 /* An acquire of the class "orders". */
 static hf_op *begin_order(hf_time wait, uint64_t observer, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = wait;
-    spec.class = 1;
-    spec.observer = observer;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE, now, spec.wait = wait, spec.class = 1, spec.observer = observer);
     return op;
 }
 
 static void hold_order(uint64_t observer, hf_time now) {
     hf_op *op = begin_order(0, observer, now);
-    feed_calls(&rig, ACQUIRED, now);
-    hf_op_end(op, now);
+    end_with(op, ACQUIRED, now);
 }
 
 static void release(hf_time now) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, now);
-    feed_calls(&rig, ":1\r\n", now);
-    hf_op_end(op, now);
+    end_with(op, ":1\r\n", now);
 }
 
 /* The events in words, a line for each, as far as there is room; the list is empty afterwards. */
@@ -169,12 +164,10 @@ TEST(a_histogram_counts_a_time_in_the_first_bucket_that_includes_it) {
 TEST(a_round_trip_is_counted_in_the_metrics_class_of_its_lock) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(3));
-    hf_op_end(op, AT(3));
+    end_with(op, ACQUIRED, AT(3));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 3 * HF_MS);
     op = begin(&rig, HF_OP_RELEASE, AT(10)); /* its class is that of the hold */
-    feed_calls(&rig, ":1\r\n", AT(14));
-    hf_op_end(op, AT(14));
+    end_with(op, ":1\r\n", AT(14));
     CHECK_EQ_U64(class_at(1)->round_trips.sum, 7 * HF_MS);
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 0);
 }
@@ -184,13 +177,11 @@ TEST(an_acquires_round_trip_is_counted_in_the_metrics_class_of_the_acquired_lock
     hold_order(0, AT(0));
     uint64_t before = class_at(1)->round_trips.sum;
     hf_op *op = begin_acquire(&rig, 0, AT(5)); /* the client's own class */
-    feed_calls(&rig, ACQUIRED, AT(7));
-    hf_op_end(op, AT(7));
+    end_with(op, ACQUIRED, AT(7));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 2 * HF_MS);
     CHECK_EQ_U64(class_at(1)->round_trips.sum, before);
     op = begin(&rig, HF_OP_PING, AT(8)); /* it has no hold */
-    feed_calls(&rig, "+PONG\r\n", AT(9));
-    hf_op_end(op, AT(9));
+    end_with(op, "+PONG\r\n", AT(9));
     CHECK_EQ_U64(class_at(0)->round_trips.sum, 3 * HF_MS);
 }
 
@@ -209,25 +200,21 @@ TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
 TEST(outcomes_and_times_are_counted_by_metrics_class) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(20000, 0, 0), AT(1), "busy");
     hf_op_end(op, AT(1));
     op = begin_order(0, 0, AT(10));
-    feed_calls(&rig, ACQUIRED, AT(12));
-    hf_op_end(op, AT(12));
+    end_with(op, ACQUIRED, AT(12));
     hf_class *class = class_at(1);
     CHECK_EQ_INT(class->outcomes[HF_BUSY], 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin_order(0, 0, AT(20)); /* entered again */
-    feed_calls(&rig, ACQUIRED, AT(21));
-    hf_op_end(op, AT(21));
+    end_with(op, ACQUIRED, AT(21));
     CHECK_EQ_INT(class->reentries, 1);
     CHECK_EQ_INT(class->outcomes[HF_OK], 1);
     CHECK_EQ_U64(class->waited.sum, 2 * HF_MS);
     op = begin(&rig, HF_OP_RELEASE, AT(30)); /* one of two */
-    feed_calls(&rig, ":2\r\n", AT(30));
-    hf_op_end(op, AT(30));
+    end_with(op, ":2\r\n", AT(30));
     CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, 0);
     release(AT(40));
@@ -244,8 +231,7 @@ TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, GRANT("1", "9"), AT(40));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "9"), AT(40), "ok");
     hf_op_end(op, AT(40));
     CHECK_EQ_INT(class_at(1)->hand_offs, 1);
     CHECK_EQ_U64(class_at(1)->waited.sum, 40 * HF_MS);
@@ -262,8 +248,7 @@ TEST(a_lost_lock_is_counted_by_its_reason) {
     CHECK_EQ_INT(class->releases, 0);
     CHECK_EQ_U64(class->held.sum, hf_lease_end(AT(0), 30 * HF_SECOND) - AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10010)); /* which is no second end of the hold */
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(10010));
+    CHECK_ENDS(op, "lost", AT(10010));
     CHECK_EQ_INT(class->releases, 0);
 }
 
@@ -331,13 +316,11 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
     rig_sleep(&rig, AT(10002), AT(12500));
     feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n", AT(12500));
     hf_op *op = begin_acquire(&rig, 0, AT(12501));
-    feed_calls(&rig, ACQUIRED, AT(12502));
-    hf_op_end(op, AT(12502));
+    end_with(op, ACQUIRED, AT(12502));
     release(AT(12503));
     release(AT(12504));
     op = begin_acquire(&rig, 0, AT(12505));
-    feed_calls(&rig, busy(20000, 0, 0), AT(12506));
-    hf_op_end(op, AT(12506));
+    end_with(op, busy(20000, 0, 0), AT(12506));
     CHECK(!class_at(0));
 }
 
@@ -346,14 +329,12 @@ TEST(a_client_without_metrics_classes_records_no_metrics) {
 TEST(a_lock_causes_an_event_for_its_acquire_and_one_for_its_release) {
     start(true);
     hf_op *op = begin_order(0, 5, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(2));
-    hf_op_end(op, AT(2));
+    end_with(op, ACQUIRED, AT(2));
     CHECK_STR(events(), "acquired k by me, -, orders, 2 ms, 77, for 5\n");
     release(AT(30));
     CHECK_STR(events(), "released k by me, -, orders, 28 ms, 77, for 5\n");
     op = begin_order(0, 6, AT(40));
-    feed_calls(&rig, busy(20000, 0, 0), AT(43));
-    hf_op_end(op, AT(43));
+    end_with(op, busy(20000, 0, 0), AT(43));
     CHECK_STR(events(), "busy k by me, busy, orders, 3 ms, 0, for 6\n");
 }
 
@@ -389,8 +370,7 @@ TEST(the_observer_of_one_lock_gets_only_that_locks_events) {
 TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
-    feed_calls(&rig, "+PONG\r\n", AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, "+PONG\r\n", AT(1));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     hf_event *opened = hf_observe_take(&rig.client);
     CHECK(opened && opened->kind == HF_EVENT_OPENED && !opened->code);
@@ -408,8 +388,7 @@ TEST(the_end_of_a_connection_causes_an_event_with_the_reason) {
 TEST(connections_closed_by_closing_the_client_are_reported_as_closed_and_not_as_failed) {
     start(true);
     hf_op *op = begin(&rig, HF_OP_PING, AT(0));
-    feed_calls(&rig, "+PONG\r\n", AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, "+PONG\r\n", AT(1));
     events();
     hf_client_close(&rig.client, AT(2));
     hf_session_closed(link_of(&rig, CALLS), "not needed", AT(2));
@@ -539,8 +518,7 @@ static hf_op *begin_pair(hf_op_kind kind, hf_time now) {
     spec.batch = both;
     spec.batch_count = 2;
     spec.class = 1;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 static void start_pair(void) {
@@ -557,15 +535,13 @@ static void finish_pair(hf_time now) {
 TEST(each_lock_of_a_multi_lock_has_its_own_events) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2), "ok");
     hf_op_end(op, AT(2));
     CHECK_STR(events(), "acquired a by me, -, orders, 2 ms, 11, for 0\n"
                         "acquired b by me, -, orders, 2 ms, 12, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 2);
     op = begin_pair(HF_OP_RELEASE_ALL, AT(5));
-    feed_calls(&rig, "*2\r\n:1\r\n:1\r\n", AT(6));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:1\r\n", AT(6), "ok");
     hf_op_end(op, AT(6));
     CHECK_STR(events(), "released a by me, -, orders, 4 ms, 11, for 0\n"
                         "released b by me, -, orders, 4 ms, 12, for 0\n");
@@ -579,8 +555,7 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(500));
-    feed_calls(&rig, ACQUIRED, AT(501));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(501), "ok");
     hf_op_end(op, AT(501));
     hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
@@ -588,12 +563,9 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     CHECK_EQ_U64(event->duration, 501 * HF_MS);
     CHECK_EQ_U64(class_at(1)->waited.sum, 501 * HF_MS);
     events();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = hf_slice_of("caller");
-    spec.owner = hf_slice_of("owner");
-    op = begin_spec(&rig, &spec, AT(600));
-    feed_calls(&rig, busy(20000, 0, 0), AT(601));
-    hf_op_end(op, AT(601));
+    op = BEGIN(HF_OP_ACQUIRE, AT(600), spec.caller = hf_slice_of("caller"),
+               spec.owner = hf_slice_of("owner"));
+    end_with(op, busy(20000, 0, 0), AT(601));
     event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_BUSY) event = event->next;
     CHECK(event);
@@ -603,8 +575,7 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
 TEST(a_failed_multi_lock_causes_one_event) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    feed_calls(&rig, "-ERR no\r\n", AT(2));
-    hf_op_end(op, AT(2));
+    end_with(op, "-ERR no\r\n", AT(2));
     CHECK_STR(events(), "failed a by me, server, orders, 2 ms, 0, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_SERVER], 1);
     finish_pair(AT(3));
@@ -614,13 +585,9 @@ TEST(a_failed_multi_lock_of_a_single_lock_causes_one_event) {
     static const hf_names *one[1];
     start(true);
     one[0] = &rig.names;
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE_ALL);
-    spec.names = NULL;
-    spec.batch = one;
-    spec.batch_count = 1;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, "-ERR no\r\n", AT(2));
-    hf_op_end(op, AT(2));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE_ALL, AT(0), spec.names = NULL, spec.batch = one, spec.batch_count = 1);
+    end_with(op, "-ERR no\r\n", AT(2));
     CHECK_STR(events(), "failed k by me, server, -, 2 ms, 0, for 0\n");
 }
 
@@ -650,8 +617,7 @@ TEST(a_lock_that_is_released_at_once_is_recorded_with_a_hold_time_of_zero) {
     start(false);
     hold_order(0, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(0));
-    feed_calls(&rig, ":1\r\n", AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ":1\r\n", AT(0));
     CHECK_EQ_U64(class_at(1)->releases, 1);
     CHECK_EQ_U64(class_at(1)->held.sum, 0);
 }

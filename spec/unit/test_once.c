@@ -10,11 +10,8 @@ RIG_BEGINS
 static hf_op *begin_once(hf_time now) {
     static const hf_slice words[] = {{"r", 1},  {"a", 1},   {"7", 1}, {"running", 7}, {"8", 1},
                                      {"30", 2}, {"120", 3}, {"0", 1}, {"w", 1}};
-    hf_op_spec spec = spec_of(&rig, HF_OP_ONCE);
-    spec.value = 1;
-    spec.args = words;
-    spec.arg_count = sizeof words / sizeof *words;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(HF_OP_ONCE, now, spec.value = 1, spec.args = words,
+                 spec.arg_count = sizeof words / sizeof *words);
 }
 
 #define RECORDED "*4\r\n:1\r\n:7\r\n:9\r\n$4\r\ntext\r\n"
@@ -22,8 +19,7 @@ static hf_op *begin_once(hf_time now) {
 TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
     hf_op *op = begin_once(AT(0));
     CHECK_SENT(&rig, CALLS, SAID);
-    feed_calls(&rig, RECORDED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, RECORDED, AT(1), "ok");
     CHECK_EQ_INT(hf_reply_integer_at(reply_in(op), 2, 0), 9);
     CHECK_STR(reply_in(op)->elements[3]->string, "text");
 }
@@ -51,8 +47,7 @@ TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_err
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
         rig_begin(&rig);
         hf_op *op = begin_once(AT(0));
-        feed_calls(&rig, replies[i], AT(1));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, replies[i], AT(1), "server");
     }
 }
 
@@ -63,8 +58,7 @@ TEST(recording_a_scheduled_jobs_run_succeeds_only_if_replicas_confirm_it) {
         hf_op *op = begin_once(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");
         feed_calls(&rig, RECORDED, AT(1));
-        feed_calls(&rig, confirmed ? ":1\r\n" : ":0\r\n", AT(2));
-        CHECK_OUTCOME(op, confirmed ? "ok" : "no_quorum");
+        CHECK_ANSWER(op, confirmed ? ":1\r\n" : ":0\r\n", AT(2), confirmed ? "ok" : "no_quorum");
     }
 }
 

@@ -28,14 +28,12 @@ static hf_op_spec permits_spec(hf_op_kind kind, uint32_t permits) {
 static hf_op *begin_permits(uint32_t permits, hf_time wait, hf_time now) {
     hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, permits);
     spec.wait = wait;
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 static hf_op *begin_call(hf_op_kind kind, hf_time now) {
     hf_op_spec spec = permits_spec(kind, 0);
-    hf_op *op = begin_spec(&rig, &spec, now);
-    return op;
+    return begin_spec(&rig, &spec, now);
 }
 
 static hf_hold *permits_held(void) {
@@ -46,8 +44,7 @@ static hf_hold *permits_held(void) {
 static hf_hold *hold_permits(uint32_t permits, hf_time now) {
     hf_op *op = begin_permits(permits, 0, now);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ACQUIRED, now);
-    hf_op_end(op, now);
+    end_with(op, ACQUIRED, now);
     return permits_held();
 }
 
@@ -61,8 +58,7 @@ static hf_op *permits_waiting(uint32_t permits, hf_time now) {
 TEST(several_permits_that_are_acquired_together_form_one_hold) {
     hf_op *op = begin_permits(3, 0, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     const hf_hold *hold = permits_held();
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(token_of(hold), 77);
@@ -87,34 +83,29 @@ TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_acquire " KEYS_OF_POOL THREE " 2000 0 0 30000 1000 ");
-    feed_calls(&rig, ACQUIRED, AT(201));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(201), "ok");
     CHECK_EQ_U64(ends_at(permits_held()), AT(29898));
 }
 
 /* Redisson may give permits back that our waiters wait for. */
 TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
     permits_waiting(1, AT(0));
-    rig_sleep(&rig, AT(4), AT(150) - 1);
-    CHECK_SENT(&rig, HF_LINK_EVENTS, "");
-    rig_tick(&rig, AT(150));
-    CHECK_SENT(&rig, HF_LINK_EVENTS, "PSUBSCRIBE redisson_sc:{k}");
+    CHECK_SENT_UNTIL(HF_LINK_EVENTS, AT(4), AT(150) - 1, "");
+    CHECK_SENT_AT(HF_LINK_EVENTS, AT(150), "PSUBSCRIBE redisson_sc:{k}");
 }
 
 TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {
     hf_op *op = begin_permits(3, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_op_abandon(op, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, CALLS, "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
+    CHECK_SENT_AT(CALLS, AT(1), "EVALSHA permit_leave " KEYS_OF_POOL THREE " 2000 0  ");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2));
     CHECK(!permits_held());
 }
 
 TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_set) {
     hf_op *op = begin_permits(1, 0, AT(0));
-    feed_calls(&rig, busy(1500, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, busy(1500, 0, 0), AT(1), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: its permits are taken, for up to 1.499 s more unless "
               "renewed; wait longer or try again later");
@@ -128,8 +119,7 @@ TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_se
 
 TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
-    feed_calls(&rig, "*2\r\n:-5\r\n:2\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "*2\r\n:-5\r\n:2\r\n", AT(1), "conflict");
     CHECK(
         strstr(message_of(op), "the semaphore has 2 permits in total, fewer than the 3 requested"));
     CHECK(!permits_held());
@@ -148,14 +138,12 @@ TEST(a_queue_entry_for_several_permits_contains_their_number) {
 
 TEST(a_waiter_takes_granted_permits_and_confirms_them) {
     hf_op *op = permits_waiting(3, AT(0));
-    feed_message(&rig, "1 grant p 1 5 88 2000 k", AT(500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant p 1 5 88 2000 k", AT(500), "ok");
     CHECK(is_granted(permits_held()));
     hf_op_end(op, AT(500));
-    rig_sleep(&rig, AT(500), AT(1200));
-    CHECK_SENT(&rig, RENEWER,
-               "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
-               " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
+    CHECK_SENT_UNTIL(RENEWER, AT(500), AT(1200),
+                     "EVALSHA permit_extend 2 {k}:timeout holdfast_queue:{k} " THREE
+                     " 30000 2000 " MEMBER_OF_THREE " redisson_sc:{k}");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1201));
     CHECK(!is_granted(permits_held()));
 }
@@ -167,8 +155,7 @@ TEST(a_release_of_permits_before_their_confirmation_removes_their_grant_from_the
     op = begin_call(HF_OP_RELEASE, AT(501));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_release " KEYS_OF_POOL ONE " 2000 0 30000  " MEMBER_OF_ONE);
-    feed_calls(&rig, ":1\r\n", AT(502));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(502), "ok");
     CHECK(!permits_held());
 }
 
@@ -179,26 +166,22 @@ TEST(a_release_of_permits_that_was_sent_twice_and_finds_them_gone_succeeds) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(20));
     rig_tick(&rig, AT(120));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":-1\r\n", AT(121));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":-1\r\n", AT(121), "ok");
 }
 
 TEST(a_release_of_permits_that_finds_them_gone_reports_a_loss) {
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":-1\r\n", AT(11));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-1\r\n", AT(11), "lost");
 }
 
 TEST(a_permit_release_that_must_skip_many_dead_waiters_finishes_in_the_background) {
     hold_permits(1, AT(0));
     hf_op *op = begin_call(HF_OP_RELEASE, AT(10));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":3\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(11));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
+    CHECK_ANSWER(op, ":3\r\n", AT(11), "ok");
+    CHECK_SENT_AT(RENEWER, AT(11), "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":2 2000 0  ");
 }
 
 TEST(permits_are_renewed_on_the_key_that_holds_their_leases) {
@@ -217,9 +200,9 @@ TEST(permits_granted_to_a_wait_that_has_ended_are_released) {
     hf_op *op = permits_waiting(1, AT(0));
     hf_ended_note(ended_of(&rig.client), 7, &hf_kind_permit, hf_slice_of("k"));
     feed_message(&rig, "1 grant p 7 5 88 2000 k", AT(500));
-    rig_tick(&rig, AT(500));
-    CHECK_SENT(&rig, RENEWER,
-               "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID ":7:0 ");
+    CHECK_SENT_AT(RENEWER, AT(500),
+                  "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":7 2000 0 1p" DRIVE_UUID
+                  ":7:0 ");
     CHECK(!hf_op_is_done(op));
 }
 
@@ -228,15 +211,12 @@ TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
-    feed_calls(&rig, ":1\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     hf_op_end(op, AT(1));
     op = hf_client_begin(&rig.client, &spec, AT(2));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":3\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(3));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
+    CHECK_ANSWER(op, ":3\r\n", AT(3), "ok");
+    CHECK_SENT_AT(RENEWER, AT(3), "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");
 }
 
 TEST(info_returns_the_state_of_a_semaphore) {
@@ -244,9 +224,8 @@ TEST(info_returns_the_state_of_a_semaphore) {
     CHECK_SENT(&rig, CALLS,
                "EVALSHA permit_info 4 k redisson_lock_token:{k} holdfast_queue:{k} "
                "{k}:timeout " DRIVE_UUID);
-    feed_calls(&rig, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
-               AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*8\r\n$0\r\n\r\n:3\r\n:1200\r\n$2\r\n77\r\n:4\r\n:-1\r\n:-1\r\n:-2\r\n",
+                 AT(1), "ok");
     CHECK_EQ_INT(info_of(op)->holds, 3);
     CHECK_EQ_INT(info_of(op)->free, -2);
     CHECK_EQ_INT(info_of(op)->ttl_ms, 1200);
@@ -268,10 +247,8 @@ TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain)
     hf_op_spec spec = permits_spec(HF_OP_SET, 0);
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ":1\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
+    CHECK_SENT_AT(RENEWER, AT(1), "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 

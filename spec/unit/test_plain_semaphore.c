@@ -77,14 +77,12 @@ static void feed_release(hf_time now) {
 TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
     hf_op *op = take(2, 0, AT(0));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
-    feed_calls(&rig, HAS_TAKEN("1"), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, HAS_TAKEN("1"), AT(1), "ok");
     end(op, AT(1));
     CHECK_SILENT(&rig);
     op = give(3, AT(2));
     CHECK_SENT(&rig, CALLS, FORGET("1") CALL("semaphore_release", "2") "3");
-    feed_calls(&rig, ":1\r\n:4\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n:4\r\n", AT(3), "ok");
     CHECK_EQ_INT(value_of(op), 4);
     end(op, AT(3));
     op = give(-2, AT(4));
@@ -104,10 +102,8 @@ TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_
     hf_op *op = take(2, 0, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig_sleep(&rig, AT(1), AT(500));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "2");
-    feed_calls(&rig, HAS_TAKEN("1"), AT(501));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CALL("semaphore_acquire", "1") "2");
+    CHECK_ANSWER(op, HAS_TAKEN("1"), AT(501), "ok");
     end(op, AT(501));
     give(1, AT(502));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_release", "2") "1");
@@ -115,13 +111,11 @@ TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_
 
 /* What the renewer sends, and that it is done with it then. */
 static void check_settled(const char *want, const char *reply, hf_time now) {
-    rig_sleep(&rig, now, now + 900 * HF_MS);
-    CHECK_SENT(&rig, CALLS, want);
+    CHECK_SENT_UNTIL(CALLS, now, now + 900 * HF_MS, want);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, reply, now + 901 * HF_MS);
     CHECK(hf_client_is_quiet(&rig.client));
-    rig_sleep(&rig, now + 901 * HF_MS, now + 9000 * HF_MS);
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_UNTIL(CALLS, now + 901 * HF_MS, now + 9000 * HF_MS, "");
 }
 
 TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
@@ -149,8 +143,7 @@ TEST(an_abandoned_acquire_is_undone_if_it_may_have_taken_permits) {
     hf_op *op = take(2, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1));
-    rig_tick(&rig, AT(1));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_leave", "1") "0");
+    CHECK_SENT_AT(CALLS, AT(1), CALL("semaphore_leave", "1") "0");
     feed_calls(&rig, HAS_TAKEN("0") ":1\r\n", AT(2));
     CHECK(hf_client_is_quiet(&rig.client));
     op = waiting(2, AT(10));
@@ -166,14 +159,12 @@ TEST(an_acquire_that_was_resent_and_took_its_permits_keeps_them) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(51));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(51), "ok");
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     set_result_taken(op, true);
     hf_op_end(op, AT(52));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
-    rig_tick(&rig, AT(53));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_AT(CALLS, AT(53), "");
 }
 
 TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
@@ -182,8 +173,7 @@ TEST(a_busy_acquire_of_permits_whose_first_copy_may_arrive_late_is_undone) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, TOO_FEW("1"), AT(501));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, TOO_FEW("1"), AT(501), "busy");
     CHECK_STR(message_of(op),
               "cannot acquire \"k\" on h:1: too few permits are free (1 of the 2 requested); "
               "wait longer or try again later");
@@ -282,8 +272,7 @@ TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
 
 TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
     hf_op *op = give(1, AT(0));
-    feed_calls(&rig, "-WRONGTYPE Operation\r\n", AT(1));
-    CHECK_OUTCOME(op, "conflict");
+    CHECK_ANSWER(op, "-WRONGTYPE Operation\r\n", AT(1), "conflict");
     end(op, AT(1));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -306,8 +295,7 @@ TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     feed_release(AT(7)); /* the reply may be older */
     feed_calls(&rig, TOO_FEW("0"), AT(8));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(9));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, HAS_TAKEN("0"), AT(9), "ok");
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNELS);
 }
 
@@ -316,19 +304,16 @@ TEST(waiters_for_permits_send_their_requests_one_after_the_other_while_permits_a
           *third = also_waiting(1, AT(20));
     feed_release(AT(30));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, HAS_TAKEN("1"), AT(31));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWER(first, HAS_TAKEN("1"), AT(31), "ok");
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(32));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, HAS_TAKEN("0"), AT(32), "ok");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hf_op_is_done(third));
     end(first, AT(33));
     end(second, AT(33));
     feed_release(AT(34));
     CHECK_SENT(&rig, CALLS, FORGET("1") FORGET("2") CALL("semaphore_acquire", "3") "1");
-    feed_calls(&rig, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35));
-    CHECK_OUTCOME(third, "ok");
+    CHECK_ANSWER(third, ":1\r\n:1\r\n" HAS_TAKEN("0"), AT(35), "ok");
 }
 
 TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
@@ -338,16 +323,14 @@ TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
     rig_hush(&rig);
     feed_calls(&rig, TOO_FEW("2"), AT(31));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(32));
-    CHECK_OUTCOME(small, "ok");
+    CHECK_ANSWER(small, HAS_TAKEN("0"), AT(32), "ok");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
 }
 
 /* Sends nothing at `from`, and asks 11 ms later. */
 static void check_asks_after_turn(hf_time from) {
-    rig_sleep(&rig, from, from + 10 * HF_MS);
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_UNTIL(CALLS, from, from + 10 * HF_MS, "");
     rig_sleep(&rig, from + 10 * HF_MS, from + 12 * HF_MS);
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
 }
@@ -422,8 +405,7 @@ TEST(if_a_waiter_for_permits_is_abandoned_before_its_reply_the_next_one_sends_it
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1\n" CALL("semaphore_leave", "1") "0");
     feed_calls(&rig, HAS_TAKEN("0") TOO_FEW("0") ":1\r\n", AT(22));
     feed_release(AT(23));
-    feed_calls(&rig, HAS_TAKEN("0"), AT(24));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, HAS_TAKEN("0"), AT(24), "ok");
 }
 
 /* It may be about permits that the reply does not know of yet. */
@@ -432,11 +414,9 @@ TEST(a_message_received_during_a_waiters_successful_attempt_makes_the_next_waite
     feed_release(AT(20));
     feed_release(AT(21));
     rig_hush(&rig);
-    feed_calls(&rig, HAS_TAKEN("0"), AT(22));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWER(first, HAS_TAKEN("0"), AT(22), "ok");
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(23));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, HAS_TAKEN("0"), AT(23), "ok");
 }
 
 TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
@@ -445,29 +425,23 @@ TEST(a_message_received_during_a_waiters_first_attempt_makes_it_retry) {
     feed_release(AT(11));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(12)); /* the second's, which ran before the release */
-    feed_calls(&rig, HAS_TAKEN("1"), AT(13));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWER(first, HAS_TAKEN("1"), AT(13), "ok");
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(14));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, HAS_TAKEN("0"), AT(14), "ok");
 }
 
 TEST(a_waiter_for_permits_retries_after_two_seconds_without_a_message) {
     hf_op *op = waiting(1, AT(0));
-    rig_sleep(&rig, AT(4), AT(1700));
-    CHECK_SENT(&rig, CALLS, "");
-    rig_sleep(&rig, AT(1700), AT(2003));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, HAS_TAKEN("0"), AT(2010));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
+    CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2003), CALL("semaphore_acquire", "1") "1");
+    CHECK_ANSWER(op, HAS_TAKEN("0"), AT(2010), "ok");
 }
 
 TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_one_does_not) {
     hf_op *op = take(1, 50 * HF_MS, AT(0));
     feed_calls(&rig, TOO_FEW("0"), AT(60));
     CHECK(!hf_op_is_done(op));
-    feed_calls(&rig, TOO_FEW("0"), AT(61));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, TOO_FEW("0"), AT(61), "busy");
     op = waiting(1, AT(100));
     hf_op_interrupt(op, AT(110));
     CHECK_OUTCOME(op, "interrupted");
@@ -546,8 +520,7 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         semaphore_begin();
         hf_op *op = take(2, 0, AT(0));
-        feed_calls(&rig, cases[i].reply, AT(1));
-        CHECK_OUTCOME(op, "busy");
+        CHECK_ANSWER(op, cases[i].reply, AT(1), "busy");
         CHECK_OR(strstr(message_of(op), cases[i].free), "%s", message_of(op));
     }
 }
@@ -562,8 +535,7 @@ TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
         hf_op *op = begin_on(&rig, cases[i].kind, 1, 0, AT(0));
         hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig_sleep(&rig, AT(1), AT(500));
-        feed_calls(&rig, cases[i].reply, AT(501));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, cases[i].reply, AT(501), "ok");
         end(op, AT(501));
         rig_hush(&rig);
         give(1, AT(502));
@@ -577,8 +549,7 @@ TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
         semaphore_begin();
         hf_op *op = begin_on(&rig, kinds[i], 1, 0, AT(0));
         hf_op_abandon(op, AT(1));
-        feed_calls(&rig, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2));
-        CHECK_OUTCOME(op, "interrupted");
+        CHECK_ANSWER(op, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2), "interrupted");
     }
 }
 
@@ -599,8 +570,7 @@ TEST(a_waiter_for_one_semaphore_does_not_delay_those_for_another) {
     rig_hush(&rig);
     feed_event(&rig, "subscribe", CHANNEL, "3", AT(12));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
-    feed_calls(&rig, HAS_TAKEN("1"), AT(13));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, HAS_TAKEN("1"), AT(13), "ok");
     CHECK_SENT(&rig, CALLS, ""); /* the permits that are left are not for the other */
     rig_end(&rig, AT(14));
     hf_names_free(&other);
@@ -638,8 +608,7 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(500));
     rig_hush(&rig);
-    feed_calls(&rig, "-ERR no\r\n", AT(501));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(501), "server");
     CHECK(strstr(message_of(op), "continues in the background"));
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
@@ -660,8 +629,7 @@ TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     hf_result result;
     for (int i = 0; i < MANY; i++) {
         ops[i] = give(1, AT(i));
-        feed_calls(&rig, ":1\r\n", AT(i));
-        CHECK_OUTCOME(ops[i], "ok");
+        CHECK_ANSWER(ops[i], ":1\r\n", AT(i), "ok");
     }
     for (int i = 0; i < MANY; i++) {
         hf_op_take_result(ops[i], &result);
@@ -670,8 +638,7 @@ TEST(the_next_call_makes_the_server_forget_many_calls_that_have_ended) {
     hf_op *op = give(1, AT(101));
     for (int i = 0; i < MANY; i++) feed_calls(&rig, ":1\r\n", AT(102));
     CHECK(!hf_op_is_done(op));
-    feed_calls(&rig, ":7\r\n", AT(102));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":7\r\n", AT(102), "ok");
     CHECK_EQ_INT(value_of(op), 7);
     end(op, AT(103));
 }

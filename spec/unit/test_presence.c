@@ -12,12 +12,10 @@ static void publish_name(void) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
@@ -30,8 +28,7 @@ TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
 TEST(a_client_publishes_a_one_letter_name) {
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 300000");
 }
 
 TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
@@ -39,11 +36,9 @@ TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     rig_tick(&rig, AT(250));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    feed_calls(&rig, ACQUIRED, AT(400));
-    hf_op_end(op, AT(400));
+    end_with(op, ACQUIRED, AT(400));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
-    rig_tick(&rig, AT(500));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(500), "SET " NAME " host 7 name PX 300000");
 }
 
 TEST(closing_a_client_deletes_its_published_name) {
@@ -81,11 +76,8 @@ TEST(closing_a_client_waits_at_most_a_second_for_a_silent_server_to_delete_its_n
 
 TEST(a_published_name_expires_with_its_lock_and_is_renewed_before_that) {
     hf_client_introduce(&rig.client, "host");
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = 1000 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
+    end_with(op, ACQUIRED, AT(0));
     hf_time left = ends_at(hold_of(&rig)) - AT(250);
     rig_tick(&rig, AT(250));
     char want[128];
@@ -107,20 +99,15 @@ TEST(a_published_name_does_not_wake_up_its_client_before_it_must_be_renewed) {
 TEST(an_acquire_that_has_ended_does_not_wake_up_its_client_to_publish_the_wait) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), AT(100250));
 }
 
 TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     hf_client_introduce(&rig.client, "host");
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = 1000 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
+    end_with(op, ACQUIRED, AT(0));
     rig_tick(&rig, AT(250));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
     rig_sleep(&rig, AT(250), AT(1749));
@@ -135,11 +122,9 @@ TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
 TEST(a_client_without_locks_publishes_no_name) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     op = begin(&rig, HF_OP_RELEASE, AT(2));
-    feed_calls(&rig, ":1\r\n", AT(3));
-    hf_op_end(op, AT(3));
+    end_with(op, ":1\r\n", AT(3));
     rig_tick(&rig, AT(250));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
@@ -172,11 +157,8 @@ static hf_names other_names;
 static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     rig_begin(&rig);
     hf_client_introduce(&rig.client, "host 7 name");
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.agent = 7;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.agent = 7);
+    end_with(op, ACQUIRED, AT(0));
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     op = begin_spec(&rig, wanted, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
@@ -211,8 +193,7 @@ TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     hf_op *op = hold_and_wait(7);
     rig_tick(&rig, AT(249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     rig_tick(&rig, AT(3249));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
@@ -221,8 +202,7 @@ TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
     feed_calls(&rig, busy(20000, 0, 0), AT(3251)); /* it has rechecked meanwhile */
     hf_op_interrupt(op, AT(3252));
-    feed_calls(&rig, ":1\r\n", AT(3253));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, ":1\r\n", AT(3253), "interrupted");
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
     hf_op_end(op, AT(3253));
     CHECK_SENT(&rig, RENEWER, "DEL holdfast_wait:me");
@@ -233,10 +213,9 @@ TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
 TEST(a_tenants_published_names_start_with_its_prefix) {
     hf_op *op = hold_and_wait(7);
     strcpy(config_in(&rig.client)->tenant, "a:");
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER,
-               "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
-               "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250),
+                  "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
+                  "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
     hf_op_end(op, AT(251));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:a:me"));
     hf_client_close(&rig.client, AT(252));
@@ -302,18 +281,15 @@ TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
 TEST(a_wait_shorter_than_the_publishing_delay_is_not_published) {
     hf_op *op = hold_and_wait(7);
     hf_op_interrupt(op, AT(100));
-    feed_calls(&rig, ":1\r\n", AT(101));
-    hf_op_end(op, AT(101));
+    end_with(op, ":1\r\n", AT(101));
     CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     end_both(AT(251));
 }
 
 TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
     hf_op *op = hold_and_wait(8);
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host 7 name PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     hf_op_end(op, AT(251));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
     end_both(AT(252));
@@ -322,8 +298,7 @@ TEST(a_wait_is_not_published_for_locks_that_another_coroutine_holds) {
 TEST(a_waiting_client_publishes_its_name_even_if_it_holds_nothing) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " host PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host PX 300000");
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
     hf_op_end(op, AT(252));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
@@ -391,8 +366,7 @@ TEST(a_wait_is_published_for_at_most_64_of_the_locks_that_its_caller_holds) {
         spec.names = &many[i];
         spec.agent = 7;
         hf_op *one = hf_client_begin(&rig.client, &spec, AT(4));
-        feed_calls(&rig, ACQUIRED, AT(4));
-        hf_op_end(one, AT(4));
+        end_with(one, ACQUIRED, AT(4));
     }
     rig_tick(&rig, AT(250));
     int count = 0;
@@ -423,8 +397,7 @@ TEST(a_published_name_expires_with_the_longest_held_lock) {
         hf_hold_become(other, HF_HOLD_HELD);
         hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(1000));
         set_end(other, AT(i == 0 ? 1000 : 600250));
-        rig_tick(&rig, AT(250));
-        CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 600000");
+        CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 600000");
     }
 }
 
@@ -453,8 +426,7 @@ TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
     set_decider(&rig.client, &decider);
     hf_client_introduce(&rig.client, "x");
     hold_lock(&rig, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK_SENT(&rig, RENEWER, "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
+    CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " x PX 300000\nSET " NAME " x PX 300000");
     set_decider(&rig.client, before);
 }
 
@@ -485,18 +457,14 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
 
 TEST(a_client_without_a_name_publishes_no_wait) {
     wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(4), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(4), AT(10000), "");
 }
 
 TEST(an_acquire_is_not_published_as_a_wait_before_it_is_queued) {
     static hf_names other;
     publish_name();
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.names = &other;
-    spec.wait = 60 * HF_SECOND;
-    begin_spec(&rig, &spec, AT(260));
+    BEGIN(HF_OP_ACQUIRE, AT(260), spec.names = &other, spec.wait = 60 * HF_SECOND);
     presence_of(&rig.client)->check_at = AT(600);
     rig_tick(&rig, AT(600));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait"));
@@ -510,8 +478,7 @@ TEST(a_published_wait_contains_even_a_long_key_in_full) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.agent = 7;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(0));
-    hf_op_end(op, AT(0));
+    end_with(op, ACQUIRED, AT(0));
     memset(key, 'j', sizeof key - 1);
     if (!hf_names_make(&other_names, hf_slice_of(key))) abort();
     spec.names = &other_names;
@@ -537,8 +504,7 @@ static hf_op *wait_beside(hf_time now) {
 TEST(a_published_name_is_not_renewed_before_it_is_due) {
     publish_name();
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(300));
-    feed_calls(&rig, ":1\r\n", AT(301));
-    hf_op_end(op, AT(301));
+    end_with(op, ":1\r\n", AT(301));
     hf_op_end(wait_beside(AT(1000)), AT(1001));
     rig_tick(&rig, AT(1250));
     CHECK_EQ_U64(hf_presence_deadline(&rig.client), HF_NEVER);

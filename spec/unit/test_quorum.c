@@ -16,8 +16,7 @@ TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majorit
 
 TEST(a_quorum_hold_ends_as_soon_as_its_majority_may_have_expired) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, MAJORITY, yes(7), AT(20));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, MAJORITY, yes(7), AT(20), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
 }
 
@@ -35,8 +34,7 @@ TEST(a_quorum_acquire_fails_as_soon_as_no_majority_is_possible) {
 TEST(the_error_of_a_busy_quorum_acquire_mentions_no_missing_replies_if_all_servers_replied) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
-    answers(2, 5, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWERS(op, 2, 5, busy(20000, 0, 0), AT(1), "busy");
     CHECK_CONTAINS(message_of(op), "2 of 5 granted: s3 busy, s4 busy, s5 busy");
 }
 
@@ -50,15 +48,12 @@ TEST(a_quorum_acquires_first_attempt_fails_at_once_if_a_majority_is_unreachable)
 TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
-    answers(3, COUNT, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 3, COUNT, busy(20000, 0, 0), AT(1), "under way");
     pass(AT(1), AT(400));
-    answers(0, 3, yes(7), AT(400));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(7), AT(400), "ok");
     hf_op_end(op, AT(400));
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(401));
-    answers(0, COUNT, "-OOM no\r\n", AT(402));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWERS(op, 0, COUNT, "-OOM no\r\n", AT(402), "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 OOM no");
 }
 
@@ -181,8 +176,7 @@ TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
     rig_hush(&rig);
-    answers(2, COUNT, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWERS(op, 2, COUNT, busy(20000, 0, 0), AT(1), "busy");
     hf_op_end(op, AT(1));
     tick(AT(1));
     tick(AT(1));
@@ -198,8 +192,7 @@ TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 5 * HF_SECOND, AT(0));
     snprintf(first, sizeof first, "%s", output_by(0));
     CHECK_CONTAINS(first, hf_client_uuid(&rig.client));
-    answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, COUNT, busy(20000, 0, 0), AT(1), "under way");
     rig_hush(&rig);
     hf_time again = hf_op_deadline(op);
     CHECK(again > AT(1) && again <= AT(1 + 1 + 200));
@@ -207,8 +200,7 @@ TEST(a_quorum_waiter_tries_again_after_a_random_pause) {
     const char *second = output_by(0);
     CHECK_CONTAINS(second, "EVALSHA acquire");
     CHECK(strcmp(first, second) != 0); /* each attempt has an owner of its own */
-    answers(0, COUNT, yes(9), again);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(9), again, "ok");
 }
 
 TEST(a_quorum_waiter_pauses_longer_after_each_attempt) {
@@ -254,8 +246,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
             pass(from, from + cases[i].took - 1);
             CHECK_OUTCOME(op, "under way");
             tick(from + cases[i].took);
-            CHECK_OUTCOME(op, "no_quorum");
-            hf_op_end(op, from + cases[i].took);
+            CHECK_ENDS(op, "no_quorum", from + cases[i].took);
         }
     }
 }
@@ -305,12 +296,10 @@ TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
     pass(AT(2), AT(301));
     CHECK_OUTCOME(third, "busy");
     rig_hush(&rig);
-    answers(0, COUNT, yes(7), AT(302));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWERS(first, 0, COUNT, yes(7), AT(302), "ok");
     CHECK_OUTCOME(second, "under way");
     CHECK(!hf_op_is_blocked(second));
-    answers(0, COUNT, yes(0), AT(303));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWERS(second, 0, COUNT, yes(0), AT(303), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
 }
 
@@ -324,8 +313,7 @@ TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
     CHECK(retry_at < AT(1000));
     tick(AT(990));
     rig_hush(&rig);
-    answers(0, COUNT, yes(7), AT(998));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWERS(first, 0, COUNT, yes(7), AT(998), "ok");
     CHECK(!hf_op_is_blocked(second) && hf_op_is_blocked(third));
     tick(AT(1000));
     CHECK_OUTCOME(third, "busy");
@@ -356,8 +344,7 @@ TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold
 TEST(a_quorum_grant_received_after_the_release_is_undone) {
     hold_by(3, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
-    answers(0, MAJORITY, ":1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, MAJORITY, ":1\r\n", AT(11), "ok");
     hf_op_end(op, AT(11));
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
@@ -380,8 +367,7 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     for (int i = 0; i < 3; i++)
         hf_client_lose(member(i), member_holds_of(hold_of(&rig))[i], HF_LOST_DELETED);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
-    answers(0, MAJORITY, busy(20000, 0, 0), AT(11));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWERS(op, 0, MAJORITY, busy(20000, 0, 0), AT(11), "busy");
     hf_op_end(op, AT(11));
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
 }
@@ -397,8 +383,7 @@ TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_
     op = begin_spec(&rig, &spec, AT(10));
     answer(0, ":1\r\n", AT(11));
     CHECK_OUTCOME(op, "under way");
-    answers(1, MAJORITY, ":1\r\n", AT(12));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 1, MAJORITY, ":1\r\n", AT(12), "ok");
 }
 
 TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_servers) {
@@ -409,8 +394,7 @@ TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_serv
         CHECK_OUTCOME(op, "under way");
         answer(i, ":1\r\n", AT(11));
     }
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(11));
+    CHECK_ENDS(op, "ok", AT(11));
     CHECK_EQ_INT(part_state(0), -1);
     CHECK(part_state(3) != -1 && part_state(4) != -1);
 }
@@ -475,9 +459,7 @@ TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
 }
 
 static hf_op *begin_short_acquire(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.lease = HF_SECOND);
     rig_hush(&rig);
     return op;
 }
@@ -523,8 +505,7 @@ TEST(a_quorum_acquire_proposes_a_token_ahead_of_all_server_clocks_it_has_seen) {
                  (unsigned long long)(AT(0) / 1000 + (hf_time)i * 1000000));
         answer(i, text, AT(4));
     }
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(4));
+    CHECK_ENDS(op, "ok", AT(4));
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(100));
     CHECK(proposal > AT(2100) / 1000 && proposal < AT(2200) / 1000);
 }
@@ -606,8 +587,7 @@ TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++)
         log_in(i, "r1", i < 2 ? "r0" : "r1", AT(0)); /* two have another run's mark */
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     CHECK_EQ_INT(parts_held(), 3);
 }
 
@@ -616,8 +596,7 @@ TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) log_in(i, "r1", i < 4 ? "r1" : "", AT(0));
     answers(0, MAJORITY, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS(op, "ok", AT(1));
     answers(MAJORITY, COUNT, yes(7), AT(2));
     CHECK_EQ_INT(parts_held(), 4);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
@@ -627,8 +606,7 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "no_quorum");
     hf_op_end(op, AT(1));
     tick(AT(1));
     log_in_all("r1", "", AT(1)); /* the renewers' connections */
@@ -644,15 +622,13 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     hf_op_end(op, AT(1));
     rig_hush(&rig);
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
-    answers(0, COUNT, yes(7), AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(3), "ok");
     CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
@@ -664,8 +640,7 @@ TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     hf_op_end(op, AT(1));
     for (int i = 0; i < COUNT; i++) {
         hf_session_closed(link_at(i, CALLS), NULL, AT(100000));
@@ -683,8 +658,7 @@ TEST(a_waiting_quorum_acquire_succeeds_once_restart_guard_is_over) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 100 * HF_SECOND, AT(0));
     log_in_all("r1", "", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "under way");
 }
 
 TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
@@ -787,8 +761,7 @@ TEST(a_lost_quorum_hold_is_cleaned_up_on_a_server_as_soon_as_that_is_back) {
     }
     pass(AT(1), end);
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, end);
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, end);
+    CHECK_ENDS(op, "lost", end);
     hf_time now = end + 5 * HF_SECOND;
     pass(end, now); /* by now it is tried once in a second */
     rig.down[0] = NULL;
@@ -936,12 +909,9 @@ TEST(a_quorum_acquire_and_release_survive_each_failed_allocation) {
 
 TEST(a_shared_owner_acquires_on_servers_that_have_not_restarted_recently) {
     start_with(GUARD);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
     log_in_all("r1", "r1", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
 }
 
@@ -955,8 +925,7 @@ TEST(a_quorum_acquire_waits_out_a_servers_restart_guard_only_if_that_server_is_d
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 100 * HF_SECOND, AT(0));
         for (int j = 0; j < COUNT; j++) log_in(j, "r1", j == 0 ? "" : "r1", AT(0));
         answers(0, 1 + cases[i].yeses, yes(7), AT(1));
-        answers(1 + cases[i].yeses, COUNT, "-ERR no\r\n", AT(1));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        CHECK_ANSWERS(op, 1 + cases[i].yeses, COUNT, "-ERR no\r\n", AT(1), cases[i].outcome);
     }
 }
 
@@ -964,12 +933,10 @@ TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(ms));
-        answers(1, COUNT, yes(7), AT(ms));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWERS(op, 1, COUNT, yes(7), AT(ms), "ok");
         hf_op_end(op, AT(ms));
         op = begin_quorum(HF_OP_RELEASE, 0, AT(ms));
-        answers(1, COUNT, ":1\r\n", AT(ms));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWERS(op, 1, COUNT, ":1\r\n", AT(ms), "ok");
         hf_op_end(op, AT(ms));
     }
     rig.down[0] = NULL;
@@ -1000,11 +967,8 @@ TEST(a_quorum_release_stops_awaiting_late_replies_for_its_own_hold_only) {
     static hf_names other;
     hold_by(3, AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.names = &other;
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
-    answers(0, 3, yes(78), AT(2));
-    CHECK_OUTCOME(op, "ok");
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.names = &other);
+    CHECK_ANSWERS(op, 0, 3, yes(78), AT(2), "ok");
     hf_hold *hold = hold_in(op);
     hf_hold_ref(hold);
     hf_op_end(op, AT(2));
@@ -1042,8 +1006,7 @@ TEST(a_quorum_acquire_waits_for_servers_whose_idle_connections_turn_out_to_be_de
     answers(0, 2, yes(90), AT(20001));
     answer(2, "-ERR no\r\n", AT(20001));
     pass(AT(20001), AT(20450)); /* both are asked again */
-    answers(3, COUNT, yes(90), AT(20450));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 3, COUNT, yes(90), AT(20450), "ok");
 }
 
 TEST(the_renewers_task_adds_a_late_grant_to_its_quorum_hold) {
@@ -1066,16 +1029,14 @@ TEST(a_quorum_re_entry_fails_at_once_if_its_hold_is_lost) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 60 * HF_SECOND, AT(1));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
-    answers(0, COUNT, busy(20000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWERS(op, 0, COUNT, busy(20000, 0, 0), AT(2), "lost");
 }
 
 TEST(a_quorum_re_entry_reports_a_loss_even_if_a_majority_then_grants_the_re_entry) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
-    answers(0, MAJORITY, yes(77), AT(2));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWERS(op, 0, MAJORITY, yes(77), AT(2), "lost");
     CHECK_CONTAINS(message_of(op), "this owner lost the lock in the meantime");
 }
 
@@ -1104,8 +1065,7 @@ TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
     answer(2, yes(40), AT(1));
     CHECK_OUTCOME(op, "under way");
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
-    answers(1, 3, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 1, 3, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
 }
 
@@ -1122,12 +1082,9 @@ TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
                  {"", false, HF_HOLD_HELD}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start_with(GUARD);
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.shared = true;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
         log_in_all("r1", "r1", AT(0));
-        answers(0, COUNT, yes(7), AT(1));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
         hf_op_end(op, AT(1));
         hf_hold *hold = hold_of(&rig);
         for (int j = 0; j < MAJORITY; j++) {
@@ -1146,8 +1103,7 @@ TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_ser
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    answers(0, COUNT, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     hf_op_end(op, AT(1));
     for (int i = 0; i < MAJORITY; i++) {
         hf_session *renewer = link_at(i, RENEWER);

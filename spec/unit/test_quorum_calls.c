@@ -7,8 +7,7 @@
 static hf_op *begin_extend(hf_time lease, hf_time now) {
     hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
     spec.lease = lease;
-    hf_op *op = begin_round(&spec, now);
-    return op;
+    return begin_round(&spec, now);
 }
 
 /* Answers by the first servers, one after the other, until NULL. */
@@ -36,8 +35,7 @@ TEST(a_quorum_extension_needs_a_majority) {
 TEST(a_quorum_check_does_not_change_the_lease) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
-    answers(0, 3, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
 }
 
@@ -104,15 +102,13 @@ TEST(each_quorum_release_is_sent_to_every_server) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":2\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(3));
+    CHECK_ENDS(op, "ok", AT(3));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(4));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA release 4 k");
     answers(0, 3, ":1\r\n", AT(5));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(5));
+    CHECK_ENDS(op, "ok", AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
 }
@@ -120,8 +116,7 @@ TEST(each_quorum_release_is_sent_to_every_server) {
 TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    answers(0, 3, yes(77), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(1), "ok");
     answer(3, busy(20000, 0, 0), AT(1));
     answer(4, busy(20000, 0, 0), AT(1));
     hf_op_end(op, AT(1));
@@ -177,8 +172,7 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     hf_op_end(op, AT(4));
     op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(5));
+    CHECK_ENDS(op, "lost", AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
 }
@@ -191,13 +185,11 @@ TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
     hf_op_spec spec = spec_of(&rig, HF_OP_RELEASE);
     spec.lost = lost;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST); /* it is not released by that */
     spec.loss_notified = true;
     op = hf_client_begin(&rig.client, &spec, AT(2));
-    CHECK_OUTCOME(op, "not_held");
-    hf_op_end(op, AT(2));
+    CHECK_ENDS(op, "not_held", AT(2));
     hf_hold_unref(lost);
 }
 
@@ -205,13 +197,11 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     hold_by(5, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1));
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS(op, "lost", AT(1));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(part_state(0), HF_HOLD_HELD);
     op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    CHECK_OUTCOME(op, "lost");
-    hf_op_end(op, AT(2));
+    CHECK_ENDS(op, "lost", AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
 }
@@ -254,8 +244,7 @@ TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
-    answers(0, 5, yes(77), AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 5, yes(77), AT(3), "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
 }
@@ -263,8 +252,7 @@ TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
 TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    answers(0, 3, yes(77), AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "ok");
     hf_op_end(op, AT(2));
     answer(4, yes(77), AT(3));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
@@ -277,8 +265,7 @@ TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    answers(0, 3, yes(77), AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_op_end(op, AT(4));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
@@ -306,8 +293,7 @@ TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     hf_op_abandon(op, AT(2));
-    CHECK_OUTCOME(op, "interrupted");
-    hf_op_end(op, AT(2));
+    CHECK_ENDS(op, "interrupted", AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
     pass(AT(2), AT(3));
 }
@@ -343,13 +329,11 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK_STR(output_by(0), "");
     CHECK(hf_op_is_blocked(op));
-    answers(0, 3, ":1\r\n", AT(2));
-    CHECK_OUTCOME(check, "ok");
+    CHECK_ANSWERS(check, 0, 3, ":1\r\n", AT(2), "ok");
     CHECK(!hf_op_is_blocked(op));
     hf_op_end(check, AT(2));
     CHECK_CONTAINS(output_by(0), "EVALSHA release");
-    answers(0, 3, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, ":1\r\n", AT(3), "ok");
     hf_op_end(op, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
 }
@@ -359,8 +343,7 @@ TEST(a_quorum_release_that_waits_for_a_check_reports_the_loss_that_the_check_fin
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     CHECK(hf_op_is_blocked(op));
-    answers(0, COUNT, ":-1\r\n", AT(2));
-    CHECK_OUTCOME(check, "lost");
+    CHECK_ANSWERS(check, 0, COUNT, ":-1\r\n", AT(2), "lost");
     CHECK_OUTCOME(op, "lost");
     CHECK_EQ_INT(state_of(&rig), -1);
 }
@@ -490,8 +473,7 @@ TEST(a_quorums_info_returns_the_highest_token_and_the_latest_server_time) {
 
 TEST(a_quorums_info_waits_briefly_for_the_replies_of_all_servers) {
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
-    answers(0, 3, NOBODY, AT(10));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, 3, NOBODY, AT(10), "under way");
     pass(AT(10), AT(1500));
     CHECK_OUTCOME(op, "ok");
 }
@@ -543,8 +525,7 @@ TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
         start();
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         answer_all(reads[i].replies, AT(1));
-        CHECK_OUTCOME(op, reads[i].outcome);
-        hf_op_end(op, AT(1));
+        CHECK_ENDS(op, reads[i].outcome, AT(1));
         hold_by(4, AT(2));
         op = begin_quorum(HF_OP_RELEASE, 0, AT(3));
         answer_all(releases[i].replies, AT(4));
@@ -577,8 +558,7 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
 
 TEST(a_forced_release_in_a_quorum_needs_no_hold_of_its_caller) {
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
-    answers(0, 5, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 5, ":1\r\n", AT(2), "ok");
     CHECK_EQ_INT(value_of(op), 1);
 }
 

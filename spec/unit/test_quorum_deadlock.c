@@ -75,8 +75,7 @@ TEST(a_quorum_deadlock_search_queries_every_server_and_follows_a_majority) {
     answers(0, 2, "-ERR no\r\n", AT(2));
     answers(2, 5, owner_is("me"), AT(2));
     all_reply("GET holdfast_wait:me");
-    answers(0, 5, wait_is("501 " OWN " l k"), AT(2));
-    CHECK_OUTCOME(op, "deadlock");
+    CHECK_ANSWERS(op, 0, 5, wait_is("501 " OWN " l k"), AT(2), "deadlock");
     CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by "
                                    "ffffffff-ffff-4fff-8fff-ffffffffffff:8, which waits for \"j\", "
                                    "held by me; always take locks in the same order");
@@ -234,16 +233,14 @@ TEST(a_quorum_attempt_in_flight_when_a_deadlock_is_found_may_still_acquire_the_l
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
-    answers(0, COUNT, yes(77), AT(300));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(77), AT(300), "ok");
 }
 
 TEST(a_quorum_attempt_that_fails_after_a_deadlock_was_found_ends_the_wait) {
     hf_op *op = asks_in_a_cycle(AT(300));
     CHECK(round_of(op)->state == HF_ROUND_ASKING && cycle_of(op) && !is_searching(op) &&
           !hf_op_is_done(op));
-    answers(0, COUNT, busy(20000, 0, 0), AT(300));
-    CHECK_OUTCOME(op, "deadlock");
+    CHECK_ANSWERS(op, 0, COUNT, busy(20000, 0, 0), AT(300), "deadlock");
     CHECK_CONTAINS(message_of(op), "the waits form a cycle: \"k\", held by me; ");
 }
 

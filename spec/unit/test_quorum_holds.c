@@ -50,16 +50,13 @@ TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_dea
         spec.wait = 5 * HF_SECOND;
         spec.blocking = blocking;
         hf_op *op = begin_round(&spec, AT(1));
-        answers(0, 5, busy(29000, 0, 0), AT(2));
-        CHECK_OUTCOME(op, blocking ? "deadlock" : "under way");
+        CHECK_ANSWERS(op, 0, 5, busy(29000, 0, 0), AT(2), blocking ? "deadlock" : "under way");
         if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
     }
 }
 
 TEST(a_quorum_acquire_without_fencing_succeeds_with_the_first_majority) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.token_ttl_ms = 0;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.token_ttl_ms = 0);
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(40 + (unsigned)i), AT(1));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 0);
@@ -82,8 +79,7 @@ TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
     hf_time again = round_of(op)->retry_at;
     CHECK(again > AT(100));
     tick(again);
-    answers(0, COUNT, yes(77), again + HF_MS);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, yes(77), again + HF_MS, "ok");
     CHECK_EQ_U64(bound_of(hold_of(&rig)), again + 60 * HF_SECOND);
 }
 
@@ -105,8 +101,7 @@ TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
 TEST(a_quorum_re_entry_without_a_majority_does_not_change_the_hold) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    answers(0, 3, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWERS(op, 0, 3, "-ERR no\r\n", AT(2), "no_quorum");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(!is_in_flight(hold_of(&rig)));
@@ -300,8 +295,7 @@ TEST(a_quorum_token_assumes_that_unknown_server_clocks_agree_with_the_others) {
                  (unsigned long long)(AT(0) / 1000 - 100000000));
         answer(i, text, AT(0));
     }
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(0));
+    CHECK_ENDS(op, "ok", AT(0));
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(0));
     CHECK_EQ_U64(proposal, AT(0) / 1000 - 100000000 + 2000);
 }
@@ -325,8 +319,7 @@ TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     tick(again);
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(again / 1000));
-    answers(0, COUNT, text, again + 100 * HF_MS);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, text, again + 100 * HF_MS, "ok");
     hf_op_end(op, again + 100 * HF_MS);
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
@@ -337,8 +330,7 @@ TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, COUNT, text, AT(1400));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, COUNT, text, AT(1400), "ok");
     hf_op_end(op, AT(1400));
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
 }
@@ -382,13 +374,9 @@ TEST(a_quorum_client_reads_server_details_only_if_an_option_or_restart_guard_nee
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start(); /* for the servers */
         rig_end(&rig, AT(0));
-        hf_client_config config = rig_config();
-        config.mode = HF_MODE_QUORUM;
-        config.servers = servers;
-        config.server_count = COUNT;
-        config.restart_guard = cases[i].guard;
-        config.session.asks_server = cases[i].asks;
-        rig_begin_with(&rig, &config);
+        RIG_BEGIN(config.mode = HF_MODE_QUORUM, config.servers = servers,
+                  config.server_count = COUNT, config.restart_guard = cases[i].guard,
+                  config.session.asks_server = cases[i].asks);
         CHECK_STR(first_node(&rig.client)->server.label, "a quorum of 5 servers");
         for (int j = 0; j < COUNT; j++) {
             const hf_session_config *session = &config_in(member(j))->session;

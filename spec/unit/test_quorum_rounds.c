@@ -11,8 +11,7 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     for (int i = 0; i < 3; i++)
         hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
     answers(3, 5, "-ERR no\r\n", AT(2));
-    answers(0, 2, "-ERR no\r\n", AT(3));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(3), "lost");
 }
 
 TEST(a_quorum_does_not_write_back_a_token_that_a_majority_already_drew) {
@@ -51,13 +50,10 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
     } cases[] = {{5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         start();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.renewed = cases[i].renewed;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = cases[i].renewed);
         for (int j = 0; j < cases[i].servers; j++) feed(link_at(j, CALLS), yes(7), AT(1));
         tick(AT(1));
-        CHECK_OUTCOME(op, "ok");
-        hf_op_end(op, AT(1));
+        CHECK_ENDS(op, "ok", AT(1));
         const hf_hold *hold = hold_of(&rig);
         hf_time again = AT(1) + 10 * HF_SECOND;
         CHECK_EQ_U64(wakes_at(hold), cases[i].again ? again : ends_at(hold));
@@ -69,13 +65,8 @@ TEST(a_client_of_a_quorum_can_send_a_command_to_a_single_chosen_server) {
     for (unsigned node = 1; node <= COUNT + 2; node++) {
         unsigned asked = (node - 1) % COUNT;
         start();
-        hf_op_spec spec = spec_of(&rig, HF_OP_COMMAND);
-        spec.names = NULL;
-        spec.lock_kind = NULL;
-        spec.args = get;
-        spec.arg_count = 2;
-        spec.node = node;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_COMMAND, AT(0), spec.names = NULL, spec.lock_kind = NULL,
+                          spec.args = get, spec.arg_count = 2, spec.node = node);
         for (unsigned i = 0; i < COUNT; i++)
             CHECK_STR(output_by((int)i), i == asked ? "GET k" : "");
         answer((int)asked, "$1\r\nv\r\n", AT(1));
@@ -89,15 +80,11 @@ TEST(an_idempotent_runs_long_record_is_sent_to_every_server_that_holds_the_run) 
     hf_op *op = begin_guard(AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " print");
     answers(0, MAJORITY, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS(op, "ok", AT(1));
     rig_hush(&rig);
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.fingerprint = hf_slice_of("print");
-    spec.result = hf_slice_of(record);
-    spec.keep = 5 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(2));
+    op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard,
+               spec.fingerprint = hf_slice_of("print"), spec.result = hf_slice_of(record),
+               spec.keep = 5 * HF_SECOND);
     for (int i = 0; i < MAJORITY; i++) CHECK_CONTAINS(output_by(i), record);
     answers(0, MAJORITY, ":1\r\n", AT(3));
     CHECK_OUTCOME(op, "ok");
@@ -162,8 +149,7 @@ TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
     CHECK(is_in_flight(hold_of(&rig)));
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(check));
-    answers(0, 3, yes(77), AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "ok");
     CHECK(!hf_op_is_blocked(check));
 }
 
@@ -191,8 +177,7 @@ TEST(a_quorums_info_recognizes_an_owner_with_a_suffix_on_the_first_server) {
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     answer(0, INFO("40\r\n" OWNER_OF_US ".1", "1", "9"), AT(1));
     answers(1, 3, INFO("38\r\n" OWNER_OF_US, "1", "9"), AT(1));
-    answers(3, COUNT, NOBODY, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 3, COUNT, NOBODY, AT(1), "ok");
     CHECK_MEM(info_of(op)->owner, info_of(op)->owner_size, OWNER_OF_US, strlen(OWNER_OF_US));
 }
 
@@ -200,13 +185,9 @@ TEST(an_idempotent_runs_record_that_no_majority_stored_is_not_resent) {
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
     hf_op_end(op, AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.keep = 5 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(2));
+    op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard, spec.keep = 5 * HF_SECOND);
     answers(0, 2, ":1\r\n", AT(3));
-    answers(2, COUNT, "-ERR no\r\n", AT(3));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWERS(op, 2, COUNT, "-ERR no\r\n", AT(3), "no_quorum");
     CHECK_CONTAINS(message_of(op),
                    "2 of 5 recorded it (the others keep the lock until its lease ends): s3 server");
     hf_op_end(op, AT(3));
@@ -220,12 +201,8 @@ TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_s
     hf_op *op = begin_guard(AT(0));
     answers(0, COUNT, yes(7), AT(1));
     hf_op_end(op, AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.keep = 5 * HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(2));
-    answers(0, MAJORITY, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard, spec.keep = 5 * HF_SECOND);
+    CHECK_ANSWERS(op, 0, MAJORITY, ":1\r\n", AT(3), "ok");
     hf_op_end(op, AT(3));
     for (int i = MAJORITY; i < COUNT; i++) {
         const hf_hold *part =
@@ -277,16 +254,14 @@ TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
 
 TEST(the_error_of_a_failed_quorum_acquire_quotes_a_servers_message_about_a_missing_right) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answers(0, COUNT, "-NOPERM this user has no right\r\n", AT(1));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWERS(op, 0, COUNT, "-NOPERM this user has no right\r\n", AT(1), "denied");
     CHECK_CONTAINS(message_of(op), "no right");
 }
 
 TEST(a_quorum_call_tries_all_servers_if_all_have_just_refused_a_connection) {
     for (int i = 0; i < COUNT; i++) rig.down[i] = "refused";
     hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
-    CHECK_OUTCOME(op, "no_quorum");
-    hf_op_end(op, AT(0));
+    CHECK_ENDS(op, "no_quorum", AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_TTL);
     op = hf_client_begin(&rig.client, &spec, AT(50));
     for (int i = 0; i < COUNT; i++)
@@ -360,8 +335,7 @@ TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     CHECK(round_of(op)->votes[4].counted && !hf_op_is_done(round_of(op)->votes[4].op));
     feed(link_at(4, CALLS), yes(60), end + HF_MS);
     CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
-    answers(0, 2, ":1\r\n", end + 2 * HF_MS);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 2, ":1\r\n", end + 2 * HF_MS, "ok");
     CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
 }
@@ -392,8 +366,7 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
-    answers(0, 3, yes(7), AT(2));
-    CHECK_OUTCOME(acquire, "ok");
+    CHECK_ANSWERS(acquire, 0, 3, yes(7), AT(2), "ok");
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, 5, ":1\r\n", AT(3));
     pass(AT(3), AT(600));
@@ -408,8 +381,7 @@ TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
     spec.shared = true;
     hf_op *op = begin_round(&spec, AT(0));
     CHECK(strstr(output_by(0), " x 2000 0 1 30000 "));
-    answers(0, 3, yes(7), AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 3, yes(7), AT(1), "ok");
     const hf_hold *part = member_holds_of(hold_in(op))[0];
     CHECK(hf_slice_equal(hf_hold_caller(part), hf_slice_of("x")));
 }
@@ -445,8 +417,7 @@ TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
         spec.renewed = i & 2;
         spec.lease = 40 * HF_SECOND;
         op = begin_round(&spec, AT(2));
-        answers(0, 3, yes(7), AT(3));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWERS(op, 0, 3, yes(7), AT(3), "ok");
         CHECK_EQ_INT(is_renewed(hold_in(op)), i > 0);
         CHECK_EQ_U64(lease_of(hold_in(op)), 40 * HF_SECOND);
     }
@@ -480,8 +451,7 @@ TEST(a_quorum_re_entry_reports_that_its_hold_was_lost_in_the_meantime) {
     hf_op *behind = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(behind));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
-    answers(0, 3, yes(77), AT(2));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "lost");
     CHECK_OUTCOME(behind, "lost");
     hf_op_end(op, AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
@@ -541,10 +511,8 @@ TEST(a_call_behind_a_quorum_re_entry_fails_as_not_held_if_the_hold_was_abandoned
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1)), *check = begin_quorum(HF_OP_CHECK, 0, AT(1));
     CHECK(hf_op_is_blocked(check));
     hf_client_abandon(&rig.client, hold, 2, AT(2));
-    answers(0, 3, yes(77), AT(3));
-    CHECK_OUTCOME(op, "ok");
-    CHECK_OUTCOME(check, "not_held");
-    hf_op_end(check, AT(3));
+    CHECK_ANSWERS(op, 0, 3, yes(77), AT(3), "ok");
+    CHECK_ENDS(check, "not_held", AT(3));
     hf_op_end(op, AT(3));
     CHECK(!is_in_table(hold));
     hf_hold_unref(hold);
@@ -554,8 +522,7 @@ TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     answer(4, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "under way");
-    hf_op_end(op, AT(3));
+    CHECK_ENDS(op, "under way", AT(3));
     CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
 }
 
@@ -581,10 +548,8 @@ TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants)
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(1));
-    answers(0, 2, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "under way");
-    answers(3, 5, yes(70), AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(2), "under way");
+    CHECK_ANSWERS(op, 3, 5, yes(70), AT(3), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
 }
 
@@ -602,8 +567,7 @@ TEST(a_forced_release_in_a_quorum_ends_its_callers_own_hold_before_it_checks_the
 TEST(a_quorums_ping_succeeds_with_a_majority) {
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
-    answers(0, 2, "+PONG\r\n", AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, 2, "+PONG\r\n", AT(1), "under way");
     answer(2, "+PONG\r\n", AT(1));
     CHECK_OUTCOME(op, "ok");
 }
@@ -611,8 +575,7 @@ TEST(a_quorums_ping_succeeds_with_a_majority) {
 TEST(a_quorum_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
-    answers(0, 2, "-ERR no\r\n", AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(1), "under way");
     answer(2, "-ERR no\r\n", AT(1));
     CHECK_OUTCOME(op, "no_quorum");
 }
@@ -621,8 +584,7 @@ TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majori
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(7), AT(1));
     answer(2, busy(20000, 0, 0), AT(1));
-    answers(3, 5, "-ERR no\r\n", AT(1));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWERS(op, 3, 5, "-ERR no\r\n", AT(1), "busy");
 }
 
 /* The leave goes over the callers' link, which is down: the member's operation waits for that. */

@@ -33,8 +33,7 @@ static hf_op *acquire(const hf_kind *kind, const char *caller, hf_time wait, hf_
 
 static void take(const hf_kind *kind, const char *caller, hf_time now) {
     hf_op *op = acquire(kind, caller, 0, now);
-    feed_calls(&rig, ACQUIRED, now);
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, now, "ok");
     hf_op_end(op, now);
     output_of(link_of(&rig, CALLS));
 }
@@ -42,20 +41,17 @@ static void take(const hf_kind *kind, const char *caller, hf_time now) {
 TEST(the_read_and_the_write_half_of_a_lock_have_owners_of_their_own) {
     hf_op *read = acquire(&hf_kind_read, "me", 0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK(READER "1", "0", ""));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(read, "ok");
+    CHECK_ANSWER(read, ACQUIRED, AT(1), "ok");
     hf_op *write = acquire(&hf_kind_write, "you", 0, AT(2));
     CHECK_SENT(&rig, CALLS, ASK(READER "2:write", "0", ""));
-    feed_calls(&rig, busy(100, 0, 0), AT(3));
-    CHECK_OUTCOME(write, "busy");
+    CHECK_ANSWER(write, busy(100, 0, 0), AT(3), "busy");
 }
 
 TEST(only_a_client_that_holds_the_write_lock_sends_its_name_when_it_acquires_the_read_lock) {
     take(&hf_kind_write, "me", AT(0));
     hf_op *read = acquire(&hf_kind_read, "me", 0, AT(1));
     CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", "    " READER "1:write"));
-    feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_OUTCOME(read, "ok");
+    CHECK_ANSWER(read, ACQUIRED, AT(2), "ok");
     acquire(&hf_kind_read, "you", 0, AT(3));
     CHECK_SENT(&rig, CALLS, ASK(READER "3", "0", ""));
 }
@@ -171,22 +167,19 @@ TEST(a_write_grant_to_a_wait_that_has_ended_is_undone_under_the_writers_name) {
     wait_both(ops);
     hf_ended_note(ended_of(&rig.client), 9, &hf_kind_write, hf_slice_of("k"));
     feed_message(&rig, "1 grant w 9 " PLACE " 77 2000 k", AT(100));
-    rig_tick(&rig, AT(101));
-    CHECK_SENT(&rig, RENEWER,
-               "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
+    CHECK_SENT_AT(RENEWER, AT(101),
+                  "EVALSHA rw_leave " KEYS_OF_RW READER "9:write 2000 0 1w" DRIVE_UUID ":9:0 ");
 }
 
 TEST(readers_and_writers_are_renewed_with_their_own_lease_keys) {
     take(&hf_kind_read, "me", AT(0));
     take(&hf_kind_read, "you", AT(0));
     take(&hf_kind_write, "he", AT(500));
-    rig_tick(&rig, AT(10000));
-    CHECK_SENT(&rig, RENEWER,
-               "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
-               "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
+    CHECK_SENT_AT(RENEWER, AT(10000),
+                  "EVALSHA rw_renew 4 k {k}:" READER "1:rwlock_timeout:1 k {k}:" READER
+                  "2:rwlock_timeout:1 " READER "1 30000 " READER "2 30000");
     feed(link_of(&rig, RENEWER), "*2\r\n:1\r\n:1\r\n", AT(10001));
-    rig_tick(&rig, AT(10600));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA rw_renew 2 k k " READER "3:write 30000");
+    CHECK_SENT_AT(RENEWER, AT(10600), "EVALSHA rw_renew 2 k k " READER "3:write 30000");
 }
 
 TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadlock) {
@@ -212,16 +205,14 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         spec.blocking = false; /* of a loop: the other one can go on */
         spec.caller = hf_slice_of("third");
         op = begin_spec(&rig, &spec, AT(2));
-        feed_calls(&rig, busy(20000, cases[i].ahead, cases[i].foreign), AT(2));
-        CHECK_OUTCOME(op, "under way");
+        CHECK_ANSWER(op, busy(20000, cases[i].ahead, cases[i].foreign), AT(2), "under way");
     }
 }
 
 /* The release of the write lock was abandoned while it waited for a renewal. */
 TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     take(&hf_kind_write, "me", AT(0));
-    rig_tick(&rig, AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA rw_renew 2 k k " READER "1:write 30000");
+    CHECK_SENT_AT(RENEWER, AT(10000), "EVALSHA rw_renew 2 k k " READER "1:write 30000");
     hf_op *release = begin_rw(HF_OP_RELEASE, &hf_kind_write, "me", 0, AT(10001));
     hf_op_abandon(release, AT(10002));
     hf_op *op = acquire(&hf_kind_read, "me", 0, AT(10002));
@@ -235,8 +226,7 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
     feed_calls(&rig, ":1\r\n", AT(10005));
     CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", ""));
-    feed_calls(&rig, ACQUIRED, AT(10006));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(10006), "ok");
 }
 
 TEST(a_read_write_locks_info_returns_the_number_of_readers) {
@@ -268,8 +258,7 @@ TEST(a_read_write_grant_is_confirmed_even_if_it_was_re_entered) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, "1 grant r 1 " PLACE " 77 2000 k", AT(10), "ok");
     take(&hf_kind_read, "me", AT(11));
     rig_sleep(&rig, AT(11), AT(5000));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "1r" DRIVE_UUID ":1:1000"));

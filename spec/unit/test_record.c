@@ -8,8 +8,7 @@ TEST(a_completed_idempotent_run_leaves_its_record_on_the_server) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     CHECK_SENT(&rig, CALLS, "EVALSHA complete " KEYS_OF_K "5000 p done");
-    feed_calls(&rig, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
@@ -31,8 +30,7 @@ TEST(an_idempotent_runs_record_in_flight_is_finished_after_the_client_was_closed
 TEST(an_idempotent_run_keeps_its_hold_if_the_server_refuses_the_record) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    feed_calls(&rig, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     hold_guard(AT(10));
     hf_op_end(begin_complete(AT(11)), AT(12));
@@ -60,8 +58,7 @@ TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_recor
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
-    feed_calls(&rig, ":-1\r\n", AT(3));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ":-1\r\n", AT(3), "lost");
 }
 
 TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
@@ -73,8 +70,7 @@ TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
         spec_in(op)->keep = keeps[i];
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
         rig_tick(&rig, AT(50));
-        feed_calls(&rig, ":-1\r\n", AT(51));
-        CHECK_OUTCOME(op, keeps[i] > 0 ? "lost" : "ok");
+        CHECK_ANSWER(op, ":-1\r\n", AT(51), keeps[i] > 0 ? "lost" : "ok");
         CHECK_EQ_INT(hold_count(&rig.client), 0);
     }
 }
@@ -120,9 +116,7 @@ TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) 
 TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
-    hf_op_spec spec = spec_of(&rig, HF_OP_CHECK);
-    spec.lock_kind = &hf_kind_guard;
-    hf_op *waits = begin_spec(&rig, &spec, AT(2));
+    hf_op *waits = BEGIN(HF_OP_CHECK, AT(2), spec.lock_kind = &hf_kind_guard);
     CHECK(hf_op_is_blocked(waits));
     hf_op_abandon(op, AT(3));
     CHECK_OUTCOME(waits, "not_held");
@@ -140,8 +134,7 @@ TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
         spec.kind = HF_OP_COMPLETE;
         spec.keep = HF_SECOND;
         hf_op *op = begin_spec(&rig, &spec, AT(11));
-        feed_calls(&rig, senseless[i], AT(12));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, senseless[i], AT(12), "server");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
 }

@@ -9,8 +9,7 @@ TEST(a_re_entry_adds_a_hold_and_renews_the_lease) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
     CHECK(hf_hold_is_valid(hold, AT(1000)));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1001), "ok");
     CHECK(hold_in(op) == hold);
     CHECK_EQ_INT(count_of(hold), 2);
     CHECK_EQ_U64(token_of(hold), 77);
@@ -44,8 +43,7 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
         spec.lease = HF_SECOND;
         spec.renewed = false;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
-        feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(ms));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(ms), "ok");
         hf_op_end(op, AT(ms));
         op = begin(&rig, HF_OP_RELEASE, AT(ms));
         feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
@@ -63,8 +61,7 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
         rig_begin(&rig);
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
-        feed_calls(&rig, cases[i].reply, AT(1001));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_ANSWER(op, cases[i].reply, AT(1001), "lost");
         CHECK(is_lost(hold));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
@@ -77,8 +74,7 @@ TEST(a_hold_lost_during_a_re_entry_remains_lost) {
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     rig_sleep(&rig, AT(29000), AT(29700));
     CHECK(is_lost(hold));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold));
@@ -94,8 +90,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29701));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE_OF_K("0", "")));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(29800));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
 }
 
 TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
@@ -103,8 +98,7 @@ TEST(a_re_entry_whose_reply_arrives_after_its_lease_does_not_end_the_hold) {
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.lease = 100 * HF_MS;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(1200));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(1200), "lost");
     CHECK(hf_hold_is_valid(hold, AT(1200)));
     CHECK_EQ_INT(count_of(hold), 1);
 }
@@ -122,8 +116,7 @@ static void check_still_kept(const char *reply, const char *code, bool undone) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK(!is_in_flight(hold) && !undone);
     hf_op_end(op, AT(4000));
-    rig_sleep(&rig, AT(4000), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(4000), AT(10000), "EVALSHA renew 1 k me 30000");
     rig_end(&rig, AT(10000));
 }
 
@@ -158,15 +151,12 @@ TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
     hf_op_end(op, AT(1001));
     CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
-    rig_sleep(&rig, AT(1001), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1001), AT(10000), "EVALSHA renew 1 k me 30000");
 }
 
 /* As by a coroutine, which gives no text: each hold gets one. */
 static hf_op *acquire_as_coroutine(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.owner = (hf_slice){"", 0};
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.owner = (hf_slice){"", 0});
     return op;
 }
 
@@ -178,8 +168,7 @@ static hf_op *acquire_as_coroutine(hf_time now) {
 TEST(each_hold_has_an_owner_of_its_own) {
     hf_op *op = acquire_as_coroutine(AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("1") " 30000 1000");
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "ok");
     acquire_as_coroutine(AT(2)); /* a re-entry of the same hold */
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_OWNER("1") "1 0 30000 1000 ");
     feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
@@ -191,8 +180,7 @@ TEST(each_hold_has_an_owner_of_its_own) {
     feed_calls(&rig, ":1\r\n", AT(7));
     op = acquire_as_coroutine(AT(8));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
-    feed_calls(&rig, ACQUIRED, AT(9));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(9), "ok");
 }
 
 /* Its last renewal may have been carried out. */
@@ -209,8 +197,7 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
     CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(&rig, ":0\r\n", AT(29699));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
-    feed_calls(&rig, ACQUIRED, AT(29700));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(29700), "ok");
     CHECK(is_lost(old));
     hf_hold_unref(old);
 }
@@ -221,8 +208,7 @@ TEST(acquiring_a_lost_lock_again_creates_a_new_hold) {
     hf_client_lose(&rig.client, old, HF_LOST_TAKEN);
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1001), "ok");
     CHECK(hold_of(&rig) != old);
     CHECK(is_lost(old));
     hf_hold_unref(old);
@@ -234,8 +220,7 @@ TEST(an_acquire_by_the_owner_of_an_expired_hold_creates_a_new_hold) {
     hf_op *op = begin_acquire(&rig, 0, AT(29698)); /* the client has not noticed yet */
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK(is_lost(old));
-    feed_calls(&rig, ACQUIRED, AT(29699));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(29699), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     hf_hold_unref(old);
 }
@@ -258,20 +243,17 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     feed_calls(&rig, ACQUIRED, AT(2));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
-    feed_calls(&rig, "*2\r\n:1\r\n:0\r\n", AT(3));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, "*2\r\n:1\r\n:0\r\n", AT(3), "ok");
     CHECK_EQ_INT(count_of(hold), 2);
 }
 
 TEST(an_acquire_sends_its_own_request_to_the_server_if_its_owners_other_call_fails) {
     hf_op *first = begin_acquire(&rig, 0, AT(0)), *second = begin_acquire(&rig, HF_SECOND, AT(1));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(20000, 0, 0), AT(2));
-    CHECK_OUTCOME(first, "busy");
+    CHECK_ANSWER(first, busy(20000, 0, 0), AT(2), "busy");
     CHECK_STATE(second, ASKING);
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(3));
-    CHECK_OUTCOME(second, "ok");
+    CHECK_ANSWER(second, ACQUIRED, AT(3), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
 }
 
@@ -287,14 +269,12 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     CHECK_OUTCOME(second, "busy");
     CHECK(strstr(message_of(second), "another call by this owner for this key is in progress"));
     CHECK_STATE(first, WAITING);
-    feed_message(&rig, GRANT("1", "88"), AT(1011));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_GRANTS(first, GRANT("1", "88"), AT(1011), "ok");
 }
 
 TEST(an_acquire_waits_until_the_renewal_of_its_hold_has_ended) {
     hf_hold *hold = hold_lock(&rig, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(&rig, CALLS, "");
@@ -332,8 +312,7 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, 300 * HF_MS, AT(0));
         rig_sleep(&rig, AT(0), AT(300));
-        CHECK_OUTCOME(op, "unreachable");
-        hf_op_end(op, AT(300));
+        CHECK_ENDS(op, "unreachable", AT(300));
         op = begin_acquire(&rig, cases[i].wait, AT(300));
         CHECK_STATE(op, BLOCKED);
         CHECK_EQ_U64(hf_op_deadline(op), AT(300) + cases[i].took);
@@ -345,15 +324,13 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
 TEST(an_acquire_waits_for_the_clean_up_of_the_previous_hold) {
     hold_lock(&rig, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(11));
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(12));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(13));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(13), "ok");
 }
 
 TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
@@ -361,13 +338,11 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     hf_op *op = begin_acquire(&rig, 0, AT(10)); /* before the renewer came to it */
     CHECK_STATE(op, BLOCKED);
-    rig_sleep(&rig, AT(10), AT(11));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(10), AT(11), "");
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(11));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(12));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(12), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(number_of(hold_of(&rig)) != number);
 }
@@ -378,8 +353,7 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
     for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
         rig_begin(&rig);
         hold_lock(&rig, AT(0));
-        rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+        CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
         hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
         CHECK_STATE(op, BLOCKED);
@@ -388,8 +362,7 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
         CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
         feed_calls(&rig, ":1\r\n", AT(10003));
         CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-        feed_calls(&rig, ACQUIRED, AT(10004));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ACQUIRED, AT(10004), "ok");
     }
 }
 
@@ -416,8 +389,7 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
     CHECK_SENT(&rig, CALLS, "");
     rig_sleep(&rig, AT(12), AT(3011));       /* the answer does not come */
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K); /* it goes on without that */
-    feed_calls(&rig, ACQUIRED, AT(3011));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(3011), "ok");
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_EQ_INT(hold_count(&rig.client), 2);
 }
@@ -429,10 +401,7 @@ TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
     for (int shared = 0; shared <= 1; shared++) {
         rig_begin(&rig);
         set_shared(hold_lock(&rig, AT(0)), shared);
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.shared = shared;
-        spec.wait = 10 * HF_SECOND;
-        hf_op *op = begin_spec(&rig, &spec, AT(1));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.shared = shared, spec.wait = 10 * HF_SECOND);
         CHECK_STATE(op, ASKING);
         CHECK_EQ_U64(request_in(op)->persists_until, 0);
     }
@@ -450,8 +419,7 @@ TEST(a_re_entry_of_a_hold_from_an_old_grant_takes_the_larger_of_both_tokens) {
         set_wait(hold, 7); /* its grant was confirmed long ago */
         hf_op *op = begin_acquire(&rig, 0, AT(1));
         snprintf(text, sizeof text, "*2\r\n:1\r\n:%s\r\n", cases[i].token);
-        feed_calls(&rig, text, AT(2));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, text, AT(2), "ok");
         CHECK_EQ_U64(token_of(hold), cases[i].has);
         CHECK_EQ_U64(wait_of_hold(hold), 0);
     }
@@ -462,8 +430,7 @@ TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     hf_client_abandon(&rig.client, hold, 1, AT(1001));
     CHECK_EQ_INT(count_of(hold), 1);
-    feed_calls(&rig, ACQUIRED, AT(1002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1002), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
     begin_acquire(&rig, 0, AT(1003));
@@ -476,8 +443,7 @@ TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
     output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
-    rig_sleep(&rig, AT(1001), AT(1100));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_SENT_UNTIL(CALLS, AT(1001), AT(1100), ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -499,8 +465,7 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "refused", AT(1));
     hf_op *ping = begin(&rig, HF_OP_PING, AT(300));
-    feed_calls(&rig, "+PONG\r\n", AT(301));
-    CHECK_OUTCOME(ping, "ok");
+    CHECK_ANSWER(ping, "+PONG\r\n", AT(301), "ok");
     CHECK_STR(link_of(&rig, CALLS)->reason, "");
     strcpy(link_of(&rig, EVENTS)->reason, "of another link");
     set_in_flight(hold, true);
@@ -517,10 +482,7 @@ TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     static hf_names other;
     hold_lock(&rig, AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.names = &other;
-    spec.wait = 60 * HF_SECOND;
-    begin_spec(&rig, &spec, AT(0));
+    BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &other, spec.wait = 60 * HF_SECOND);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
@@ -556,8 +518,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
     for (int wait = 0; wait <= 1; wait++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(0));
-        hf_op_end(op, AT(0));
+        end_with(op, ACQUIRED, AT(0));
         hf_hold *hold = hold_of(&rig);
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         op = begin_shared((hf_time)wait * HF_SECOND, AT(1));

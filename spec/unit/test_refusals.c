@@ -127,8 +127,7 @@ TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, NOREPLICAS, AT(5001));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_ANSWER(op, NOREPLICAS, AT(5001), "unreachable");
     CHECK(!is_in_flight(hold) && is_held(hold));
 }
 
@@ -177,10 +176,8 @@ TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     rig_begin(&rig);
     hf_op *old = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(events, "cut", AT(10));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = spec.owner = hf_slice_of("she");
-    spec.wait = 60 * HF_SECOND;
-    hf_op *new = begin_spec(&rig, &spec, AT(10));
+    hf_op *new = BEGIN(HF_OP_ACQUIRE, AT(10), spec.caller = spec.owner = hf_slice_of("she"),
+                       spec.wait = 60 * HF_SECOND);
     feed_calls(&rig, busy(20000, 0, 0), AT(11));
     rig_tick(&rig, AT(20));
     feed(events, denied, AT(21));
@@ -217,9 +214,7 @@ static void refuse_log_ins(hf_time now, hf_time until) {
 }
 
 static void begin_with_password(void) {
-    hf_client_config config = rig_config();
-    strcpy(config.session.server.password, PASSWORD);
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(strcpy(config.session.server.password, PASSWORD));
 }
 
 TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
@@ -256,8 +251,7 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
         begin_with_password();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         log_in("+OK\r\n", AT(0));
-        feed_calls(&rig, ACQUIRED, AT(0));
-        hf_op_end(op, AT(0));
+        end_with(op, ACQUIRED, AT(0));
         cut_all(AT(1));
         op = begin(&rig, HF_OP_RELEASE, AT(1));
         refuse_log_ins(AT(1), AT(passes ? 2000 : 3100));
@@ -270,8 +264,7 @@ TEST(a_release_waits_for_a_login_and_is_then_retried_in_the_background) {
             sent = output_of(link_of(&rig, CALLS));
         }
         CHECK(strstr(sent, passes ? "EVALSHA release " : "EVALSHA leave "));
-        feed_calls(&rig, ":1\r\n", AT(9000));
-        CHECK_OUTCOME(op, passes ? "ok" : "denied");
+        CHECK_ANSWER(op, ":1\r\n", AT(9000), passes ? "ok" : "denied");
         CHECK(hf_client_is_quiet(&rig.client));
     }
 }
@@ -283,11 +276,9 @@ TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
     log_in("+OK\r\n", AT(0));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOAUTH Authentication required.\r\n", AT(1));
-    rig_tick(&rig, AT(50));
-    CHECK_SENT(&rig, CALLS, "AUTH " PASSWORD);
+    CHECK_SENT_AT(CALLS, AT(50), "AUTH " PASSWORD);
     log_in("+OK\r\n", AT(51));
-    feed_calls(&rig, ACQUIRED, AT(52));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(52), "ok");
 }
 
 /* One address may lead to another server after a failover. */
@@ -307,8 +298,7 @@ TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     CHECK_OUTCOME(op, "under way");
     rig.refusing = false;
     rig_sleep(&rig, AT(20000), AT(21200));
-    feed_calls(&rig, ACQUIRED, AT(21200));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(21200), "ok");
 }
 
 TEST(a_signal_ends_a_wait_while_the_server_refuses_the_waiters_commands) {
@@ -368,8 +358,7 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
         hold_lock(&rig, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
         refuse(error, AT(1), ended_at);
-        CHECK_OUTCOME(op, i < 4 ? "unreachable" : "denied");
-        hf_op_end(op, ended_at);
+        CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
         int tries = refuse(error, ended_at, AT(25000));
         CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
         rig_sleep(&rig, AT(25000), AT(26000));
@@ -384,20 +373,15 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
     set_shared(hold_lock(&rig, AT(0)), true);
     hf_op *release = begin(&rig, HF_OP_RELEASE, AT(1));
     refuse(NOREPLICAS, AT(1), AT(20));
-    CHECK_OUTCOME(release, "unreachable");
-    hf_op_end(release, AT(20));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.wait = 20 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(30));
+    CHECK_ENDS(release, "unreachable", AT(20));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(30), spec.shared = true, spec.wait = 20 * HF_SECOND);
     int tries = refuse(NOREPLICAS, AT(30), AT(10000));
     CHECK_OUTCOME(op, "under way");
     CHECK_OR(tries < 40, "%d", tries);
     rig_sleep(&rig, AT(10000), AT(11100));
     feed_calls(&rig, ":1\r\n", AT(11100));
     rig_tick(&rig, AT(11100));
-    feed_calls(&rig, ACQUIRED, AT(11101));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(11101), "ok");
 }
 
 /* ---- records ---- */
@@ -414,14 +398,10 @@ static void refuse_all(const char *error, const char *renewals, hf_time now, hf_
 static hf_op *complete(hf_time now) {
     rig_begin(&rig);
     hf_op *op = begin_on(HF_OP_ACQUIRE, &hf_kind_guard, 0, now);
-    feed_calls(&rig, ACQUIRED, now);
-    hf_op_end(op, now);
+    end_with(op, ACQUIRED, now);
     output_of(link_of(&rig, CALLS));
-    hf_op_spec spec = spec_of(&rig, HF_OP_COMPLETE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.result = hf_slice_of("done");
-    spec.keep = 5 * HF_SECOND;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(HF_OP_COMPLETE, now, spec.lock_kind = &hf_kind_guard,
+                 spec.result = hf_slice_of("done"), spec.keep = 5 * HF_SECOND);
 }
 
 TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
@@ -430,8 +410,7 @@ TEST(an_idempotent_runs_refused_record_is_retried_until_it_is_written) {
         refuse(refusal(i), AT(0), AT(1000));
         CHECK_OUTCOME(op, "under way");
         rig_sleep(&rig, AT(1000), AT(1500));
-        feed_calls(&rig, ":1\r\n", AT(1500));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(1500), "ok");
     }
 }
 
@@ -474,8 +453,7 @@ TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
     for (int i = 0; i < WRITES + OTHER + USER; i++) {
         hf_op *op = complete(AT(0));
         refuse(refusal(i), AT(0), AT(3000));
-        CHECK_OUTCOME(op, code_of(i));
-        hf_op_end(op, AT(3000));
+        CHECK_ENDS(op, code_of(i), AT(3000));
         refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000));
         CHECK(!hf_client_is_quiet(&rig.client));
         rig_sleep(&rig, AT(100000), AT(101000));
@@ -492,8 +470,7 @@ TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_OUTCOME(op, "unreachable");
-    hf_op_end(op, AT(10000));
+    CHECK_ENDS(op, "unreachable", AT(10000));
     rig.refusing = false;
     rig_sleep(&rig, AT(10000), AT(12000));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));

@@ -10,8 +10,7 @@ TEST(a_release_of_one_hold_frees_the_lock) {
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     CHECK(is_releasing(hold));
     CHECK(!hf_hold_is_valid(hold, AT(10)));
-    feed_calls(&rig, ":1\r\n", AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(11), "ok");
     CHECK(!hold_of(&rig));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
     hf_op_end(op, AT(11));
@@ -24,15 +23,13 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK(hf_hold_is_valid(hold, AT(5000)));
-    feed_calls(&rig, ":2\r\n", AT(5001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_U64(ends_at(hold), AT(5000 + 29698)); /* it refreshed the TTL */
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(15000));
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    feed_calls(&rig, ":1\r\n", AT(6001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
     CHECK(!hold_of(&rig));
 }
 
@@ -66,8 +63,7 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
         rig_begin(&rig);
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-        feed_calls(&rig, cases[i].reply, AT(2));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_ANSWER(op, cases[i].reply, AT(2), "lost");
         CHECK(hold_in(op) == hold);
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
         CHECK(!hold_of(&rig));
@@ -81,8 +77,7 @@ TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     rig_tick(&rig, AT(50));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":-1\r\n", AT(51));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":-1\r\n", AT(51), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
 }
 
@@ -97,8 +92,7 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
         feed_calls(&rig, passing[i], AT(2));
         rig_tick(&rig, AT(50));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, ":-1\r\n", AT(51));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_ANSWER(op, ":-1\r\n", AT(51), "lost");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     }
 }
@@ -112,8 +106,7 @@ TEST(a_release_without_a_reply_is_retried_in_the_background) {
     CHECK(strstr(message_of(op), "the release continues in the background"));
     CHECK(is_cleaned_up(hold));
     hf_op_end(op, AT(3100));
-    rig_sleep(&rig, AT(3100), AT(3200));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT_UNTIL(CALLS, AT(3100), AT(3200), LEAVE_OF_K("0", ""));
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(3201));
     CHECK(!hold_of(&rig));
@@ -123,12 +116,10 @@ TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
     hf_hold *hold = hold_times(2, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "-ERR no\r\n", AT(101));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(101), "server");
     CHECK(is_held(hold));
     CHECK_EQ_INT(count_of(hold), 1);
-    rig_sleep(&rig, AT(101), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(101), AT(10000), "EVALSHA renew 1 k me 30000");
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10001));
     begin(&rig, HF_OP_RELEASE, AT(10002));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
@@ -141,10 +132,8 @@ TEST(a_release_waits_until_a_renewal_of_its_hold_has_ended) {
     CHECK_SENT(&rig, CALLS, "");
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    feed_calls(&rig, ":1\r\n", AT(10003));
-    CHECK_OUTCOME(op, "ok");
-    rig_sleep(&rig, AT(10003), AT(60000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_ANSWER(op, ":1\r\n", AT(10003), "ok");
+    CHECK_SENT_UNTIL(RENEWER, AT(10003), AT(60000), "");
 }
 
 TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found) {
@@ -173,13 +162,11 @@ TEST(all_calls_that_wait_for_a_hold_continue_when_it_is_released) {
     hf_op *third = begin_acquire(&rig, HF_SECOND, AT(10001));
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10002));
     CHECK_OUTCOME(first, "under way");
-    feed_calls(&rig, ":1\r\n", AT(10003));
-    CHECK_OUTCOME(first, "ok");
+    CHECK_ANSWER(first, ":1\r\n", AT(10003), "ok");
     CHECK_OUTCOME(second, "not_held");
     CHECK_OUTCOME(third, "under way");
     CHECK(is_asking(third));
-    feed_calls(&rig, ACQUIRED, AT(10004));
-    CHECK_OUTCOME(third, "ok");
+    CHECK_ANSWER(third, ACQUIRED, AT(10004), "ok");
 }
 
 /* The same, when the hold was lost and abandoned before the renewal's reply came. */
@@ -231,8 +218,7 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
     CHECK(hf_hold_is_valid(newer, AT(40000)));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(40001));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
-    feed_calls(&rig, ":1\r\n", AT(40002));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(40002), "ok");
     rig_end(&rig, AT(40002));
     hf_hold_unref(old);
 }
@@ -274,16 +260,14 @@ TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     CHECK_OUTCOME(op, "lost");
     CHECK(strstr(message_of(op), "its lease had already ended"));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    rig_tick(&rig, AT(29698));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(29698), LEAVE_OF_K("0", ""));
 }
 
 TEST(an_abandoned_release_is_finished_in_the_background) {
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_op_end(op, AT(2));
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(CALLS, AT(2), BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
     CHECK(!hold_of(&rig));
 }
@@ -306,8 +290,7 @@ TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     rig_tick(&rig, AT(10002));
     CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
-    rig_tick(&rig, AT(10003));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10004));
     CHECK(!hold_of(&rig));
 }
@@ -332,8 +315,7 @@ TEST(a_shared_owner_releases_only_its_own_processes_holds) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK(is_releasing(hold));
-    feed_calls(&rig, ":2\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":2\r\n", AT(2), "ok");
     CHECK(!hold_of(&rig));
 }
 
@@ -342,10 +324,8 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    feed_calls(&rig, ":2\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(3));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
+    CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
+    CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_lease) {
@@ -354,10 +334,8 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_le
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    feed_calls(&rig, ":2\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
-    rig_tick(&rig, AT(3));
-    CHECK_SENT(&rig, RENEWER, LEAVE_OF_K("0", ""));
+    CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
+    CHECK_SENT_AT(RENEWER, AT(3), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(4));
     CHECK(!hold_of(&rig));
 }
@@ -382,8 +360,7 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "the lock expires with its lease"));
-    rig_sleep(&rig, AT(2), AT(60000));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_UNTIL(CALLS, AT(2), AT(60000), "");
     CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -392,11 +369,9 @@ TEST(a_shared_owners_refused_release_is_retried_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     set_shared(hold, true);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
-    feed_calls(&rig, "-ERR no\r\n", AT(2));
-    CHECK_OUTCOME(op, "server");
+    CHECK_ANSWER(op, "-ERR no\r\n", AT(2), "server");
     output_of(link_of(&rig, CALLS));
-    rig_tick(&rig, AT(3));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
+    CHECK_SENT_AT(CALLS, AT(3), LEAVE_OF_K("0", "") "1");
 }
 
 TEST(a_shared_owners_failed_release_is_sent_together_with_the_next_one) {
@@ -422,8 +397,7 @@ TEST(a_shared_owners_remaining_hold_abandoned_during_a_release_is_cleaned_up_aft
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("2") "1");
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
-    feed_calls(&rig, ":2\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     rig_tick(&rig, AT(3));
     CHECK(is_cleaned_up(hold));
     char *leave = strdup(output_of(link_of(&rig, CALLS)));
@@ -448,8 +422,7 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
     CHECK_EQ_INT(count_of(hold), 1);
     CHECK_EQ_INT(pending_of(hold), 0);
     begin(&rig, HF_OP_RELEASE, AT(50));
-    rig_tick(&rig, AT(60));
-    CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
+    CHECK_SENT_AT(CALLS, AT(60), RELEASE_OF_K("0") "1");
 }
 
 /* ---- abandoned ---- */
@@ -460,8 +433,7 @@ TEST(an_abandoned_calls_reply_is_ignored) {
         hf_op *op = begin_call(CALL_KINDS[i]);
         CHECK(output_of(link_of(&rig, CALLS))[0] != '\0');
         hf_op_abandon(op, AT(2));
-        feed_calls(&rig, ":1\r\n", AT(3));
-        CHECK_OUTCOME(op, "interrupted");
+        CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
         CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
         CHECK(!reply_in(op));
     }
@@ -474,8 +446,7 @@ TEST(a_shared_owners_abandoned_release_ignores_its_reply_if_memory_runs_out) {
     hf_op_abandon(op, AT(2));
     CHECK(memerr_failed());
     memerr_fail(0);
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, ":1\r\n", AT(3), "interrupted");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 0);
 }
 
@@ -606,8 +577,7 @@ TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
         rig_begin(&rig);
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
-        feed_calls(&rig, senseless[i], AT(11));
-        CHECK_OUTCOME(op, "server");
+        CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK(strstr(message_of(op), "the release continues in the background"));
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);

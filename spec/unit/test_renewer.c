@@ -18,10 +18,8 @@ static void add_many(int count, hf_time lease, hf_time now) {
 
 TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000) - 1);
-    CHECK_SENT(&rig, RENEWER, "");
-    rig_sleep(&rig, AT(10000) - 1, AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000) - 1, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(10000) - 1, AT(10000), "EVALSHA renew 1 k me 30000");
     CHECK(is_in_flight(hold));
     CHECK_EQ_U64(wakes_at(hold),
                  ends_at(hold)); /* so that a renewal that never lands does not hide the loss */
@@ -36,15 +34,13 @@ TEST(a_hold_is_renewed_after_a_third_of_its_lease) {
 TEST(an_explicit_lease_is_renewed_only_while_renewal_is_switched_on) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, false, AT(0));
     hf_client_set_renewed(&rig.client, hold, true, AT(1));
-    rig_sleep(&rig, AT(1), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(10000), "EVALSHA renew 1 k me 30000");
     hf_client_set_renewed(&rig.client, hold, true, AT(10001)); /* under way already */
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
     answer_batch(1, ":1", AT(10400));
     hf_client_set_renewed(&rig.client, hold, false, AT(10500));
     CHECK_EQ_U64(wakes_at(hold), ends_at(hold));
-    rig_sleep(&rig, AT(10500), AT(39000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(10500), AT(39000), "");
 }
 
 TEST(a_hold_remains_valid_as_long_as_it_is_renewed) {
@@ -83,12 +79,8 @@ TEST(a_renewal_batch_has_at_most_a_hundred_keys) {
 TEST(keys_on_different_shards_are_renewed_separately) {
     static hf_server servers[2] = {{.host = "h1", .port = 1}, {.host = "h2", .port = 2}};
     static const hf_shard shards[2] = {{NULL, 1}, {NULL, 1}};
-    hf_client_config config = rig_config();
-    config.mode = HF_MODE_SHARDS;
-    config.servers = servers;
-    config.shards = shards;
-    config.server_count = 2;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.mode = HF_MODE_SHARDS, config.servers = servers, config.shards = shards,
+              config.server_count = 2);
     CHECK_STR(nodes_of(&rig.client)[0]->server.host, "h1");
     CHECK_STR(nodes_of(&rig.client)[1]->server.host, "h2");
     add_many(20, 30 * HF_SECOND, AT(0));
@@ -175,8 +167,7 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 2);
     CHECK_EQ_U64(hf_client_losses(&rig.client), 2);
     CHECK(!is_in_flight(a) && !is_in_flight(b) && !is_in_flight(c) && !is_in_flight(d));
-    rig_sleep(&rig, AT(10001), AT(11001));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 d me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(11001), "EVALSHA renew 1 d me 30000");
 }
 
 /* ---- short leases beside long ones ---- */
@@ -218,8 +209,7 @@ TEST(each_hold_in_a_batch_is_renewed_for_its_own_lease) {
     add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *other = add_hold("b", "me", 40 * HF_SECOND, true, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(other), AT(10000));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 2 a b me 30000 me 40000");
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 2 a b me 30000 me 40000");
 }
 
 /* The first one and the last one of a batch differ by the factor at most, in whatever order. */
@@ -282,9 +272,7 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
 }
 
 TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
-    hf_client_config config = rig_config();
-    config.renewer = HF_LINK_CALLS;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.renewer = HF_LINK_CALLS);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK(is_lost(hold));
@@ -367,11 +355,10 @@ TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
         renew_five(holds);
         CHECK_EQ_INT(batch_size(), 5);
         feed_renewer(&rig, errors[n], AT(10001));
-        rig_tick(&rig, AT(10001));
-        CHECK_SENT(&rig, RENEWER,
-                   "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
-                   "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
-                   "EVALSHA renew 1 e me 30000");
+        CHECK_SENT_AT(RENEWER, AT(10001),
+                      "EVALSHA renew 1 a me 30000\nEVALSHA renew 1 b me 30000\n"
+                      "EVALSHA renew 1 c me 30000\nEVALSHA renew 1 d me 30000\n"
+                      "EVALSHA renew 1 e me 30000");
         for (int i = 0; i < 5; i++)
             feed_renewer(&rig, i == 1 ? errors[n] : "*1\r\n:1\r\n", AT(10002));
         for (int i = 0; i < 5; i++) {
@@ -595,9 +582,7 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
 }
 
 TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
-    hf_client_config config = rig_config();
-    config.renewer = HF_LINK_CALLS;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.renewer = HF_LINK_CALLS);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(900));
     feed(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
@@ -664,8 +649,7 @@ TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
-    rig_sleep(&rig, AT(10100), AT(10200));
-    CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(10200), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));
     CHECK(ends_at(hold) > AT(39698) && ends_at(hold) <= AT(10200 + 29698));
 }
@@ -708,12 +692,9 @@ TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
 }
 
 TEST(a_client_can_renew_over_the_connection_of_its_calls) {
-    hf_client_config config = rig_config();
-    config.renewer = CALLS;
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.renewer = CALLS);
     add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, CALLS, "EVALSHA renew 1 k me 30000");
+    CHECK_SENT_UNTIL(CALLS, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
     CHECK_EQ_INT(link_of(&rig, RENEWER)->state, HF_SESSION_CLOSED);
     feed_calls(&rig, "*1\r\n:1\r\n", AT(10001));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(20000));

@@ -348,8 +348,7 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     feed_node(0, MASTER, AT(1114));
     CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
     feed_node(0, ":1\r\n", AT(1115));
-    CHECK_OUTCOME(release, "ok");
-    hf_op_end(release, AT(1115));
+    CHECK_ENDS(release, "ok", AT(1115));
     output_of(calls_of(1));
     rig_sleep(&rig, AT(1115), AT(9000));
     CHECK_ASKED(1, "");
@@ -431,8 +430,7 @@ TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configure
     feed_calls(&rig, ACQUIRED, AT(1));
     rig_sleep(&rig, AT(1), AT(499));
     CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":0\r\n", AT(500));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ":0\r\n", AT(500), "no_quorum");
 }
 
 TEST(a_client_with_a_lost_connection_tries_the_other_master_if_sentinels_are_split_evenly) {
@@ -560,8 +558,7 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         rig_tick(&rig, AT(0));
         feed_node(0, ACQUIRED, AT(0));
-        CHECK_OUTCOME(op, "ok");
-        hf_op_end(op, AT(0));
+        CHECK_ENDS(op, "ok", AT(0));
     }
     rig_sleep(&rig, AT(1), AT(1110));
     feed_node(1, ADDRESS(7002), AT(1110));
@@ -618,10 +615,8 @@ TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
-    feed_calls(&rig, ACQUIRED, AT(1));
-    CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1), "under way");
+    CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
 }
@@ -630,27 +625,23 @@ TEST(an_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     output_of(link_of(&rig, HF_LINK_CALLS));
-    feed_calls(&rig, ACQUIRED ":0\r\n", AT(100));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(100), "no_quorum");
     CHECK(hf_op_is_done(op));
     CHECK(strstr(message_of(op), "0 of 1 replicas confirmed the write within 0.1 s"));
-    rig_tick(&rig, AT(100));
-    CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(HF_LINK_CALLS, AT(100), LEAVE_OF_K("0", ""));
 }
 
 TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED ":-1\r\n", AT(100));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ACQUIRED ":-1\r\n", AT(100), "no_quorum");
 }
 
 TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
-               AT(1));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, ACQUIRED "-NOPERM this user has no permissions to run the 'wait' command\r\n",
+                 AT(1), "denied");
     CHECK(strstr(message_of(op), "WAIT for replicas failed: NOPERM"));
 }
 
@@ -661,10 +652,8 @@ TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_com
     feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
     CHECK_SENT(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
     feed_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
-    feed_calls(&rig, ACQUIRED, AT(3));
-    CHECK_OUTCOME(op, "under way");
-    feed_calls(&rig, ":2\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(3), "under way");
+    CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
 }
 
 TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_confirm) {
@@ -675,10 +664,8 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_con
         hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(2));
         CHECK_OUTCOME(op, "under way");
         output_of(link_of(&rig, HF_LINK_CALLS));
-        rig_sleep(&rig, AT(2), AT(30));
-        CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
-        feed_calls(&rig, ACQUIRED ":1\r\n", AT(31));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_SENT_UNTIL(HF_LINK_CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
+        CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(31), "ok");
     }
 }
 
@@ -692,8 +679,7 @@ TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_rep
         feed_calls(&rig, ":1\r\n", AT(3));
         CHECK(!request_in(op)->reply);
         CHECK_OUTCOME(ping, "under way");
-        feed_calls(&rig, "+PONG\r\n", AT(3));
-        CHECK_OUTCOME(ping, "ok");
+        CHECK_ANSWER(ping, "+PONG\r\n", AT(3), "ok");
     }
 }
 
@@ -701,9 +687,7 @@ TEST(a_call_abandoned_before_the_replicas_confirmation_leaves_the_next_calls_rep
 TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.shared = true;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
         output_of(link_of(&rig, HF_LINK_CALLS));
         if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
         if (replies > 1) feed_calls(&rig, ":0\r\n", AT(2));
@@ -727,23 +711,19 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_calls(&rig, ":1\r\n", AT(3));
     output_of(link_of(&rig, HF_LINK_CALLS));
-    feed_message(&rig, GRANT("1", "78"), AT(4));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_GRANTS(op, GRANT("1", "78"), AT(4), "under way");
     CHECK_SENT(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
-    feed_calls(&rig, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5), "ok");
 }
 
 TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    CHECK_SENT_UNTIL(HF_LINK_RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
     CHECK(is_at_risk(hold_of(&rig)));
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
-    rig_sleep(&rig, AT(10100), AT(11200));
-    CHECK_SENT(&rig, HF_LINK_RENEWER, "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    CHECK_SENT_UNTIL(HF_LINK_RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
     feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!is_at_risk(hold_of(&rig)));
     CHECK(ends_at(hold_of(&rig)) > hf_lease_end(AT(10000), 30 * HF_SECOND));
@@ -770,8 +750,7 @@ TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease)
     CHECK_SENT(
         &rig, HF_LINK_CALLS,
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
-    feed_calls(&rig, ":1\r\n:0\r\n", AT(1100));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ":1\r\n:0\r\n", AT(1100), "no_quorum");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
     CHECK_EQ_U64(lease_of(hold_of(&rig)), 30 * HF_SECOND);
 }
@@ -782,8 +761,7 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
     hf_op_end(acquire_in_sync(AT(10)), AT(10));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(5000));
-    feed_calls(&rig, ":2\r\n", AT(5001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":2\r\n", AT(5001), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(10), 30 * HF_SECOND));
 }
 
@@ -1061,8 +1039,7 @@ TEST(an_error_message_whose_list_of_sentinels_does_not_fit_ends_with_an_ellipsis
 TEST(an_acquire_fails_as_no_quorum_if_the_server_refuses_wait) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    feed_calls(&rig, ACQUIRED "-ERR unknown command\r\n", AT(1));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ACQUIRED "-ERR unknown command\r\n", AT(1), "no_quorum");
     CHECK(strstr(message_of(op), "WAIT for replicas failed: ERR unknown command"));
 }
 
@@ -1080,8 +1057,7 @@ TEST(each_round_of_queries_opens_a_new_connection_to_a_sentinel_whose_last_one_w
         feed_node(0, MASTER, AT(10 * i));
         CHECK(strstr(output_of(calls_of(0)), "PING"));
         feed_node(0, "+PONG\r\n", AT(10 * i));
-        CHECK_OUTCOME(op, "ok");
-        hf_op_end(op, AT(10 * i));
+        CHECK_ENDS(op, "ok", AT(10 * i));
     }
 }
 
@@ -1131,8 +1107,7 @@ TEST(a_check_does_not_wait_for_replicas) {
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
     CHECK_SENT(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    feed_calls(&rig, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
 }
 
 TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {

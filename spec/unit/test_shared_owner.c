@@ -7,8 +7,7 @@ TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
-    feed_calls(&rig, "*2\r\n:1\r\n:55\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, "*2\r\n:1\r\n:55\r\n", AT(2), "ok");
     CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
     CHECK_EQ_U64(token_of(hold_of(&rig)), 55);
@@ -21,8 +20,7 @@ TEST(a_shared_owners_acquire_is_busy_if_the_server_reports_zero_or_too_many_hold
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
         snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n", counts[i]);
-        feed_calls(&rig, text, AT(1));
-        CHECK_OUTCOME(op, "busy");
+        CHECK_ANSWER(op, text, AT(1), "busy");
     }
 }
 
@@ -32,8 +30,7 @@ TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_mea
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, GONE, AT(2));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    feed_calls(&rig, ACQUIRED, AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
     CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
 }
@@ -53,15 +50,13 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing
     for (size_t i = 0; i < 3; i++) {
         rig_begin(&rig);
         op = begin_shared(0, AT(0));
-        feed_calls(&rig, hostile[i], AT(1));
-        CHECK_OUTCOME(op, "busy");
+        CHECK_ANSWER(op, hostile[i], AT(1), "busy");
     }
 }
 
 TEST(a_shared_owners_re_entry_updates_its_count_of_other_processes_holds) {
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     op = begin_shared(0, AT(2));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(3)); /* two others have joined */
@@ -88,13 +83,11 @@ TEST(a_shared_owner_owes_at_most_as_many_failed_releases_as_the_server_has_other
         char text[64];
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(1));
-        hf_op_end(op, AT(1));
+        end_with(op, ACQUIRED, AT(1));
         set_pending(hold_of(&rig), 2);
         op = begin_shared(0, AT(2));
         snprintf(text, sizeof text, "*2\r\n:2\r\n:%s\r\n*2\r\n:1\r\n:0\r\n", cases[i].count);
-        feed_calls(&rig, text, AT(3));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, text, AT(3), "ok");
         CHECK_EQ_INT(pending_of(hold_of(&rig)), cases[i].pending);
     }
 }
@@ -106,8 +99,7 @@ TEST(a_waiting_shared_owner_that_joins_other_processes_holds_is_retried_when_ref
     rig_begin(&rig);
     op = begin_shared(10 * HF_SECOND, AT(0));
     hf_op_interrupt(op, AT(0));
-    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWER(op, "*2\r\n:2\r\n:3\r\n", AT(1), "under way");
     CHECK_EQ_U64(request_in(op)->persists_until, 0);
 }
 
@@ -134,8 +126,7 @@ TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
     CHECK_SILENT(&rig);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ACQUIRED, AT(2));
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_NOTHING_LEFT(AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
@@ -146,16 +137,13 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_i
         rig_begin(&rig);
         hf_op *op = wait_as_shared(AT(0));
         feed_message(&rig, "1 recheck 2", AT(5));
-        rig_tick(&rig, AT(5));
-        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", SHARED_MEMBER("2")));
+        CHECK_SENT_AT(CALLS, AT(5), ASK_OF_K("0", "1", SHARED_MEMBER("2")));
         hf_op_end(op, AT(6));
-        rig_tick(&rig, AT(6));
-        CHECK_SENT(&rig, CALLS, "");
+        CHECK_SENT_AT(CALLS, AT(6), "");
         feed_calls(&rig, took ? "*3\r\n:1\r\n:77\r\n:4\r\n" : busy(20000, 0, 0), AT(7));
-        rig_tick(&rig, AT(7));
-        CHECK_SENT(&rig, CALLS,
-                   took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
-                        : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
+        CHECK_SENT_AT(CALLS, AT(7),
+                      took ? OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "1")
+                           : OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
         feed_calls(&rig, took ? ":1\r\n" : ":0\r\n", AT(8));
         CHECK_NOTHING_LEFT(AT(8));
     }
@@ -164,8 +152,7 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_i
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
     hf_op *op = wait_as_shared(AT(0));
     hf_op_end(op, AT(5));
-    rig_tick(&rig, AT(5));
-    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
+    CHECK_SENT_AT(CALLS, AT(5), OWN_LEAVE_OF_K(SHARED_MEMBER("2"), "0"));
 }
 
 /* A late command of the first wait must not be about the second. */
@@ -188,28 +175,22 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     hf_op *op = begin_shared(10 * HF_MS, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     rig_sleep(&rig, AT(0), AT(100));
-    CHECK_OUTCOME(op, "unreachable");
-    hf_op_end(op, AT(100));
+    CHECK_ENDS(op, "unreachable", AT(100));
     CHECK_SENT(&rig, CALLS, "");
     op = begin_shared(HF_SECOND, AT(101));
     CHECK_STATE(op, BLOCKED);
     feed_calls(&rig, ACQUIRED, AT(200));
-    rig_tick(&rig, AT(200));
-    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT_AT(CALLS, AT(200), OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);
     feed_calls(&rig, ":1\r\n", AT(201));
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    feed_calls(&rig, ACQUIRED, AT(202));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(202), "ok");
 }
 
 /* After it the owner may have the lock through another process. */
 TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    spec.lease = 100 * HF_MS;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 100 * HF_MS);
     hf_op_end(op, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ACQUIRED, AT(100));
@@ -220,8 +201,7 @@ TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
 
 TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     output_of(link_of(&rig, CALLS));
     rig.refusing = true;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
@@ -235,8 +215,7 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
     for (int took = 0; took <= 1; took++) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(1));
-        hf_op_end(op, AT(1));
+        end_with(op, ACQUIRED, AT(1));
         op = begin_shared(0, AT(2));
         hf_op_end(op, AT(3));
         output_of(link_of(&rig, CALLS));
@@ -246,16 +225,14 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
         CHECK_SENT(&rig, CALLS,
                    took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
                         : "EVALSHA release " KEYS_OF_K "0 30000 1");
-        feed_calls(&rig, ":1\r\n", AT(6));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER(op, ":1\r\n", AT(6), "ok");
         CHECK_NOTHING_LEFT(AT(7));
     }
 }
 
 TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_hold) {
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     hf_time end = ends_at(hold_of(&rig));
     op = begin_shared(0, AT(9000));
     hf_op_end(op, AT(9001));
@@ -267,13 +244,11 @@ TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_
 
 TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED, AT(1));
-    hf_op_end(op, AT(1));
+    end_with(op, ACQUIRED, AT(1));
     op = begin_shared(0, AT(9900));
     feed_calls(&rig, "+PONG\r\n", AT(9900)); /* the connection was quiet */
     hf_op_end(op, AT(9901));
-    rig_sleep(&rig, AT(9901), AT(12000));
-    CHECK_SENT(&rig, RENEWER, "");
+    CHECK_SENT_UNTIL(RENEWER, AT(9901), AT(12000), "");
     rig_sleep(&rig, AT(12000), AT(13100)); /* the link is abandoned */
     CHECK_SENT(&rig, RENEWER, "EVALSHA renew 1 k me 30000");
 }
@@ -301,8 +276,7 @@ TEST(a_closed_client_waits_for_the_reply_to_a_shared_owners_command) {
     CHECK_SILENT(&rig);
     CHECK(!hf_client_is_quiet(&rig.client));
     feed_calls(&rig, ACQUIRED, AT(2));
-    rig_tick(&rig, AT(2));
-    CHECK_SENT(&rig, CALLS, OWN_LEAVE_OF_K("", "1"));
+    CHECK_SENT_AT(CALLS, AT(2), OWN_LEAVE_OF_K("", "1"));
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -325,8 +299,7 @@ TEST(a_shared_owner_computes_its_other_processes_holds_relative_to_the_number_it
         hf_op *op = begin_shared(0, AT(0));
         snprintf(text, sizeof text, "*2\r\n:2\r\n:3\r\n*3\r\n:1\r\n:77\r\n:%s\r\n",
                  cases[i].others);
-        feed_calls(&rig, text, AT(1));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        CHECK_ANSWER(op, text, AT(1), cases[i].outcome);
         if (strcmp(cases[i].outcome, "ok") == 0)
             CHECK_EQ_INT(others_of(hold_of(&rig)), cases[i].is);
     }
@@ -361,19 +334,15 @@ TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
 }
 
 TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
-    hf_client_config config = rig_config();
-    config.sync = (hf_sync){1, 100 * HF_MS};
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     hf_op *op = begin_shared(0, AT(0));
-    feed_calls(&rig, ACQUIRED ":1\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(1), "ok");
     hf_op_end(op, AT(1));
     op = begin_shared(0, AT(2));
     output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */
     CHECK_SENT(&rig, CALLS, "");
-    feed_calls(&rig, ACQUIRED ":0\r\n", AT(4));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(4), "no_quorum");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA release " KEYS_OF_K "0 30000 2"));
 }
 

@@ -27,8 +27,7 @@ TEST(a_wait_that_ended_while_the_process_was_stopped_fails_as_busy) {
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
     rig_tick(&rig, AT(80000)); /* the process was stopped */
     rig_tick(&rig, AT(80001));
-    feed_calls(&rig, ":1\r\n", AT(80001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":1\r\n", AT(80001), "busy");
 }
 
 /* ---- the end of the wait ---- */
@@ -40,8 +39,7 @@ TEST(a_waiter_whose_wait_ends_leaves_the_queue) {
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK_NOTHING_LEFT(AT(1001));
 }
 
@@ -51,8 +49,7 @@ TEST(a_lock_granted_to_a_waiter_that_is_leaving_goes_to_the_next_one) {
     output_of(link_of(&rig, CALLS));
     feed_message(&rig, GRANT("1", "88"), AT(1001));
     CHECK_STATE(op, CANCELLING);
-    feed_calls(&rig, ":1\r\n", AT(1002));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":1\r\n", AT(1002), "busy");
     CHECK_NOTHING_LEFT(AT(1002));
 }
 
@@ -84,15 +81,13 @@ TEST(a_busy_reply_after_the_end_of_the_wait_makes_the_waiter_leave_the_queue) {
                AT(1920)); /* the patience of the question is a little longer */
     CHECK_STATE(op, CANCELLING);
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", AT(1921));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1921), "busy");
 }
 
 TEST(an_acquire_succeeds_if_the_lock_is_obtained_just_after_the_end_of_the_wait) {
     hf_op *op = wait_in_queue(&rig, 1900 * HF_MS, AT(0));
     feed_message(&rig, GRANT("1", "0"), AT(1890));
-    feed_calls(&rig, ACQUIRED, AT(1920));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(1920), "ok");
 }
 
 TEST(leaving_the_queue_without_a_reply_is_retried_in_the_background) {
@@ -109,10 +104,8 @@ TEST(a_wait_fails_as_busy_even_if_an_idle_connection_was_closed_before_its_end) 
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "the server closed the connection", AT(500));
     rig_tick(&rig, AT(1000));
-    rig_tick(&rig, AT(1001));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", AT(1002));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
 }
 
 TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
@@ -138,8 +131,7 @@ TEST(an_endless_wait_survives_a_minute_without_the_server) {
     CHECK_OR(wakes < 600, "%d wakes", wakes);
     rig.refusing = false;
     rig_sleep(&rig, AT(60000), AT(62000));
-    feed_calls(&rig, ACQUIRED, AT(62000));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(62000), "ok");
 }
 
 /* ---- interrupted ---- */
@@ -148,8 +140,7 @@ TEST(a_waiter_interrupted_in_the_queue_leaves_it) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(100));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", AT(101));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, ":0\r\n", AT(101), "interrupted");
     CHECK_NOTHING_LEFT(AT(101));
 }
 
@@ -165,13 +156,11 @@ TEST(a_waiter_interrupted_before_its_subscription_is_confirmed_ends_at_once) {
 TEST(a_waiter_interrupted_during_its_request_still_acquires_if_the_reply_grants_the_lock) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(2), "ok");
     rig_begin(&rig);
     op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    feed_calls(&rig, busy(5000, 0, 0), AT(2));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, busy(5000, 0, 0), AT(2), "interrupted");
 }
 
 /* The question of a waiter in the queue has no deadline of its own: a signal must still end it. */
@@ -239,11 +228,9 @@ TEST(a_waiter_abandoned_in_the_queue_leaves_it) {
 
 TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
-    rig_tick(&rig, AT(1000));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT_AT(CALLS, AT(1000), LEAVE_OF_K("0", MEMBER("1")));
     hf_op_end(op, AT(1001));
-    rig_tick(&rig, AT(1001));
-    CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
+    CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
     CHECK(!hold_of(&rig));
 }
@@ -281,8 +268,7 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
         feed_message(&rig, "1 recheck 1", AT(50));
         rig_sleep(&rig, AT(50), AT(60));
         CHECK_STATE(op, ASKING);
-        feed_calls(&rig, cases[i].reply, AT(61));
-        CHECK_OUTCOME(op, cases[i].outcome);
+        CHECK_ANSWER(op, cases[i].reply, AT(61), cases[i].outcome);
         if (hf_op_is_done(op)) {
             CHECK(hf_op_is_done(op));
             CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);
@@ -298,8 +284,7 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
     hf_session *events = link_of(&rig, EVENTS);
     snprintf(events->reason, sizeof events->reason, "reset");
     rig_sleep(&rig, AT(3), AT(1000));
-    feed_calls(&rig, ":0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK(!strstr(message_of(op), "reset"));
 }
 
@@ -308,8 +293,7 @@ TEST(a_busy_message_does_not_mention_an_outage_that_is_over) {
 TEST(a_waiter_whose_leave_command_is_refused_still_reports_why_its_wait_ended) {
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(1001), "busy");
 }
 
 TEST(a_request_sent_just_before_the_wait_ends_has_100_ms_for_its_reply) {
@@ -339,8 +323,7 @@ TEST(a_deadlock_found_during_a_waiters_request_ends_its_wait) {
     rig_tick(&rig, AT(5));
     set_cycle(op, strdup("a, b"));
     feed_calls(&rig, busy(20000, 0, 0), AT(6));
-    feed_calls(&rig, ":0\r\n", AT(7));
-    CHECK_OUTCOME(op, "deadlock");
+    CHECK_ANSWER(op, ":0\r\n", AT(7), "deadlock");
     CHECK(strstr(message_of(op), "a, b"));
 }
 
@@ -359,8 +342,7 @@ TEST(a_wait_ends_as_busy_if_only_its_subscription_connection_is_refused) {
     snprintf(events->reason, sizeof events->reason, "refused");
     hf_client_tick(&rig.client, AT(1000));
     CHECK_STATE(op, CANCELLING);
-    feed_calls(&rig, ":0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
 }
 
 /* Each reply that ends an acquire ends all of it. */
@@ -413,19 +395,14 @@ TEST(a_wait_that_ends_just_after_its_connections_were_lost_fails_as_busy) {
     CHECK_OUTCOME(op, "under way");
     rig_serve(&rig, AT(1001));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", MEMBER("1")));
-    feed_calls(&rig, ":0\r\n", AT(1002));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1002), "busy");
 }
 
 TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    spec.wait = 60 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = HF_SECOND, spec.wait = 60 * HF_SECOND);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, ACQUIRED, AT(1500));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_ANSWER(op, ACQUIRED, AT(1500), "lost");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
 }
@@ -444,13 +421,11 @@ TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
     hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     CHECK(link_of(&rig, EVENTS)->wanted);
     hf_op_interrupt(op, AT(10));
-    feed_calls(&rig, ":1\r\n", AT(11));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_ANSWER(op, ":1\r\n", AT(11), "interrupted");
     CHECK(!link_of(&rig, EVENTS)->wanted);
     rig_begin(&rig);
     op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    feed_message(&rig, GRANT("1", "9"), AT(10));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_GRANTS(op, GRANT("1", "9"), AT(10), "ok");
     CHECK(link_of(&rig, EVENTS)->wanted); /* it may wait again soon */
 }
 
@@ -458,8 +433,7 @@ TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {
 TEST(an_acquire_interrupted_during_its_request_reports_the_servers_refusal) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     hf_op_interrupt(op, AT(1));
-    feed_calls(&rig, "-NOPERM no\r\n", AT(2));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_ANSWER(op, "-NOPERM no\r\n", AT(2), "denied");
 }
 
 TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_background) {
@@ -467,8 +441,7 @@ TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_ba
     rig_tick(&rig, AT(1000));
     CHECK_STATE(op, CANCELLING);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, ":3\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":3\r\n", AT(1001), "busy");
     rig_tick(&rig, AT(1001));
     CHECK(strncmp(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 k ", 18) == 0);
 }

@@ -54,12 +54,8 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
 /* A second caller of the client, which is subscribed already: it has a place with its first
  * command. */
 static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = hf_slice_of("you");
-    spec.wait = wait;
-    spec.sheds = true;
-    spec.max_waiters = max_waiters;
-    hf_op *op = begin_spec(&rig, &spec, now);
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, now, spec.caller = hf_slice_of("you"), spec.wait = wait,
+                      spec.sheds = true, spec.max_waiters = max_waiters);
     output_of(link_of(&rig, CALLS));
     return op;
 }
@@ -70,8 +66,7 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     feed_calls(&rig, busy(20000, 2, 0), AT(21));
     CHECK_STATE(op, CANCELLING);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
-    feed_calls(&rig, ":0\r\n", AT(22));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(22), "busy");
     CHECK(strstr(message_of(op),
                  ": 2 already waiting in line, and max_waiters is 2; try again later"));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
@@ -114,11 +109,9 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
                            : begin_acquire(&rig, 10 * HF_SECOND, AT(0));
         if (queued) rig_sleep(&rig, AT(3), AT(2000));
         output_of(link_of(&rig, CALLS));
-        feed_calls(&rig, "*1\r\n:-4\r\n", AT(2000));
-        CHECK_OUTCOME(op, "conflict");
+        CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
         CHECK(strstr(message_of(op), "incompatible version of holdfast is waiting for it"));
-        rig_tick(&rig, AT(2001));
-        CHECK_SENT(&rig, CALLS, queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
+        CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
     }
 }
@@ -129,10 +122,8 @@ TEST(a_waiter_rechecks_its_lock_every_two_seconds) {
     for (hf_time now = AT(3); now < AT(20000);) {
         hf_time next = hf_op_deadline(op);
         CHECK(next - now >= 1800 * HF_MS && next - now <= 2000 * HF_MS);
-        rig_tick(&rig, next - 1);
-        CHECK_SENT(&rig, CALLS, "");
-        rig_tick(&rig, next);
-        CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+        CHECK_SENT_AT(CALLS, next - 1, "");
+        CHECK_SENT_AT(CALLS, next, ASK_OF_K("0", "0", MEMBER("1")));
         feed_calls(&rig, busy(20000, 0, 0), next);
         now = next;
     }
@@ -187,8 +178,7 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
         CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
         rig_begin(&rig);
         op = begin_acquire(&rig, 0, AT(0));
-        feed_calls(&rig, answer, AT(1));
-        CHECK_OUTCOME(op, "busy");
+        CHECK_ANSWER(op, answer, AT(1), "busy");
         CHECK(strstr(message_of(op), "s more unless") && !strstr(message_of(op), " 0.000 s"));
     }
 }
@@ -197,10 +187,7 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
 TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_less_often) {
     static const char answer[] =
         "*5\r\n:0\r\n:9223372036854775807\r\n:0\r\n:1\r\n$1\r\n" PLACE "\r\n";
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_mutex;
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_mutex, spec.wait = HF_NEVER);
     feed_calls(&rig, answer, AT(1));
     feed_subscribed(&rig, AT(2));
     hf_time now = AT(3), longest = 0;
@@ -230,8 +217,7 @@ TEST(a_waiter_rechecks_its_lock_when_the_reservation_for_other_libraries_ends) {
     feed_message(&rig, "1 turn 1 18446744073709551615", AT(110));
     CHECK_EQ_U64(hf_op_deadline(op), AT(151));
     CHECK_SENT(&rig, EVENTS, "");
-    rig_tick(&rig, AT(151));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT_AT(CALLS, AT(151), ASK_OF_K("0", "0", MEMBER("1")));
 }
 
 TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends) {
@@ -282,25 +268,21 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
     CHECK_EQ_U64(hf_op_deadline(op), AT(4));
-    rig_tick(&rig, AT(4));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_SENT_AT(CALLS, AT(4), ASK_OF_K("0", "0", MEMBER("1")));
     feed_calls(&rig, busy(20000, 0, 1), AT(5));
     feed(link_of(&rig, EVENTS),
          "*4\r\n$8\r\npmessage\r\n$26\r\nredisson_lock__channel:{k}\r\n$26\r\nredisson_lock__"
          "channel:{k}\r\n$1\r\n0\r\n",
          AT(10));
     CHECK_EQ_U64(hf_op_deadline(op), AT(10));
-    rig_tick(&rig, AT(10));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, ACQUIRED, AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_SENT_AT(CALLS, AT(10), ASK_OF_K("0", "0", MEMBER("1")));
+    CHECK_ANSWER(op, ACQUIRED, AT(11), "ok");
     CHECK_SENT(&rig, EVENTS, "PUNSUBSCRIBE redisson_lock__channel:{k}");
 }
 
 TEST(a_waiter_does_not_recheck_its_lock_because_its_subscription_to_redisson_has_ended) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
-    rig_tick(&rig, AT(150));
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_SENT_AT(EVENTS, AT(150), "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "punsubscribe", "redisson_lock__channel:{k}", "1", AT(152));
     CHECK(hf_op_deadline(op) > AT(1000));
 }
@@ -309,8 +291,7 @@ TEST(the_first_waiter_behind_a_holdfast_holder_subscribes_to_redissons_releases_
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     CHECK_EQ_U64(hf_op_deadline(op), AT(150));
     CHECK_SENT(&rig, EVENTS, "");
-    rig_tick(&rig, AT(150));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_SENT_AT(CALLS, AT(150), "");
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK(hf_op_deadline(op) >= AT(1800));
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2", AT(152));
@@ -353,14 +334,12 @@ TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     output_of(link_of(&rig, EVENTS));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     CHECK_STATE(op, WAITING);
-    rig_tick(&rig, AT(20));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_SENT_AT(EVENTS, AT(20), "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SENT(&rig, CALLS, "");
     feed_subscribed(&rig, AT(21));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, ACQUIRED, AT(22));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(22), "ok");
 }
 
 TEST(a_waiter_that_lost_its_subscription_keeps_rechecking_its_lock) {
@@ -422,8 +401,7 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
         hf_session *events = link_of(&rig, EVENTS);
         hf_session_closed(events, "reset", AT(10));
         for (int times = 1; times <= 3; times++) {
-            rig_tick(&rig, hf_time_max(AT(10), events->retry_at));
-            CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+            CHECK_SENT_AT(EVENTS, hf_time_max(AT(10), events->retry_at), "SUBSCRIBE " DRIVE_GRANTS);
             feed(events, errors[i], events->opened_at + HF_MS);
             rig_serve(&rig, events->opened_at + HF_MS);
             CHECK_STATE(op, WAITING);
@@ -431,8 +409,7 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
             CHECK(events->retry_at > events->opened_at + HF_MS);
         }
         CHECK_SENT(&rig, CALLS, "");
-        rig_tick(&rig, events->retry_at);
-        CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        CHECK_SENT_AT(EVENTS, events->retry_at, "SUBSCRIBE " DRIVE_GRANTS);
         feed_subscribed(&rig, events->opened_at);
         CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     }
@@ -446,12 +423,10 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(56));
-    feed_calls(&rig, ACQUIRED, AT(57));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, ACQUIRED, AT(57), "ok");
     hf_op_end(op, AT(57));
     op = begin(&rig, HF_OP_RELEASE, AT(57));
-    feed_calls(&rig, ":1\r\n", AT(57));
-    hf_op_end(op, AT(57));
+    end_with(op, ":1\r\n", AT(57));
     output_of(link_of(&rig, EVENTS));
     op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
     feed_calls(&rig, busy(20000, 0, 1), AT(58));
@@ -460,9 +435,7 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
 }
 
 TEST(a_waiter_fails_if_the_login_for_its_subscription_is_refused) {
-    hf_client_config config = rig_config();
-    strcpy(config.session.server.password, "secret");
-    rig_begin_with(&rig, &config);
+    RIG_BEGIN(strcpy(config.session.server.password, "secret"));
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     feed_calls(&rig, "+OK\r\n", AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
@@ -508,8 +481,7 @@ TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring)
 TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) {
     hf_op *op = wait_in_queue(&rig, HF_SECOND, AT(0));
     rig_sleep(&rig, AT(3), AT(1000));
-    feed_calls(&rig, ":0\r\n", AT(1001));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWER(op, ":0\r\n", AT(1001), "busy");
     CHECK(!strstr(message_of(op), "cannot listen"));
 }
 
@@ -521,14 +493,12 @@ TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_i
         spec.renewed = renewed;
         spec.lease = HF_SECOND;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
-        feed_calls(&rig, ACQUIRED, AT(0));
-        hf_op_end(op, AT(0));
+        end_with(op, ACQUIRED, AT(0));
         spec.caller = spec.owner = hf_slice_of("you");
         spec.blocking = true;
         spec.wait = 5 * HF_SECOND;
         op = begin_spec(&rig, &spec, AT(1));
-        feed_calls(&rig, busy(1000, 0, 0), AT(2));
-        CHECK_OUTCOME(op, renewed ? "deadlock" : "under way");
+        CHECK_ANSWER(op, busy(1000, 0, 0), AT(2), renewed ? "deadlock" : "under way");
     }
 }
 
@@ -654,8 +624,7 @@ TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
     feed_calls(&rig, busy(20000, 1, 0), AT(3));
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, EVENTS));
-    rig_sleep(&rig, AT(4), AT(1000));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_SENT_UNTIL(EVENTS, AT(4), AT(1000), "");
 }
 
 /* Its holders change faster than it would recheck by then. */
@@ -736,10 +705,8 @@ TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wai
 TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     hf_names_free(&rig.names);
     if (!hf_names_make_on(&rig.names, hf_slice_of("k"), &hf_kind_fair)) abort();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_fair;
-    spec.wait = 60 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op =
+        BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_fair, spec.wait = 60 * HF_SECOND);
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
@@ -772,9 +739,7 @@ TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
 TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
     bool failed = true, refused = false;
     for (unsigned long nth = 1; failed && nth < 50; nth++) {
-        hf_client_config config = rig_config();
-        strcpy(config.session.server.password, "secret");
-        rig_begin_with(&rig, &config);
+        RIG_BEGIN(strcpy(config.session.server.password, "secret"));
         hf_session *events = link_of(&rig, EVENTS);
         hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
         feed_calls(&rig, "+OK\r\n", AT(0));

@@ -36,8 +36,7 @@ static void check_known(const char *known, const char *reply, const char *want) 
     rig_begin(&rig);
     hf_op *op = begin_watch(known, HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, INFO);
-    feed_calls(&rig, reply, AT(1));
-    CHECK_OUTCOME(op, want);
+    CHECK_ANSWER(op, reply, AT(1), want);
     rig_end(&rig, AT(2));
 }
 
@@ -54,8 +53,7 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
     hf_op *op = watching(HF_NEVER, AT(0));
     feed_event(&rig, "message", CHANNEL, "1", AT(10));
     CHECK_SENT(&rig, CALLS, INFO);
-    feed_calls(&rig, HELD("o:2", "43"), AT(11));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER(op, HELD("o:2", "43"), AT(11), "ok");
     hf_result result;
     hf_op_take_result(op, &result);
     CHECK_STR(result.info.owner, "o:2");
@@ -83,10 +81,8 @@ TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refuse
         else feed_event(&rig, "subscribe", CHANNEL, "2", AT(3));
         feed_calls(&rig, HELD("o:1", "42"), AT(3));
         rig_hush(&rig);
-        rig_sleep(&rig, AT(4), AT(1700));
-        CHECK_SENT(&rig, CALLS, "");
-        rig_sleep(&rig, AT(1700), AT(2004));
-        CHECK_SENT(&rig, CALLS, INFO);
+        CHECK_SENT_UNTIL(CALLS, AT(4), AT(1700), "");
+        CHECK_SENT_UNTIL(CALLS, AT(1700), AT(2004), INFO);
     }
 }
 
@@ -100,8 +96,7 @@ TEST(a_watch_for_on_change_appears_neither_as_a_wait_nor_in_events) {
     hf_observe_all(&rig.client);
     hf_op *op = watching(100 * HF_MS, AT(0));
     rig_sleep(&rig, AT(4), AT(101));
-    feed_calls(&rig, HELD("o:1", "42"), AT(102));
-    CHECK_OUTCOME(op, "timeout");
+    CHECK_ANSWER(op, HELD("o:1", "42"), AT(102), "timeout");
     CHECK_STR(message_of(op), "cannot watch \"k\" on h:1: it has no other holder yet; "
                               "wait longer or try again later");
     hf_op_end(op, AT(102));
