@@ -80,7 +80,6 @@ TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
 
 TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(0), AT(2999));
     CHECK_OUTCOME(op, "under way");
     rig_sleep(&rig, AT(2999), AT(3000));
@@ -166,7 +165,6 @@ TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
 
 TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
-    output_of(link_of(&rig, CALLS));
     CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
 }
 
@@ -420,7 +418,6 @@ TEST(an_acquire_that_does_not_wait_does_not_report_a_lost_subscription_in_its_er
     rig.refusing = false;
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     spec.caller = spec.owner = hf_slice_of("you");
-    output_of(link_of(&rig, CALLS));
     hf_op *one = hf_client_begin(&rig.client, &spec, AT(300));
     CHECK_ANSWER(one, busy(20000, 0, 0), AT(301), "busy");
     CHECK(!strstr(message_of(one), "cannot listen"));

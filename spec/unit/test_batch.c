@@ -593,7 +593,6 @@ TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_
 
 TEST(a_multi_lock_acquire_whose_reply_is_lost_is_sent_again) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     CHECK_SENT_AT(CALLS, AT(50), "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(51), "ok");

@@ -74,7 +74,6 @@ TEST(idle_connections_are_pinged_after_another_one_to_their_server_got_no_replie
     hold_lock(&rig, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
     begin(&rig, HF_OP_PING, AT(100));
-    output_of(link_of(&rig, CALLS));
     CHECK_SENT_UNTIL(RENEWER, AT(100), AT(1599), "");
     CHECK_SENT_UNTIL(RENEWER, AT(1599), AT(1600), "PING");
     CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
@@ -103,7 +102,6 @@ TEST(a_client_that_is_closing_gives_up_a_silent_connection_after_250_ms) {
     open_session(link_of(&rig, RENEWER), AT(0));
     hf_client_close(&rig.client, AT(100));
     rig_tick(&rig, AT(100));
-    output_of(link_of(&rig, RENEWER));
     rig_sleep(&rig, AT(100), AT(349));
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 1);
     rig_sleep(&rig, AT(349), AT(400));
@@ -161,7 +159,6 @@ static hf_op *wait_as(const char *owner, hf_time now) {
 TEST(two_waiters_share_one_subscription_to_redissons_channel) {
     hf_op *first = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_op *second = wait_as("you", AT(10));
-    output_of(link_of(&rig, CALLS));
     CHECK(is_waiting(second));
     feed_message(&rig, "1 turn 1 50", AT(20));
     CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");

@@ -113,7 +113,6 @@ TEST(a_cluster_node_without_sharded_channels_receives_the_scripts_for_plain_chan
     rig.login[1] = PLAIN_LOGIN;
     hf_op *op = acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, ALL_OF_B, AT(1), 1, BRIEF_ASK_OF_K);
     CHECK(node_for(op) == nodes_of(&rig.client)[1]);
 }
@@ -379,7 +378,6 @@ TEST(a_command_fails_as_unreachable_while_the_cluster_map_still_contains_the_dea
     lose(0, AT(1000));
     hf_op *op = acquire(0, AT(2000));
     rig_tick(&rig, AT(2000));
-    output_of(at(1, CALLS));
     CHECK_ANSWER_BY(1, op, HALVES, AT(2001), "unreachable");
     CHECK(strstr(message_of(op), "on a:1: refused"));
     CHECK(!hold_of(&rig));
@@ -426,7 +424,6 @@ TEST(a_renewal_that_waits_for_a_connection_moves_to_the_new_node_when_the_map_ch
     CHECK(hf_session_has_work(at(0, RENEWER)));
     topology_of(&rig.client)->invalidate(nodes_of(&rig.client)[0], CALLS, AT(10001));
     hf_client_tick(&rig.client, AT(10200));
-    output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_B, AT(10201));
     CHECK(!hf_session_has_work(at(0, RENEWER)));
     CHECK_NODE_SENT(1, RENEWER, "EVALSHA renew 1 k me 30000");
@@ -945,7 +942,6 @@ TEST(a_command_that_waits_for_a_new_map_sleeps_until_the_client_may_request_it) 
     hf_op *op = acquire(0, AT(10));
     feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(11));
     rig_sleep(&rig, AT(11), AT(99));
-    output_of(at(0, CALLS));
     lose(0, AT(99)); /* what was sent may have been carried out: it waits */
     CHECK_OUTCOME(op, "under way");
     hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
@@ -1500,7 +1496,6 @@ TEST(a_node_that_cannot_return_its_id_still_receives_commands) {
 
 TEST(a_node_without_an_id_in_the_cluster_map_still_receives_commands) {
     first_acquire(AT(0));
-    output_of(at(0, CALLS));
     rig.login[1] = I_AM("xx");
     CHECK_THEN_SENT(0, "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$1\r\nb\r\n:2\r\n", AT(1), 1, ASKED);
 }
@@ -1639,7 +1634,6 @@ TEST(a_client_finds_a_cluster_whose_nodes_were_reset_while_connections_were_open
 TEST(a_client_that_holds_a_lock_does_not_switch_to_a_different_cluster) {
     two_nodes_known();
     hf_op *op = acquire(0, AT(100));
-    output_of(at(0, CALLS));
     feeds(0, CALLS, YES, AT(100));
     hf_op_end(op, AT(100));
     rig.login[0] = I_AM("a2");
@@ -1727,7 +1721,6 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     rig.login[1] = I_AM("bb");
     acquire(0, AT(0));
     rig_tick(&rig, AT(0));
-    output_of(at(0, CALLS));
     CHECK_THEN_SENT(0, B_TOOK_OVER, AT(1), 1, ASKED);
     feeds(1, CALLS, busy(20000, 0, 0), AT(2));
     hf_op_end(ops_of(&rig.client), AT(2));
@@ -1737,7 +1730,6 @@ TEST(node_ids_are_compared_only_once_a_node_has_confirmed_its_id_in_the_map) {
     feeds(1, CALLS, B_TOOK_OVER, AT(401));
     rig.login[1] = I_AM("xx");
     loses(1, AT(500));
-    output_of(at(1, CALLS));
     acquire(0, AT(600));
     rig_sleep(&rig, AT(600), AT(610));
     CHECK_NODE_SENT(1, CALLS, "");
@@ -1911,7 +1903,6 @@ TEST(a_login_fetched_for_one_node_is_used_for_all_nodes) {
     log_in_at(0, "one", AT(0));
     CHECK_STR(output_of(at(0, CALLS)), "AUTH me one\n" DRIVE_ASKS_NODE);
     feeds(0, CALLS, "+OK\r\n" DRIVE_LOGIN, AT(0));
-    output_of(at(0, CALLS));
     feeds(0, CALLS, ALL_OF_C, AT(0));
     CHECK_EQ_INT(hf_session_wants(at(2, CALLS), AT(0)), HF_WANT_LOGIN);
     hf_session_log_in_again(at(2, CALLS)); /* as the watchdog's thread does */

@@ -199,7 +199,6 @@ TEST(an_async_release_of_one_of_two_holds_keeps_the_other) {
     hold_own();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(0));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(0));
-    output_of(link_of(&rig, CALLS));
     send_release(AT(1));
     CHECK(hf_hold_is_valid(hold_of(&rig), AT(1)));
     op = begin_own(HF_OP_RELEASE, AT(1));
@@ -220,7 +219,6 @@ TEST(an_acquire_of_the_read_or_write_half_waits_for_the_others_async_release) {
     spec.kind = HF_OP_ACQUIRE;
     spec.lock_kind = &hf_kind_read;
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
     CHECK_ANSWER(op, ":1\r\n" ACQUIRED, AT(3), "ok");
@@ -240,7 +238,6 @@ TEST(an_acquire_of_the_read_half_does_not_wait_for_another_callers_async_release
     spec.lock_kind = &hf_kind_read;
     spec.caller = hf_slice_of("me");
     op = hf_client_begin(&rig.client, &spec, AT(1));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
@@ -276,7 +273,6 @@ TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
     send_release(AT(1));
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("you"));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "busy");
 }
@@ -308,7 +304,6 @@ TEST(an_acquire_of_a_permit_waits_for_an_async_release_of_that_semaphore) {
         end_with(op, ACQUIRED, AT(0));
         CHECK(hf_op_detach(begin_permit(HF_OP_RELEASE, &other, "you", 0, AT(1))));
         op = begin_permit(HF_OP_ACQUIRE, &pool, "me", 0, AT(1));
-        output_of(link_of(&rig, CALLS));
         feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
         CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), i == 0 ? "under way" : "busy");
         rig_end(&rig, AT(3));

@@ -118,7 +118,6 @@ TEST(a_kept_lock_that_was_entered_twice_goes_to_no_other_caller_after_one_releas
     hf_op *op = acquire("a", AT(1));
     end_with(op, "*2\r\n:1\r\n:0\r\n", AT(1));
     hf_op *waits = acquire("b", AT(2));
-    output_of(link_of(&rig, CALLS));
     op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
     CHECK_OUTCOME(op, "under way");
     CHECK_OUTCOME(waits, "under way");
@@ -354,7 +353,6 @@ TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 200);
     release("a", AT(11));
@@ -432,7 +430,6 @@ TEST(a_client_that_returns_a_kept_mutex_leaves_it_briefly_to_polling_clients) {
     spec.kind = HF_OP_RELEASE;
     spec.caller = hf_slice_of("me");
     hf_client_begin(&rig.client, &spec, AT(1000));
-    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1001));
     CHECK(is_queued_here(waits));
     CHECK_EQ_U64(hf_op_deadline(waits), AT(1025));
@@ -446,7 +443,6 @@ TEST(a_caller_queries_the_server_at_once_after_a_kept_lock_was_returned_when_kee
     hold_and_end();
     hf_op *waits = acquire("b", AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(1100));
     CHECK(is_asking(waits));
 }
@@ -489,7 +485,6 @@ TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the
     hf_op *b = begin_spec(&rig, &spec, AT(1));
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     rig_tick(&rig, AT(1100));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":1\r\n", AT(1101));
     CHECK_ANSWER(b, busy(20000, 5, 0), AT(1101), "under way");
     CHECK(is_waiting(b));
@@ -543,7 +538,6 @@ TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
     release("a", AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
     begin_as("x", HF_OP_FORCE, 0, AT(669));
-    output_of(link_of(&rig, CALLS));
     feed_renewer(&rig, ":1\r\n", AT(670));
     CHECK_SENT_AT(RENEWER, AT(670), LEAVE("01"));
 }
@@ -635,7 +629,6 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     hold_and_end();
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     begin_as("a", HF_OP_CHECK, 0, AT(2));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-2\r\n", AT(3));
     rig_tick(&rig, AT(3));
     CHECK(is_asking(first));
@@ -849,7 +842,6 @@ TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_que
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
     hf_hold *hold = hold_in(op);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
@@ -1049,7 +1041,6 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
     feed_all();
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
     feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    output_of(link_of(&rig, CALLS));
     feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
     hf_op_end(op, AT(10));
     release("a", AT(11));

@@ -445,7 +445,6 @@ static void refuse_ask(const char *error, hf_time now, hf_time until) {
 TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the_end) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-OOM no\r\n", AT(1000));
     CHECK_STR(events(), "cut_off k by me, unreachable, orders, 1000 ms, 0, for 7\n");
     refuse_ask("-READONLY no\r\n", AT(1010), AT(5000));
@@ -458,7 +457,6 @@ TEST(a_wait_that_the_server_refuses_causes_one_event_at_the_start_and_one_at_the
 TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
-    output_of(link_of(&rig, CALLS));
     events();
     feed_calls(&rig, "-OOM no\r\n", AT(1));
     hf_event *event = hf_observe_take(&rig.client);
@@ -494,7 +492,6 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
 TEST(a_call_that_does_not_wait_causes_no_event_of_a_refused_wait) {
     start(true);
     begin_order(0, 7, AT(0));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-LOADING no\r\n", AT(1));
     CHECK_STR(events(), "");
 }

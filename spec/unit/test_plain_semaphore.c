@@ -100,7 +100,6 @@ TEST(each_call_makes_the_server_remember_it_until_the_same_clients_next_call) {
 
 TEST(a_resent_call_has_the_same_call_number_and_does_not_make_the_server_forget_itself) {
     hf_op *op = take(2, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     CHECK_SENT_UNTIL(CALLS, AT(1), AT(500), CALL("semaphore_acquire", "1") "2");
     CHECK_ANSWER(op, HAS_TAKEN("1"), AT(501), "ok");
@@ -120,7 +119,6 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
 
 TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
     hf_op *op = take(2, HF_SECOND, AT(0));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(1100));
@@ -210,7 +208,6 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
 
 TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(3100));
@@ -259,7 +256,6 @@ TEST(a_release_of_permits_abandoned_before_it_was_sent_is_finished_in_the_backgr
 
 TEST(a_call_without_a_reply_is_retried_in_the_background_for_half_an_hour) {
     hf_op *op = give(1, AT(0));
-    output_of(link_of(&rig, CALLS));
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig_sleep(&rig, AT(1), AT(4000));
@@ -389,7 +385,6 @@ TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     hf_op *third = also_waiting(1, AT(20));
     hf_op_interrupt(second, AT(30));
     CHECK_OUTCOME(second, "interrupted");
-    rig_hush(&rig);
     feed_release(AT(40));
     CHECK(is_asking(first));
     feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));

@@ -295,7 +295,6 @@ TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
     CHECK_OUTCOME(fourth, "interrupted");
     pass(AT(2), AT(301));
     CHECK_OUTCOME(third, "busy");
-    rig_hush(&rig);
     CHECK_ANSWERS(first, 0, COUNT, yes(7), AT(302), "ok");
     CHECK_OUTCOME(second, "under way");
     CHECK(!hf_op_is_blocked(second));
@@ -624,7 +623,6 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     log_in_all("r1", "r1", AT(0));
     CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
     hf_op_end(op, AT(1));
-    rig_hush(&rig);
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
@@ -1125,7 +1123,6 @@ TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
         least = hf_time_min(least, hf_op_deadline(op) - now);
         now = hf_op_deadline(op);
         tick(now);
-        rig_hush(&rig);
     }
     CHECK(least >= HF_MS && least < 5 * HF_MS);
 }

@@ -158,7 +158,6 @@ TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_tha
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
-    rig_hush(&rig);
     CHECK(wakes_at(hold_of(&rig)) > AT(20000));
     hf_client_set_renewed(&rig.client, hold_of(&rig), true, AT(1000));
     CHECK(wakes_at(hold_of(&rig)) <= AT(11000));

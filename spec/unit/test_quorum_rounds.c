@@ -364,7 +364,6 @@ TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
 
 TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     hf_op *acquire = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    rig_hush(&rig);
     hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
     CHECK_ANSWERS(acquire, 0, 3, yes(7), AT(2), "ok");
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
@@ -610,7 +609,6 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
 TEST(a_skipped_server_that_receives_the_request_later_has_the_full_command_timeout) {
     rig.down[0] = rig.down[1] = "refused";
     hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
-    rig_hush(&rig);
     rig.down[0] = rig.down[1] = NULL;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(50));
     CHECK(round_of(op)->votes[0].skipped && round_of(op)->votes[1].skipped);

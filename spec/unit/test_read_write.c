@@ -137,7 +137,6 @@ TEST(a_readers_release_removes_its_unconfirmed_grant) {
     wait_both(ops);
     feed_message(&rig, "1 grant r 1 " PLACE " 77 2000 k", AT(100));
     hf_op_end(ops[0], AT(100));
-    output_of(link_of(&rig, CALLS));
     begin_rw(HF_OP_RELEASE, &hf_kind_read, "me", 0, AT(101));
     CHECK_SENT(&rig, CALLS,
                "EVALSHA rw_release " KEYS_OF_RW READER "1 2000 0 30000  1r" DRIVE_UUID ":1:1000");

@@ -147,7 +147,6 @@ TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
 TEST(a_lock_is_still_renewed_after_an_abandoned_re_entry) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    output_of(link_of(&rig, CALLS));
     hf_op_end(op, AT(1001));
     CHECK(is_held(hold));
     CHECK(!is_in_flight(hold));
@@ -441,7 +440,6 @@ TEST(a_hold_abandoned_during_a_re_entry_is_removed_at_its_end) {
 TEST(a_re_entry_whose_reply_is_lost_is_sent_again) {
     hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(1000));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
     CHECK_SENT_UNTIL(CALLS, AT(1001), AT(1100), ASK_OF_K("1", "0", ""));
     CHECK_OUTCOME(op, "under way");

@@ -126,7 +126,6 @@ TEST(a_call_that_does_not_wait_fails_at_once_when_writes_are_refused) {
 TEST(a_re_entry_that_the_server_refuses_leaves_the_hold_as_it_was) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 60 * HF_SECOND, AT(5000));
-    output_of(link_of(&rig, CALLS));
     CHECK_ANSWER(op, NOREPLICAS, AT(5001), "unreachable");
     CHECK(!is_in_flight(hold) && is_held(hold));
 }
@@ -274,7 +273,6 @@ TEST(a_server_that_has_forgotten_the_login_receives_it_again) {
     begin_with_password();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     log_in("+OK\r\n", AT(0));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOAUTH Authentication required.\r\n", AT(1));
     CHECK_SENT_AT(CALLS, AT(50), "AUTH " PASSWORD);
     log_in("+OK\r\n", AT(51));

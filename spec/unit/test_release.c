@@ -76,7 +76,6 @@ TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     rig_tick(&rig, AT(50));
-    output_of(link_of(&rig, CALLS));
     CHECK_ANSWER(op, ":-1\r\n", AT(51), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
 }
@@ -91,7 +90,6 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
         feed_calls(&rig, passing[i], AT(2));
         rig_tick(&rig, AT(50));
-        output_of(link_of(&rig, CALLS));
         CHECK_ANSWER(op, ":-1\r\n", AT(51), "lost");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     }
@@ -100,7 +98,6 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
 TEST(a_release_without_a_reply_is_retried_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
-    output_of(link_of(&rig, CALLS));
     rig_sleep(&rig, AT(100), AT(3100));
     CHECK_OUTCOME(op, "unreachable");
     CHECK(strstr(message_of(op), "the release continues in the background"));
@@ -511,10 +508,8 @@ TEST(each_release_is_counted_once_in_the_metrics) {
     feed_calls(&rig, ":2\r\n", AT(2));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
     begin(&rig, HF_OP_RELEASE, AT(3));
-    output_of(link_of(&rig, CALLS));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(4));
     rig_tick(&rig, AT(50));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-1\r\n", AT(51));
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
 }
@@ -550,7 +545,6 @@ TEST(a_partial_release_does_not_extend_the_lease_if_replicas_must_confirm_it) {
         hf_hold *hold = hold_times(2, AT(0));
         config_in(&rig.client)->sync = (hf_sync){replicas, 100 * HF_MS};
         begin(&rig, HF_OP_RELEASE, AT(5000));
-        output_of(link_of(&rig, CALLS));
         feed_calls(&rig, ":2\r\n:0\r\n", AT(5001));
         CHECK_EQ_INT(count_of(hold), 1);
         CHECK_EQ_U64(ends_at(hold), AT(replicas ? 29698 : 5000 + 29698));

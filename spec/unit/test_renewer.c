@@ -647,7 +647,6 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
 TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(10000));
-    output_of(link_of(&rig, RENEWER));
     hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10100));
     CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(10200), "EVALSHA renew 1 k me 30000");
     answer_batch(1, ":1", AT(10300));

@@ -159,7 +159,6 @@ TEST(a_shared_owners_abandoned_wait_leaves_the_queue_at_once) {
 TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     hf_op_end(wait_as_shared(AT(0)), AT(5));
     rig_tick(&rig, AT(5));
-    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":0\r\n", AT(6));
     hf_op *op = begin_shared(HF_NEVER, AT(7));
     feed_calls(&rig, busy(20000, 0, 0), AT(8));
@@ -202,7 +201,6 @@ TEST(a_shared_owners_abandoned_acquire_is_not_undone_after_its_lease) {
 TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     hf_op *op = begin_shared(0, AT(0));
     end_with(op, ACQUIRED, AT(1));
-    output_of(link_of(&rig, CALLS));
     rig.refusing = true;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     rig_sleep(&rig, AT(2), AT(29000));
@@ -258,7 +256,6 @@ TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
         rig_begin(&rig);
         hf_op *op = begin_shared(0, AT(0));
         hf_op_end(op, AT(1));
-        output_of(link_of(&rig, CALLS));
         if (hangs) rig_sleep(&rig, AT(1), AT(3000));
         else hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
         rig_sleep(&rig, AT(3000), AT(3020)); /* the back-off */

@@ -331,7 +331,6 @@ TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages
 TEST(a_waiter_rechecks_its_lock_when_its_subscription_is_restored) {
     hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     feed_message(&rig, "1 turn 1 1000", AT(5));
-    output_of(link_of(&rig, EVENTS));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     CHECK_STATE(op, WAITING);
     CHECK_SENT_AT(EVENTS, AT(20), "SUBSCRIBE " DRIVE_GRANTS);

@@ -1,0 +1,510 @@
+#include "session_rig.h"
+
+/* ---- opening ---- */
+
+TEST(no_connection_is_opened_without_a_call) {
+    CHECK_WANTS(NOTHING, AT(0));
+    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    CHECK(!hf_session_has_work(&session));
+    session.wanted = true;
+    CHECK_WANTS(OPEN, AT(0));
+}
+
+TEST(a_connection_attempt_that_the_server_does_not_accept_times_out) {
+    submit(&one, "A", 60000, AT(0));
+    hf_session_opening(&session, AT(0));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
+    CHECK_TICK_WANTS(CLOSE, AT(1000));
+    hf_session_closed(&session, "closed by us", AT(1000));
+    CHECK_STR(one.outcome, "unreachable: the connection attempt timed out");
+}
+
+/* ---- refusals and back-off ---- */
+
+TEST(a_refused_connection_fails_all_requests_that_do_not_wait) {
+    submit(&one, "A", 3000, AT(0));
+    submit_patient(&two, "B", 3000, AT(0));
+    submit(&three, "C", 3000, AT(0));
+    hf_session_opening(&session, AT(0));
+    hf_session_closed(&session, "connection refused", AT(1));
+    CHECK_STR(one.outcome, "unreachable: connection refused");
+    CHECK_STR(three.outcome, "unreachable: connection refused");
+    CHECK_STR(two.outcome, "");
+    CHECK(hf_session_has_work(&session));
+    CHECK_TICK(AT(3000), two, "unreachable: connection refused");
+    CHECK_EQ_INT(one.calls + two.calls + three.calls, 3);
+}
+
+static const char CLOSED_EARLY[] =
+    "unreachable: the server closed the connection during login; if it expects TLS, use rediss://; "
+    "if it is a proxy, it may reject CLIENT or SELECT";
+static const char CLOSED_AT_LOGIN[] = "unreachable: the server closed the connection during login; "
+                                      "if it is a proxy, it may reject CLIENT or SELECT";
+
+/* The outcome of a call to a server that closes the connection after it has sent `word`. */
+static const char *outcome_of_hang_up(const char *word) {
+    strcpy(config.name, "n");
+    finish();
+    hf_session_init(&session, &config, &random_state);
+    is_begun = true;
+    submit(&one, "A", 3000, AT(0));
+    open_session(&session, AT(0));
+    if (*word) feed(&session, word, AT(1));
+    hf_session_closed(&session, NULL, AT(1));
+    finish();
+    return one.outcome;
+}
+
+TEST(a_connection_closed_at_login_is_reported_as_a_possible_tls_or_proxy_problem) {
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_EARLY);
+    CHECK_STR(outcome_of_hang_up("+"), CLOSED_AT_LOGIN);
+    CHECK_STR(outcome_of_hang_up("\x15\x03\x03"),
+              "unreachable: the server speaks TLS; use rediss://");
+    CHECK_STR(outcome_of_hang_up("\x15\x03"), "unreachable: the server speaks TLS; use rediss://");
+    CHECK_STR(outcome_of_hang_up("\x15\x04"),
+              "unreachable: the reply is not in the Redis protocol");
+    config.server.tls = true;
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
+    config.server.tls = false;
+    config.server.port = 0;
+    CHECK_STR(outcome_of_hang_up(""), CLOSED_AT_LOGIN);
+}
+
+TEST(the_connect_timeout_includes_the_tls_handshake) {
+    submit(&one, "A", 3000, AT(0));
+    hf_session_opening(&session, AT(0));
+    hf_session_handshaking(&session);
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1000));
+    CHECK_TICK_WANTS(CLOSE, AT(1000));
+    hf_session_closed(&session, "closed by us", AT(1000));
+    CHECK_STR(one.outcome, "unreachable: the TLS handshake timed out; does the server speak TLS?");
+    submit(&two, "B", 9000, AT(2000));
+    hf_session_opening(&session, AT(2000));
+    hf_session_tick(&session, AT(3000));
+    hf_session_closed(&session, "closed by us", AT(3000));
+    CHECK_STR(two.outcome, "unreachable: the connection attempt timed out");
+}
+
+TEST(the_pause_between_connections_doubles_with_jitter_up_to_a_second) {
+    hf_time now = AT(0), most = 10 * HF_MS;
+    session.wanted = true;
+    hf_time least_of_all = HF_NEVER, most_of_all = 0;
+    for (int i = 0; i < 200; i++) {
+        CHECK_WANTS(OPEN, now);
+        refuse(now);
+        hf_time delay = hf_session_deadline(&session) - now;
+        CHECK_OR(delay >= most / 2 && delay <= most, "try %d after %llu", i,
+                 (unsigned long long)delay);
+        if (most == HF_SECOND) {
+            least_of_all = hf_time_min(least_of_all, delay);
+            most_of_all = hf_time_max(most_of_all, delay);
+        }
+        CHECK_WANTS(NOTHING, now + delay - 1);
+        now += delay;
+        most = hf_time_min(most * 2, HF_SECOND);
+    }
+    CHECK(least_of_all < 550 * HF_MS);
+    CHECK(most_of_all > 950 * HF_MS);
+}
+
+TEST(a_call_that_does_not_wait_opens_a_connection_at_once_despite_the_pause) {
+    submit(&one, "A", 60000, AT(0));
+    for (int i = 0; i < 10; i++) {
+        refuse(AT(0));
+    }
+    CHECK_WANTS(NOTHING, AT(1));
+    submit(&two, "B", 60000, AT(1));
+    CHECK_WANTS(OPEN, AT(1));
+}
+
+TEST(a_lost_connection_that_had_worked_is_replaced_at_once) {
+    session.wanted = true;
+    for (int i = 0; i < 5; i++) {
+        refuse(AT(0));
+    }
+    open_session(&session, AT(5000));
+    submit(&one, "A", 9000, AT(5000));
+    feed(&session, "+OK\r\n", AT(5000));
+    hf_session_closed(&session, "reset", AT(5001));
+    CHECK_WANTS(OPEN, AT(5001));
+    refuse(AT(5001));
+    CHECK(hf_session_deadline(&session) <= AT(5011));
+}
+
+/* As a proxy does whose server is down. */
+TEST(a_server_that_closes_every_connection_is_retried_with_pauses) {
+    int opens = 0;
+    session.wanted = true;
+    submit(&one, "A", 10000, AT(0));
+    for (hf_time now = AT(0); now < AT(10000); opens++) {
+        CHECK_WANTS(OPEN, now);
+        CHECK_OPENED_SENDS(now, "A");
+        hf_session_closed(&session, "closed by the server", now);
+        hf_time next = hf_session_deadline(&session);
+        CHECK(next > now);
+        now = next;
+    }
+    CHECK_OR(opens < 40, "%d connections in ten seconds", opens);
+    CHECK_STR(one.outcome, "");
+    CHECK_TICK(AT(10000), one, "unreachable: closed by the server");
+}
+
+TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
+    static const struct {
+        const char *password, *name, *reply, *reason;
+    } peers[] = {
+        {"secret", "", "-WRONGPASS no\r\n", "closed by us"},
+        {"", "", "-ERR max number of clients reached\r\n", "closed by the server"},
+        {"", "worker", "+OK\r\n", NULL}, /* a proxy that knows no more than the log-in */
+    };
+    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++) {
+        start();
+        strcpy(config.server.password, peers[i].password);
+        strcpy(config.name, peers[i].name);
+        session.wanted = true;
+        hf_time now = AT(0);
+        int opens = 0;
+        for (; now < AT(10000); opens++) {
+            open_session(&session, now);
+            feed(&session, peers[i].reply, now);
+            hf_session_closed(&session, peers[i].reason, now);
+            CHECK(hf_session_deadline(&session) > now);
+            now = hf_session_deadline(&session);
+        }
+        CHECK_OR(opens < 40, "%d connections in ten seconds", opens);
+    }
+}
+
+/* ---- silence ---- */
+
+TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
+    start_open();
+    submit(&one, "A", 60000, AT(100));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
+    CHECK_TICK_WANTS(NOTHING, AT(1599));
+    CHECK_TICK_WANTS(CLOSE, AT(1600));
+    CHECK_STR(one.outcome, "");
+    hf_session_closed(&session, "closed by us", AT(1600));
+    CHECK_STR(session.reason, "no reply in time");
+    CHECK_WANTS(OPEN, AT(1700));
+}
+
+TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
+    start_open();
+    submit(&one, "A", 60000, AT(0));
+    submit(&two, "B", 60000, AT(0));
+    feed(&session, ":1\r\n", AT(900));
+    CHECK_TICK_WANTS(NOTHING, AT(2000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(2400));
+    feed(&session, ":2\r\n", AT(2300));
+    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+}
+
+/* A path that swallows everything must be noticed even when each call's deadline is shorter than
+ * the session's timeout. */
+TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlier_deadline) {
+    static struct call calls[40];
+    start_open();
+    submit(&calls[0], "A", 60000, AT(0));
+    feed(&session, ":1\r\n", AT(0));
+    discard(&calls[0]);
+    int i = 0;
+    for (; i < 40 && hf_session_wants(&session, AT(200 * i)) != HF_WANT_CLOSE; i++) {
+        submit(&calls[i], "A", 200 * i + 100, AT(200 * i));
+        hf_session_tick(&session, AT(200 * i + 100));
+        CHECK_STR(calls[i].outcome, "unreachable: no reply in time");
+        discard(&calls[i]);
+        hf_session_tick(&session, AT(200 * (i + 1)));
+    }
+    CHECK_OR(i == 8, "given up after %d calls without a reply", i);
+}
+
+TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
+    start_open();
+    submit(&one, "A", 60000, AT(0));
+    discard(&one);
+    CHECK(!hf_session_has_work(&session));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
+    feed(&session, ":1\r\n", AT(10));
+    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+}
+
+/* ---- connections that die without a word ---- */
+
+static hf_time silent_since; /* what the session reported; HF_NEVER: nothing */
+
+static void on_silence(void *context, hf_time since, hf_time now) {
+    (void)context, (void)now;
+    silent_since = since;
+}
+
+/* The connection has served, and was silent after that until AT(quiet_ms). */
+static void start_quiet(void) {
+    struct call first;
+    start_open();
+    silent_since = HF_NEVER;
+    session.on_silence = on_silence;
+    submit(&first, "first", 3000, AT(0));
+    feed(&session, ":0\r\n", AT(0));
+    discard(&first);
+    output_of(&session);
+    memset(begun, 0, sizeof begun);
+}
+
+TEST(a_call_over_an_idle_connection_that_is_dead_is_resent_within_its_timeout) {
+    start_quiet();
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20250));
+    CHECK_TICK_WANTS(NOTHING, AT(20249));
+    CHECK_TICK_WANTS(CLOSE, AT(20250));
+    CHECK_EQ_U64(silent_since, AT(20000));
+    hf_session_closed(&session, "closed by us", AT(20250));
+    CHECK_WANTS(OPEN, AT(20251));
+    CHECK_OPENED_SENDS(AT(20251), "A");
+    CHECK_REPLY(":7\r\n", AT(20252), one, "7");
+}
+
+/* An idle connection is given up after 250 ms, one that was used a moment ago after half of the
+ * command timeout; both wait as much longer as the server may wait for replicas. */
+TEST(a_connection_without_a_reply_is_given_up_by_how_long_it_was_idle_and_the_wait_for_replicas) {
+    static const struct {
+        int sent_at, confirm_timeout, given_up_at;
+    } cases[] = {{999, 0, 999 + 1500},
+                 {20000, 0, 20000 + 250},
+                 {20000, 400, 20000 + 250 + 400},
+                 {20000, 2900, 23000}}; /* the command timeout is the most */
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        start_quiet();
+        config.confirm_timeout = (hf_time)cases[i].confirm_timeout * HF_MS;
+        submit(&one, "A", cases[i].sent_at + 3000, AT(cases[i].sent_at));
+        CHECK_EQ_U64(hf_session_deadline(&session), AT(cases[i].given_up_at));
+    }
+}
+
+TEST(an_idle_connection_on_which_any_byte_arrives_is_not_given_up) {
+    start_quiet();
+    submit(&one, "A", 23000, AT(20000));
+    feed(&session, ":", AT(20100));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20100 + 1500));
+}
+
+TEST(a_connection_with_a_long_round_trip_time_is_given_up_later) {
+    strcpy(config.name, "n");
+    session.wanted = true;
+    open_session(&session, AT(0));
+    feed(&session, "+OK\r\n", AT(200));
+    submit(&one, "A", 23000, AT(20000));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(20000 + 800));
+}
+
+TEST(a_command_that_must_not_be_resent_is_sent_over_an_idle_connection_only_after_a_ping) {
+    start_quiet();
+    prepare(&one, NULL, "A");
+    one.request.no_retry = true;
+    one.request.deadline = AT(23000);
+    hf_session_submit(&session, &one.request, AT(20000));
+    CHECK_STR(output_of(&session), "PING");
+    CHECK(hf_session_has_work(&session));
+    CHECK_TICK_SENDS(AT(20001), "");
+    CHECK_REPLY_SENDS("+PONG\r\n", AT(20002), "A");
+    hf_session_tick(&session, AT(22999)); /* the command would fail with its connection */
+    CHECK_WANTS(NOTHING, AT(22999));
+    CHECK_REPLY(":7\r\n", AT(22999), one, "7");
+}
+
+TEST(a_command_that_must_not_be_resent_uses_a_new_connection_if_the_idle_one_is_dead) {
+    start_quiet();
+    prepare(&one, NULL, "A");
+    one.request.no_retry = true;
+    one.request.deadline = AT(23000);
+    hf_session_submit(&session, &one.request, AT(20000));
+    CHECK_TICK_WANTS(CLOSE, AT(20250));
+    reopen("closed by us", AT(20250), AT(20251));
+    CHECK_STR(output_of(&session), "A");
+    CHECK_REPLY(":7\r\n", AT(20252), one, "7");
+}
+
+TEST(an_idle_connection_is_pinged_when_another_one_to_its_server_gets_no_replies) {
+    start_quiet();
+    hf_session_doubt(&session, AT(400), AT(500));
+    CHECK_STR(output_of(&session), "PING");
+    CHECK(hf_session_has_work(&session));
+    submit(&one, "A", 3600, AT(600));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(750));
+    CHECK_TICK_WANTS(CLOSE, AT(750));
+}
+
+TEST(an_idle_connection_that_replies_to_its_ping_is_used_again) {
+    start_quiet();
+    hf_session_doubt(&session, AT(400), AT(500));
+    feed(&session, "+PONG\r\n", AT(501));
+    CHECK(!hf_session_has_work(&session));
+    CHECK_EQ_U64(hf_session_deadline(&session), HF_NEVER);
+    submit(&one, "A", 3600, AT(600));
+    CHECK_EQ_U64(hf_session_deadline(&session), AT(600 + 1500));
+}
+
+TEST(a_connection_that_got_a_reply_after_another_one_got_none_is_not_pinged) {
+    start_quiet();
+    submit(&one, "A", 3000, AT(300));
+    feed(&session, ":1\r\n", AT(401));
+    hf_session_doubt(&session, AT(400), AT(500));
+    CHECK_STR(output_of(&session), "A");
+    CHECK(!hf_session_has_work(&session));
+}
+
+TEST(a_connection_that_awaits_a_reply_is_given_up_when_another_to_its_server_gets_none) {
+    start_quiet();
+    submit(&one, "A", 3100, AT(100));
+    output_of(&session);
+    hf_session_doubt(&session, AT(90), AT(400));
+    CHECK_STR(output_of(&session), "");
+    CHECK_TICK_WANTS(CLOSE, AT(400));
+}
+
+TEST(a_connection_attempt_that_the_server_does_not_accept_is_reported) {
+    silent_since = HF_NEVER;
+    session.on_silence = on_silence;
+    submit(&one, "A", 3000, AT(0));
+    hf_session_opening(&session, AT(5));
+    hf_session_tick(&session, AT(1005));
+    CHECK_EQ_U64(silent_since, AT(5));
+}
+
+/* ---- the end of a connection ---- */
+
+TEST(a_connection_is_closed_if_there_is_no_memory_for_its_replies) {
+    session.wanted = true;
+    hf_session_opening(&session, AT(0));
+    memerr_fail(1);
+    hf_session_opened(&session, AT(0));
+    memerr_fail(0);
+    CHECK_WANTS(CLOSE, AT(0));
+    feed(&session, "-ERR max number of clients reached\r\n", AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK_STR(session.reason, "out of memory");
+}
+
+TEST(the_reason_of_a_lost_connection_is_kept_until_the_server_replies_again) {
+    submit(&one, "A", 30000, AT(0));
+    open_session(&session, AT(0));
+    feed(&session, ":1\r\n", AT(1));
+    hf_session_closed(&session, "reset", AT(2));
+    CHECK_STR(session.reason, "reset");
+    submit(&two, "B", 30000, AT(3));
+    open_session(&session, AT(3)); /* the first attempt after a good connection */
+    CHECK_STR(session.reason, "");
+    hf_session_closed(&session, "reset", AT(4));
+    hf_session_opening(&session, AT(5000));
+    reopen("refused", AT(5000), AT(10000));
+    CHECK_STR(session.reason, "refused");
+    feed(&session, ":1\r\n", AT(10001));
+    CHECK_STR(session.reason, "");
+}
+
+TEST(a_connection_that_moves_to_a_new_address_is_closed_as_unreachable) {
+    start_open();
+    hf_session_move(&session, AT(1));
+    CHECK_EQ_INT(session.reason_code, HF_UNREACHABLE);
+    CHECK_EQ_INT(hf_session_wants(&session, AT(1)), HF_WANT_CLOSE);
+}
+
+/* A proxy refuses again and again; one hang-up may have any reason. */
+TEST(a_single_connection_closed_after_subscribe_is_not_reported_as_a_proxy_problem) {
+    submit(&one, "A", 3000, AT(0));
+    open_session(&session, AT(0));
+    feed(&session, "+", AT(1));
+    hf_session_closed(&session, NULL, AT(1));
+    CHECK_STR(session.reason, "the server closed the connection");
+}
+
+TEST(the_reason_of_a_closed_connection_depends_only_on_bytes_received_over_that_one) {
+    strcpy(config.name, "n");
+    submit(&one, "A", 30000, AT(0));
+    open_session(&session, AT(0));
+    feed(&session, "+", AT(1));
+    hf_session_closed(&session, NULL, AT(1));
+    CHECK_STR(session.reason, CLOSED_AT_LOGIN + strlen("unreachable: "));
+    open_session(&session, AT(2000));
+    hf_session_closed(&session, NULL, AT(2001));
+    CHECK_STR(session.reason, CLOSED_EARLY + strlen("unreachable: "));
+}
+
+TEST(a_session_that_moves_to_a_new_address_connects_there_without_a_pause) {
+    session.wanted = true;
+    for (int i = 0; i < 8; i++) {
+        refuse(AT(7142 * i));
+    }
+    CHECK_WANTS(NOTHING, AT(50000));
+    hf_session_move(&session, AT(50000));
+    CHECK_EQ_INT(session.failed_opens, 0);
+    CHECK_WANTS(OPEN, AT(50000));
+    refuse(AT(50000));
+    CHECK(hf_session_deadline(&session) < AT(50100));
+}
+
+TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
+    static struct call patient, hasty;
+    session.wanted = true;
+    refuse(AT(0));
+    session.retry_at = AT(500);
+    hf_session_retry_now(&session, AT(1));
+    CHECK_EQ_U64(session.retry_at, AT(500)); /* nothing waits */
+    submit_patient(&patient, "A", 5000, AT(1));
+    CHECK_EQ_U64(session.retry_at, AT(500));
+    submit(&hasty, "B", 5000, AT(2));
+    CHECK_EQ_U64(session.retry_at, AT(2));
+    session.retry_at = AT(500);
+    hf_session_retry_now(&session, AT(3));
+    CHECK_EQ_U64(session.retry_at, AT(3));
+}
+
+TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_proxy_problem) {
+    for (int subscriber = 0; subscriber <= 1; subscriber++) {
+        start();
+        session.subscriber = subscriber;
+        session.wanted = true;
+        for (int i = 0; i < 2; i++) {
+            open_session(&session, AT(5000 * i));
+            feed(&session, "+", AT(5000 * i));
+            hf_session_closed(&session, NULL, AT(5000 * i));
+        }
+        CHECK_STR(session.reason,
+                  subscriber
+                      ? "the connection was closed on SUBSCRIBE; is a proxy rejecting that command?"
+                      : "the connection was closed on the first command; is a proxy "
+                        "rejecting EVALSHA?");
+    }
+}
+
+static bool takes_all(void *context, hf_request *request, const char *error, hf_time now) {
+    (void)error, (void)now;
+    *(int *)context += 1;
+    request->state = HF_REQUEST_IDLE;
+    return true;
+}
+
+TEST(a_request_that_must_not_be_resent_moves_to_another_server_only_if_it_was_never_sent) {
+    for (int sends = 0; sends <= 1; sends++) {
+        int taken = 0;
+        start();
+        session.on_refusal = takes_all;
+        session.context = &taken;
+        submit(&one, "A", 3000, AT(0));
+        one.request.no_retry = true;
+        one.request.sends = (uint32_t)sends;
+        refuse(AT(0));
+        CHECK_EQ_INT(taken, !sends);
+        CHECK_STR(one.outcome, sends ? "unreachable: refused" : "");
+    }
+}
+
+TEST(a_closed_connection_is_reported_with_its_reason_even_if_that_is_one_letter) {
+    submit(&one, "A", 3000, AT(0));
+    one.request.waits_for_connection = true;
+    hf_session_opening(&session, AT(0));
+    hf_session_closed(&session, "x", AT(0));
+    CHECK_TICK(AT(3000), one, "unreachable: x");
+}
+
+CHECK_MAIN
