@@ -374,6 +374,9 @@ static UNUSED const char *outcome(const hf_op *op) {
 
 #define CHECK_OUTCOME(op, want) CHECK_STR(outcome(op), want)
 
+/* The operation's message contains this. */
+#define CHECK_MESSAGE(op, part) CHECK_OR(strstr(message_of(op), part), "%s", message_of(op))
+
 /* Lets the acquire that was sent at `now` find the lock held, subscribe 2 ms later, and enter the
  * queue. */
 static UNUSED void enter_queue(struct rig *rig, hf_time now) {

@@ -51,7 +51,7 @@ TEST(a_refused_connection_fails_an_acquire_at_once) {
     rig.refusing = true;
     hf_op *op = begin_acquire(&rig, 5 * HF_SECOND, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "refused"));
+    CHECK_MESSAGE(op, "refused");
     CHECK_NOTHING_LEFT(AT(0));
 }
 
@@ -294,7 +294,7 @@ TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
 TEST(an_idempotent_run_on_the_key_of_a_lock_fails_with_conflict) {
     hf_op *op = begin_guard(0, AT(0));
     CHECK_ANSWER(op, "*2\r\n:-6\r\n$4\r\nlock\r\n", AT(1), "conflict");
-    CHECK_OR(strstr(message_of(op), "a lock already uses the key"), "%s", message_of(op));
+    CHECK_MESSAGE(op, "a lock already uses the key");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 

@@ -104,7 +104,7 @@ TEST(the_message_of_a_busy_multi_lock_names_the_lock_that_another_owner_holds) {
         snprintf(reply, sizeof reply, "*3\r\n:0\r\n:%zu\r\n:500\r\n", i + 1);
         CHECK_ANSWER(op, reply, AT(1), "busy");
         snprintf(key, sizeof key, "\"%.*s\"", (int)names[i].key.size, names[i].key.data);
-        CHECK_OR(strstr(message_of(op), key), "%s", message_of(op));
+        CHECK_MESSAGE(op, key);
         CHECK_EQ_INT(hold_count(&rig.client), 0);
     }
 }
@@ -248,7 +248,7 @@ TEST(a_multi_locks_release_says_how_many_of_its_locks_were_lost) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_ANSWER(op, "*3\r\n:1\r\n:-1\r\n:1\r\n", AT(11), "lost");
-    CHECK(strstr(message_of(op), "1 of the 3 locks"));
+    CHECK_MESSAGE(op, "1 of the 3 locks");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
 }
@@ -564,7 +564,7 @@ TEST(a_multi_lock_re_entry_that_finds_one_lock_lost_names_that_and_keeps_the_oth
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(is_in_flight(hold_at(0)) && is_in_flight(hold_at(2)));
     CHECK_ANSWER(op, "*2\r\n:-1\r\n:2\r\n", AT(2), "lost");
-    CHECK_OR(strstr(message_of(op), "\"b\""), "%s", message_of(op));
+    CHECK_MESSAGE(op, "\"b\"");
     CHECK_EQ_INT(state_at(1), HF_HOLD_LOST);
     CHECK(!is_in_flight(hold_at(0)) && !is_in_flight(hold_at(2)));
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
@@ -747,7 +747,7 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
-        CHECK(strstr(message_of(op), "the release continues in the background"));
+        CHECK_MESSAGE(op, "the release continues in the background");
         CHECK_EQ_INT(state_at(0), -1);
         CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
         CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
@@ -861,7 +861,7 @@ TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_
     begin_one(HF_OP_ACQUIRE, 1, AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK_OUTCOME(op, "busy");
-    CHECK(strstr(message_of(op), "another call by this owner"));
+    CHECK_MESSAGE(op, "another call by this owner");
 }
 
 TEST(an_abandoned_multi_lock_release_is_finished_over_the_same_connection) {
@@ -959,7 +959,7 @@ TEST(a_multi_locks_release_reports_a_lock_lost_while_it_runs) {
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_TAKEN);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(11), "lost");
-    CHECK(strstr(message_of(op), "1 of the 3 locks"));
+    CHECK_MESSAGE(op, "1 of the 3 locks");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 2);
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     CHECK_EQ_INT(hold_count(&rig.client), 0);

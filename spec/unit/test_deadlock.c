@@ -57,9 +57,8 @@ TEST(a_deadlock_search_follows_owners_and_their_waits_until_it_finds_a_cycle) {
     CHECK(!is_searching(op));
     CHECK(strncmp(output_of(link_of(&rig, CALLS)), "EVALSHA leave ", 14) == 0);
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "deadlock");
-    CHECK_OR(strstr(message_of(op), "the waits form a cycle: \"k\", held by you, which waits for "
-                                    "\"j\", held by me; always take locks in the same order"),
-             "%s", message_of(op));
+    CHECK_MESSAGE(op, "the waits form a cycle: \"k\", held by you, which waits for "
+                      "\"j\", held by me; always take locks in the same order");
 }
 
 /* Whether it ends, after waits of others since these times, and its own. */

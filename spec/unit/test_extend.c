@@ -129,7 +129,7 @@ TEST(a_check_succeeds_if_the_lock_is_held_and_otherwise_reports_a_loss) {
     CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
     op = begin(&rig, HF_OP_CHECK, AT(3000));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(message_of(op), "its key was deleted on the server"));
+    CHECK_MESSAGE(op, "its key was deleted on the server");
 }
 
 /* Not only a renewal may be overtaken by it. */
@@ -365,7 +365,7 @@ TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
     hf_op *op = begin_extend(60 * HF_SECOND, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
     CHECK_ANSWER(op, ":1\r\n", AT(3), "lost");
-    CHECK_OR(strstr(message_of(op), ": lost"), "%s", message_of(op));
+    CHECK_MESSAGE(op, ": lost");
 }
 
 /* ---- malformed replies ---- */

@@ -44,7 +44,7 @@ TEST(a_fenced_write_refused_after_a_resend_reports_that_it_may_have_taken_effect
 TEST(an_abandoned_fenced_write_reports_that_it_may_have_taken_effect) {
     hf_op *op = begin_write(AT(0));
     hf_op_abandon(op, AT(1));
-    CHECK(strstr(message_of(op), "may have taken effect"));
+    CHECK_MESSAGE(op, "may have taken effect");
 }
 
 TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outcome) {
@@ -70,8 +70,7 @@ TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
 TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) {
     hf_op *op = begin_write(AT(0));
     CHECK_ANSWER(op, "*2\r\n:-1\r\n$5\r\nother\r\n", AT(1), "conflict");
-    CHECK_OR(strstr(message_of(op), "belongs to the lock \"other\"; write under that lock"), "%s",
-             message_of(op));
+    CHECK_MESSAGE(op, "belongs to the lock \"other\"; write under that lock");
 }
 
 TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {

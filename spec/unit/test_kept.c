@@ -175,7 +175,7 @@ TEST(a_caller_is_busy_at_once_if_max_waiters_others_wait_for_the_kept_lock) {
     spec.caller = hf_slice_of("c");
     hf_op *c = begin_spec(&rig, &spec, AT(1));
     CHECK_OUTCOME(c, "busy");
-    CHECK(strstr(message_of(c), "1 already waiting in line, and max_waiters is 1"));
+    CHECK_MESSAGE(c, "1 already waiting in line, and max_waiters is 1");
     release("a", AT(2));
     CHECK_OUTCOME(b, "ok");
 }
@@ -792,7 +792,7 @@ TEST(a_blocking_wait_for_a_lock_that_the_same_clients_caller_holds_fails_as_a_de
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("b"),
                       spec.keep = HF_SECOND, spec.wait = HF_SECOND, spec.blocking = true);
     CHECK_OUTCOME(op, "deadlock");
-    CHECK(strstr(message_of(op), "another owner in this client holds it"));
+    CHECK_MESSAGE(op, "another owner in this client holds it");
 }
 
 TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {

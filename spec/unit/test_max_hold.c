@@ -199,7 +199,7 @@ TEST(a_release_after_max_hold_cleans_up_what_a_late_renewal_may_have_left) {
     pass(1, 6000);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(message_of(op), "it was held for as long as max_hold allows"));
+    CHECK_MESSAGE(op, "it was held for as long as max_hold allows");
     hf_op_end(op, AT(6000));
     CHECK_SENT_UNTIL(RENEWER, AT(6000), AT(6001), LEAVE_OF_K("0", ""));
 }

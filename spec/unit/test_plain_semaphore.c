@@ -516,7 +516,7 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
         semaphore_begin();
         hf_op *op = take(2, 0, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "busy");
-        CHECK_OR(strstr(message_of(op), cases[i].free), "%s", message_of(op));
+        CHECK_MESSAGE(op, cases[i].free);
     }
 }
 
@@ -592,7 +592,7 @@ TEST(a_release_of_permits_to_an_unreachable_server_is_retried_in_the_background)
     rig.refusing = true;
     hf_op *op = give(2, AT(0));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "continues in the background"));
+    CHECK_MESSAGE(op, "continues in the background");
     end(op, AT(1));
     rig.refusing = false;
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(1));
@@ -604,7 +604,7 @@ TEST(a_release_of_permits_is_retried_if_a_resent_copy_of_it_is_refused) {
     rig_sleep(&rig, AT(1), AT(500));
     rig_hush(&rig);
     CHECK_ANSWER(op, "-ERR no\r\n", AT(501), "server");
-    CHECK(strstr(message_of(op), "continues in the background"));
+    CHECK_MESSAGE(op, "continues in the background");
     end(op, AT(502));
     check_settled(CALL("semaphore_release", "1") "2", ":3\r\n", AT(502));
 }

@@ -228,7 +228,7 @@ TEST(an_owner_has_only_one_call_in_flight_for_a_lock) {
     begin_acquire(&rig, 0, AT(0));
     hf_op *second = begin_acquire(&rig, 0, AT(0));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(message_of(second), "another call by this owner"));
+    CHECK_MESSAGE(second, "another call by this owner");
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
 }
 
@@ -266,7 +266,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     CHECK_OUTCOME(second, "under way");
     rig_sleep(&rig, AT(110), AT(1010));
     CHECK_OUTCOME(second, "busy");
-    CHECK(strstr(message_of(second), "another call by this owner for this key is in progress"));
+    CHECK_MESSAGE(second, "another call by this owner for this key is in progress");
     CHECK_STATE(first, WAITING);
     CHECK_GRANTS(first, GRANT("1", "88"), AT(1011), "ok");
 }
@@ -374,7 +374,7 @@ TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10));
     rig_sleep(&rig, AT(10), AT(100));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "refused"));
+    CHECK_MESSAGE(op, "refused");
     CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
 }
 
@@ -471,8 +471,7 @@ TEST(an_acquire_behind_a_command_without_a_reply_does_not_report_an_older_error)
     CHECK_STATE(op, BLOCKED);
     hf_op_tick(op, AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_OR(strstr(message_of(op), "an earlier command for this key got no reply"), "%s",
-             message_of(op));
+    CHECK_MESSAGE(op, "an earlier command for this key got no reply");
     CHECK(hf_op_is_done(op));
 }
 

@@ -106,7 +106,7 @@ TEST(a_wait_that_ends_during_refusals_reports_the_last_one) {
         CHECK_OR(strcmp(outcome(op), code_of(i / KINDS)) == 0, "%d: %s", i, outcome(op));
         char words[16] = "";
         sscanf(refusal(i / KINDS), "-%15s", words);
-        CHECK(strstr(message_of(op), words));
+        CHECK_MESSAGE(op, words);
         hf_op_end(op, AT(8000));
         rig_sleep(&rig, AT(8000), AT(8001));
         CHECK_SILENT(&rig); /* nothing was carried out, so nothing is undone */
@@ -336,7 +336,7 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
         hf_op *op = begin_on(HF_OP_GIVE, &hf_kind_plain_semaphore, 0, AT(0));
         refuse(refusal(i), AT(0), AT(3500));
         CHECK_OUTCOME(op, code_of(i));
-        CHECK(strstr(message_of(op), "continues in the background"));
+        CHECK_MESSAGE(op, "continues in the background");
         hf_op_end(op, AT(3500));
         int tries = refuse(refusal(i), AT(3500), AT(60000));
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
@@ -433,7 +433,7 @@ TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_befor
     refuse(NOREPLICAS, AT(0), AT(1000));
     rig_sleep(&rig, AT(1000), AT(4000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "NOREPLICAS"));
+    CHECK_MESSAGE(op, "NOREPLICAS");
 }
 
 /* Renewals are refused as well. */

@@ -100,7 +100,7 @@ TEST(a_release_without_a_reply_is_retried_in_the_background) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
     rig_sleep(&rig, AT(100), AT(3100));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "the release continues in the background"));
+    CHECK_MESSAGE(op, "the release continues in the background");
     CHECK(is_cleaned_up(hold));
     hf_op_end(op, AT(3100));
     CHECK_SENT_UNTIL(CALLS, AT(3100), AT(3200), LEAVE_OF_K("0", ""));
@@ -184,7 +184,7 @@ TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(message_of(op), "another owner holds it"));
+    CHECK_MESSAGE(op, "another owner holds it");
     CHECK(!hold_of(&rig));
     CHECK_SILENT(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
@@ -208,7 +208,7 @@ TEST(a_call_on_a_lost_hold_leaves_its_owners_newer_hold_alone) {
         hf_op *op = begin_about_lost(kinds[i], old, false);
         CHECK_OUTCOME(op, "lost");
         CHECK(hold_in(op) == old);
-        CHECK(strstr(message_of(op), "another owner holds it"));
+        CHECK_MESSAGE(op, "another owner holds it");
         CHECK_OUTCOME(begin_about_lost(kinds[i], old, true), "not_held");
     }
     CHECK_SILENT(&rig);
@@ -255,7 +255,7 @@ TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
     CHECK_OUTCOME(op, "lost");
-    CHECK(strstr(message_of(op), "its lease had already ended"));
+    CHECK_MESSAGE(op, "its lease had already ended");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_SENT_AT(RENEWER, AT(29698), LEAVE_OF_K("0", ""));
 }
@@ -356,7 +356,7 @@ TEST(a_shared_owners_release_is_not_sent_twice) {
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("0") "1");
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK(strstr(message_of(op), "the lock expires with its lease"));
+    CHECK_MESSAGE(op, "the lock expires with its lease");
     CHECK_SENT_UNTIL(CALLS, AT(2), AT(60000), "");
     CHECK_SENT(&rig, RENEWER, "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -572,7 +572,7 @@ TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
-        CHECK(strstr(message_of(op), "the release continues in the background"));
+        CHECK_MESSAGE(op, "the release continues in the background");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }

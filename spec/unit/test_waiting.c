@@ -67,8 +67,7 @@ TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     CHECK_STATE(op, CANCELLING);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_ANSWER(op, ":0\r\n", AT(22), "busy");
-    CHECK(strstr(message_of(op),
-                 ": 2 already waiting in line, and max_waiters is 2; try again later"));
+    CHECK_MESSAGE(op, ": 2 already waiting in line, and max_waiters is 2; try again later");
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
 }
 
@@ -77,7 +76,7 @@ TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
     hf_op *op = begin_behind(1, HF_NEVER, AT(20));
     feed_calls(&rig, busy(20000, 1, 0), AT(21));
     feed_calls(&rig, ":0\r\n", AT(22));
-    CHECK(strstr(message_of(op), ": 1 already waiting in line, and max_waiters is 1;"));
+    CHECK_MESSAGE(op, ": 1 already waiting in line, and max_waiters is 1;");
 }
 
 /* Waiters that were passed over come back before it. */
@@ -110,7 +109,7 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
         if (queued) rig_sleep(&rig, AT(3), AT(2000));
         output_of(link_of(&rig, CALLS));
         CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
-        CHECK(strstr(message_of(op), "incompatible version of holdfast is waiting for it"));
+        CHECK_MESSAGE(op, "incompatible version of holdfast is waiting for it");
         CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
         CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
     }
