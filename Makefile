@@ -264,17 +264,19 @@ $(BUILD)/unit/%: $(BUILD)/obj/spec/unit/%.o $(BUILD)/obj/spec/unit/memerr.o $(BU
 # functions that the driver's unit programs replace
 wrapped_in = $(shell sed -n 's/^WRAP.[^,]*, \([^,]*\),.*/\1/p' $(1))
 ORDERS = orders orders_system orders_server
-DRIVER_UNITS = test_driver test_orders test_margins test_net test_tls test_system test_ready test_ready_portable test_crash_record
+DRIVER_PROGRAMS = test_driver test_driver_calls test_driver_fork
+CRASH_PROGRAMS = test_crash_record test_crash_job
+DRIVER_UNITS = $(DRIVER_PROGRAMS) test_orders test_margins test_net test_tls test_system test_ready test_ready_portable $(CRASH_PROGRAMS)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): $(POSIX:%.c=$(BUILD)/obj/%.o)
 $(DRIVER_UNITS:%=$(BUILD)/unit/%): LIBRARIES = -lssl -lcrypto -lpthread
 $(BUILD)/unit/test_net: WRAPPED += getaddrinfo pthread_mutex_init pthread_mutex_destroy
-$(BUILD)/unit/test_crash_record: WRAPPED += renameat fdopendir opendir readdir hf_now
+$(CRASH_PROGRAMS:%=$(BUILD)/unit/%): WRAPPED += renameat fdopendir opendir readdir hf_now
 $(BUILD)/unit/test_tls: WRAPPED += ERR_clear_error SSL_CTX_set_options SSL_do_handshake SSL_read SSL_write
 $(BUILD)/unit/test_tls: WRAPPED += $(addprefix pthread_rwlock_,rdlock wrlock trywrlock unlock)
 $(BUILD)/unit/test_system: WRAPPED += madvise pthread_create
-$(BUILD)/unit/test_driver: $(BUILD)/obj/spec/unit/syserr.o
-$(BUILD)/unit/test_driver: WRAPPED += getaddrinfo freeaddrinfo gethostname hf_now hf_cond_wait
-$(BUILD)/unit/test_driver: WRAPPED += hf_recv_wait $(call wrapped_in,spec/unit/syserr.c)
+$(DRIVER_PROGRAMS:%=$(BUILD)/unit/%): $(BUILD)/obj/spec/unit/syserr.o
+$(DRIVER_PROGRAMS:%=$(BUILD)/unit/%): WRAPPED += getaddrinfo freeaddrinfo gethostname hf_now hf_cond_wait
+$(DRIVER_PROGRAMS:%=$(BUILD)/unit/%): WRAPPED += hf_recv_wait $(call wrapped_in,spec/unit/syserr.c)
 ORDERED = $(BUILD)/unit/test_orders $(BUILD)/unit/test_margins
 $(ORDERED): $(ORDERS:%=$(BUILD)/obj/spec/unit/%.o)
 $(ORDERED): WRAPPED += $(call wrapped_in,spec/unit/orders_system.c)

@@ -144,6 +144,9 @@ local SPECS_OF_BINDING = {
 
 -- Those that judge a file of the core first. A file that is not named here has its own.
 local QUORUM = { "test_quorum_calls", "test_quorum_rounds", "test_quorum_holds", "test_quorum" }
+local CLUSTER = { "test_cluster", "test_cluster_map", "test_cluster_nodes" }
+local DRIVER = { "test_driver_calls", "test_driver_fork", "test_driver" }
+local CRASH = { "test_crash_record", "test_crash_job" }
 local UNITS_OF_FILE = {
   ["acquire.c"] = {
     "test_acquire", "test_waiting", "test_grants", "test_wait_end", "test_reentry",
@@ -156,13 +159,17 @@ local UNITS_OF_FILE = {
   ["holds.c"] = { "test_holds", "test_quorum" }, ["claims.c"] = { "test_holds", "test_shared_owner" },
   ["calls.c"] = { "test_calls", "test_release", "test_extend", "test_record", "test_detached" },
   ["poll.c"] = { "test_latch", "test_plain_semaphore" },
-  ["slots.c"] = { "test_slots", "test_cluster" },
-  ["kind.c"] = { "test_programs", "test_acquire" }, ["nodes.c"] = { "test_client", "test_cluster" },
+  ["slots.c"] = { "test_slots", "test_cluster_map" }, ["cluster.c"] = CLUSTER,
+  ["kind.c"] = { "test_programs", "test_acquire" },
+  ["nodes.c"] = { "test_client", "test_cluster", "test_cluster_nodes" },
   ["operation.c"] = {
     "test_client", "test_calls", "test_release", "test_detached", "test_deadlock", "test_wait_end",
     "test_acquire", "test_waiting",
   },
   ["registry.c"] = { "test_client" },
+  ["session.c"] = {
+    "test_session", "test_session_connection", "test_session_login", "test_session_replicas",
+  },
   ["renew.c"] = {
     "test_renewer", "test_cleaning_up", "test_confirm", "test_approval", "test_reentry", "test_kept",
     "test_each_kind",
@@ -182,9 +189,8 @@ local UNITS_OF_FILE = {
 }
 -- …and a file of the driver. A file that is not named here has its own.
 local UNITS_OF_POSIX_FILE = {
-  ["caller.c"] = { "test_driver" }, ["crash.c"] = { "test_crash_record" },
-  ["job.c"] = { "test_crash_record" },
-  ["links.c"] = { "test_driver", "test_net" }, ["watchdog.c"] = { "test_driver" },
+  ["caller.c"] = DRIVER, ["crash.c"] = CRASH, ["job.c"] = CRASH,
+  ["links.c"] = { "test_driver_calls", "test_net", "test_driver" }, ["watchdog.c"] = DRIVER,
 }
 -- Those that contain the half of a file of the driver that is for other systems.
 local UNIT_OF_PORTABLE = { ["ready.c"] = "test_ready_portable", ["system.c"] = "test_system" }

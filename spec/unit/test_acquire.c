@@ -309,10 +309,8 @@ TEST(an_idempotent_run_with_a_different_fingerprint_fails_with_mismatch) {
 /* A client whose server answers `replies` to one acquire after the other. True: acquired. An
  * acquire that failed has left nothing, or the renewer has it. */
 static bool acquires(const char *const *replies, bool events) {
-    hf_client_config config = rig_config();
-    struct rig own = {.refusing = false};
-    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
-    if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    struct rig own = {.begun = false};
+    rig_begin(&own);
     hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
     spec.wait = events ? 10 * HF_SECOND : 0;
     hf_op *op = hf_client_begin(&own.client, &spec, AT(0));
@@ -367,11 +365,9 @@ static bool acquires_by_a_look(void *context) {
 }
 
 static bool learns_of_a_record(void *context) {
-    hf_client_config config = rig_config();
-    struct rig own = {.refusing = false};
+    struct rig own = {.begun = false};
     (void)context;
-    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
-    if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    rig_begin(&own);
     hf_op_spec spec = spec_of(&own, HF_OP_ACQUIRE);
     spec.lock_kind = &hf_kind_guard;
     hf_op *op = hf_client_begin(&own.client, &spec, AT(0));

@@ -9,18 +9,19 @@
 static hf_names names[COUNT];
 static const hf_names *all[COUNT];
 
+static void finish(void) {
+    rig_after();
+    for (size_t i = 0; i < COUNT; i++) hf_names_free(&names[i]);
+}
+
 static void start(void) {
     static const char *const keys[COUNT] = {"a", "b", "c"};
+    finish();
     rig_begin(&rig);
     for (size_t i = 0; i < COUNT; i++) {
         if (!hf_names_make(&names[i], hf_slice_of(keys[i]))) abort();
         all[i] = &names[i];
     }
-}
-
-static void finish(void) {
-    rig_after();
-    for (size_t i = 0; i < COUNT; i++) hf_names_free(&names[i]);
 }
 
 CHECK_AROUND(start, finish)

@@ -261,10 +261,8 @@ struct trial {
 /* One operation that needs no hold, with a new client. */
 static bool carry_out(void *context) {
     const struct trial *tried = context;
-    hf_client_config config = rig_config();
-    struct rig own = {.refusing = false};
-    hf_client_init(&own.client, &config, DRIVE_ENTROPY);
-    if (!hf_names_make(&own.names, hf_slice_of("k"))) return false;
+    struct rig own = {.begun = false};
+    rig_begin(&own);
     static const hf_slice args[] = {{"GET", 3}, {"x", 1}};
     hf_op_spec spec = spec_of(&own, tried->kind);
     spec.args = args;
