@@ -40,13 +40,17 @@ bool memerr_failed(void) {
     return chosen != 0 && seen >= chosen;
 }
 
+bool memerr_end(void) {
+    bool failed = memerr_failed();
+    memerr_fail(0);
+    return failed;
+}
+
 long memerr_until_success(bool (*operation)(void *context), void *context, long limit) {
     for (long nth = 1; nth <= limit; nth++) {
         memerr_fail((unsigned long)nth);
         bool success = operation(context);
-        bool failed = memerr_failed();
-        memerr_fail(0);
-        if (!failed) return success ? nth - 1 : -1;
+        if (!memerr_end()) return success ? nth - 1 : -1;
     }
     return -1;
 }

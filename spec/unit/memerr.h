@@ -21,6 +21,9 @@ long memerr_live(void);
 /* Returns whether the chosen allocation was made, and failed. */
 bool memerr_failed(void);
 
+/* The same; and no allocation fails from now on. */
+bool memerr_end(void);
+
 /* Calls operation(context) with its 1st, 2nd, 3rd ... allocation failing until it succeeds without
  * any failure. The operation returns true for success, and must free all that it allocated in any
  * case; it may succeed although an allocation failed. Returns how many allocations failed, or -1 if

@@ -91,6 +91,20 @@ static UNUSED void answers(int first, int end, const char *text, hf_time now) {
         CHECK_OUTCOME(op, want);                                                                   \
     } while (0)
 
+/* The operation has this outcome after these replies, and ends. */
+#define CHECK_ANSWERS_END(op, first, end, text, now, want)                                         \
+    do {                                                                                           \
+        CHECK_ANSWERS(op, first, end, text, now, want);                                            \
+        hf_op_end(op, now);                                                                        \
+    } while (0)
+
+/* The operation's outcome after the time until `now`. */
+#define CHECK_PASS(op, from, now, want)                                                            \
+    do {                                                                                           \
+        pass(from, now);                                                                           \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
 static UNUSED const char *yes(unsigned long long token) {
     static char text[64];
     snprintf(text, sizeof text, "*4\r\n:1\r\n:%llu\r\n:0\r\n:0\r\n", token);

@@ -47,9 +47,7 @@ static UNUSED void answer_batch(int count, const char *result, hf_time now) {
 
 static UNUSED hf_hold *granted_hold(bool renewed) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = HF_NEVER, spec.renewed = renewed);
-    feed_calls(&rig, busy(20000, 0, 0), AT(0));
-    feed_subscribed(&rig, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(0));
+    subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
     feed_message(&rig, GRANT("1", "88"), AT(100));
     if (!hf_op_is_done(op)) abort();
     hf_op_end(op, AT(100));

@@ -80,4 +80,53 @@ static UNUSED void end_with(hf_op *op, const char *reply, hf_time now) {
         CHECK_SENT(&rig, link, want);                                                              \
     } while (0)
 
+/* The operation has this outcome after this reply, and ends. */
+#define CHECK_ENDS_WITH(op, reply, now, want)                                                      \
+    do {                                                                                           \
+        CHECK_ANSWER(op, reply, now, want);                                                        \
+        hf_op_end(op, now);                                                                        \
+    } while (0)
+
+/* The acquire's state after this reply. */
+#define CHECK_ANSWER_STATE(op, reply, now, want)                                                   \
+    do {                                                                                           \
+        feed_calls(&rig, reply, now);                                                              \
+        CHECK_STATE(op, want);                                                                     \
+    } while (0)
+
+/* What this link sends after this reply. */
+#define CHECK_ANSWER_SENDS(reply, now, link, want)                                                 \
+    do {                                                                                           \
+        feed_calls(&rig, reply, now);                                                              \
+        CHECK_SENT(&rig, link, want);                                                              \
+    } while (0)
+
+#define CHECK_INTERRUPTS(op, now)                                                                  \
+    do {                                                                                           \
+        hf_op_interrupt(op, now);                                                                  \
+        CHECK_OUTCOME(op, "interrupted");                                                          \
+    } while (0)
+
+/* The operation's outcome once it is `now`, or after the time until then. */
+#define CHECK_TICK(op, now, want)                                                                  \
+    do {                                                                                           \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
+#define CHECK_SLEEP(op, from, now, want)                                                           \
+    do {                                                                                           \
+        rig_sleep(&rig, from, now);                                                                \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
+/* The caller's command gets this reply, the subscription is confirmed, and the command that follows
+ * gets the same reply. */
+static UNUSED void subscribe_with(const char *reply, hf_time now, hf_time subscribed,
+                                  hf_time then) {
+    feed_calls(&rig, reply, now);
+    feed_subscribed(&rig, subscribed);
+    feed_calls(&rig, reply, then);
+}
+
 #endif

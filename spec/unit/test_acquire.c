@@ -80,10 +80,8 @@ TEST(the_lease_of_a_resent_acquire_is_measured_from_the_last_sending) {
 
 TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    rig_sleep(&rig, AT(0), AT(2999));
-    CHECK_OUTCOME(op, "under way");
-    rig_sleep(&rig, AT(2999), AT(3000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(0), AT(2999), "under way");
+    CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
@@ -210,9 +208,7 @@ TEST(a_shared_owners_acquire_of_a_held_mutex_fails_as_busy_even_after_a_noscript
 
 TEST(the_first_waiter_for_a_mutex_held_by_another_library_rechecks_it_at_random_times) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(20000, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 1), AT(3));
+    subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) > AT(3) && hf_op_deadline(op) <= AT(204));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
@@ -271,9 +267,7 @@ TEST(an_idempotent_run_that_was_completed_before_returns_its_record) {
  * fingerprint gets a mismatch. */
 TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
     hf_op *op = begin_guard(10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "under way");
     CHECK_SENT(&rig, CALLS,
@@ -285,9 +279,7 @@ TEST(an_idempotent_run_that_starts_by_a_grant_writes_its_fingerprint) {
 TEST(the_fingerprint_of_an_idempotent_run_may_have_one_letter) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard,
                       spec.wait = 10 * HF_SECOND, spec.fingerprint = hf_slice_of("p"));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "under way");
 }
 

@@ -126,8 +126,7 @@ TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_los
 
 TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    rig_sleep(&rig, AT(0), AT(3000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(0), AT(3000), "unreachable");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -272,8 +271,7 @@ TEST(a_multi_locks_release_that_was_sent_twice_succeeds_if_it_finds_the_locks_fr
 TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    rig_sleep(&rig, AT(10), AT(3010));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(10), AT(3010), "unreachable");
     for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
 }
 
@@ -291,8 +289,7 @@ TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
 static void hold_all_twice(hf_time now) {
     hold_all(now);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, now);
-    CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
-    hf_op_end(op, now);
+    CHECK_ENDS_WITH(op, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n", now, "ok");
     output_of(link_of(&rig, CALLS));
 }
 
@@ -422,9 +419,7 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
  * place. */
 TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abandoned_wait) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &names[0], spec.wait = HF_NEVER);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(5));
     rig.refusing = true;
     hf_op_interrupt(op, AT(10));
@@ -511,8 +506,7 @@ TEST(a_multi_lock_acquire_delayed_by_two_clean_ups_one_after_the_other_ends_at_i
     rig_sleep(&rig, AT(1500), AT(5000));
     hf_op *both = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
     CHECK(hf_op_is_blocked(both));
-    rig_sleep(&rig, AT(5000), AT(8000));
-    CHECK_OUTCOME(both, "unreachable");
+    CHECK_SLEEP(both, AT(5000), AT(8000), "unreachable");
 }
 
 TEST(a_multi_lock_call_whose_reply_names_a_lock_that_is_not_in_its_list_reports_a_loss) {
@@ -730,8 +724,7 @@ TEST(a_multi_lock_acquire_fails_if_there_is_no_memory_to_clean_up_an_earlier_hol
         output_of(link_of(&rig, CALLS));
         memerr_fail(nth);
         hf_session_feed(link_of(&rig, CALLS), "-OOM no\r\n", 9, AT(2));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         bool sent = strstr(output_of(link_of(&rig, CALLS)), "acquire_all") != NULL;
         CHECK(sent ? !hf_op_is_done(op) : failed);
         in_the_way += hf_op_is_done(op) && hf_op_code(op) == HF_UNREACHABLE &&
@@ -767,8 +760,7 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
         spec.batch_count = COUNT;
         memerr_fail(nth);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         if (op && hf_op_is_done(op)) {
             begin_one(HF_OP_CHECK, 0, AT(2));
             hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
@@ -932,8 +924,7 @@ TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
             hold_all(AT(0));
             memerr_fail(nth);
             hf_op *op = begin_all(kinds[i], AT(1));
-            failed = memerr_failed();
-            memerr_fail(0);
+            failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             finish();
         }

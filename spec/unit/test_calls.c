@@ -171,8 +171,7 @@ TEST(ttl_and_ping_return_the_servers_reply) {
     CHECK_SENT(&rig, CALLS, "PING");
     CHECK_ANSWER(op, "+PONG\r\n", AT(4), "ok");
     op = begin(&rig, HF_OP_PING, AT(5));
-    rig_sleep(&rig, AT(5), AT(3005));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(5), AT(3005), "unreachable");
     CHECK_STR(message_of(op),
               "cannot ping on h:1: no reply in time; check that the server is running "
               "and can be reached from here");
@@ -348,8 +347,7 @@ TEST(a_shared_owners_abandoned_release_is_not_finished_if_there_is_no_memory_for
     hf_op_end(op, AT(2));
     CHECK(memerr_failed());
     memerr_fail(0);
-    feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(3));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_ANSWER_SENDS("-NOSCRIPT No matching script\r\n", AT(3), CALLS, "");
 }
 
 TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
@@ -513,8 +511,7 @@ TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {
             hf_op_spec spec = spec_of(&rig, kinds[i]);
             memerr_fail(nth);
             hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
-            failed = memerr_failed();
-            memerr_fail(0);
+            failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             CHECK_EQ_INT(is_in_flight(hold), !failed);
             if (failed && is_held(hold))

@@ -567,8 +567,7 @@ TEST(a_command_fails_when_no_node_can_be_reached) {
     lose(1, AT(1001));
     rig_sleep(&rig, AT(1001), AT(3999));
     CHECK_OUTCOME(op, "under way"); /* its outcome is unknown */
-    rig_sleep(&rig, AT(3999), AT(4001));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(3999), AT(4001), "unreachable");
     CHECK_MESSAGE(op, "no cluster node could report which node serves the key");
 }
 

@@ -25,8 +25,7 @@ TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     hf_op *op = acquire(0, AT(0));
     rig_sleep(&rig, AT(0), AT(1999));
     CHECK(!hf_op_is_done(op));
-    rig_sleep(&rig, AT(1999), AT(2000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1999), AT(2000), "unreachable");
     CHECK_MESSAGE(op, "a:1: no reply in time, b:2: no reply in time");
     CHECK(!hold_of(&rig));
 }
@@ -65,8 +64,7 @@ TEST(a_client_accepts_a_cluster_map_without_any_of_the_configured_nodes) {
 TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     rig.down[0] = rig.down[1] = "refused";
     hf_op *op = acquire(0, AT(0));
-    rig_tick(&rig, AT(0));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_TICK(op, AT(0), "unreachable");
     CHECK_MESSAGE(op, "a:1: refused, b:2: refused");
     CHECK_EQ_INT(rig.opens, 2);
     CHECK(!hold_of(&rig));
@@ -76,8 +74,7 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
 TEST(a_denied_login_is_reported_rather_than_an_unreachable_node) {
     rig.down[1] = "refused";
     hf_op *op = acquire_by("-NOPERM no\r\n");
-    rig_tick(&rig, AT(1));
-    CHECK_OUTCOME(op, "denied");
+    CHECK_TICK(op, AT(1), "denied");
     CHECK_MESSAGE(op, "a:1: NOPERM no, b:2: refused");
 }
 
@@ -128,8 +125,7 @@ TEST(each_request_for_a_cluster_map_tries_every_node_again) {
     rig.down[0] = rig.down[1] = "refused";
     for (int i = 0; i < 3; i++) {
         hf_op *op = acquire(0, AT(1000 * i));
-        rig_tick(&rig, AT(1000 * i));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_TICK(op, AT(1000 * i), "unreachable");
         bool in_turn = strstr(message_of(op), "(a:1: refused, b:2: refused)");
         bool in_turn_again = strstr(message_of(op), "(b:2: refused, a:1: refused)");
         CHECK_OR(in_turn || in_turn_again, "%s", message_of(op));
@@ -328,8 +324,7 @@ TEST(an_error_message_with_too_many_unreachable_nodes_to_name_ends_with_an_ellip
         rig_begin_with(&rig, &config);
         rig.refusing = true;
         hf_op *op = acquire(0, AT(0));
-        rig_tick(&rig, AT(0));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_TICK(op, AT(0), "unreachable");
         int written =
             snprintf(want, sizeof want, "%s: refused, %s: refused", pair[0].label, pair[1].label);
         CHECK_EQ_INT(written, size);
@@ -363,8 +358,7 @@ TEST(a_command_that_times_out_after_a_refusal_reports_the_refusal) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
     feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(1001));
-    rig_sleep(&rig, AT(1001), AT(5000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1001), AT(5000), "unreachable");
     CHECK_MESSAGE(op, "TRYAGAIN wait");
 }
 
@@ -376,8 +370,7 @@ TEST(a_request_for_the_cluster_map_that_ran_out_of_memory_is_repeated_later) {
         hf_op *op = acquire(0, AT(0));
         memerr_fail(nth);
         hf_client_tick_calls(&rig.client, AT(0));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         CHECK(map_due() > AT(0));
         rig_serve(&rig, AT(0));
         rig_sleep(&rig, AT(0), AT(900));
@@ -466,8 +459,7 @@ TEST(a_command_is_retried_if_the_node_named_by_an_ask_redirect_is_unreachable) {
     rig_sleep(&rig, AT(1001), AT(1002));
     CHECK(strstr(output_of(at(0, CALLS)), QUERY));
     feeds(0, CALLS, HALVES, AT(1003));
-    rig_sleep(&rig, AT(1003), AT(1004));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(1003), AT(1004), "under way");
     CHECK_NODE_SENT(0, CALLS, ASKED);
 }
 

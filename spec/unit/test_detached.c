@@ -106,8 +106,7 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
     feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
-    rig_tick(&rig, AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_TICK(op, AT(2), "ok");
     CHECK_EQ_U64(hold_count(&rig.client), 1);
 }
 
@@ -119,8 +118,7 @@ TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     CHECK_ANSWER(op, busy(29000, 0, 0), AT(2), "under way");
     CHECK_STR(output_of(link_of(&rig, CALLS)), "EVAL release " KEYS OWNER("1"));
-    feed_calls(&rig, ":1\r\n", AT(3));
-    CHECK_SENT(&rig, CALLS, ASK("2"));
+    CHECK_ANSWER_SENDS(":1\r\n", AT(3), CALLS, ASK("2"));
     CHECK_ANSWER(op, ACQUIRED, AT(4), "ok");
 }
 
@@ -146,8 +144,7 @@ static hf_op *follow(void) {
 
 TEST(an_acquire_that_waits_for_an_async_release_can_be_interrupted_or_abandoned) {
     hf_op *op = follow();
-    hf_op_interrupt(op, AT(3));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(3));
     CHECK_EQ_U64(hold_count(&rig.client), 0);
     rig_end(&rig, AT(4));
     op = follow();
@@ -262,8 +259,7 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
         CHECK_SENT(&rig, CALLS, "");
         set_topology(&rig.client, before);
         set_member(&rig.client, false);
-        feed_calls(&rig, ":1\r\n", AT(2));
-        CHECK_SENT(&rig, CALLS, ASK("2"));
+        CHECK_ANSWER_SENDS(":1\r\n", AT(2), CALLS, ASK("2"));
     }
 }
 

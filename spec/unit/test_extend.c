@@ -65,8 +65,7 @@ TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
 TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin_extend(10 * HF_SECOND, AT(1000));
-    rig_sleep(&rig, AT(1000), AT(4000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1000), AT(4000), "unreachable");
     CHECK_EQ_U64(ends_at(hold), AT(1000 + 9898));
     CHECK(is_held(hold));
     for (hf_time now = AT(4000); now < AT(60000);) { /* it may be carried out at any time */
@@ -229,14 +228,12 @@ TEST(an_info_call_with_a_time_limit_below_the_command_timeout_fails_at_that_limi
     hf_op_spec spec = spec_of(&rig, HF_OP_INFO);
     spec.within = 200 * HF_MS;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    rig_sleep(&rig, AT(0), AT(199));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(0), AT(199), "under way");
     rig_sleep(&rig, AT(199), AT(200));
     CHECK_ENDS(op, "unreachable", AT(200));
     spec.within = 4 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(300));
-    rig_sleep(&rig, AT(300), AT(3300));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(300), AT(3300), "unreachable");
 }
 
 /* A caller that checks often must not lose the lock for that. */
@@ -249,8 +246,7 @@ TEST(repeated_checks_do_not_prevent_the_renewal_of_a_lock) {
                 feed_renewer(&rig, "*1\r\n:1\r\n", AT(at + 100));
         }
         hf_op *op = begin(&rig, HF_OP_CHECK, AT(ms));
-        CHECK_ANSWER(op, ":1\r\n", AT(ms), "ok");
-        hf_op_end(op, AT(ms));
+        CHECK_ENDS_WITH(op, ":1\r\n", AT(ms), "ok");
     }
     CHECK(is_held(hold));
     CHECK_OR(hf_client_stats(&rig.client).renew_batches >= 8 &&

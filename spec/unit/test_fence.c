@@ -61,8 +61,7 @@ TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
         rig.refusing = !sent;
         hf_op *op = begin_write(AT(0));
         rig.refusing = true;
-        rig_sleep(&rig, AT(1), AT(9000));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_SLEEP(op, AT(1), AT(9000), "unreachable");
         CHECK_EQ_INT(strstr(message_of(op), "may have taken effect") != NULL, sent);
     }
 }

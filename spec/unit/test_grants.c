@@ -109,8 +109,7 @@ TEST(a_waiter_ignores_a_grant_that_names_its_earlier_queue_position) {
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(2601)); /* another owner has the lock */
     CHECK_SENT_UNTIL(CALLS, AT(2601), AT(2800), ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, "*5\r\n:0\r\n:29000\r\n:0\r\n:0\r\n$1\r\n4\r\n", AT(2801), WAITING);
     feed_message(&rig, GRANT("1", "77"), AT(2802)); /* that of AT(100) */
     CHECK_OUTCOME(op, "under way");
     CHECK_STATE(op, ASKING);
@@ -130,8 +129,7 @@ TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
         rig_begin(&rig);
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         rig_sleep(&rig, AT(3), AT(2000));
-        feed_calls(&rig, replies[i], AT(2001));
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, replies[i], AT(2001), WAITING);
         feed_message(&rig, GRANT("1", "77"), AT(2002));
         CHECK_STATE(op, ASKING);
     }
@@ -205,9 +203,7 @@ TEST(a_waiter_with_a_request_in_flight_acquires_by_its_reply_and_not_by_a_grant)
 
 TEST(a_waiter_with_fencing_off_accepts_a_grant_without_a_token) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND, spec.token_ttl_ms = 0);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "0"), AT(100), "ok");
 }
 
@@ -222,9 +218,7 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
         rig_begin(&rig);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
                           spec.lease = (hf_time)cases[i].lease_ms * HF_MS);
-        feed_calls(&rig, busy(20000, 0, 0), AT(0));
-        feed_subscribed(&rig, AT(0));
-        feed_calls(&rig, busy(20000, 0, 0), AT(0));
+        subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
         feed_message(&rig, GRANT("1", "9"), AT(cases[i].at_ms));
         CHECK_OR(hf_op_is_done(op) == cases[i].taken, "case %zu", i);
     }
@@ -261,9 +255,7 @@ TEST(a_waiter_that_acquires_the_free_lock_by_its_own_request_has_nothing_to_conf
 TEST(an_idempotent_run_without_a_fingerprint_starts_at_once_when_it_is_granted) {
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(0), spec.lock_kind = &hf_kind_guard, spec.wait = 10 * HF_SECOND);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, "1 grant g 1 5 88 2000 k", AT(10), "ok");
     CHECK(is_granted(hold_in(op)));
@@ -277,17 +269,14 @@ TEST(a_waiter_accepts_a_grant_only_once_replicas_have_confirmed_it) {
     feed_calls(&rig, ":0\r\n", AT(1));
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    feed_calls(&rig, ":0\r\n", AT(3));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, ":0\r\n", AT(3), WAITING);
     feed_message(&rig, GRANT("1", "88"), AT(100));
     CHECK_STATE(op, ASKING);
 }
 
 TEST(a_grant_of_a_lock_with_a_short_lease_ends_with_that_lease) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 500 * HF_MS, spec.wait = HF_NEVER);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(4), 500 * HF_MS));
     CHECK(is_handed_over(op));

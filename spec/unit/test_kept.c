@@ -102,8 +102,7 @@ TEST(each_caller_that_gets_a_kept_lock_has_a_max_hold_of_its_own) {
 TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it) {
     hold_and_end();
     hf_op *op = acquire("a", AT(900));
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(900), "ok");
-    hf_op_end(op, AT(900));
+    CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(900), "ok");
     op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
     end_with(op, ":2\r\n", AT(901));
     output_of(link_of(&rig, CALLS));
@@ -185,10 +184,8 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
     hf_op *b = begin_as("b", HF_OP_ACQUIRE, 50 * HF_MS, AT(1)), *c = acquire("c", AT(1));
     hf_op *d = acquire("d", AT(1));
     CHECK_EQ_U64(hf_op_deadline(b), AT(51));
-    rig_tick(&rig, AT(51));
-    CHECK_OUTCOME(b, "busy");
-    hf_op_interrupt(c, AT(52));
-    CHECK_OUTCOME(c, "interrupted");
+    CHECK_TICK(b, AT(51), "busy");
+    CHECK_INTERRUPTS(c, AT(52));
     release("a", AT(53));
     CHECK_OUTCOME(d, "ok");
 }
@@ -333,8 +330,7 @@ TEST(a_lost_kept_lock_goes_to_no_other_caller) {
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ":-2\r\n", AT(3));
     CHECK_EQ_INT(hf_op_code(check), HF_LOST);
-    rig_tick(&rig, AT(3));
-    CHECK_OUTCOME(b, "under way");
+    CHECK_TICK(b, AT(3), "under way");
     CHECK_SENT(&rig, CALLS, ASK_IN_LINE("02"));
 }
 
@@ -395,8 +391,7 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(4));
     CHECK_ANSWER(op, ":-1\r\n", AT(4), "lost");
-    rig_tick(&rig, AT(4));
-    CHECK_OUTCOME(b, "under way");
+    CHECK_TICK(b, AT(4), "under way");
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
     CHECK_ANSWER(b, RANGE, AT(5), "ok");
     hf_op *d = acquire("d", AT(6));
@@ -637,8 +632,7 @@ TEST(a_callers_second_wait_for_a_kept_lock_continues_after_the_clean_up_of_its_f
     rig_tick(&rig, AT(4));
     CHECK(is_blocked_acquire(second));
     CHECK(hf_op_is_blocked(second));
-    hf_op_interrupt(second, AT(5));
-    CHECK_OUTCOME(second, "interrupted");
+    CHECK_INTERRUPTS(second, AT(5));
 }
 
 TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request) {
@@ -700,8 +694,7 @@ TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
         release("a", AT(1));
         memerr_fail(nth);
         hf_op *op = acquire("b", AT(2));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         if (failed && op) CHECK_OUTCOME(op, "no_memory");
         if (op) hf_op_end(op, AT(2));
         op = acquire("c", AT(3));
@@ -721,8 +714,7 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
         open_session(link_of(&rig, RENEWER), AT(1));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(668));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         rig_sleep(&rig, AT(668), AT(900));
         const char *text = output_of(link_of(&rig, RENEWER));
         CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
@@ -812,8 +804,7 @@ TEST(a_client_opens_a_new_connection_if_shortening_a_kept_lock_gets_no_reply) {
 TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
     hf_op *first = acquire("a", AT(0)), *waits = acquire("b", AT(0));
     CHECK_ANSWER(first, "-ERR x\r\n", AT(1), "server");
-    hf_op_interrupt(waits, AT(1));
-    CHECK_OUTCOME(waits, "interrupted");
+    CHECK_INTERRUPTS(waits, AT(1));
     rig_tick(&rig, AT(1));
     CHECK_EQ_INT(kept_count(&rig.client), 0);
     rig_begin(&rig); /* it is free for a moment: the last waiter leaves then */
@@ -994,8 +985,7 @@ TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
         rig_tick(&rig, AT(2));
         if (!waits) b = acquire("b", AT(3));
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
-        CHECK_ANSWER(b, RANGE, AT(3), "ok");
-        hf_op_end(b, AT(3));
+        CHECK_ENDS_WITH(b, RANGE, AT(3), "ok");
         release("b", AT(4));
         op = acquire("c", AT(5));
         CHECK_OUTCOME(op, "ok");
@@ -1095,8 +1085,7 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     CHECK(failures_of(holds_of(&rig.client)->heap[0]) > 0);
     hf_op *op = acquire("b", AT(12000));
-    CHECK_ANSWER(op, RANGE, AT(12000), "ok");
-    hf_op_end(op, AT(12000));
+    CHECK_ENDS_WITH(op, RANGE, AT(12000), "ok");
     output_of(link_of(&rig, CALLS));
     begin_as("b", HF_OP_RELEASE, 0, AT(12001));
     CHECK_SENT(&rig, CALLS, RELEASE("03"));
@@ -1112,8 +1101,7 @@ TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hol
         hf_op *b = acquire("b", AT(1));
         memerr_fail(nth);
         hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         if (!failed) CHECK_OUTCOME(b, "ok");
         if (hf_op_is_done(b) && failed) {
             CHECK_OUTCOME(b, "no_memory");

@@ -45,9 +45,7 @@ static hf_op *begin_wait(hf_time wait, hf_time now) {
 /* Known to be closed since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(hf_time wait, hf_time now) {
     hf_op *op = begin_wait(wait, now);
-    feed_calls(&rig, COUNT("2"), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, COUNT("2"), now + 2 * HF_MS);
+    subscribe_with(COUNT("2"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
     feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
     feed_calls(&rig, COUNT("2"), now + 3 * HF_MS);
     rig_hush(&rig);
@@ -140,8 +138,7 @@ static void fail_after(bool sent, const char *want) {
     rig.refusing = !sent;
     hf_op *op = begin_latch(HF_OP_COUNT_DOWN, 1, AT(0));
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(9000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1), AT(9000), "unreachable");
     CHECK_OR((strstr(message_of(op), "may have taken effect") != NULL) == sent, "%s",
              message_of(op));
     CHECK_STR(hf_code_name(hf_op_code(op)), want);
@@ -226,13 +223,11 @@ TEST(a_wait_for_an_open_latch_does_not_subscribe) {
 TEST(a_wait_for_a_latch_rechecks_the_latch_once_it_is_subscribed) {
     hf_op *op = begin_wait(HF_NEVER, AT(0));
     CHECK_SENT(&rig, CALLS, "GET k");
-    feed_calls(&rig, COUNT("2"), AT(1));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_ANSWER_SENDS(COUNT("2"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, COUNT("2"), AT(3));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_ANSWER_SENDS(COUNT("2"), AT(3), CALLS, "");
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
     CHECK_SENT(&rig, CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(5), "ok");
@@ -245,8 +240,7 @@ TEST(a_message_about_a_latch_does_not_end_a_wait_but_makes_it_recheck_the_latch)
     CHECK(!hf_op_is_done(op));
     CHECK_SENT(&rig, CALLS, "GET k");
     feed_event(&rig, "message", CHANNEL, "0", AT(11)); /* the reply may be older */
-    feed_calls(&rig, COUNT("1"), AT(12));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_ANSWER_SENDS(COUNT("1"), AT(12), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(13), "ok");
 }
 
@@ -260,9 +254,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_after_two_seconds_without_a_message) 
 
 TEST(a_wait_for_a_latch_polls_if_its_channel_is_refused) {
     begin_wait(HF_NEVER, AT(0));
-    feed_calls(&rig, COUNT("2"), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, COUNT("2"), AT(2));
+    subscribe_with(COUNT("2"), AT(1), AT(2), AT(2));
     feed(link_of(&rig, EVENTS), "-NOPERM this user has no permissions\r\n", AT(3));
     for (hf_time at = AT(3); at < AT(3000); at += 250 * HF_MS) {
         output_of(link_of(&rig, CALLS));
@@ -287,8 +279,7 @@ TEST(a_wait_for_a_latch_rechecks_the_latch_when_the_wait_ends) {
 TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, COUNT("2"), AT(60));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_ANSWER_SENDS(COUNT("2"), AT(60), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(61), "ok");
     op = begin_wait(50 * HF_MS, AT(100));
     feed_calls(&rig, COUNT("2"), AT(160));
@@ -297,17 +288,14 @@ TEST(a_wait_for_a_latch_whose_reply_arrives_late_rechecks_the_latch_when_the_wai
 
 TEST(a_silent_server_does_not_delay_the_end_of_a_wait_for_a_latch) {
     hf_op *op = waiting(500 * HF_MS, AT(0));
-    rig_sleep(&rig, AT(4), AT(601));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(4), AT(601), "unreachable");
     op = begin_wait(50 * HF_MS, AT(1000));
-    rig_sleep(&rig, AT(1000), AT(1101));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1000), AT(1101), "unreachable");
 }
 
 TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     hf_op *op = waiting(HF_NEVER, AT(0));
-    hf_op_interrupt(op, AT(10));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(10));
     static const struct {
         const char *reply, *want;
     } looks[] = {{COUNT("2"), "interrupted"}, {NIL, "ok"}};
@@ -320,8 +308,7 @@ TEST(a_signal_ends_a_wait_for_a_latch_at_once_or_with_the_reply_in_flight) {
     }
     op = begin_wait(HF_NEVER, AT(30));
     hf_op_interrupt(op, AT(31));
-    rig_sleep(&rig, AT(31), AT(140));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_SLEEP(op, AT(31), AT(140), "interrupted");
 }
 
 TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
@@ -334,8 +321,7 @@ TEST(a_wait_for_a_latch_fails_if_its_clients_own_channel_is_refused) {
 
 TEST(a_latchs_subscription_remains_until_its_last_waiter_has_ended) {
     hf_op *first = waiting(HF_NEVER, AT(0)), *second = begin_wait(HF_NEVER, AT(10));
-    feed_calls(&rig, COUNT("2"), AT(11));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_ANSWER_SENDS(COUNT("2"), AT(11), EVENTS, "");
     feed_calls(&rig, COUNT("2"), AT(12)); /* it asks again after the subscription all the same */
     hf_op_end(first, AT(13));
     CHECK_SENT(&rig, EVENTS, "");
@@ -424,8 +410,7 @@ TEST(a_call_on_a_latch_that_runs_out_of_memory_fails_as_no_memory) {
             open_session(link_of(&rig, CALLS), AT(0));
             memerr_fail(nth);
             hf_op *op = begin_latch(kinds[i], 1, AT(0));
-            failed = memerr_failed();
-            memerr_fail(0);
+            failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
             rig_end(&rig, AT(1));
         }
@@ -472,9 +457,7 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         latch_begin();
         hf_op *op = begin_wait(HF_NEVER, AT(0));
-        feed_calls(&rig, COUNT("2"), AT(1));
-        feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, COUNT("2"), AT(cases[i].ms));
+        subscribe_with(COUNT("2"), AT(1), AT(2), AT(cases[i].ms));
         hf_time most = AT(cases[i].ms + cases[i].after_ms);
         CHECK(hf_op_deadline(op) <= most);
         CHECK(hf_op_deadline(op) >= most - (hf_time)cases[i].after_ms * HF_MS / 10);
@@ -493,10 +476,8 @@ TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
     for (size_t i = 0; i < 2; i++) {
         latch_begin();
         hf_op *op = begin_wait(waits[i], AT(0));
-        rig_sleep(&rig, AT(0), AT(2999));
-        CHECK_OUTCOME(op, "under way");
-        rig_sleep(&rig, AT(2999), AT(3000));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_SLEEP(op, AT(0), AT(2999), "under way");
+        CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
     }
 }
 
@@ -504,8 +485,7 @@ TEST(a_wait_for_a_latch_outlasts_an_outage_that_begins_during_it) {
     hf_op *op = waiting(HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "gone", AT(10));
     rig.refusing = true;
-    rig_sleep(&rig, AT(10), AT(60000));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(10), AT(60000), "under way");
     rig.refusing = false;
     CHECK_SENT_UNTIL(CALLS, AT(60000), AT(61200), "GET k");
     CHECK_ANSWER(op, NIL, AT(61201), "ok");
@@ -560,8 +540,7 @@ TEST(an_abandoned_latch_changes_reply_is_ignored) {
 TEST(a_wait_for_a_latch_rechecks_the_latch_if_a_reply_arrives_just_as_the_wait_ends) {
     hf_op *op = begin_wait(50 * HF_MS, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, COUNT("2"), AT(50));
-    CHECK_SENT(&rig, CALLS, "GET k");
+    CHECK_ANSWER_SENDS(COUNT("2"), AT(50), CALLS, "GET k");
     CHECK_ANSWER(op, NIL, AT(51), "ok");
 }
 

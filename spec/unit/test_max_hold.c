@@ -84,8 +84,7 @@ TEST(a_reentry_does_not_extend_max_hold) {
     hf_op_spec spec = bounded(40 * HF_SECOND);
     hf_op *op = begin_spec(&rig, &spec, AT(25001));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_OF_K "1 0 14999 1000 ");
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(25002), "ok");
-    hf_op_end(op, AT(25002));
+    CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(25002), "ok");
     CHECK_EQ_U64(bound_of(hold), AT(40000));
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(25001), HF_MS * 14999));
     CHECK_EQ_INT(pass(25002, 40000), 0);
@@ -119,8 +118,7 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
     hf_op *op = BEGIN(HF_OP_EXTEND, AT(5000), spec.lease = 60 * HF_SECOND);
     CHECK_SENT(&rig, CALLS,
                "EVALSHA extend 2 k holdfast_queue:{k} me 15000   redisson_lock__channel:{k}");
-    CHECK_ANSWER(op, ":1\r\n", AT(5001), "ok");
-    hf_op_end(op, AT(5001));
+    CHECK_ENDS_WITH(op, ":1\r\n", AT(5001), "ok");
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(5000), 15 * HF_SECOND));
     CHECK_EQ_INT(pass(5001, 20000), 0);
     CHECK_MAX_HOLD(hold);
@@ -130,9 +128,7 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
     hf_op_spec spec = bounded(40 * HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
     hf_op_end(op, AT(500));
@@ -147,9 +143,7 @@ TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
     hf_op_spec spec = bounded(HF_SECOND);
     spec.wait = HF_NEVER;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     hf_op_end(op, AT(4));
     hf_hold *hold = hold_of(&rig);

@@ -200,8 +200,7 @@ TEST(a_renewals_round_trip_is_counted_in_the_clients_own_metrics_class) {
 TEST(outcomes_and_times_are_counted_by_metrics_class) {
     start(false);
     hf_op *op = begin_order(0, 0, AT(0));
-    CHECK_ANSWER(op, busy(20000, 0, 0), AT(1), "busy");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS_WITH(op, busy(20000, 0, 0), AT(1), "busy");
     op = begin_order(0, 0, AT(10));
     end_with(op, ACQUIRED, AT(12));
     hf_class *class = class_at(1);
@@ -228,9 +227,7 @@ TEST(outcomes_and_times_are_counted_by_metrics_class) {
 TEST(a_lock_that_was_handed_over_is_counted_as_a_hand_off) {
     start(false);
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "9"), AT(40), "ok");
     hf_op_end(op, AT(40));
     CHECK_EQ_INT(class_at(1)->hand_offs, 1);
@@ -470,9 +467,7 @@ TEST(the_event_of_a_refused_wait_carries_the_servers_message) {
 TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     start(true);
     begin_order(60 * HF_SECOND, 7, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     events();
     rig_cut(&rig, "cut", AT(100));
     CHECK_STR(events(), ""); /* the next connection may work */
@@ -532,14 +527,12 @@ static void finish_pair(hf_time now) {
 TEST(each_lock_of_a_multi_lock_has_its_own_events) {
     start_pair();
     hf_op *op = begin_pair(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2), "ok");
-    hf_op_end(op, AT(2));
+    CHECK_ENDS_WITH(op, "*3\r\n:1\r\n:11\r\n:12\r\n", AT(2), "ok");
     CHECK_STR(events(), "acquired a by me, -, orders, 2 ms, 11, for 0\n"
                         "acquired b by me, -, orders, 2 ms, 12, for 0\n");
     CHECK_EQ_INT(class_at(1)->outcomes[HF_OK], 2);
     op = begin_pair(HF_OP_RELEASE_ALL, AT(5));
-    CHECK_ANSWER(op, "*2\r\n:1\r\n:1\r\n", AT(6), "ok");
-    hf_op_end(op, AT(6));
+    CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:1\r\n", AT(6), "ok");
     CHECK_STR(events(), "released a by me, -, orders, 4 ms, 11, for 0\n"
                         "released b by me, -, orders, 4 ms, 12, for 0\n");
     CHECK_EQ_INT(class_at(1)->releases, 2);
@@ -552,8 +545,7 @@ TEST(an_acquires_event_contains_the_time_since_its_call_and_names_the_caller) {
     hf_op *op = begin_order(10 * HF_SECOND, 0, AT(0));
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(500));
-    CHECK_ANSWER(op, ACQUIRED, AT(501), "ok");
-    hf_op_end(op, AT(501));
+    CHECK_ENDS_WITH(op, ACQUIRED, AT(501), "ok");
     hf_event *event = observer_of(&rig.client)->first;
     while (event && event->kind != HF_EVENT_ACQUIRED) event = event->next;
     CHECK(event);

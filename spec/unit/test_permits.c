@@ -205,8 +205,7 @@ TEST(set_permits_sets_the_number_of_a_semaphores_permits) {
     spec.value = 9;
     hf_op *op = begin_spec(&rig, &spec, AT(0));
     CHECK_SENT(&rig, CALLS, "EVALSHA permit_set " KEYS_OF_POOL " 2000 9");
-    CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS_WITH(op, ":1\r\n", AT(1), "ok");
     op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK_ANSWER(op, ":3\r\n", AT(3), "ok");
     CHECK_SENT_AT(RENEWER, AT(3), "EVALSHA permit_leave " KEYS_OF_POOL DRIVE_UUID ":1 2000 0  ");

@@ -53,9 +53,7 @@ static void end(hf_op *op, hf_time now) {
 /* Known to wait since `now` + 3 ms, and subscribed. */
 static hf_op *waiting(int64_t count, hf_time now) {
     hf_op *op = take(count, HF_NEVER, now);
-    feed_calls(&rig, TOO_FEW("0"), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, TOO_FEW("0"), now + 2 * HF_MS);
+    subscribe_with(TOO_FEW("0"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
     feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
     feed_calls(&rig, TOO_FEW("0"), now + 3 * HF_MS);
     rig_hush(&rig);
@@ -121,8 +119,7 @@ TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
     hf_op *op = take(2, HF_SECOND, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(1100));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1), AT(1100), "unreachable");
     end(op, AT(1100));
     rig.refusing = false;
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(1100));
@@ -131,8 +128,7 @@ TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
 TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
     rig.refusing = true;
     hf_op *op = take(2, HF_SECOND, AT(0));
-    rig_sleep(&rig, AT(0), AT(4000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(0), AT(4000), "unreachable");
     end(op, AT(4000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -210,8 +206,7 @@ TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
     hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
     rig.refusing = true;
-    rig_sleep(&rig, AT(1), AT(3100));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
     end(op, AT(3100));
     rig.refusing = false;
     check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(3100));
@@ -227,8 +222,7 @@ static void check_goes_on(bool given_up, int64_t count, const char *want) {
     } else {
         hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig.refusing = true;
-        rig_sleep(&rig, AT(1), AT(3100));
-        CHECK_OUTCOME(op, "unreachable");
+        CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
         CHECK(strstr(message_of(op), "continues in the background") != NULL);
         end(op, AT(3100));
         rig.refusing = false;
@@ -276,21 +270,18 @@ TEST(a_release_of_permits_that_the_server_refuses_is_not_retried) {
 TEST(a_waiter_for_permits_retries_once_it_is_subscribed_and_at_each_message) {
     hf_op *op = take(1, HF_NEVER, AT(0));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, TOO_FEW("0"), AT(1));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNELS);
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_calls(&rig, TOO_FEW("0"), AT(3));
     feed_event(&rig, "subscribe", CHANNEL, "2", AT(4));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
-    feed_calls(&rig, TOO_FEW("0"), AT(5));
-    CHECK_SENT(&rig, CALLS, "");
+    CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(5), CALLS, "");
     feed_release(AT(6));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
     feed_release(AT(7)); /* the reply may be older */
-    feed_calls(&rig, TOO_FEW("0"), AT(8));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "1") "1");
+    CHECK_ANSWER_SENDS(TOO_FEW("0"), AT(8), CALLS, CALL("semaphore_acquire", "1") "1");
     CHECK_ANSWER(op, HAS_TAKEN("0"), AT(9), "ok");
     CHECK_SENT(&rig, EVENTS, "UNSUBSCRIBE " CHANNELS);
 }
@@ -317,8 +308,7 @@ TEST(a_waiter_that_needs_more_permits_than_are_free_does_not_block_others) {
           *small = also_waiting(2, AT(20));
     feed_release(AT(30));
     rig_hush(&rig);
-    feed_calls(&rig, TOO_FEW("2"), AT(31));
-    CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "3") "2");
+    CHECK_ANSWER_SENDS(TOO_FEW("2"), AT(31), CALLS, CALL("semaphore_acquire", "3") "2");
     CHECK_ANSWER(small, HAS_TAKEN("0"), AT(32), "ok");
     CHECK_SENT(&rig, CALLS, "");
     CHECK(!hf_op_is_done(large) && !hf_op_is_done(middle));
@@ -363,8 +353,7 @@ TEST(the_next_waiter_retries_when_one_is_interrupted_while_a_permit_is_reserved_
     also_waiting(1, AT(10));
     feed_event(&rig, "message", CHANNEL, "01", AT(100));
     CHECK_SENT(&rig, CALLS, "");
-    hf_op_interrupt(first, AT(101));
-    CHECK_OUTCOME(first, "interrupted");
+    CHECK_INTERRUPTS(first, AT(101));
     rig_serve(&rig, AT(101));
     CHECK_SENT(&rig, CALLS, CALL("semaphore_acquire", "2") "1");
 }
@@ -383,8 +372,7 @@ TEST(a_release_by_a_redisson_client_ends_the_reservation_for_redisson) {
 TEST(a_waiter_that_has_given_up_does_not_block_those_behind_it) {
     hf_op *first = waiting(2, AT(0)), *second = also_waiting(1, AT(10));
     hf_op *third = also_waiting(1, AT(20));
-    hf_op_interrupt(second, AT(30));
-    CHECK_OUTCOME(second, "interrupted");
+    CHECK_INTERRUPTS(second, AT(30));
     feed_release(AT(40));
     CHECK(is_asking(first));
     feed_calls(&rig, "*2\r\n:0\r\n:1\r\n", AT(41));
@@ -438,13 +426,11 @@ TEST(a_wait_for_permits_that_times_out_makes_a_last_attempt_and_an_interrupted_o
     CHECK(!hf_op_is_done(op));
     CHECK_ANSWER(op, TOO_FEW("0"), AT(61), "busy");
     op = waiting(1, AT(100));
-    hf_op_interrupt(op, AT(110));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(110));
     CHECK(hf_client_is_quiet(&rig.client));
     op = take(1, HF_NEVER, AT(120));
     hf_op_interrupt(op, AT(121));
-    rig_sleep(&rig, AT(121), AT(240));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_SLEEP(op, AT(121), AT(240), "interrupted");
     CHECK(!hf_client_is_quiet(&rig.client));
 }
 

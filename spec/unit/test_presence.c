@@ -160,9 +160,7 @@ static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     end_with(op, ACQUIRED, AT(0));
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     op = begin_spec(&rig, wanted, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, HF_LINK_CALLS));
     return op;
 }
@@ -326,8 +324,7 @@ TEST(a_wait_is_not_published_if_there_is_no_memory_for_that) {
         hold_and_wait(7);
         memerr_fail(nth);
         rig_tick(&rig, AT(250));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         rig_sleep(&rig, AT(250), AT(4000));
         unpublished += !strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:");
         end_both(AT(4000));
@@ -343,8 +340,7 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
         rig_tick(&rig, AT(250));
         memerr_fail(nth);
         rig_tick(&rig, AT(3250));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         output_of(link_of(&rig, RENEWER));
         hf_op_end(op, AT(3251));
         rig_sleep(&rig, AT(3251), AT(4000));
@@ -482,9 +478,7 @@ TEST(a_published_wait_contains_even_a_long_key_in_full) {
     spec.names = &other_names;
     spec.wait = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     rig_tick(&rig, AT(250));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), key));
     end_both(AT(251));

@@ -6,10 +6,8 @@ TEST(a_quorum_acquire_is_sent_to_all_servers_at_once_and_succeeds_with_a_majorit
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), "EVALSHA acquire");
     answer(0, yes(7), AT(1));
-    answer(3, yes(7), AT(1));
-    CHECK_OUTCOME(op, "under way");
-    answer(4, yes(7), AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 3, 4, yes(7), AT(1), "under way");
+    CHECK_ANSWERS(op, 4, 5, yes(7), AT(2), "ok");
     CHECK_EQ_INT(parts_held(), 3);
     CHECK_EQ_U64(token_of(hold_of(&rig)), 7);
 }
@@ -50,8 +48,7 @@ TEST(a_waiting_quorum_acquire_outlasts_temporary_refusals_of_writes) {
     answers(0, 3, "-NOREPLICAS no\r\n", AT(1));
     CHECK_ANSWERS(op, 3, COUNT, busy(20000, 0, 0), AT(1), "under way");
     pass(AT(1), AT(400));
-    CHECK_ANSWERS(op, 0, 3, yes(7), AT(400), "ok");
-    hf_op_end(op, AT(400));
+    CHECK_ANSWERS_END(op, 0, 3, yes(7), AT(400), "ok");
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(401));
     CHECK_ANSWERS(op, 0, COUNT, "-OOM no\r\n", AT(402), "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 OOM no");
@@ -144,8 +141,7 @@ TEST(a_quorum_call_skips_servers_that_just_refused_a_connection_while_the_others
     }
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(161));
     answers(0, 2, yes(7), AT(161));
-    answer(4, yes(7), AT(161));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 4, 5, yes(7), AT(161), "ok");
 }
 
 TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_timeout) {
@@ -155,10 +151,8 @@ TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_t
     pass(AT(1), AT(2500)); /* no majority has answered: all of the command's time is given */
     CHECK_OUTCOME(op, "under way");
     answer(2, busy(20000, 0, 0), AT(2500));
-    answer(3, busy(20000, 0, 0), AT(2500));
-    CHECK_OUTCOME(op, "under way");
-    pass(AT(2500), AT(3000));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_ANSWERS(op, 3, 4, busy(20000, 0, 0), AT(2500), "under way");
+    CHECK_PASS(op, AT(2500), AT(3000), "busy");
     CHECK_CONTAINS(message_of(op), "s5 no reply in time");
 }
 
@@ -167,8 +161,7 @@ TEST(a_quorum_attempt_waits_only_briefly_for_silent_servers_once_a_majority_repl
     answers(0, 2, yes(7), AT(1));
     answers(2, 4, busy(20000, 0, 0), AT(1));
     CHECK(round_of(op) != NULL);
-    pass(AT(1), AT(600));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_PASS(op, AT(1), AT(600), "busy");
 }
 
 TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
@@ -176,8 +169,7 @@ TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
     rig_hush(&rig);
-    CHECK_ANSWERS(op, 2, COUNT, busy(20000, 0, 0), AT(1), "busy");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 2, COUNT, busy(20000, 0, 0), AT(1), "busy");
     tick(AT(1));
     tick(AT(1));
     for (int i = 0; i < 2; i++) {
@@ -243,8 +235,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
         for (hf_time from = AT(0); from < AT(0) + 2 * cases[i].took; from += cases[i].took) {
             hf_op *op = begin_quorum(HF_OP_ACQUIRE, cases[i].wait, from);
             answers(0, 2, yes(7), from);
-            pass(from, from + cases[i].took - 1);
-            CHECK_OUTCOME(op, "under way");
+            CHECK_PASS(op, from, from + cases[i].took - 1, "under way");
             tick(from + cases[i].took);
             CHECK_ENDS(op, "no_quorum", from + cases[i].took);
         }
@@ -254,8 +245,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
 TEST(a_quorum_waiter_times_out_on_time_if_servers_stop_replying_during_its_wait) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(800));
-    pass(AT(800), AT(999));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_PASS(op, AT(800), AT(999), "under way");
     pass(AT(999), AT(1250));
     CHECK(hf_op_is_done(op));
 }
@@ -267,8 +257,7 @@ TEST(a_quorum_waiter_that_times_out_while_servers_are_unreachable_fails_as_unrea
         rig.down[i] = "refused";
         hf_session_closed(link_at(i, CALLS), "closed", AT(2));
     }
-    pass(AT(2), AT(1000));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_PASS(op, AT(2), AT(1000), "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 refused");
 }
 
@@ -277,10 +266,8 @@ TEST(a_quorum_acquire_that_waits_behind_another_call_of_its_owner_times_out_on_t
     begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 500 * HF_MS, AT(1));
     CHECK(hf_op_is_blocked(op));
-    pass(AT(1), AT(500));
-    CHECK_OUTCOME(op, "under way");
-    pass(AT(500), AT(501));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_PASS(op, AT(1), AT(500), "under way");
+    CHECK_PASS(op, AT(500), AT(501), "unreachable");
 }
 
 TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
@@ -291,10 +278,8 @@ TEST(a_quorum_acquire_waits_for_another_call_of_its_owner_and_then_proceeds) {
           *last = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
     CHECK_OUTCOME(last, "busy");
     CHECK(hf_op_is_blocked(second) && hf_op_is_blocked(third) && hf_op_is_blocked(fourth));
-    hf_op_interrupt(fourth, AT(2));
-    CHECK_OUTCOME(fourth, "interrupted");
-    pass(AT(2), AT(301));
-    CHECK_OUTCOME(third, "busy");
+    CHECK_INTERRUPTS(fourth, AT(2));
+    CHECK_PASS(third, AT(2), AT(301), "busy");
     CHECK_ANSWERS(first, 0, COUNT, yes(7), AT(302), "ok");
     CHECK_OUTCOME(second, "under way");
     CHECK(!hf_op_is_blocked(second));
@@ -322,8 +307,7 @@ TEST(a_quorum_acquire_blocked_by_several_calls_of_its_owner_ends_as_busy) {
 TEST(an_interrupted_quorum_waiter_ends_at_once) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
     answers(0, COUNT, busy(20000, 0, 0), AT(1));
-    hf_op_interrupt(op, AT(2));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(2));
 }
 
 /* ---- late replies ---- */
@@ -343,8 +327,7 @@ TEST(a_server_that_grants_after_the_majority_still_counts_toward_the_quorum_hold
 TEST(a_quorum_grant_received_after_the_release_is_undone) {
     hold_by(3, AT(0));
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
-    CHECK_ANSWERS(op, 0, MAJORITY, ":1\r\n", AT(11), "ok");
-    hf_op_end(op, AT(11));
+    CHECK_ANSWERS_END(op, 0, MAJORITY, ":1\r\n", AT(11), "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
     pass(AT(11), AT(12));
@@ -366,8 +349,7 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
     for (int i = 0; i < 3; i++)
         hf_client_lose(member(i), member_holds_of(hold_of(&rig))[i], HF_LOST_DELETED);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
-    CHECK_ANSWERS(op, 0, MAJORITY, busy(20000, 0, 0), AT(11), "busy");
-    hf_op_end(op, AT(11));
+    CHECK_ANSWERS_END(op, 0, MAJORITY, busy(20000, 0, 0), AT(11), "busy");
     for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
 }
 
@@ -380,8 +362,7 @@ TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_
     spec.kind = HF_OP_COMPLETE;
     spec.keep = 5 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(10));
-    answer(0, ":1\r\n", AT(11));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 0, 1, ":1\r\n", AT(11), "under way");
     CHECK_ANSWERS(op, 1, MAJORITY, ":1\r\n", AT(12), "ok");
 }
 
@@ -405,16 +386,13 @@ TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_low
     rig_hush(&rig);
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
-    answer(2, yes(60), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     CHECK_EQ_U64(round_of(op) ? 60 : 0, 60);
     CHECK_CONTAINS(output_by(0), " 1 redisson_lock_token:{k} 60 1000");
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_STR(output_by(2), "");
-    answer(0, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "under way");
-    answer(1, ":1\r\n", AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 1, ":1\r\n", AT(2), "under way");
+    CHECK_ANSWERS(op, 1, 2, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
 }
 
@@ -422,10 +400,8 @@ TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(60), AT(1));
-    answer(2, yes(60), AT(1));
-    CHECK_OUTCOME(op, "under way");
-    answer(3, yes(61), AT(2));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
+    CHECK_ANSWERS(op, 3, 4, yes(61), AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
     CHECK_EQ_INT(parts_held(), 4);
 }
@@ -437,13 +413,11 @@ TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
     answer(1, yes(50), AT(1));
     answer(2, yes(60), AT(1));
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
-    answer(1, "-OOM no\r\n", AT(2));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 1, 2, "-OOM no\r\n", AT(2), "under way");
     answer(3, yes(40), AT(3));
     CHECK_CONTAINS(output_by(3), "redisson_lock_token:{k} 60 1000");
     CHECK_STR(output_by(1), "");
-    answer(3, ":1\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 3, 4, ":1\r\n", AT(4), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
 }
 
@@ -452,8 +426,7 @@ TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
     answer(2, yes(60), AT(1));
-    pass(AT(1), AT(4000));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_PASS(op, AT(1), AT(4000), "no_quorum");
     CHECK_EQ_INT(state_of(&rig), -1);
 }
 
@@ -477,10 +450,8 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     tick(AT(980));
     CHECK_OUTCOME(op, "under way");
     CHECK_CONTAINS(output_by(2), "redisson_lock_token:{k} 12 1000");
-    answer(2, ":1\r\n", AT(981));
-    CHECK_OUTCOME(op, "under way");
-    answer(3, ":1\r\n", AT(981));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 2, 3, ":1\r\n", AT(981), "under way");
+    CHECK_ANSWERS(op, 3, 4, ":1\r\n", AT(981), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 12);
 }
 
@@ -605,8 +576,7 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "", AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "no_quorum");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "no_quorum");
     tick(AT(1));
     log_in_all("r1", "", AT(1)); /* the renewers' connections */
     answer_leaves(AT(1));
@@ -621,8 +591,7 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
     op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
@@ -638,8 +607,7 @@ TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
     for (int i = 0; i < COUNT; i++) {
         hf_session_closed(link_at(i, CALLS), NULL, AT(100000));
         CHECK(hf_session_is_known(link_at(i, CALLS), GUARD, AT(100000)));
@@ -666,8 +634,7 @@ TEST(a_quorum_wait_that_ends_before_restart_guard_fails_as_no_quorum) {
     answers(0, COUNT, yes(7), AT(1));
     hf_time retry_at = round_of(op)->retry_at;
     set_wait_end(op, retry_at); /* it ends in the pause */
-    pass(AT(1), retry_at);
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_PASS(op, AT(1), retry_at, "no_quorum");
     CHECK_CONTAINS(message_of(op), "s1 restarted recently");
     CHECK_CONTAINS(message_of(op), "; wait longer than restart_guard");
 }
@@ -931,11 +898,9 @@ TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier
     rig.down[0] = "refused";
     for (int ms = 0; ms <= 600; ms += 200) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(ms));
-        CHECK_ANSWERS(op, 1, COUNT, yes(7), AT(ms), "ok");
-        hf_op_end(op, AT(ms));
+        CHECK_ANSWERS_END(op, 1, COUNT, yes(7), AT(ms), "ok");
         op = begin_quorum(HF_OP_RELEASE, 0, AT(ms));
-        CHECK_ANSWERS(op, 1, COUNT, ":1\r\n", AT(ms), "ok");
-        hf_op_end(op, AT(ms));
+        CHECK_ANSWERS_END(op, 1, COUNT, ":1\r\n", AT(ms), "ok");
     }
     rig.down[0] = NULL;
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2000));
@@ -943,8 +908,7 @@ TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier
     CHECK_STR(link_at(0, CALLS)->reason, "refused"); /* it stands until the server has served */
     answers(1, 3, yes(7), AT(2001));
     answers(3, COUNT, busy(20000, 0, 0), AT(2001));
-    pass(AT(2001), AT(5000));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_PASS(op, AT(2001), AT(5000), "busy");
     CHECK_CONTAINS(message_of(op), "s1 no reply in time");
 }
 
@@ -1060,8 +1024,7 @@ TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
     rig_hush(&rig);
     answer(0, yes(60), AT(1));
     answer(1, yes(50), AT(1));
-    answer(2, yes(40), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, yes(40), AT(1), "under way");
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_ANSWERS(op, 1, 3, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
@@ -1082,8 +1045,7 @@ TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
         start_with(GUARD);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
         log_in_all("r1", "r1", AT(0));
-        CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
-        hf_op_end(op, AT(1));
+        CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
         hf_hold *hold = hold_of(&rig);
         for (int j = 0; j < MAJORITY; j++) {
             hf_session *renewer = link_at(j, RENEWER);
@@ -1101,8 +1063,7 @@ TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_ser
     start_with(GUARD);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
     for (int i = 0; i < MAJORITY; i++) {
         hf_session *renewer = link_at(i, RENEWER);
         snprintf(renewer->run_id, sizeof renewer->run_id, "r2");

@@ -25,8 +25,7 @@ TEST(a_quorum_extension_needs_a_majority) {
     answers(0, 2, ":1\r\n", AT(1001));
     CHECK_OUTCOME(op, "under way");
     CHECK_EQ_U64(lease_of(hold), 30 * HF_SECOND);
-    answer(2, ":1\r\n", AT(1001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 2, 3, ":1\r\n", AT(1001), "ok");
     CHECK_EQ_U64(lease_of(hold), 60 * HF_SECOND);
     CHECK_EQ_U64(ends_at(hold), hf_lease_end(AT(1000), 60 * HF_SECOND));
     CHECK(!is_in_flight(hold));
@@ -79,8 +78,7 @@ TEST(a_quorum_check_refused_by_a_majority_waits_only_briefly_for_the_other_repli
     hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(1000));
     answers(0, 3, "-ERR no\r\n", AT(1001));
     CHECK_OUTCOME(op, "under way"); /* the other two may reply that it is lost */
-    pass(AT(1001), AT(1600));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_PASS(op, AT(1001), AT(1600), "no_quorum");
 }
 
 TEST(a_quorum_call_on_a_lock_that_is_not_held_fails) {
@@ -125,8 +123,7 @@ TEST(a_server_that_did_not_grant_a_re_entry_receives_no_release_for_it) {
     CHECK_STR(output_by(3), "");
     CHECK_STR(output_by(4), "");
     CHECK_OUTCOME(op, "under way");
-    answer(0, ":2\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 0, 1, ":2\r\n", AT(3), "ok");
 }
 
 TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_background) {
@@ -252,8 +249,7 @@ TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
 TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {
     hold_by(5, AT(0));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(1));
-    CHECK_ANSWERS(op, 0, 3, yes(77), AT(2), "ok");
-    hf_op_end(op, AT(2));
+    CHECK_ANSWERS_END(op, 0, 3, yes(77), AT(2), "ok");
     answer(4, yes(77), AT(3));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 2);
     CHECK_EQ_INT(count_of(member_holds_of(hold_of(&rig))[0]), 2);
@@ -283,8 +279,7 @@ TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
         if (lost) hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
         else hf_client_abandon(&rig.client, hold_of(&rig), 2, AT(2));
         answers(0, 3, ":-1\r\n", AT(3));
-        pass(AT(3), AT(600));
-        CHECK_OUTCOME(op, "lost");
+        CHECK_PASS(op, AT(3), AT(600), "lost");
         CHECK_EQ_INT(hf_client_stats(&rig.client).losses, lost);
     }
 }
@@ -333,8 +328,7 @@ TEST(a_quorum_release_waits_until_a_check_has_ended) {
     CHECK(!hf_op_is_blocked(op));
     hf_op_end(check, AT(2));
     CHECK_CONTAINS(output_by(0), "EVALSHA release");
-    CHECK_ANSWERS(op, 0, 3, ":1\r\n", AT(3), "ok");
-    hf_op_end(op, AT(3));
+    CHECK_ANSWERS_END(op, 0, 3, ":1\r\n", AT(3), "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
 }
 
@@ -368,10 +362,8 @@ TEST(a_quorum_acquire_waits_for_its_owners_check_until_the_acquires_timeout) {
     CHECK_EQ_U64(hf_op_deadline(op), AT(3001));
     hf_op *patient = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(2));
     CHECK_EQ_U64(hf_op_deadline(patient), AT(9002));
-    hf_op_interrupt(patient, AT(3));
-    CHECK_OUTCOME(patient, "interrupted");
-    hf_op_interrupt(op, AT(3));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(patient, AT(3));
+    CHECK_INTERRUPTS(op, AT(3));
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
 }
 
@@ -474,8 +466,7 @@ TEST(a_quorums_info_returns_the_highest_token_and_the_latest_server_time) {
 TEST(a_quorums_info_waits_briefly_for_the_replies_of_all_servers) {
     hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
     CHECK_ANSWERS(op, 0, 3, NOBODY, AT(10), "under way");
-    pass(AT(10), AT(1500));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_PASS(op, AT(10), AT(1500), "ok");
 }
 
 TEST(a_quorums_info_fails_without_a_majority) {

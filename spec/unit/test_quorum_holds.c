@@ -8,11 +8,9 @@ TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) 
     hf_op *op = begin_guard(AT(0));
     answer(0, yes(7), AT(1));
     answer(1, yes(7), AT(1));
-    answer(2, busy(20000, 0, 0), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, busy(20000, 0, 0), AT(1), "under way");
     answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
-    pass(AT(1), AT(2000));
-    CHECK_OUTCOME(op, "duplicate");
+    CHECK_PASS(op, AT(1), AT(2000), "duplicate");
     CHECK_MEM(record_of(op), record_size_of(op), "old", 3);
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
@@ -318,8 +316,7 @@ TEST(a_quorums_proposed_token_allows_for_an_attempt_as_long_as_the_last) {
     tick(again);
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(again / 1000));
-    CHECK_ANSWERS(op, 0, COUNT, text, again + 100 * HF_MS, "ok");
-    hf_op_end(op, again + 100 * HF_MS);
+    CHECK_ANSWERS_END(op, 0, COUNT, text, again + 100 * HF_MS, "ok");
     uint64_t proposal = hf_quorum_propose(quorum_of(&rig.client), AT(1000));
     CHECK_EQ_U64(proposal, (AT(1000) + 102 * HF_MS) / 1000);
 }
@@ -329,8 +326,7 @@ TEST(a_slow_quorum_attempt_moves_the_proposed_token_by_at_most_a_second) {
     snprintf(text, sizeof text, "*4\r\n:1\r\n:77\r\n:0\r\n:%llu\r\n",
              (unsigned long long)(AT(0) / 1000));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    CHECK_ANSWERS(op, 0, COUNT, text, AT(1400), "ok");
-    hf_op_end(op, AT(1400));
+    CHECK_ANSWERS_END(op, 0, COUNT, text, AT(1400), "ok");
     CHECK_EQ_U64(hf_quorum_propose(quorum_of(&rig.client), AT(3000)), AT(4002) / 1000);
 }
 

@@ -129,8 +129,7 @@ static void hold_beside_another(bool renewed) {
     spec.renewed = renewed;
     hf_op *op = begin_round(&spec, AT(0));
     answer(0, BUSY, AT(1));
-    CHECK_ANSWERS(op, 1, COUNT, yes(77), AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ANSWERS_END(op, 1, COUNT, yes(77), AT(1), "ok");
     rig_hush(&rig);
 }
 
@@ -280,8 +279,7 @@ TEST(a_quorum_release_that_waited_until_its_hold_was_lost_does_not_free_a_newer_
     answers(0, 3, ":-1\r\n", AT(1100));
     spec.lease = 30 * HF_SECOND;
     hf_op *acquire = begin_round(&spec, AT(1101));
-    CHECK_ANSWERS(acquire, 0, 3, yes(99), AT(1102), "ok");
-    hf_op_end(acquire, AT(1102));
+    CHECK_ANSWERS_END(acquire, 0, 3, yes(99), AT(1102), "ok");
     rig_hush(&rig);
     for (hf_time t = 1103; t < 5200 && !hf_op_is_done(release); t += 5) tick(AT(t));
     CHECK_OUTCOME(release, "lost");
@@ -307,8 +305,7 @@ TEST(a_partial_quorum_release_that_finds_a_loss_leaves_no_hold_on_any_server) {
     hold_by(COUNT, AT(0));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
     hf_op *again = begin_round(&spec, AT(1));
-    CHECK_ANSWERS(again, 0, COUNT, yes(0), AT(1), "ok");
-    hf_op_end(again, AT(1));
+    CHECK_ANSWERS_END(again, 0, COUNT, yes(0), AT(1), "ok");
     spec.kind = HF_OP_RELEASE;
     hf_op *release = begin_round(&spec, AT(2));
     answers(0, 3, ":-1\r\n", AT(2));
@@ -373,8 +370,7 @@ TEST(a_quorum_re_entry_gives_no_server_a_lease_beyond_max_hold) {
     hf_hold *hold = held("k");
     answers(MAJORITY, COUNT, busy(100, 0, 0), AT(2));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(3));
-    CHECK_ANSWERS(op, 0, COUNT, yes(77), AT(4), "ok");
-    hf_op_end(op, AT(4));
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(77), AT(4), "ok");
     CHECK_EQ_INT(parts_held(), COUNT);
     for (int i = 0; i < COUNT; i++) CHECK(bound_of(member_holds_of(hold)[i]) <= AT(40000));
 }

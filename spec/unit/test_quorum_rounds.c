@@ -6,8 +6,7 @@ TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
-    answer(2, yes(60), AT(1));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     for (int i = 0; i < 3; i++)
         hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
     answers(3, 5, "-ERR no\r\n", AT(2));
@@ -30,8 +29,7 @@ TEST(the_error_of_a_quorum_wait_that_sent_no_request_blames_no_server) {
     begin_quorum(HF_OP_CHECK, 0, AT(1));
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_SECOND, AT(1));
     CHECK(hf_op_is_blocked(op));
-    hf_op_interrupt(op, AT(2));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(2));
     const char *end = strstr(message_of(op), "0 of 5 granted, 5 yet to answer");
     CHECK_STR(end, "0 of 5 granted, 5 yet to answer");
 }
@@ -157,8 +155,7 @@ TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answer(0, yes(50), AT(1));
     answer(1, yes(40), AT(1));
-    answer(2, yes(60), AT(2000));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, yes(60), AT(2000), "under way");
     CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
 }
 
@@ -202,8 +199,7 @@ TEST(an_idempotent_runs_record_on_a_majority_keeps_the_run_locked_on_the_other_s
     answers(0, COUNT, yes(7), AT(1));
     hf_op_end(op, AT(1));
     op = BEGIN(HF_OP_COMPLETE, AT(2), spec.lock_kind = &hf_kind_guard, spec.keep = 5 * HF_SECOND);
-    CHECK_ANSWERS(op, 0, MAJORITY, ":1\r\n", AT(3), "ok");
-    hf_op_end(op, AT(3));
+    CHECK_ANSWERS_END(op, 0, MAJORITY, ":1\r\n", AT(3), "ok");
     for (int i = MAJORITY; i < COUNT; i++) {
         const hf_hold *part =
             hf_holds_find(holds_of(member(i)), &hf_kind_guard, hf_slice_of("k"), hf_slice_of("me"));
@@ -247,8 +243,7 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
 TEST(a_slow_majority_does_not_extend_a_quorum_calls_timeout) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     answers(0, 2, yes(77), AT(1000));
-    answer(2, busy(20000, 0, 0), AT(1000));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_ANSWERS(op, 2, 3, busy(20000, 0, 0), AT(1000), "under way");
     CHECK_EQ_U64(round_of(op)->decide_by, AT(3000));
 }
 
@@ -368,8 +363,7 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
     CHECK_ANSWERS(acquire, 0, 3, yes(7), AT(2), "ok");
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answers(0, 5, ":1\r\n", AT(3));
-    pass(AT(3), AT(600));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_PASS(op, AT(3), AT(600), "ok");
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_TAKEN);
 }
@@ -391,8 +385,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     hf_op_interrupt(op, AT(2));
     tick(AT(3));
     CHECK_OUTCOME(op, "under way");
-    answer(2, yes(7), AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 2, 3, yes(7), AT(4), "ok");
     hf_op *check = begin_quorum(HF_OP_CHECK, 0, AT(5));
     hf_op_interrupt(check, AT(5)); /* it does not wait */
     CHECK_OUTCOME(check, "under way");
@@ -400,8 +393,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
     op = begin_quorum(HF_OP_ACQUIRE, 9 * HF_SECOND, AT(0));
     answers(0, 2, yes(7), AT(1));
     hf_op_interrupt(op, AT(2));
-    pass(AT(2), AT(252));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_PASS(op, AT(2), AT(252), "interrupted");
 }
 
 TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
@@ -567,16 +559,14 @@ TEST(a_quorums_ping_succeeds_with_a_majority) {
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
     CHECK_ANSWERS(op, 0, 2, "+PONG\r\n", AT(1), "under way");
-    answer(2, "+PONG\r\n", AT(1));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWERS(op, 2, 3, "+PONG\r\n", AT(1), "ok");
 }
 
 TEST(a_quorum_call_without_a_hold_fails_as_soon_as_no_majority_is_possible) {
     hf_op_spec spec = spec_of(&rig, HF_OP_PING);
     hf_op *op = begin_round(&spec, AT(0));
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(1), "under way");
-    answer(2, "-ERR no\r\n", AT(1));
-    CHECK_OUTCOME(op, "no_quorum");
+    CHECK_ANSWERS(op, 2, 3, "-ERR no\r\n", AT(1), "no_quorum");
 }
 
 TEST(a_quorum_acquire_is_busy_if_one_busy_server_could_have_completed_the_majority) {

@@ -33,8 +33,7 @@ static hf_op *acquire(const hf_kind *kind, const char *caller, hf_time wait, hf_
 
 static void take(const hf_kind *kind, const char *caller, hf_time now) {
     hf_op *op = acquire(kind, caller, 0, now);
-    CHECK_ANSWER(op, ACQUIRED, now, "ok");
-    hf_op_end(op, now);
+    CHECK_ENDS_WITH(op, ACQUIRED, now, "ok");
     output_of(link_of(&rig, CALLS));
 }
 
@@ -223,8 +222,7 @@ TEST(a_read_acquire_waits_for_the_clean_up_of_its_owners_abandoned_write_lock) {
     rig_serve(&rig, AT(10004));
     const char *next = output_of(link_of(&rig, CALLS));
     CHECK_OR(strncmp(next, "EVALSHA rw_leave ", 17) == 0 && !strchr(next, '\n'), "%s", next);
-    feed_calls(&rig, ":1\r\n", AT(10005));
-    CHECK_SENT(&rig, CALLS, ASK(READER "2", "0", ""));
+    CHECK_ANSWER_SENDS(":1\r\n", AT(10005), CALLS, ASK(READER "2", "0", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(10006), "ok");
 }
 
@@ -254,9 +252,7 @@ TEST(read_write_locks_survive_each_failed_allocation) {
 /* The server's queue has a mark for a grant that is not confirmed. */
 TEST(a_read_write_grant_is_confirmed_even_if_it_was_re_entered) {
     hf_op *op = acquire(&hf_kind_read, "me", 10 * HF_SECOND, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, "1 grant r 1 " PLACE " 77 2000 k", AT(10), "ok");
     take(&hf_kind_read, "me", AT(11));
     rig_sleep(&rig, AT(11), AT(5000));

@@ -43,8 +43,7 @@ TEST(repeated_short_re_entries_do_not_delay_the_renewal) {
         spec.lease = HF_SECOND;
         spec.renewed = false;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(ms));
-        CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(ms), "ok");
-        hf_op_end(op, AT(ms));
+        CHECK_ENDS_WITH(op, "*2\r\n:1\r\n:0\r\n", AT(ms), "ok");
         op = begin(&rig, HF_OP_RELEASE, AT(ms));
         feed_calls(&rig, "-OOM no\r\n", AT(ms)); /* so that the release does not refresh it */
         hf_op_end(op, AT(ms));
@@ -84,8 +83,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     hf_op *op = begin_acquire(&rig, 0, AT(29000));
     output_of(link_of(&rig, CALLS));
-    rig_sleep(&rig, AT(29000), AT(29700));
-    CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29701)), "lost");
+    CHECK_SLEEP(begin(&rig, HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     rig_tick(&rig, AT(29701));
@@ -240,8 +238,7 @@ TEST(an_acquire_waits_for_its_owners_other_call_and_then_re_enters) {
     CHECK_STATE(second, BLOCKED);
     CHECK_EQ_U64(agent_of(hold), 7);
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
-    feed_calls(&rig, ACQUIRED, AT(2));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "0", ""));
+    CHECK_ANSWER_SENDS(ACQUIRED, AT(2), CALLS, ASK_OF_K("1", "0", ""));
     CHECK_ANSWER(second, "*2\r\n:1\r\n:0\r\n", AT(3), "ok");
     CHECK_EQ_INT(count_of(hold), 2);
 }
@@ -261,11 +258,9 @@ TEST(an_acquire_waits_for_its_owners_other_call_only_until_its_timeout) {
     hf_op *second = begin_acquire(&rig, HF_SECOND, AT(10)), *third = begin_acquire(&rig, 1, AT(10));
     hf_op_interrupt(begin_acquire(&rig, HF_NEVER, AT(10)), AT(11));
     hf_op_end(begin_acquire(&rig, HF_NEVER, AT(11)), AT(12));
-    rig_sleep(&rig, AT(12), AT(110));
-    CHECK_OUTCOME(third, "busy");
+    CHECK_SLEEP(third, AT(12), AT(110), "busy");
     CHECK_OUTCOME(second, "under way");
-    rig_sleep(&rig, AT(110), AT(1010));
-    CHECK_OUTCOME(second, "busy");
+    CHECK_SLEEP(second, AT(110), AT(1010), "busy");
     CHECK_MESSAGE(second, "another call by this owner for this key is in progress");
     CHECK_STATE(first, WAITING);
     CHECK_GRANTS(first, GRANT("1", "88"), AT(1011), "ok");
@@ -339,8 +334,7 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT_UNTIL(RENEWER, AT(10), AT(11), "");
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-    feed_calls(&rig, ":1\r\n", AT(11));
-    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+    CHECK_ANSWER_SENDS(":1\r\n", AT(11), CALLS, BRIEF_ASK_OF_K);
     CHECK_ANSWER(op, ACQUIRED, AT(12), "ok");
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
     CHECK(number_of(hold_of(&rig)) != number);
@@ -359,8 +353,7 @@ TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_aga
         feed(link_of(&rig, RENEWER), answers[i], AT(10002));
         CHECK_STATE(op, BLOCKED);
         CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
-        feed_calls(&rig, ":1\r\n", AT(10003));
-        CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
+        CHECK_ANSWER_SENDS(":1\r\n", AT(10003), CALLS, BRIEF_ASK_OF_K);
         CHECK_ANSWER(op, ACQUIRED, AT(10004), "ok");
     }
 }
@@ -372,8 +365,7 @@ TEST(an_acquire_fails_if_the_clean_up_before_it_cannot_be_sent) {
     rig.refusing = true;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10));
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10));
-    rig_sleep(&rig, AT(10), AT(100));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(10), AT(100), "unreachable");
     CHECK_MESSAGE(op, "refused");
     CHECK(!hf_client_is_quiet(&rig.client)); /* what is left goes on being left */
 }
@@ -480,9 +472,7 @@ TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
     hold_lock(&rig, AT(0));
     if (!hf_names_make(&other, hf_slice_of("j"))) abort();
     BEGIN(HF_OP_ACQUIRE, AT(0), spec.names = &other, spec.wait = 60 * HF_SECOND);
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, CALLS));
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(4));
     CHECK(node_for(op)->subscribed);

@@ -156,9 +156,7 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
     for (int i = 0; i < 2 * USER; i++) {
         const struct waiter *waiter = &WAITERS[KINDS - 2 + i % 2];
         hf_op *op = begin_waiter(waiter, 60 * HF_SECOND, AT(0));
-        feed_calls(&rig, not_yet[i % 2], AT(1));
-        feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, not_yet[i % 2], AT(3));
+        subscribe_with(not_yet[i % 2], AT(1), AT(2), AT(3));
         output_of(link_of(&rig, CALLS));
         refuse(OF_USER[i / 2], AT(3), AT(50000));
         CHECK_OR(!hf_op_is_done(op), "%d: %s", i, message_of(op));
@@ -292,8 +290,7 @@ TEST(a_waiter_outlasts_a_refusal_followed_by_an_outage) {
     refuse(NOREPLICAS, AT(0), AT(1000));
     hf_session_closed(link_of(&rig, CALLS), "cut", AT(1000));
     rig.refusing = true;
-    rig_sleep(&rig, AT(1000), AT(20000));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(1000), AT(20000), "under way");
     rig.refusing = false;
     rig_sleep(&rig, AT(20000), AT(21200));
     CHECK_ANSWER(op, ACQUIRED, AT(21200), "ok");
@@ -431,8 +428,7 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
 TEST(an_idempotent_run_whose_last_record_gets_no_reply_reports_the_refusal_before_it) {
     hf_op *op = complete(AT(0));
     refuse(NOREPLICAS, AT(0), AT(1000));
-    rig_sleep(&rig, AT(1000), AT(4000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(1000), AT(4000), "unreachable");
     CHECK_MESSAGE(op, "NOREPLICAS");
 }
 

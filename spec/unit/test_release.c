@@ -98,8 +98,7 @@ TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
 TEST(a_release_without_a_reply_is_retried_in_the_background) {
     hf_hold *hold = hold_times(1, AT(0));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(100));
-    rig_sleep(&rig, AT(100), AT(3100));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(100), AT(3100), "unreachable");
     CHECK_MESSAGE(op, "the release continues in the background");
     CHECK(is_cleaned_up(hold));
     hf_op_end(op, AT(3100));
@@ -345,8 +344,7 @@ TEST(a_shared_owners_release_is_not_sent_after_the_lease) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(2));
     CHECK(!hf_op_is_done(op));
-    rig_sleep(&rig, AT(2), AT(501));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(2), AT(501), "unreachable");
 }
 
 TEST(a_shared_owners_release_is_not_sent_twice) {

@@ -177,10 +177,8 @@ TEST(a_call_fails_as_denied_if_the_sentinels_refuse_the_password) {
 
 TEST(a_call_fails_if_no_sentinel_replies) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
-    rig_sleep(&rig, AT(0), AT(999));
-    CHECK_OUTCOME(op, "under way");
-    rig_sleep(&rig, AT(999), AT(1000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(0), AT(999), "under way");
+    CHECK_SLEEP(op, AT(999), AT(1000), "unreachable");
     CHECK_MESSAGE(op, "answered (no reply in time)");
 }
 
@@ -262,8 +260,7 @@ TEST(a_call_to_a_dead_master_queries_the_sentinels_again_until_its_deadline) {
     }
     CHECK_OUTCOME(op, "under way");
     CHECK(rounds >= 12 && rounds <= 30);
-    rig_sleep(&rig, AT(2990), AT(3000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(2990), AT(3000), "unreachable");
     CHECK_MESSAGE(op, "on master \"m\" at a:7001: Connection refused");
 }
 
@@ -426,8 +423,7 @@ TEST(an_acquire_with_a_short_wait_still_awaits_replicas_for_as_long_as_configure
     rig_begin_with(&rig, &config);
     hf_op *op = begin_acquire(&rig, 10 * HF_MS, AT(0));
     feed_calls(&rig, ACQUIRED, AT(1));
-    rig_sleep(&rig, AT(1), AT(499));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(1), AT(499), "under way");
     CHECK_ANSWER(op, ":0\r\n", AT(500), "no_quorum");
 }
 
@@ -800,8 +796,7 @@ TEST(an_error_message_that_cannot_name_all_sentinels_names_the_first_ones) {
     rig_begin_with(&rig, &config);
     rig.refusing = true;
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
-    rig_sleep(&rig, AT(0), AT(4000));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(0), AT(4000), "unreachable");
     CHECK_MESSAGE(op, "no sentinel at sentinel1.example.org:26379, ... answered");
 }
 
@@ -866,8 +861,7 @@ TEST(a_client_that_has_no_memory_to_query_one_sentinel_decides_by_the_others) {
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(0));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         reported =
             reported || (hf_op_is_done(op) && strstr(message_of(op), "answered (out of memory)"));
         CHECK(hf_op_is_done(op) || calls_of(1)->queue || calls_of(1)->state != HF_SESSION_CLOSED);
@@ -888,8 +882,7 @@ TEST(a_client_that_has_no_memory_to_query_a_sentinel_again_decides_by_the_others
         memerr_fail(nth);
         hf_session_closed(calls_of(1), "gone", AT(11));
         rig_tick(&rig, AT(11));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         reported =
             reported || (hf_op_is_done(op) && strstr(message_of(op), "answered (out of memory)"));
         rig_sleep(&rig, AT(11), AT(20));

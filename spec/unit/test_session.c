@@ -641,8 +641,7 @@ TEST(no_partial_command_is_sent_if_there_is_no_memory_for_a_scripts_text) {
         two.request.as_eval = true;
         memerr_fail(nth);
         hf_session_submit(&session, &two.request, AT(0));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         CHECK_STR(output_of(&session), failed ? "A" : "A\nEVAL acquire 1 k");
         finish();
     }

@@ -5,8 +5,7 @@
 TEST(a_shared_owner_adds_a_hold_to_those_of_its_other_processes) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
-    feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(1));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("3", "1", ""));
+    CHECK_ANSWER_SENDS("*2\r\n:2\r\n:3\r\n", AT(1), CALLS, ASK_OF_K("3", "1", ""));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:55\r\n", AT(2), "ok");
     CHECK_EQ_INT(others_of(hold_of(&rig)), 3);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 4);
@@ -28,8 +27,7 @@ TEST(a_shared_owner_acquires_a_lock_that_its_other_processes_released_in_the_mea
     hf_op *op = begin_shared(0, AT(0));
     feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, GONE, AT(2));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
+    CHECK_ANSWER_SENDS(GONE, AT(2), CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(3), "ok");
     CHECK_EQ_INT(others_of(hold_of(&rig)), 0);
     CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
@@ -110,8 +108,7 @@ TEST(a_shared_owners_waiter_that_leaves_sends_the_number_of_holds_that_it_found)
     rig_tick(&rig, AT(5));
     feed_calls(&rig, "*2\r\n:2\r\n:3\r\n", AT(6));
     CHECK(request_in(op)->no_retry);
-    feed_calls(&rig, busy(20000, 0, 0), AT(7));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(7), WAITING);
     output_of(link_of(&rig, CALLS));
     hf_op_interrupt(op, AT(8));
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("3", MEMBER("2") " me") "0");
@@ -161,9 +158,7 @@ TEST(each_wait_of_a_shared_owner_has_a_new_number) {
     rig_tick(&rig, AT(5));
     feed_calls(&rig, ":0\r\n", AT(6));
     hf_op *op = begin_shared(HF_NEVER, AT(7));
-    feed_calls(&rig, busy(20000, 0, 0), AT(8));
-    feed_subscribed(&rig, AT(9));
-    feed_calls(&rig, busy(20000, 0, 0), AT(10));
+    subscribe_with(busy(20000, 0, 0), AT(8), AT(9), AT(10));
     CHECK_STATE(op, WAITING);
     CHECK(wait_number_of(op) > 2);
     feed_message(&rig, "1 grant l 2 5 88 2000 k", AT(11));
@@ -181,8 +176,7 @@ TEST(a_shared_owners_late_acquire_is_undone_before_its_next_one) {
     feed_calls(&rig, ACQUIRED, AT(200));
     CHECK_SENT_AT(CALLS, AT(200), OWN_LEAVE_OF_K("", "1"));
     CHECK_STATE(op, BLOCKED);
-    feed_calls(&rig, ":1\r\n", AT(201));
-    CHECK_STATE(op, ASKING);
+    CHECK_ANSWER_STATE(op, ":1\r\n", AT(201), ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "1", ""));
     CHECK_ANSWER(op, ACQUIRED, AT(202), "ok");
 }
@@ -219,10 +213,9 @@ TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it
         output_of(link_of(&rig, CALLS));
         op = begin(&rig, HF_OP_RELEASE, AT(4)); /* behind the answer */
         CHECK_SENT(&rig, CALLS, "");
-        feed_calls(&rig, took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5));
-        CHECK_SENT(&rig, CALLS,
-                   took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
-                        : "EVALSHA release " KEYS_OF_K "0 30000 1");
+        CHECK_ANSWER_SENDS(took ? ACQUIRED : "*2\r\n:2\r\n:1\r\n", AT(5), CALLS,
+                           took ? "EVALSHA release " KEYS_OF_K "0 30000 2"
+                                : "EVALSHA release " KEYS_OF_K "0 30000 1");
         CHECK_ANSWER(op, ":1\r\n", AT(6), "ok");
         CHECK_NOTHING_LEFT(AT(7));
     }
@@ -317,8 +310,7 @@ TEST(a_shared_owners_acquire_that_joins_a_single_hold_is_not_resent) {
     hf_op *op = begin_shared(0, AT(0));
     CHECK(!request_in(op)->no_retry);
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, "*2\r\n:2\r\n:1\r\n", AT(1));
-    CHECK_SENT(&rig, CALLS, ASK_OF_K("1", "1", ""));
+    CHECK_ANSWER_SENDS("*2\r\n:2\r\n:1\r\n", AT(1), CALLS, ASK_OF_K("1", "1", ""));
     CHECK(request_in(op)->no_retry);
 }
 
@@ -333,8 +325,7 @@ TEST(a_shared_owners_interrupted_wait_releases_no_hold) {
 TEST(a_shared_owners_release_also_ends_a_re_entry_that_no_replica_confirmed) {
     RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     hf_op *op = begin_shared(0, AT(0));
-    CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(1), "ok");
-    hf_op_end(op, AT(1));
+    CHECK_ENDS_WITH(op, ACQUIRED ":1\r\n", AT(1), "ok");
     op = begin_shared(0, AT(2));
     output_of(link_of(&rig, CALLS));
     begin(&rig, HF_OP_RELEASE, AT(3)); /* behind the answer */

@@ -6,10 +6,8 @@
 
 TEST(an_acquire_ends_within_a_second_of_its_wait_even_if_its_leave_command_gets_no_reply) {
     hf_op *op = wait_in_queue(&rig, 500 * HF_MS, AT(0));
-    rig_sleep(&rig, AT(4), AT(1399));
-    CHECK_OUTCOME(op, "under way");
-    rig_sleep(&rig, AT(1399), AT(1400));
-    CHECK_OUTCOME(op, "unreachable");
+    CHECK_SLEEP(op, AT(4), AT(1399), "under way");
+    CHECK_SLEEP(op, AT(1399), AT(1400), "unreachable");
 }
 
 /* The last reply, which comes behind the wait, uses up a part of the second. */
@@ -57,8 +55,7 @@ TEST(a_wait_that_ends_before_its_subscription_is_confirmed_fails_as_busy) {
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
-    rig_tick(&rig, AT(1000));
-    CHECK_OUTCOME(op, "busy");
+    CHECK_TICK(op, AT(1000), "busy");
     CHECK_NOTHING_LEFT(AT(1000));
 }
 
@@ -113,8 +110,7 @@ TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     rig.refusing = true;
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(500));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(500));
-    rig_sleep(&rig, AT(500), AT(999));
-    CHECK_OUTCOME(op, "under way");
+    CHECK_SLEEP(op, AT(500), AT(999), "under way");
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
@@ -148,8 +144,7 @@ TEST(a_waiter_interrupted_before_its_subscription_is_confirmed_ends_at_once) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
     feed_calls(&rig, busy(5000, 0, 0), AT(1));
     output_of(link_of(&rig, CALLS));
-    hf_op_interrupt(op, AT(100));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(100));
     CHECK_NOTHING_LEFT(AT(101));
 }
 
@@ -173,8 +168,7 @@ TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early
     CHECK_STATE(op, ASKING);
     hf_op_interrupt(op, AT(5000));
     hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
-    rig_sleep(&rig, AT(5050), AT(5100));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_SLEEP(op, AT(5050), AT(5100), "interrupted");
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
 }
 
@@ -184,8 +178,7 @@ TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
     CHECK(is_in_flight(hold));
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(10001));
     CHECK_STATE(op, BLOCKED);
-    hf_op_interrupt(op, AT(10002));
-    CHECK_OUTCOME(op, "interrupted");
+    CHECK_INTERRUPTS(op, AT(10002));
     CHECK(is_held(hold));
 }
 

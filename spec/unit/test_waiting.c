@@ -8,15 +8,13 @@ TEST(a_waiter_is_queued_only_after_it_has_subscribed) {
     hf_op *op = begin_acquire(&rig, 10 * HF_SECOND, AT(0));
     CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K);
     CHECK_SENT(&rig, EVENTS, "");
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    CHECK_STATE(op, SUBSCRIBING);
+    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(1), SUBSCRIBING);
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     CHECK_SENT(&rig, CALLS, "");
     feed_subscribed(&rig, AT(2));
     CHECK_STATE(op, ASKING);
     CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")));
-    feed_calls(&rig, busy(20000, 3, 0), AT(3));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 3, 0), AT(3), WAITING);
     CHECK_EQ_U64(hf_client_stats(&rig.client).waits, 1);
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 1);
 }
@@ -46,8 +44,7 @@ TEST(a_client_that_is_subscribed_already_queues_with_its_first_command) {
     hf_op *second = hf_client_begin(&rig.client, &spec, AT(20));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_EQ_INT(first_node(&rig.client)->waiting, 2);
-    feed_calls(&rig, busy(20000, 1, 0), AT(21));
-    CHECK_STATE(second, WAITING);
+    CHECK_ANSWER_STATE(second, busy(20000, 1, 0), AT(21), WAITING);
     CHECK_STATE(first, WAITING);
 }
 
@@ -63,8 +60,7 @@ static hf_op *begin_behind(uint32_t max_waiters, hf_time wait, hf_time now) {
 TEST(a_waiter_that_exceeds_max_waiters_leaves_the_queue_at_once_as_busy) {
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
-    feed_calls(&rig, busy(20000, 2, 0), AT(21));
-    CHECK_STATE(op, CANCELLING);
+    CHECK_ANSWER_STATE(op, busy(20000, 2, 0), AT(21), CANCELLING);
     CHECK(strstr(output_of(link_of(&rig, CALLS)), MEMBER("2")));
     CHECK_ANSWER(op, ":0\r\n", AT(22), "busy");
     CHECK_MESSAGE(op, ": 2 already waiting in line, and max_waiters is 2; try again later");
@@ -83,13 +79,11 @@ TEST(a_busy_message_mentions_a_single_waiter_in_the_singular) {
 TEST(a_waiter_within_max_waiters_remains_queued) {
     wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
     hf_op *op = begin_behind(2, HF_NEVER, AT(20));
-    feed_calls(&rig, busy(20000, 1, 0), AT(21));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 1, 0), AT(21), WAITING);
     set_recheck(op, AT(100));
     rig_sleep(&rig, AT(21), AT(100));
     CHECK_STATE(op, ASKING);
-    feed_calls(&rig, busy(20000, 7, 0), AT(101));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 7, 0), AT(101), WAITING);
 }
 
 TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
@@ -153,8 +147,7 @@ TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
         feed_calls(&rig, busy(900000000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
-        feed_calls(&rig, busy(900000000, cases[i].ahead, 0), AT(0));
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, busy(900000000, cases[i].ahead, 0), AT(0), WAITING);
         CHECK_OR(rechecks_at(op) >= AT(cases[i].least_ms) &&
                      rechecks_at(op) <= AT(cases[i].most_ms),
                  "%d ahead: %llu", cases[i].ahead, (unsigned long long)(rechecks_at(op) - AT(0)));
@@ -170,9 +163,7 @@ TEST(a_waiter_behind_a_holder_with_a_huge_ttl_does_not_recheck_constantly) {
                  ttls[i]);
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        feed_calls(&rig, answer, AT(0));
-        feed_subscribed(&rig, AT(0));
-        feed_calls(&rig, answer, AT(0));
+        subscribe_with(answer, AT(0), AT(0), AT(0));
         CHECK_STATE(op, WAITING);
         CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
         rig_begin(&rig);
@@ -201,9 +192,7 @@ TEST(a_waiter_behind_another_librarys_holder_with_a_huge_ttl_rechecks_less_and_l
 
 TEST(a_waiter_behind_a_holder_without_a_ttl_rechecks_its_lock_regularly) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed_calls(&rig, busy(-1, 0, 0), AT(0));
-    feed_subscribed(&rig, AT(0));
-    feed_calls(&rig, busy(-1, 0, 0), AT(0));
+    subscribe_with(busy(-1, 0, 0), AT(0), AT(0), AT(0));
     CHECK(rechecks_at(op) >= AT(1800) && rechecks_at(op) <= AT(2000));
 }
 
@@ -225,8 +214,7 @@ TEST(a_waiter_rechecks_when_a_reservation_that_was_made_during_its_request_ends)
     rig_tick(&rig, AT(10));
     CHECK_STATE(op, ASKING);
     feed_message(&rig, "1 turn 1 50", AT(11));
-    feed_calls(&rig, busy(20000, 0, 0), AT(12));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(12), WAITING);
     CHECK_EQ_U64(hf_op_deadline(op), AT(12));
 }
 
@@ -262,8 +250,7 @@ TEST(the_first_waiter_behind_another_librarys_holder_subscribes_to_redissons_rel
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
     output_of(link_of(&rig, CALLS));
-    feed_calls(&rig, busy(20000, 0, 1), AT(3));
-    CHECK_SENT(&rig, EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
+    CHECK_ANSWER_SENDS(busy(20000, 0, 1), AT(3), EVENTS, "PSUBSCRIBE redisson_lock__channel:{k}");
     feed_event(&rig, "psubscribe", "redisson_lock__channel:{k}", "2",
                AT(4)); /* a release may have come before it */
     CHECK_EQ_U64(hf_op_deadline(op), AT(4));
@@ -302,8 +289,7 @@ TEST(a_waiter_behind_others_does_not_subscribe_to_redissons_releases) {
     feed_calls(&rig, busy(20000, 0, 1), AT(1));
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
-    feed_calls(&rig, busy(20000, 1, 1), AT(3));
-    CHECK_SENT(&rig, EVENTS, "");
+    CHECK_ANSWER_SENDS(busy(20000, 1, 1), AT(3), EVENTS, "");
 }
 
 TEST(a_waiter_rechecks_its_lock_at_most_once_a_millisecond_however_many_messages_arrive) {
@@ -421,14 +407,12 @@ TEST(a_waiter_keeps_waiting_and_acquires_if_its_pattern_subscription_is_refused)
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(56));
-    CHECK_ANSWER(op, ACQUIRED, AT(57), "ok");
-    hf_op_end(op, AT(57));
+    CHECK_ENDS_WITH(op, ACQUIRED, AT(57), "ok");
     op = begin(&rig, HF_OP_RELEASE, AT(57));
     end_with(op, ":1\r\n", AT(57));
     output_of(link_of(&rig, EVENTS));
     op = begin_acquire(&rig, 10 * HF_SECOND, AT(58)); /* the pattern is not asked for again */
-    feed_calls(&rig, busy(20000, 0, 1), AT(58));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 0, 1), AT(58), WAITING);
     CHECK_SENT(&rig, EVENTS, "");
 }
 
@@ -508,17 +492,14 @@ static const char *deaf(int ttl_ms) {
  */
 TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed_calls(&rig, deaf(20000), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, deaf(20000), AT(3));
+    subscribe_with(deaf(20000), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     CHECK(hf_op_deadline(op) <= AT(3 + 31));
     int longer = 0;
     for (int i = 0; i < 10; i++) {
         feed_message(&rig, "1 recheck 1", AT(4000 + 10 * i));
         rig_tick(&rig, AT(4000 + 10 * i));
-        feed_calls(&rig, deaf(16003 - 10 * i), AT(4000 + 10 * i));
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, deaf(16003 - 10 * i), AT(4000 + 10 * i), WAITING);
         longer += rechecks_at(op) > AT(4000 + 10 * i + 201);
     }
     CHECK(longer > 0);
@@ -530,14 +511,11 @@ TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same
     for (int i = 0; i < 2; i++) {
         rig_begin(&rig);
         hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-        feed_calls(&rig, busy(20000, 0, 1), AT(1));
-        feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, busy(20000, 0, 1), AT(2));
+        subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(2));
         hf_time since = holder_silent_since(op);
         feed_message(&rig, "1 recheck 1", AT(10));
         rig_tick(&rig, AT(10));
-        feed_calls(&rig, busy(19992 + later[i], 0, 1), AT(11));
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, busy(19992 + later[i], 0, 1), AT(11), WAITING);
         CHECK_EQ_INT(holder_silent_since(op) == since, i == 0);
     }
 }
@@ -556,9 +534,7 @@ TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
     for (int ahead = 0; ahead <= 1; ahead++) {
         rig_begin(&rig);
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-        feed_calls(&rig, busy(20000, ahead, 1), AT(1));
-        feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, busy(20000, ahead, 1), AT(3));
+        subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3));
         CHECK_STATE(op, WAITING);
         CHECK_EQ_INT(hf_op_deadline(op) > AT(1500), ahead);
     }
@@ -572,8 +548,7 @@ TEST(a_waiter_rechecks_at_once_when_another_librarys_lease_has_ended) {
     set_holder_silent_until(op, AT(1000));   /* the same hold, */
     set_holder_silent_since(op, AT(-10000)); /* since long ago */
     for (int ms = 3; ms < 203; ms += 10) {
-        feed_calls(&rig, busy(2, 0, 1), AT(ms));
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, busy(2, 0, 1), AT(ms), WAITING);
         CHECK(hf_op_deadline(op) <= AT(ms + 3));
         rig_tick(&rig, AT(ms + 10));
         CHECK_STATE(op, ASKING);
@@ -617,9 +592,7 @@ TEST(a_wait_is_counted_once_in_the_statistics_even_if_its_client_subscribes_agai
 
 TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
     hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
-    feed_calls(&rig, busy(20000, 1, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 1, 0), AT(3));
+    subscribe_with(busy(20000, 1, 0), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, EVENTS));
     CHECK_SENT_UNTIL(EVENTS, AT(4), AT(1000), "");
@@ -628,16 +601,13 @@ TEST(a_waiter_that_is_not_first_never_subscribes_to_redissons_releases) {
 /* Its holders change faster than it would recheck by then. */
 TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(20000, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 1), AT(3));
+    subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20; i++) { /* the same one */
         longest = hf_time_max(longest, rechecks_at(op) - now);
         now = hf_time_max(rechecks_at(op), AT(3 + 100 * (i + 1)));
         rig_sleep(&rig, AT(3), now);
-        feed_calls(&rig, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now);
-        CHECK_STATE(op, WAITING);
+        CHECK_ANSWER_STATE(op, busy((int)((AT(20000) - now) / HF_MS), 0, 1), now, WAITING);
     }
     CHECK(longest > 60 * HF_MS && longest <= 201 * HF_MS);
     for (int i = 0; i < 20; i++) {
@@ -650,9 +620,7 @@ TEST(a_waiter_behind_changing_holders_of_other_libraries_rechecks_often) {
 
 TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(-1, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(-1, 0, 1), AT(3));
+    subscribe_with(busy(-1, 0, 1), AT(1), AT(2), AT(3));
     hf_time now = AT(3), longest = 0;
     for (int i = 0; i < 20 && now < AT(120); i++) {
         CHECK_STATE(op, WAITING);
@@ -686,9 +654,7 @@ TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
 
 TEST(a_waiter_for_another_librarys_mutex_pauses_for_at_most_a_quarter_of_its_wait_so_far) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(-1, 0, 1), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(-1, 0, 1), AT(3));
+    subscribe_with(busy(-1, 0, 1), AT(1), AT(2), AT(3));
     int long_ones = 0;
     for (hf_time now = rechecks_at(op); now < AT(780); now = rechecks_at(op)) {
         rig_tick(&rig, now);
@@ -708,8 +674,7 @@ TEST(a_fair_locks_waiter_subscribes_to_a_channel_of_its_own) {
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     output_of(link_of(&rig, EVENTS));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
-    CHECK_STATE(op, WAITING);
+    CHECK_ANSWER_STATE(op, busy(20000, 0, 0), AT(3), WAITING);
     const char *text = output_of(link_of(&rig, EVENTS));
     CHECK_OR(strstr(text, ":me"), "%s", text);
     CHECK_OR(strstr(text, "{k}"), "%s", text);
@@ -724,8 +689,7 @@ TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
         begin_acquire(&rig, HF_NEVER, AT(0));
         memerr_fail(nth);
         feed_calls(&rig, busy(20000, 0, 0), AT(1));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         bool made = events->state == HF_SESSION_READY && !events->closing;
         if (made) CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
         rig_end(&rig, AT(2));
@@ -753,8 +717,7 @@ TEST(a_waiter_that_has_no_memory_to_subscribe_does_not_fail_as_denied) {
         CHECK_EQ_INT(events->state, HF_SESSION_LOGIN);
         memerr_fail(nth);
         hf_session_feed(events, "+OK\r\n", 5, AT(1002));
-        failed = memerr_failed();
-        memerr_fail(0);
+        failed = memerr_end();
         rig_serve(&rig, AT(1002));
         CHECK(refused);
         CHECK_OUTCOME(op, "under way");
@@ -789,9 +752,7 @@ TEST(a_waiter_needs_messages_while_it_waits_or_subscribes_and_not_during_its_req
 
 TEST(a_mutexs_waiter_awaits_the_end_of_a_reservation_without_a_subscription) {
     hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
-    feed_calls(&rig, busy(20000, 0, 0), AT(1));
-    feed_subscribed(&rig, AT(2));
-    feed_calls(&rig, busy(20000, 0, 0), AT(3));
+    subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_STATE(op, WAITING);
     output_of(link_of(&rig, EVENTS));
     feed_message(&rig, "1 turn 1 50", AT(100));

@@ -23,9 +23,7 @@ static hf_op *begin_watch(const char *known, hf_time wait, hf_time now) {
 /* Knows that o:1 holds the lock with token 42, and is subscribed from `now` + 3 ms. */
 static hf_op *watching(hf_time wait, hf_time now) {
     hf_op *op = begin_watch("42 o:1", wait, now);
-    feed_calls(&rig, HELD("o:1", "42"), now + HF_MS);
-    feed_subscribed(&rig, now + 2 * HF_MS);
-    feed_calls(&rig, HELD("o:1", "42"), now + 2 * HF_MS);
+    subscribe_with(HELD("o:1", "42"), now + HF_MS, now + 2 * HF_MS, now + 2 * HF_MS);
     feed_event(&rig, "subscribe", CHANNEL, "2", now + 3 * HF_MS);
     feed_calls(&rig, HELD("o:1", "42"), now + 3 * HF_MS);
     rig_hush(&rig);
@@ -64,8 +62,7 @@ TEST(on_change_gets_the_state_that_its_watch_read) {
 
 TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
     begin_watch("42 o:1", HF_NEVER, AT(0));
-    feed_calls(&rig, HELD("o:1", "42"), AT(1));
-    CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+    CHECK_ANSWER_SENDS(HELD("o:1", "42"), AT(1), EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
     feed_subscribed(&rig, AT(2));
     CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " CHANNEL);
 }
@@ -74,9 +71,7 @@ TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refuse
     for (int refused = 0; refused < 2; refused++) {
         rig_begin(&rig);
         begin_watch("42 o:1", HF_NEVER, AT(0));
-        feed_calls(&rig, HELD("o:1", "42"), AT(1));
-        feed_subscribed(&rig, AT(2));
-        feed_calls(&rig, HELD("o:1", "42"), AT(2));
+        subscribe_with(HELD("o:1", "42"), AT(1), AT(2), AT(2));
         if (refused) feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(3));
         else feed_event(&rig, "subscribe", CHANNEL, "2", AT(3));
         feed_calls(&rig, HELD("o:1", "42"), AT(3));
