@@ -10,10 +10,8 @@
 #define NOBODY "*6\r\n$0\r\n\r\n:0\r\n:-2\r\n:90\r\n:0\r\n:-1\r\n"
 
 static UNUSED hf_op *begin_guard(hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lock_kind = &hf_kind_guard;
-    spec.fingerprint = hf_slice_of("print");
-    return begin_round(&spec, now);
+    return BEGIN_ROUND(HF_OP_ACQUIRE, now, spec.lock_kind = &hf_kind_guard,
+                       spec.fingerprint = hf_slice_of("print"));
 }
 
 #endif

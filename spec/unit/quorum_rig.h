@@ -67,10 +67,16 @@ static UNUSED hf_op *begin_round(const hf_op_spec *spec, hf_time now) {
     return op;
 }
 
+/* The same for an operation that differs from the usual one by these assignments to `spec`. */
+#define BEGIN_ROUND(kind, now, ...)                                                                \
+    ({                                                                                             \
+        hf_op_spec spec = spec_of(&rig, kind);                                                     \
+        __VA_ARGS__;                                                                               \
+        begin_round(&spec, now);                                                                   \
+    })
+
 static UNUSED hf_op *begin_quorum(hf_op_kind kind, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.wait = wait;
-    return begin_round(&spec, now);
+    return BEGIN_ROUND(kind, now, spec.wait = wait);
 }
 
 /* Feeds one or more replies of this server, over the callers' link. */

@@ -33,13 +33,15 @@ static UNUSED void rig_after(void) {
         rig_begin_with(&rig, &config);                                                             \
     } while (0)
 
-/* Begins an operation that differs from the usual one by these assignments to `spec`. */
-#define BEGIN(kind, now, ...)                                                                      \
+/* Begins an operation that differs from this usual one by these assignments to `spec`. */
+#define BEGIN_SPEC(usual, now, ...)                                                                \
     ({                                                                                             \
-        hf_op_spec spec = spec_of(&rig, kind);                                                     \
+        hf_op_spec spec = usual;                                                                   \
         __VA_ARGS__;                                                                               \
         begin_spec(&rig, &spec, now);                                                              \
     })
+
+#define BEGIN(kind, now, ...) BEGIN_SPEC(spec_of(&rig, kind), now, __VA_ARGS__)
 
 /* Ends the operation after this reply over the callers' link. */
 static UNUSED void end_with(hf_op *op, const char *reply, hf_time now) {

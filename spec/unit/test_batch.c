@@ -27,17 +27,11 @@ static void start(void) {
 CHECK_AROUND(start, finish)
 
 static hf_op *begin_all(hf_op_kind kind, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.names = NULL;
-    spec.batch = all;
-    spec.batch_count = COUNT;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(kind, now, spec.names = NULL, spec.batch = all, spec.batch_count = COUNT);
 }
 
 static hf_op *begin_one(hf_op_kind kind, size_t i, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.names = &names[i];
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(kind, now, spec.names = &names[i]);
 }
 
 static hf_hold *hold_at(size_t i) {
@@ -473,11 +467,8 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
         start();
         if (held) hold_all(AT(0));
         memerr_fail(nth);
-        hf_op_spec spec = spec_of(&rig, kind);
-        spec.names = NULL;
-        spec.batch = all;
-        spec.batch_count = COUNT;
-        hf_op *op = begin_spec(&rig, &spec, AT(10));
+        hf_op *op =
+            BEGIN(kind, AT(10), spec.names = NULL, spec.batch = all, spec.batch_count = COUNT);
         if (op && !hf_op_is_done(op))
             hf_session_feed(link_of(&rig, CALLS), reply, strlen(reply), AT(11));
         bool failed = memerr_failed();

@@ -13,9 +13,7 @@ RIG_BEGINS
 #define LEAVE(number) "EVALSHA leave " KEYS OWNER(number) " 2000 0  "
 
 static hf_op *begin_own(hf_op_kind kind, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.owner = HF_NO_TEXT;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(kind, now, spec.owner = HF_NO_TEXT);
 }
 
 /* Held since AT(0), by the first owner. */

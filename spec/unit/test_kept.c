@@ -33,10 +33,7 @@ static hf_op_spec spec_as(const char *caller) {
 }
 
 static hf_op *begin_as(const char *caller, hf_op_kind kind, hf_time wait, hf_time now) {
-    hf_op_spec spec = spec_as(caller);
-    spec.kind = kind;
-    spec.wait = wait;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN_SPEC(spec_as(caller), now, spec.kind = kind, spec.wait = wait);
 }
 
 static hf_op *acquire(const char *caller, hf_time now) {
@@ -65,9 +62,46 @@ static void hold_and_end(void) {
     hf_op_end(op, AT(0));
 }
 
-TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server) {
+/* "a" has released it at `now`: the client keeps it. */
+static void keep_idle(hf_time now) {
     hold_and_end();
-    release("a", AT(1));
+    release("a", now);
+}
+
+/* The same, and its lease is being shortened since AT(668). */
+static void keep_shortened(void) {
+    keep_idle(AT(1));
+    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+}
+
+/* "a" has waited for the lock and has it by a grant, with a range of tokens, since AT(10). */
+static hf_op *granted(void) {
+    hf_op *op = acquire("a", AT(0));
+    feed_all();
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_calls(&rig, busy(29000, 0, 0), AT(0));
+    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    return op;
+}
+
+/* The caller gets the kept lock at once, with this token. */
+#define CHECK_LENT(caller, now, token)                                                             \
+    do {                                                                                           \
+        hf_op *lent = acquire(caller, now);                                                        \
+        CHECK_OUTCOME(lent, "ok");                                                                 \
+        CHECK_EQ_U64(token_of(hold_in(lent)), token);                                              \
+        hf_op_end(lent, now);                                                                      \
+    } while (0)
+
+/* The client does not keep the lock that the caller releases, but sends the release. */
+#define CHECK_RELEASE_SENT(caller, now, want)                                                      \
+    do {                                                                                           \
+        CHECK_OUTCOME(begin_as(caller, HF_OP_RELEASE, 0, now), "under way");                       \
+        CHECK_SENT(&rig, CALLS, want);                                                             \
+    } while (0)
+
+TEST(a_kept_lock_goes_to_the_clients_next_caller_without_a_request_to_the_server) {
+    keep_idle(AT(1));
     for (uint64_t token = 101; token <= 103; token++) {
         hf_op *op = acquire("b", AT(2));
         CHECK_OUTCOME(op, "ok");
@@ -106,9 +140,7 @@ TEST(re_entering_a_lock_does_not_prolong_the_time_for_which_its_client_keeps_it)
     op = begin_as("a", HF_OP_RELEASE, 0, AT(901));
     end_with(op, ":2\r\n", AT(901));
     output_of(link_of(&rig, CALLS));
-    op = begin_as("a", HF_OP_RELEASE, 0, AT(1100));
-    CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("a", AT(1100), RELEASE("01"));
 }
 
 /* Its caller still has the lock. */
@@ -129,14 +161,11 @@ TEST(a_client_does_not_keep_a_lock_after_a_re_entry_of_unknown_outcome) {
     hold_and_end();
     hf_op_end(acquire("a", AT(1)), AT(2));
     output_of(link_of(&rig, CALLS));
-    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(3));
-    CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("a", AT(3), RELEASE("01"));
 }
 
 TEST(a_kept_lock_whose_range_of_tokens_is_used_up_is_acquired_from_the_server_again) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     for (int i = 0; i < 3; i++) {
         hf_op_end(acquire("b", AT(2)), AT(2));
         release("b", AT(2));
@@ -191,8 +220,7 @@ TEST(a_callers_wait_for_a_kept_lock_ends_by_timeout_or_signal) {
 }
 
 TEST(a_client_returns_an_idle_kept_lock_when_another_client_requests_it) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     feed_message(&rig, "1 wish 07", AT(2)); /* of another one */
     CHECK_SILENT(&rig);
     feed_message(&rig, "1 wish 01", AT(2));
@@ -225,15 +253,12 @@ TEST(a_client_returns_a_kept_lock_that_is_idle_or_released_when_its_keep_time_en
     hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(1000));
     CHECK_SENT(&rig, CALLS, RELEASE("01"));
     CHECK_ANSWER(op, ":1\r\n", AT(1000), "ok");
-    hold_and_end();
-    release("a", AT(900));
+    keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
 }
 
 TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) {
-    hf_op_spec spec = spec_as("a");
-    spec.lease = 1200 * HF_MS;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS);
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     for (int ms = 400; ms <= 800; ms += 400) {
@@ -244,8 +269,7 @@ TEST(a_client_returns_a_kept_lock_when_keep_ends_even_if_no_renewal_is_due_yet) 
 }
 
 TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
-    hold_and_end();
-    release("a", AT(900));
+    keep_idle(AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     hf_op *keeps = begin_as("b", HF_OP_ACQUIRE, 0, AT(1000));
     hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
@@ -260,9 +284,7 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
 }
 
 TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
-    hold_and_end();
-    release("a", AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+    keep_shortened();
     hf_op *op = acquire("b", AT(669)); /* waits for the reply */
     CHECK_OUTCOME(op, "under way");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
@@ -275,9 +297,7 @@ TEST(a_client_shortens_the_lease_of_an_idle_kept_lock) {
 }
 
 TEST(a_kept_lock_with_a_shortened_lease_is_returned_when_its_keep_time_ends) {
-    hold_and_end();
-    release("a", AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+    keep_shortened();
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(670));
     CHECK_SENT_UNTIL(RENEWER, AT(670), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE("01"));
@@ -299,9 +319,7 @@ TEST(shortening_a_kept_lock_that_no_replica_confirms_does_not_extend_its_hold) {
 }
 
 TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome) {
-    hold_and_end();
-    release("a", AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+    keep_shortened();
     feed(link_of(&rig, RENEWER), "-NOPERM x\r\n", AT(670));
     rig_tick(&rig, AT(670));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), LEAVE("01")));
@@ -310,8 +328,7 @@ TEST(a_client_returns_a_kept_lock_if_shortening_its_lease_has_an_unknown_outcome
 TEST(an_idle_kept_lock_that_has_gone_is_not_reported_as_lost) {
     static const char *const replies[] = {":-1\r\n", ":-2\r\n"};
     for (size_t i = 0; i < 2; i++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         rig_sleep(&rig, AT(1), AT(668));
         output_of(link_of(&rig, RENEWER));
         feed(link_of(&rig, RENEWER), replies[i], AT(670));
@@ -345,21 +362,15 @@ TEST(after_a_failed_acquire_with_keep_the_next_caller_sends_its_request_to_the_s
 }
 
 TEST(a_grant_to_a_client_that_keeps_the_lock_contains_a_range_of_tokens) {
-    hf_op *op = acquire("a", AT(0));
-    feed_all();
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
+    hf_op *op = granted();
+    CHECK_OUTCOME(op, "ok");
     CHECK_EQ_U64(token_of(hold_in(op)), 200);
     release("a", AT(11));
-    hf_op *b = acquire("b", AT(12));
-    CHECK_OUTCOME(b, "ok");
-    CHECK_EQ_U64(token_of(hold_in(b)), 201);
+    CHECK_LENT("b", AT(12), 201);
 }
 
 TEST(closing_a_client_returns_its_idle_kept_locks) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     hf_client_close(&rig.client, AT(2));
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK(link_of(&rig, EVENTS)->wanted);
@@ -371,8 +382,7 @@ TEST(closing_a_client_returns_its_idle_kept_locks) {
 }
 
 TEST(a_command_that_needs_the_servers_state_first_returns_an_idle_kept_lock) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(2));
     CHECK(op != NULL);
@@ -400,9 +410,7 @@ TEST(a_kept_lock_that_was_released_by_force_goes_to_no_other_caller) {
 }
 
 TEST(a_kept_lock_that_is_released_by_force_while_its_lease_is_shortened_is_returned) {
-    hold_and_end();
-    release("a", AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+    keep_shortened();
     begin_as("c", HF_OP_FORCE, 0, AT(669));
     output_of(link_of(&rig, CALLS));
     hf_op *b = acquire("b", AT(670));
@@ -464,20 +472,14 @@ TEST(a_request_from_another_client_just_before_the_release_lets_earlier_callers_
 /* The first one, which asks, also counts as waiting. */
 TEST(max_waiters_includes_a_caller_whose_request_for_a_lock_to_keep_is_in_flight) {
     acquire("a", AT(0));
-    hf_op_spec spec = spec_as("b");
-    spec.sheds = true;
-    spec.max_waiters = 1;
-    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1);
     CHECK_OUTCOME(b, "busy");
 }
 
 /* It has waited in the client already, with as many as it allows. */
 TEST(a_caller_that_has_waited_in_its_client_is_not_refused_by_max_waiters_on_the_server) {
     hold_and_end();
-    hf_op_spec spec = spec_as("b");
-    spec.sheds = true;
-    spec.max_waiters = 1;
-    hf_op *b = begin_spec(&rig, &spec, AT(1));
+    hf_op *b = BEGIN_SPEC(spec_as("b"), AT(1), spec.sheds = true, spec.max_waiters = 1);
     begin_as("a", HF_OP_RELEASE, 0, AT(1100));
     rig_tick(&rig, AT(1100));
     feed_calls(&rig, ":1\r\n", AT(1101));
@@ -503,9 +505,7 @@ TEST(a_caller_that_waits_for_a_kept_lock_again_is_the_last_in_line) {
 /* The reply does not say when the lease began, and a second copy may come late. */
 TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again) {
     for (int twice = 0; twice <= 1; twice++) {
-        hold_and_end();
-        release("a", AT(1));
-        CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+        keep_shortened();
         if (twice) {
             hf_session_closed(link_of(&rig, RENEWER), "reset", AT(670));
             CHECK_SENT_UNTIL(RENEWER, AT(670), AT(720), SHORTEN("01"));
@@ -522,25 +522,19 @@ TEST(a_lock_released_by_force_during_its_shortening_is_not_kept_after_the_next_r
     hold_and_end();
     begin_as("x", HF_OP_FORCE, 0, AT(1));
     output_of(link_of(&rig, CALLS));
-    hf_op *op = begin_as("a", HF_OP_RELEASE, 0, AT(2));
-    CHECK_OUTCOME(op, "under way");
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("a", AT(2), RELEASE("01"));
 }
 
 /* A command for it is under way, behind which it goes. */
 TEST(releasing_an_idle_kept_lock_by_force_ends_its_keep_time) {
-    hold_and_end();
-    release("a", AT(1));
-    CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
+    keep_shortened();
     begin_as("x", HF_OP_FORCE, 0, AT(669));
     feed_renewer(&rig, ":1\r\n", AT(670));
     CHECK_SENT_AT(RENEWER, AT(670), LEAVE("01"));
 }
 
 TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
-    hf_op_spec spec = spec_as("a");
-    spec.keep = 60 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.keep = 60 * HF_SECOND);
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     CHECK_SENT_UNTIL(RENEWER, AT(1), AT(668), SHORTEN("01"));
@@ -550,9 +544,7 @@ TEST(the_lease_of_an_idle_kept_lock_is_shortened_once_and_then_renewed) {
 
 /* The server may have it still. */
 TEST(a_client_returns_an_idle_kept_lock_whose_renewal_fails) {
-    hf_op_spec spec = spec_as("a");
-    spec.lease = 1200 * HF_MS;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.lease = 1200 * HF_MS);
     end_with(op, RANGE, AT(0));
     release("a", AT(1));
     rig_sleep(&rig, AT(1), AT(400));
@@ -603,13 +595,11 @@ TEST(a_kept_lock_with_a_release_of_unknown_outcome_goes_to_no_other_caller) {
     hf_op_end(op, AT(2));
     hf_client_abandon(&rig.client, hold, 1, AT(3));
     CHECK_EQ_INT(count_of(hold), 1);
-    begin_as("a", HF_OP_RELEASE, 0, AT(4));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("a", AT(4), RELEASE("01"));
 }
 
 TEST(an_unconfirmed_grant_is_still_confirmed_after_the_kept_lock_went_to_the_next_caller) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
     hf_hold *hold = hold_in(op);
@@ -640,8 +630,7 @@ TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request)
     hf_op *first = acquire("b", AT(1)), *second = acquire("b", AT(1));
     release("a", AT(2));
     CHECK_OUTCOME(first, "ok");
-    begin_as("b", HF_OP_RELEASE, 0, AT(3));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("b", AT(3), RELEASE("01"));
     feed_calls(&rig, ":1\r\n", AT(4));
     rig_tick(&rig, AT(4));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire " KEYS));
@@ -690,8 +679,7 @@ TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         memerr_fail(nth);
         hf_op *op = acquire("b", AT(2));
         failed = memerr_end();
@@ -709,8 +697,7 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
     bool failed = true;
     unsigned long nth = 1;
     for (; failed; nth++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         open_session(link_of(&rig, RENEWER), AT(1));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(668));
@@ -737,8 +724,7 @@ TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
         {30 * HF_SECOND, AT(999), 1000, true},    {30 * HF_SECOND, AT(1000), 1000, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.owner = HF_NO_TEXT;
         spec.caller = hf_slice_of("b");
@@ -754,8 +740,7 @@ TEST(a_kept_lock_goes_to_the_next_caller_only_if_its_lease_and_tokens_suffice) {
 /* Less than a quarter of a grant is left. */
 TEST(a_kept_lock_whose_lease_ends_soon_goes_to_no_other_caller) {
     for (int late = 0; late <= 1; late++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         hf_hold *idle = holds_of(&rig.client)->heap[0];
         set_end(idle, AT(502) + !late);
         set_lease(idle, 2 * HF_SECOND);
@@ -829,11 +814,8 @@ TEST(a_client_frees_its_record_of_a_kept_lock_when_the_last_local_waiter_ends) {
 }
 
 TEST(the_clean_up_of_a_lost_kept_lock_removes_its_unconfirmed_grant_from_the_queue) {
-    hf_op *op = acquire("a", AT(0));
-    feed_all();
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
+    hf_op *op = granted();
+    CHECK_OUTCOME(op, "ok");
     hf_hold *hold = hold_in(op);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     hf_client_abandon(&rig.client, hold, 1, AT(11));
@@ -856,8 +838,7 @@ TEST(a_kept_lock_goes_to_the_next_caller_without_a_token_if_fencing_is_off) {
 }
 
 TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     hf_op *op = acquire("b", AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(hf_op_is_done(op));
@@ -868,13 +849,9 @@ TEST(handing_a_kept_lock_to_the_clients_next_caller_is_counted_as_an_acquire) {
 }
 
 TEST(a_kept_lock_that_goes_to_the_next_caller_adopts_that_callers_options) {
-    hold_and_end();
-    release("a", AT(1));
-    hf_op_spec spec = spec_as("b");
-    spec.agent = 7;
-    spec.renewed = false;
-    spec.lease = 60 * HF_SECOND;
-    hf_op *op = begin_spec(&rig, &spec, AT(2));
+    keep_idle(AT(1));
+    hf_op *op = BEGIN_SPEC(spec_as("b"), AT(2), spec.agent = 7, spec.renewed = false,
+                           spec.lease = 60 * HF_SECOND);
     CHECK_OUTCOME(op, "ok");
     const hf_hold *hold = hold_in(op);
     CHECK_EQ_INT(agent_of(hold), 7);
@@ -901,28 +878,20 @@ TEST(a_kept_lock_with_a_short_lease_is_extended_to_the_lease_that_the_next_calle
 
 /* Until its grant is confirmed the server has it for no longer than that. */
 TEST(a_kept_lock_with_an_unconfirmed_grant_goes_even_to_a_caller_that_wants_a_short_lease) {
-    hf_op *op = acquire("a", AT(0));
-    feed_all();
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    CHECK_GRANTS(op, "1 grant l 01 5 200-230 2000 k", AT(10), "ok");
+    hf_op *op = granted();
+    CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(10));
     release("a", AT(11));
-    hf_op_spec spec = spec_as("b");
-    spec.lease = HF_SECOND;
-    op = begin_spec(&rig, &spec, AT(12));
+    op = BEGIN_SPEC(spec_as("b"), AT(12), spec.lease = HF_SECOND);
     CHECK_OUTCOME(op, "ok");
 }
 
 TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
     for (int in_flight = 0; in_flight <= 1; in_flight++) {
-        hold_and_end();
-        release("a", AT(1));
+        keep_idle(AT(1));
         if (in_flight) rig_sleep(&rig, AT(1), AT(668));
         if (in_flight) CHECK_SENT(&rig, RENEWER, SHORTEN("01"));
-        hf_op_spec spec = spec_as("b");
-        spec.lock_kind = &hf_kind_guard;
-        hf_op *op = begin_spec(&rig, &spec, AT(668));
+        hf_op *op = BEGIN_SPEC(spec_as("b"), AT(668), spec.lock_kind = &hf_kind_guard);
         CHECK(is_blocked_acquire(op));
         if (in_flight) CHECK_SENT(&rig, CALLS, "");
         if (in_flight) feed(link_of(&rig, RENEWER), ":1\r\n", AT(669));
@@ -935,25 +904,19 @@ TEST(an_acquire_of_another_kind_waits_until_the_clients_kept_lock_is_returned) {
 
 TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
     hold_and_end();
-    hf_op_spec spec = spec_as("b");
-    spec.lock_kind = &hf_kind_mutex;
-    hf_op *op = begin_spec(&rig, &spec, AT(1));
+    hf_op *op = BEGIN_SPEC(spec_as("b"), AT(1), spec.lock_kind = &hf_kind_mutex);
     CHECK(is_asking(op));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA mutex_acquire "));
     CHECK_ANSWER(op, RANGE, AT(2), "ok");
     CHECK_EQ_INT(kept_count(&rig.client), 2);
     release("a", AT(3));
-    op = acquire("c", AT(3));
-    CHECK_OUTCOME(op, "ok");
-    CHECK_EQ_U64(token_of(hold_in(op)), 101);
+    CHECK_LENT("c", AT(3), 101);
 }
 
 TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {
     for (int asked = 0; asked <= 1; asked++) {
         rig_begin(&rig);
-        hf_op_spec spec = spec_as("a");
-        spec.renewed = false;
-        hf_op *op = begin_spec(&rig, &spec, AT(0));
+        hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.renewed = false);
         feed_calls(&rig, RANGE, AT(0));
         feed_all();
         hf_time end = ends_at(hold_in(op));
@@ -987,9 +950,7 @@ TEST(a_client_keeps_a_lock_again_after_it_returned_it_to_another_client) {
         CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA acquire "));
         CHECK_ENDS_WITH(b, RANGE, AT(3), "ok");
         release("b", AT(4));
-        op = acquire("c", AT(5));
-        CHECK_OUTCOME(op, "ok");
-        CHECK_EQ_U64(token_of(hold_in(op)), 101);
+        CHECK_LENT("c", AT(5), 101);
     }
 }
 
@@ -1020,18 +981,13 @@ TEST(a_request_from_another_client_that_arrives_before_the_acquires_reply_is_hon
     CHECK_ANSWER(op, RANGE, AT(2), "ok");
     hf_op *b = acquire("b", AT(3));
     CHECK(is_queued_here(b));
-    begin_as("a", HF_OP_RELEASE, 0, AT(4));
-    CHECK_SENT(&rig, CALLS, RELEASE("01"));
+    CHECK_RELEASE_SENT("a", AT(4), RELEASE("01"));
     CHECK_OUTCOME(b, "under way");
 }
 
 /* A release of a lock that came by a grant names that until it is confirmed. */
 TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
-    hf_op *op = acquire("a", AT(0));
-    feed_all();
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_calls(&rig, busy(29000, 0, 0), AT(0));
-    feed_message(&rig, "1 grant l 01 5 200-230 2000 k", AT(10));
+    hf_op *op = granted();
     hf_op_end(op, AT(10));
     release("a", AT(11));
     CHECK_EQ_U64(wait_of_hold(holds_of(&rig.client)->heap[0]), 1);
@@ -1045,8 +1001,7 @@ TEST(a_kept_lock_with_an_unconfirmed_grant_goes_with_that_to_the_next_caller) {
 }
 
 TEST(two_forced_releases_return_an_idle_kept_lock_only_once) {
-    hold_and_end();
-    release("a", AT(1));
+    keep_idle(AT(1));
     hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
     hf_client_begin(&rig.client, &spec, AT(2));
     hf_client_begin(&rig.client, &spec, AT(2));
@@ -1077,8 +1032,7 @@ TEST(an_idle_kept_lock_belongs_to_no_caller) {
 
 /* The server does not answer the return, and its lease has ended. */
 TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
-    hold_and_end();
-    release("a", AT(900));
+    keep_idle(AT(900));
     open_session(link_of(&rig, RENEWER), AT(900));
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     rig_sleep(&rig, AT(1000), AT(12000));
@@ -1087,8 +1041,7 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     hf_op *op = acquire("b", AT(12000));
     CHECK_ENDS_WITH(op, RANGE, AT(12000), "ok");
     output_of(link_of(&rig, CALLS));
-    begin_as("b", HF_OP_RELEASE, 0, AT(12001));
-    CHECK_SENT(&rig, CALLS, RELEASE("03"));
+    CHECK_RELEASE_SENT("b", AT(12001), RELEASE("03"));
     feed_calls(&rig, ":1\r\n", AT(12002));
 }
 

@@ -125,9 +125,7 @@ TEST(an_extend_beyond_max_hold_is_shortened_to_end_at_max_hold) {
 }
 
 TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
-    hf_op_spec spec = bounded(40 * HF_SECOND);
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(bounded(40 * HF_SECOND), AT(0), spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(500), "ok");
@@ -140,9 +138,7 @@ TEST(max_hold_of_a_waiters_hold_starts_when_the_lock_is_granted) {
 }
 
 TEST(a_granted_hold_ends_at_a_max_hold_shorter_than_the_grant_lease) {
-    hf_op_spec spec = bounded(HF_SECOND);
-    spec.wait = HF_NEVER;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(bounded(HF_SECOND), AT(0), spec.wait = HF_NEVER);
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, GRANT("1", "88"), AT(4), "ok");
     hf_op_end(op, AT(4));

@@ -505,12 +505,8 @@ static hf_names pair[2];
 
 static hf_op *begin_pair(hf_op_kind kind, hf_time now) {
     static const hf_names *const both[] = {&pair[0], &pair[1]};
-    hf_op_spec spec = spec_of(&rig, kind);
-    spec.names = NULL;
-    spec.batch = both;
-    spec.batch_count = 2;
-    spec.class = 1;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN(kind, now, spec.names = NULL, spec.batch = both, spec.batch_count = 2,
+                 spec.class = 1);
 }
 
 static void start_pair(void) {

@@ -26,9 +26,7 @@ static hf_op_spec permits_spec(hf_op_kind kind, uint32_t permits) {
 }
 
 static hf_op *begin_permits(uint32_t permits, hf_time wait, hf_time now) {
-    hf_op_spec spec = permits_spec(HF_OP_ACQUIRE, permits);
-    spec.wait = wait;
-    return begin_spec(&rig, &spec, now);
+    return BEGIN_SPEC(permits_spec(HF_OP_ACQUIRE, permits), now, spec.wait = wait);
 }
 
 static hf_op *begin_call(hf_op_kind kind, hf_time now) {
@@ -236,9 +234,7 @@ TEST(waiting_for_permits_that_the_same_client_holds_does_not_fail_as_a_deadlock)
 }
 
 TEST(setting_the_number_of_permits_sends_no_clean_up_unless_dead_waiters_remain) {
-    hf_op_spec spec = permits_spec(HF_OP_SET, 0);
-    spec.value = 9;
-    hf_op *op = begin_spec(&rig, &spec, AT(0));
+    hf_op *op = BEGIN_SPEC(permits_spec(HF_OP_SET, 0), AT(0), spec.value = 9);
     CHECK_ANSWER(op, ":1\r\n", AT(1), "ok");
     CHECK_SENT_AT(RENEWER, AT(1), "");
     CHECK_EQ_INT(hold_count(&rig.client), 0);

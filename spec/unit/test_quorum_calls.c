@@ -5,9 +5,7 @@
 #include "quorum_calls_rig.h"
 
 static hf_op *begin_extend(hf_time lease, hf_time now) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
-    spec.lease = lease;
-    return begin_round(&spec, now);
+    return BEGIN_ROUND(HF_OP_EXTEND, now, spec.lease = lease);
 }
 
 /* Answers by the first servers, one after the other, until NULL. */

@@ -15,10 +15,8 @@
 /* Its first attempt has failed; it checks at 2 ms, before the next one at 300 ms. */
 static hf_op *pause_for_k(void) {
     start();
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = 60 * HF_SECOND;
-    spec.deadlock_check = 2 * HF_MS;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.wait = 60 * HF_SECOND,
+                            spec.deadlock_check = 2 * HF_MS);
     answers(0, server_count, busy(20000, 0, 0), AT(1));
     round_of(op)->retry_at = AT(300);
     int decided = server_count - MAJORITY + 1;

@@ -43,11 +43,8 @@ TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_dea
     for (int blocking = 0; blocking < 2; blocking++) {
         start();
         hold_by(5, AT(0));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.caller = spec.owner = hf_slice_of("you");
-        spec.wait = 5 * HF_SECOND;
-        spec.blocking = blocking;
-        hf_op *op = begin_round(&spec, AT(1));
+        hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.caller = spec.owner = hf_slice_of("you"),
+                                spec.wait = 5 * HF_SECOND, spec.blocking = blocking);
         CHECK_ANSWERS(op, 0, 5, busy(29000, 0, 0), AT(2), blocking ? "deadlock" : "under way");
         if (blocking) CHECK_CONTAINS(message_of(op), "another owner in this client holds it");
     }
@@ -69,10 +66,8 @@ TEST(a_quorum_re_entry_keeps_the_token_whatever_the_servers_draw) {
 }
 
 TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = 10 * HF_SECOND;
-    spec.max_hold = 60 * HF_SECOND;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
+                            spec.max_hold = 60 * HF_SECOND);
     answers(0, COUNT, busy(20000, 0, 0), AT(100));
     hf_time again = round_of(op)->retry_at;
     CHECK(again > AT(100));
@@ -84,10 +79,7 @@ TEST(a_quorum_holds_max_hold_begins_with_the_attempt_that_succeeds) {
 TEST(a_shorter_quorum_re_entry_keeps_the_longer_lease) {
     hold_by(5, AT(0));
     hf_hold *hold = hold_of(&rig);
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    spec.renewed = false;
-    hf_op *op = begin_round(&spec, AT(1));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.lease = HF_SECOND, spec.renewed = false);
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(90), AT(2));
     CHECK_OUTCOME(op, "ok");
     CHECK(is_renewed(hold));
@@ -150,9 +142,7 @@ TEST(approving_a_quorum_hold_skips_a_server_that_lacks_it) {
 }
 
 TEST(a_quorum_hold_whose_renewal_is_switched_on_is_soon_restored_on_a_server_that_lacks_it) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.renewed = false;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.renewed = false);
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
@@ -262,9 +252,7 @@ TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachab
 /* ---- a shared owner ---- */
 
 TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.shared = true);
     answers(0, 4, yes(77), AT(0));
     answer(4, busy(20000, 0, 0), AT(0));
     hf_op_end(op, AT(0));
@@ -275,9 +263,7 @@ TEST(a_shared_owners_quorum_hold_is_restored_under_the_same_owner) {
 }
 
 TEST(a_shared_owner_holds_a_quorum_lock_by_a_majority) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.shared = true;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.shared = true);
     for (int i = 0; i < COUNT; i++) CHECK_CONTAINS(output_by(i), " me 2000 0 1 30000 1000 ");
     for (int i = 0; i < MAJORITY; i++) answer(i, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
@@ -343,9 +329,7 @@ TEST(a_quorums_proposed_token_is_never_negative) {
 }
 
 TEST(a_quorum_hold_is_not_restored_on_a_server_that_has_not_replied_yet) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.lease = HF_SECOND;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.lease = HF_SECOND);
     for (int i = 0; i < 3; i++) answer(i, yes(7), AT(1));
     CHECK_OUTCOME(op, "ok");
     hf_op_end(op, AT(1));

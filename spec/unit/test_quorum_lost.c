@@ -29,9 +29,7 @@ TEST(a_quorum_holds_loss_is_reported_even_while_another_hold_is_missing_on_a_ser
     CHECK(hf_names_make(&second, hf_slice_of("k2")));
     hold_by(COUNT, AT(0));
     hf_hold *first = held("k");
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.names = &second;
-    hf_op *op = begin_round(&spec, AT(5000));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(5000), spec.names = &second);
     answers(0, COUNT, yes(78), AT(5000));
     hf_op_end(op, AT(5000));
     for (hf_time t = 5100; t < 16000; t += 100) { /* both are renewed and checked once */
@@ -125,9 +123,7 @@ static void get_it_back(int i, hf_time from) {
 
 /* Held by all servers but the first one, which has another owner. */
 static void hold_beside_another(bool renewed) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.renewed = renewed;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.renewed = renewed);
     answer(0, BUSY, AT(1));
     CHECK_ANSWERS_END(op, 1, COUNT, yes(77), AT(1), "ok");
     rig_hush(&rig);
@@ -191,9 +187,7 @@ static void hold_many(hf_names names[HOLDS]) {
         char key[16];
         snprintf(key, sizeof key, "k%d", k);
         CHECK(hf_names_make(&names[k], hf_slice_of(key)));
-        hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-        spec.names = &names[k];
-        hf_op *op = begin_round(&spec, AT(0));
+        hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.names = &names[k]);
         answers(0, 4, yes(77), AT(0));
         answer(4, FULL, AT(0));
         CHECK_ENDS(op, "ok", AT(0));
@@ -319,9 +313,7 @@ TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_time
     hold_by(COUNT, AT(0));
     hf_op_spec call = spec_of(&rig, HF_OP_RELEASE);
     CHECK(hf_op_detach(begin_round(&call, AT(0))));
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.wait = HF_SECOND;
-    hf_op *op = begin_round(&spec, AT(1));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.wait = HF_SECOND);
     CHECK(hf_op_is_blocked(op));
     answers(0, COUNT, ":1\r\n", AT(900));
     CHECK(!hf_op_is_blocked(op));
@@ -329,9 +321,7 @@ TEST(a_quorum_acquire_that_is_blocked_by_a_release_waits_no_longer_than_its_time
 }
 
 static void hold_for(hf_time max_hold, int yeses) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.max_hold = max_hold;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.max_hold = max_hold);
     answers(0, yeses, yes(77), AT(1));
     hf_op_end(op, AT(1));
     rig_hush(&rig);

@@ -369,10 +369,8 @@ TEST(a_forced_release_in_a_quorum_does_not_report_a_hold_as_lost_twice) {
 }
 
 TEST(a_quorum_acquire_works_for_a_shared_owner_of_one_letter) {
-    hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
-    spec.caller = hf_slice_of("x");
-    spec.shared = true;
-    hf_op *op = begin_round(&spec, AT(0));
+    hf_op *op =
+        BEGIN_ROUND(HF_OP_ACQUIRE, AT(0), spec.caller = hf_slice_of("x"), spec.shared = true);
     CHECK(strstr(output_by(0), " x 2000 0 1 30000 "));
     CHECK_ANSWERS(op, 0, 3, yes(7), AT(1), "ok");
     const hf_hold *part = member_holds_of(hold_in(op))[0];
