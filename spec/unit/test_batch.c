@@ -42,6 +42,29 @@ static int state_at(size_t i) {
     return hold_at(i) ? (int)hold_state(hold_at(i)) : -1;
 }
 
+/* A letter for each lock: held, lost, being cleaned up, or none. */
+static const char *states(void) {
+    static char text[COUNT + 1];
+    for (size_t i = 0; i < COUNT; i++) {
+        int state = state_at(i);
+        text[i] = state == HF_HOLD_HELD          ? 'h'
+                  : state == HF_HOLD_LOST        ? 'l'
+                  : state == HF_HOLD_CLEANING_UP ? 'c'
+                  : state == -1                  ? '-'
+                                                 : '?';
+    }
+    return text;
+}
+
+#define CHECK_STATES(want) CHECK_STR(states(), want)
+
+/* The outcome of a call on all locks that begins at `now` and gets this reply. */
+#define CHECK_CALL(kind, now, reply, then, want)                                                   \
+    do {                                                                                           \
+        hf_op *called = begin_all(kind, now);                                                      \
+        CHECK_ANSWER(called, reply, then, want);                                                   \
+    } while (0)
+
 #define THEIR_KEYS                                                                                 \
     "12 a redisson_lock_token:{a} holdfast_queue:{a} redisson_lock__channel:{a} "                  \
     "b redisson_lock_token:{b} holdfast_queue:{b} redisson_lock__channel:{b} "                     \
@@ -113,22 +136,21 @@ TEST(a_multi_lock_that_fails_with_conflict_names_the_lock_of_a_different_kind) {
 }
 
 TEST(a_multi_lock_acquire_whose_reply_arrives_after_the_lease_is_reported_as_lost) {
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_ANSWER(op, ALL_ACQUIRED, AT(29698), "lost");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), ALL_ACQUIRED, AT(29698), "lost");
+    CHECK_STATES("ccc");
 }
 
 TEST(a_multi_lock_acquire_of_unknown_outcome_is_undone) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     CHECK_SLEEP(op, AT(0), AT(3000), "unreachable");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
     start();
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(1));
     rig_tick(&rig, AT(50));
     feed_calls(&rig, "-NOPERM no\r\n", AT(51)); /* says nothing about the first copy */
     CHECK_OUTCOME(op, "denied");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
 }
 
 TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
@@ -145,7 +167,7 @@ TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_i
         start();
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
-        for (size_t j = 0; j < COUNT; j++) CHECK_EQ_INT(state_at(j), HF_HOLD_CLEANING_UP);
+        CHECK_STATES("ccc");
     }
     start();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
@@ -223,8 +245,7 @@ TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
 
 TEST(a_multi_lock_re_entry_that_finds_one_lock_held_by_another_owner_reports_a_loss) {
     hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1000));
-    CHECK_ANSWER(op, "*2\r\n:-2\r\n:2\r\n", AT(1001), "lost");
+    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(1000), "*2\r\n:-2\r\n:2\r\n", AT(1001), "lost");
     CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
     CHECK_EQ_INT(reason_of(hold_at(1)), HF_LOST_TAKEN);
     CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
@@ -266,7 +287,7 @@ TEST(a_multi_locks_release_without_a_reply_is_retried_in_the_background) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK_SLEEP(op, AT(10), AT(3010), "unreachable");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
 }
 
 TEST(a_multi_lock_abandoned_during_its_release_is_not_counted_as_lost) {
@@ -325,8 +346,7 @@ TEST(a_multi_lock_acquire_waits_until_an_async_release_of_one_of_its_locks_is_do
 TEST(a_multi_locks_release_skips_a_lock_that_an_async_release_is_already_freeing) {
     hold_all(AT(0));
     detach_release_of(1, AT(1));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(2));
-    CHECK_ANSWER(op, ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3), "lost");
+    CHECK_CALL(HF_OP_RELEASE_ALL, AT(2), ":1\r\n*3\r\n:1\r\n:-1\r\n:1\r\n", AT(3), "lost");
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 3);
     CHECK_EQ_U64(hold_count(&rig.client), 0);
 }
@@ -342,7 +362,7 @@ TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
 
 TEST(an_abandoned_multi_lock_acquire_is_undone) {
     hf_op_end(begin_all(HF_OP_ACQUIRE_ALL, AT(0)), AT(1));
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
     output_of(link_of(&rig, CALLS));
     rig_tick(&rig, AT(2)); /* behind the acquire, so that none overtakes it */
     CHECK_EQ_INT(commands_in(output_of(link_of(&rig, CALLS)), "EVALSHA leave "), COUNT);
@@ -352,7 +372,7 @@ TEST(an_abandoned_multi_lock_acquire_is_undone) {
 TEST(an_abandoned_multi_lock_release_is_finished_in_the_background) {
     hold_all(AT(0));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(1)), AT(2));
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
 }
 
 TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
@@ -369,7 +389,7 @@ TEST(a_multi_locks_call_waits_while_one_of_its_locks_is_being_renewed) {
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_op_end(begin_all(HF_OP_RELEASE_ALL, AT(10001)), AT(10002)); /* abandoned before it began */
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
 }
 
 TEST(calls_that_wait_for_a_lock_of_a_multi_lock_continue_when_its_call_ends) {
@@ -569,8 +589,7 @@ TEST(a_multi_lock_release_that_finds_a_lock_held_by_another_owner_reports_it_as_
     hold_all(AT(0));
     hf_hold *taken = hold_at(1);
     hf_hold_ref(taken);
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
+    CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:-2\r\n:1\r\n", AT(11), "lost");
     reason = reason_of(taken);
     hf_hold_unref(taken);
     CHECK_EQ_INT(reason, HF_LOST_TAKEN);
@@ -597,9 +616,7 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
     hf_client_abandon(&rig.client, hold_at(1), 1, AT(11));
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     hf_op_abandon(op, AT(12));
-    CHECK_EQ_INT(state_at(0), HF_HOLD_HELD);
-    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_INT(state_at(2), HF_HOLD_HELD);
+    CHECK_STATES("hch");
     feed_calls(&rig, ALL_ACQUIRED, AT(13)); /* its caller has abandoned it */
     CHECK_OUTCOME(op, "interrupted");
     CHECK_EQ_INT(count_of(hold_at(0)), 1);
@@ -684,20 +701,18 @@ TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "under way");
     CHECK_ANSWER(op, ":0\r\n", AT(100), "no_quorum");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+    CHECK_STATES("ccc");
 }
 
 TEST(a_multi_lock_acquire_succeeds_once_a_replica_confirms_it) {
     start_sync();
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_ANSWER(op, ALL_ACQUIRED ":1\r\n", AT(1), "ok");
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
+    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), ALL_ACQUIRED ":1\r\n", AT(1), "ok");
+    CHECK_STATES("hhh");
 }
 
 TEST(a_multi_lock_acquire_that_is_busy_does_not_wait_for_replicas) {
     start_sync();
-    hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK_ANSWER(op, "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100), "busy");
+    CHECK_CALL(HF_OP_ACQUIRE_ALL, AT(0), "*3\r\n:0\r\n:2\r\n:500\r\n:0\r\n", AT(100), "busy");
     CHECK_EQ_INT(hold_count(&rig.client), 0);
 }
 
@@ -733,9 +748,7 @@ TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) 
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK_MESSAGE(op, "the release continues in the background");
-        CHECK_EQ_INT(state_at(0), -1);
-        CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
-        CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
+        CHECK_STATES("-cc");
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
 }
@@ -775,22 +788,16 @@ TEST(after_a_failed_multi_lock_release_its_holds_are_reported_as_uncertain) {
     begin_all(HF_OP_RELEASE_ALL, AT(10));
     CHECK(!is_uncertain(hold_at(0)));
     feed_calls(&rig, "-OOM no\r\n", AT(11));
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-        CHECK_EQ_INT(count_of(hold_at(i)), 1);
-        CHECK(is_uncertain(hold_at(i)));
-    }
+    CHECK_STATES("hhh");
+    for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
 
 TEST(after_a_failed_multi_lock_re_entry_its_holds_are_reported_as_uncertain) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(10));
     hf_op_end(op, AT(11));
-    for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
-        CHECK_EQ_INT(count_of(hold_at(i)), 1);
-        CHECK(is_uncertain(hold_at(i)));
-    }
+    CHECK_STATES("hhh");
+    for (size_t i = 0; i < COUNT; i++) CHECK(count_of(hold_at(i)) == 1 && is_uncertain(hold_at(i)));
 }
 
 /* ---- rows of one lock ---- */
@@ -838,7 +845,7 @@ TEST(a_multi_locks_release_reports_locks_whose_leases_had_ended_as_lost) {
     hold_all(AT(0));
     begin_all(HF_OP_RELEASE_ALL, AT(29698));
     CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 3);
-    for (size_t i = 0; i < COUNT; i++) CHECK_EQ_INT(state_at(i), HF_HOLD_LOST);
+    CHECK_STATES("lll");
 }
 
 TEST(a_multi_lock_acquire_that_does_not_wait_is_busy_while_its_owner_has_a_call_on_one_lock) {
@@ -1033,8 +1040,7 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
 
 TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_background) {
     hold_all(AT(0));
-    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
-    CHECK_ANSWER(op, "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11), "ok");
+    CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
     rig_tick(&rig, AT(11));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));

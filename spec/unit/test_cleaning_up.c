@@ -496,12 +496,12 @@ static int fake_ticks[2];
 
 static hf_time fake_deadline(const hf_client *client, hf_link half) {
     (void)client;
-    return fake_deadlines[half == HF_LINK_RENEWER];
+    return fake_deadlines[half == RENEWER];
 }
 
 static void fake_tick(hf_client *client, hf_link half, hf_time now) {
     (void)client, (void)now;
-    fake_ticks[half == HF_LINK_RENEWER]++;
+    fake_ticks[half == RENEWER]++;
 }
 
 /* A driver may serve the halves in two threads, and each must find its nodes by itself. */

@@ -997,14 +997,14 @@ TEST(reopening_a_subscription_connection_does_not_count_as_a_reconnect) {
     CHECK_EQ_U64(traffic.reconnects, 0);
     CHECK_EQ_U64(traffic.connections, 0);
     wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, HF_LINK_EVENTS), "gone", AT(10));
+    hf_session_closed(link_of(&rig, EVENTS), "gone", AT(10));
     rig_sleep(&rig, AT(10), AT(1000));
-    CHECK(link_of(&rig, HF_LINK_EVENTS)->opens > 1);
+    CHECK(link_of(&rig, EVENTS)->opens > 1);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 0);
-    hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(1000));
+    hf_session_closed(link_of(&rig, CALLS), "gone", AT(1000));
     begin(&rig, HF_OP_PING, AT(1500));
-    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 2);
+    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 2);
     traffic = hf_client_traffic(&rig.client);
     CHECK_EQ_U64(traffic.reconnects, 1);
 }
@@ -1093,7 +1093,7 @@ TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_wa
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(10));
     CHECK_EQ_INT(invalidations, 1);
-    CHECK_EQ_INT(invalidated, HF_LINK_CALLS);
+    CHECK_EQ_INT(invalidated, CALLS);
     rig_serve(&rig, AT(11));
     hf_op_end(op, AT(12));
     hf_session_closed(link_of(&rig, EVENTS), "reset", AT(13));

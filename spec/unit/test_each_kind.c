@@ -28,7 +28,7 @@ static hf_op *begin_op(hf_op_kind what, const hf_kind *kind, hf_time now) {
 
 static hf_hold *take(const hf_kind *kind, const char *reply) {
     hf_op *op = begin_op(HF_OP_ACQUIRE, kind, AT(0));
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     end_with(op, reply, AT(0));
     return hf_holds_find(holds_of(&rig.client), kind, hf_slice_of("k"), hf_slice_of("me"));
 }
@@ -62,11 +62,10 @@ TEST(with_needs_approval_each_kind_of_lock_is_renewed_only_when_approved) {
         begin_kind(kind);
         hf_hold *hold = take(kind, ACQUIRED);
         rig_sleep(&rig, AT(0), AT(12000));
-        CHECK_OR(output_of(link_of(&rig, HF_LINK_RENEWER))[0] == '\0', "%s is renewed", kind->name);
+        CHECK_OR(output_of(link_of(&rig, RENEWER))[0] == '\0', "%s is renewed", kind->name);
         hf_client_approve(&rig.client, hold, AT(12000));
         rig_tick(&rig, AT(12000));
-        CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed",
-                 kind->name);
+        CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "k"), "%s is not renewed", kind->name);
     }
 }
 
@@ -76,13 +75,13 @@ TEST(an_acquire_of_each_kind_of_lock_waits_for_a_replica_if_replicas_must_confir
         config.sync = (hf_sync){1, 100 * HF_MS};
         begin_kind(kind);
         begin_op(HF_OP_ACQUIRE, kind, AT(0));
-        CHECK_OR(has_sent(HF_LINK_CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"),
-                 "%s is not confirmed", kind->name);
+        CHECK_OR(has_sent(CALLS, kind, HF_VERB_ACQUIRE, "\nWAIT 1 100"), "%s is not confirmed",
+                 kind->name);
         rig_end(&rig, AT(1));
         begin_kind(kind);
         take(kind, ACQUIRED ":1\r\n");
         rig_sleep(&rig, AT(0), AT(10000));
-        CHECK_OR(has_sent(HF_LINK_RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
+        CHECK_OR(has_sent(RENEWER, kind, HF_VERB_RENEW, "\nWAIT 1 100"),
                  "a renewal of %s is not confirmed", kind->name);
     }
 }
@@ -94,7 +93,7 @@ TEST(each_kind_of_lock_is_lost_if_its_renewal_does_not_find_it) {
         hf_hold *hold = take(kind, ACQUIRED);
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
-        feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:-1\r\n", AT(10001));
+        feed(link_of(&rig, RENEWER), "*1\r\n:-1\r\n", AT(10001));
         CHECK_OR(is_lost(hold), "%s is %d", kind->name, hold_state(hold));
         CHECK_EQ_INT(reason_of(hold), HF_LOST_DELETED);
         hf_hold_unref(hold);

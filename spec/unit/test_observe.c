@@ -477,7 +477,7 @@ TEST(a_wait_whose_server_is_down_causes_an_event_once_connecting_has_failed) {
     CHECK(strncmp(told, "cut_off k by me, unreachable, orders, ", 38) == 0);
     CHECK(strchr(told, '\n')[1] == '\0');
     rig.refusing = false;
-    hf_time now = rig_await_command(&rig, link_of(&rig, HF_LINK_EVENTS), AT(9000));
+    hf_time now = rig_await_command(&rig, link_of(&rig, EVENTS), AT(9000));
     feed_subscribed(&rig, now);
     now = rig_await_command(&rig, link_of(&rig, CALLS), now);
     feed_calls(&rig, busy(20000, 0, 0), now);

@@ -87,8 +87,8 @@ TEST(an_acquire_of_permits_whose_reply_is_lost_is_sent_again_unchanged) {
 /* Redisson may give permits back that our waiters wait for. */
 TEST(a_waiter_for_permits_subscribes_to_redissons_release_messages_only_after_a_while) {
     permits_waiting(1, AT(0));
-    CHECK_SENT_UNTIL(HF_LINK_EVENTS, AT(4), AT(150) - 1, "");
-    CHECK_SENT_AT(HF_LINK_EVENTS, AT(150), "PSUBSCRIBE redisson_sc:{k}");
+    CHECK_SENT_UNTIL(EVENTS, AT(4), AT(150) - 1, "");
+    CHECK_SENT_AT(EVENTS, AT(150), "PSUBSCRIBE redisson_sc:{k}");
 }
 
 TEST(an_acquire_of_permits_whose_outcome_is_unknown_is_undone) {

@@ -161,7 +161,7 @@ static hf_op *hold_and_wait_as(const hf_op_spec *wanted) {
     if (!hf_names_make(&other_names, hf_slice_of("j"))) abort();
     op = begin_spec(&rig, wanted, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     return op;
 }
 

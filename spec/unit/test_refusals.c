@@ -169,7 +169,7 @@ TEST(a_wait_for_a_latch_or_permits_that_has_begun_outlasts_a_missing_acl_right) 
 /* The channel of our grants: the user may have lost that right, too, or has never had it. */
 TEST(a_refused_subscription_ends_a_new_wait_but_not_one_already_queued) {
     static const char denied[] = "-NOPERM this user has no permissions to access a channel\r\n";
-    hf_session *events = link_of(&rig, HF_LINK_EVENTS);
+    hf_session *events = link_of(&rig, EVENTS);
     rig_begin(&rig);
     hf_op *old = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
     hf_session_closed(events, "cut", AT(10));
@@ -230,8 +230,8 @@ TEST(a_waiter_in_the_queue_outlasts_refused_logins) {
     for (hf_time now = AT(50000); now < AT(52000) && !hf_op_is_done(op); now += 10 * HF_MS) {
         rig_tick(&rig, now);
         log_in("+OK\r\n", now);
-        if (*output_of(link_of(&rig, HF_LINK_EVENTS))) feed_subscribed(&rig, now);
-        if (*output_of(link_of(&rig, HF_LINK_CALLS))) feed_calls(&rig, ACQUIRED, now);
+        if (*output_of(link_of(&rig, EVENTS))) feed_subscribed(&rig, now);
+        if (*output_of(link_of(&rig, CALLS))) feed_calls(&rig, ACQUIRED, now);
     }
     CHECK_OUTCOME(op, "ok");
 }
@@ -385,8 +385,7 @@ TEST(a_shared_owners_acquire_waits_until_its_refused_release_is_done) {
 static void refuse_all(const char *error, const char *renewals, hf_time now, hf_time until) {
     for (; now < until; now += 10 * HF_MS) {
         refuse(error, now, now + 1);
-        if (*output_of(link_of(&rig, HF_LINK_RENEWER)))
-            feed(link_of(&rig, HF_LINK_RENEWER), renewals, now);
+        if (*output_of(link_of(&rig, RENEWER))) feed(link_of(&rig, RENEWER), renewals, now);
     }
 }
 
@@ -482,7 +481,7 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     CHECK(!hf_client_is_quiet(&rig.client));
     rig_sleep(&rig, AT(5000), AT(6000));
     CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
-    CHECK_SENT(&rig, HF_LINK_RENEWER, "");
+    CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(6000));
     CHECK(hf_client_is_quiet(&rig.client));
 }

@@ -87,7 +87,7 @@ TEST(keys_on_different_shards_are_renewed_separately) {
     hf_client_tick(&rig.client, AT(10000));
     int keys = 0;
     for (size_t node = 0; node < 2; node++) {
-        hf_session *renewer = &nodes_of(&rig.client)[node]->links[HF_LINK_RENEWER];
+        hf_session *renewer = &nodes_of(&rig.client)[node]->links[RENEWER];
         open_session(renewer, AT(10000));
         char *word = strtok((char *)(uintptr_t)output_of(renewer), " \n");
         for (; word; word = strtok(NULL, " \n")) {
@@ -272,11 +272,11 @@ TEST(a_renewal_does_not_restart_a_connection_that_is_being_opened) {
 }
 
 TEST(a_late_renewal_does_not_close_a_connection_that_it_shares_with_calls) {
-    RIG_BEGIN(config.renewer = HF_LINK_CALLS);
+    RIG_BEGIN(config.renewer = CALLS);
     hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
     rig_sleep(&rig, AT(0), AT(1000));
     CHECK(is_lost(hold));
-    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
+    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 1);
 }
 
 /* Only refusals in a row count. */
@@ -582,15 +582,15 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
 }
 
 TEST(a_renewal_does_not_replace_a_connection_shared_with_calls_early) {
-    RIG_BEGIN(config.renewer = HF_LINK_CALLS);
+    RIG_BEGIN(config.renewer = CALLS);
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(900));
-    feed(link_of(&rig, HF_LINK_CALLS), "+PONG\r\n", AT(901));
+    feed(link_of(&rig, CALLS), "+PONG\r\n", AT(901));
     rig_sleep(&rig, AT(901), AT(2450));
     CHECK_EQ_INT(failures_of(hold), 0);
-    feed(link_of(&rig, HF_LINK_CALLS), "*1\r\n:1\r\n", AT(2450));
+    feed(link_of(&rig, CALLS), "*1\r\n:1\r\n", AT(2450));
     CHECK(is_held(hold));
-    CHECK_EQ_U64(link_of(&rig, HF_LINK_CALLS)->opens, 1);
+    CHECK_EQ_U64(link_of(&rig, CALLS)->opens, 1);
 }
 
 TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {

@@ -34,7 +34,7 @@ static void start(void) {
 RIG_BEGINS_WITH(start)
 
 static hf_session *calls_of(size_t node) {
-    return &nodes_of(&rig.client)[node]->links[HF_LINK_CALLS];
+    return &nodes_of(&rig.client)[node]->links[CALLS];
 }
 
 static void feed_node(size_t node, const char *text, hf_time now) {
@@ -75,23 +75,52 @@ static hf_op *acquire_at_first(hf_time now) {
         CHECK_EQ_INT(nodes_of(&rig.client)[0]->server.port, want_port);                            \
     } while (0)
 
+#define CHECK_ALL_ASKED()                                                                          \
+    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER)
+
+/* What the client does after this reply of the master, node 0, or of a Sentinel. */
+#define CHECK_THEN_ASKED(from, reply, now, node, want)                                             \
+    do {                                                                                           \
+        feed_node(from, reply, now);                                                               \
+        CHECK_ASKED(node, want);                                                                   \
+    } while (0)
+
+#define CHECK_ANSWER_BY(from, op, reply, now, want)                                                \
+    do {                                                                                           \
+        feed_node(from, reply, now);                                                               \
+        CHECK_OUTCOME(op, want);                                                                   \
+    } while (0)
+
+#define CHECK_MASTER_IS(port, from, reply, now)                                                    \
+    do {                                                                                           \
+        feed_node(from, reply, now);                                                               \
+        CHECK_AT(port);                                                                            \
+    } while (0)
+
+static void close_sentinels(hf_time now) {
+    for (size_t node = 1; node <= SENTINELS; node++) hf_session_closed(calls_of(node), "gone", now);
+}
+
+/* The client holds a lock at 7001, and has asked the Sentinels a second later. */
+static void hold_until_asked(void) {
+    hf_op_end(acquire_at_first(AT(0)), AT(0));
+    rig_sleep(&rig, AT(1), AT(1110));
+}
+
 /* ---- finding the master ---- */
 
 TEST(a_client_queries_the_sentinels_for_the_master_before_it_connects) {
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    CHECK_ALL_ASKED();
     feed_node(2, ADDRESS(7001), AT(1));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_node(1, ADDRESS(7001), AT(2));
-    CHECK_AT(7001);
+    CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_LOGIN);
     CHECK_ASKED(0, "ROLE");
-    feed_node(0, MASTER, AT(3));
-    CHECK_ASKED(0, "PING");
-    feed_node(0, "+PONG\r\n", AT(4));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_THEN_ASKED(0, MASTER, AT(3), 0, "PING");
+    CHECK_ANSWER_BY(0, op, "+PONG\r\n", AT(4), "ok");
 }
 
 TEST(sentinels_are_queried_by_the_callers_task_and_not_by_the_renewers_task) {
@@ -135,13 +164,11 @@ TEST(a_client_logs_in_to_sentinels_with_their_own_user_and_password) {
     rig_begin_with(&rig, &config);
     begin_op(HF_OP_PING, 0, AT(0));
     CHECK_ASKED(1, "AUTH watcher s3cret");
-    feed_node(1, "+OK\r\n", AT(1));
-    CHECK_ASKED(1, ASK_MASTER);
+    CHECK_THEN_ASKED(1, "+OK\r\n", AT(1), 1, ASK_MASTER);
     rig.down[2] = rig.down[3] = "refused";
     for (size_t node = 2; node <= SENTINELS; node++)
         hf_session_closed(calls_of(node), "refused", AT(1));
-    feed_node(1, ADDRESS(7001), AT(2));
-    CHECK_ASKED(0, "AUTH data\nSELECT 2\nROLE");
+    CHECK_THEN_ASKED(1, ADDRESS(7001), AT(2), 0, "AUTH data\nSELECT 2\nROLE");
 }
 
 /* ---- failing ---- */
@@ -186,14 +213,12 @@ TEST(a_query_to_a_sentinel_is_repeated_if_an_old_connection_to_it_closes) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "gone", AT(10));
+    close_sentinels(AT(10));
     rig_tick(&rig, AT(10));
     CHECK_ASKED(1, ASK_MASTER);
-    feed_node(1, ADDRESS(7002), AT(11));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -201,10 +226,9 @@ TEST(a_sentinel_that_closes_its_connections_is_queried_over_a_new_one_only_once)
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_CHECK, 0, AT(10));
-    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
+    CHECK_ALL_ASKED();
     rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "gone", AT(10));
+    close_sentinels(AT(10));
     rig_tick(&rig, AT(10));
     CHECK_ASKED(1, ASK_MASTER);
     hf_session_closed(calls_of(1), "gone", AT(11));
@@ -218,8 +242,7 @@ TEST(a_call_fails_at_once_if_all_sentinels_have_gone_down) {
     hf_session_closed(calls_of(0), "gone", AT(10));
     hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(10));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "gone", AT(10));
+    close_sentinels(AT(10));
     rig_tick(&rig, AT(10));
     CHECK_OUTCOME(op, "unreachable");
 }
@@ -275,10 +298,8 @@ TEST(after_a_lost_connection_the_client_follows_the_new_master_that_the_sentinel
     feed_sentinels(ADDRESS(7002), AT(12));
     CHECK_AT(7002);
     CHECK_ASKED(0, "ROLE");
-    feed_node(0, MASTER, AT(13));
-    CHECK_ASKED(0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
-    feed_node(0, ":-1\r\n", AT(14));
-    CHECK_OUTCOME(op, "lost");
+    CHECK_THEN_ASKED(0, MASTER, AT(13), 0, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
+    CHECK_ANSWER_BY(0, op, ":-1\r\n", AT(14), "lost");
 }
 
 TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replica) {
@@ -293,8 +314,7 @@ TEST(a_client_does_not_use_a_server_that_the_sentinels_name_but_that_is_a_replic
     }
     CHECK_AT(7002);
     feed_node(0, MASTER, AT(300));
-    feed_node(0, ACQUIRED, AT(300));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, ACQUIRED, AT(300), "ok");
 }
 
 TEST(a_client_works_even_if_its_user_may_not_call_role) {
@@ -302,8 +322,7 @@ TEST(a_client_works_even_if_its_user_may_not_call_role) {
     feed_sentinels(ADDRESS(7001), AT(1));
     feed_node(0, "-NOPERM no permissions to run the 'role' command\r\n", AT(2));
     CHECK_ASKED(0, "ROLE\nPING");
-    feed_node(0, "+PONG\r\n", AT(3));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, "+PONG\r\n", AT(3), "ok");
 }
 
 TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
@@ -314,15 +333,13 @@ TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
         acquire_at_first(AT(0));
         hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
         output_of(calls_of(0));
-        feed_node(0, refusals[i], AT(11));
-        CHECK_OUTCOME(op, "under way");
+        CHECK_ANSWER_BY(0, op, refusals[i], AT(11), "under way");
         rig_tick(&rig, AT(11));
         feed_sentinels(ADDRESS(7002), AT(12));
         CHECK_AT(7002);
         feed_node(0, MASTER, AT(13));
         CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
-        feed_node(0, ":1\r\n", AT(14));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER_BY(0, op, ":1\r\n", AT(14), "ok");
     }
 }
 
@@ -333,12 +350,10 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
     CHECK(hf_client_calls_deadline(&rig.client) <= AT(1110)); /* the half that asks them */
     CHECK(hf_client_renewer_deadline(&rig.client) > AT(1110));
     rig_sleep(&rig, AT(1), AT(1110));
-    for (size_t node = 1; node <= SENTINELS; node++) CHECK_ASKED(node, ASK_MASTER);
-    feed_node(1, ADDRESS(7002), AT(1111));
-    CHECK_AT(7001);
+    CHECK_ALL_ASKED();
+    CHECK_MASTER_IS(7001, 1, ADDRESS(7002), AT(1111));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_READY);
-    feed_node(3, ADDRESS(7002), AT(1112));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(1112));
     hf_op *release = begin_op(HF_OP_RELEASE, 0, AT(1113));
     feed_sentinels(ADDRESS(7002), AT(1113));
     feed_node(0, MASTER, AT(1114));
@@ -350,8 +365,7 @@ TEST(sentinels_are_queried_every_second_while_a_lock_is_held) {
 }
 
 TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_another) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
@@ -360,19 +374,15 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_one_sentinel_names_anoth
 
 /* The first one still names the old master; the others are farther away. */
 TEST(a_slow_sentinels_reply_is_still_included_in_the_majority) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7001), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1250));
-    feed_node(2, ADDRESS(7002), AT(1251));
-    CHECK_AT(7001);
-    feed_node(3, ADDRESS(7002), AT(1260));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7001, 2, ADDRESS(7002), AT(1251));
+    CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(1260));
 }
 
 TEST(a_client_whose_connection_was_lost_does_not_wait_for_slow_sentinels) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7001), AT(1111));
     for (size_t node = 2; node <= 3; node++)
         feed_node(node, "*", AT(1111)); /* the first byte of a slow reply */
@@ -395,8 +405,7 @@ TEST(a_client_leaves_a_working_master_only_if_more_than_half_of_the_sentinels_na
     configure();
     config.server_count = 2;
     rig_begin_with(&rig, &config);
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1111));
     rig_sleep(&rig, AT(1111), AT(1300));
     CHECK_AT(7001);
@@ -450,19 +459,16 @@ TEST(a_client_keeps_its_master_if_a_majority_of_sentinels_names_it) {
     rig_tick(&rig, AT(10));
     feed_node(1, ADDRESS(7001), AT(11));
     feed_node(3, ADDRESS(7002), AT(12));
-    feed_node(2, ADDRESS(7001), AT(13));
-    CHECK_AT(7001);
+    CHECK_MASTER_IS(7001, 2, ADDRESS(7001), AT(13));
 }
 
 /* The client moves to 7002 by a majority, and loses its links. Then one Sentinel names 7001, and
  * the second replies this; NULL: nothing. */
 static void feed_the_first_again(const char *second) {
     start();
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1110));
-    feed_node(2, ADDRESS(7002), AT(1110));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 2, ADDRESS(7002), AT(1110));
     begin_op(HF_OP_CHECK, 0, AT(1200));
     rig.down[3] = "refused";
     hf_session_closed(calls_of(3), "gone", AT(1200));
@@ -488,8 +494,7 @@ TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_
     for (size_t node = 2; node <= 3; node++) hf_session_closed(calls_of(node), "gone", AT(10));
     hf_session_closed(calls_of(0), "gone", AT(10));
     rig_tick(&rig, AT(10));
-    feed_node(1, ADDRESS(7002), AT(11));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 1, ADDRESS(7002), AT(11));
     hf_session_closed(calls_of(0), "gone", AT(12));
     for (int ms = 12; ms < 2000 && nodes_of(&rig.client)[0]->server.port == 7002; ms += 10) {
         rig_tick(&rig, AT(ms));
@@ -501,8 +506,7 @@ TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_
 TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
     for (int back = 0; back < 2; back++) {
         start();
-        hf_op_end(acquire_at_first(AT(0)), AT(0));
-        rig_sleep(&rig, AT(1), AT(1110));
+        hold_until_asked();
         for (size_t node = 1; node <= 2; node++) feed_node(node, ADDRESS(7002), AT(1110));
         CHECK_AT(7002);
         rig.down[0] = rig.down[2] = rig.down[3] = "gone";
@@ -524,12 +528,11 @@ TEST(a_client_moves_back_at_once_to_a_master_that_a_majority_of_sentinels_names)
 }
 
 TEST(locks_are_renewed_soon_after_a_move_to_a_new_master) {
-    hf_op_end(acquire_at_first(AT(0)), AT(0));
-    rig_sleep(&rig, AT(1), AT(1110));
+    hold_until_asked();
     feed_node(1, ADDRESS(7002), AT(1110));
     feed_node(2, ADDRESS(7002), AT(1110));
     CHECK(wakes_at(hold_of(&rig)) >= AT(1110) && wakes_at(hold_of(&rig)) < AT(1400));
-    hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
+    hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
     for (int ms = 1110; ms < 1400; ms++) {
         rig_tick(&rig, AT(ms));
         feed_sentinels(ADDRESS(7002), AT(ms));
@@ -568,23 +571,20 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
 TEST(a_client_keeps_working_over_its_open_connections_if_all_sentinels_are_down) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "gone", AT(1));
+    close_sentinels(AT(1));
     rig_sleep(&rig, AT(1), AT(5000));
     output_of(calls_of(0));
     hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(5000));
     CHECK(strstr(output_of(calls_of(0)), "EVALSHA release"));
-    feed_node(0, ":1\r\n", AT(5001));
-    CHECK_OUTCOME(op, "ok");
+    CHECK_ANSWER_BY(0, op, ":1\r\n", AT(5001), "ok");
 }
 
 TEST(a_client_opens_more_connections_to_a_working_master_even_if_all_sentinels_are_down) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
     rig.down[1] = rig.down[2] = rig.down[3] = "refused";
-    for (size_t node = 1; node <= SENTINELS; node++)
-        hf_session_closed(calls_of(node), "gone", AT(1));
+    close_sentinels(AT(1));
     rig_sleep(&rig, AT(1), AT(10100));
-    hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
+    hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
     CHECK_STR(output_of(renewer), "ROLE");
 }
 
@@ -600,7 +600,7 @@ static void start_sync(void) {
 
 static hf_op *acquire_in_sync(hf_time now) {
     hf_op *op = begin_acquire(&rig, 0, now);
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, ACQUIRED ":1\r\n", now);
     return op;
 }
@@ -608,7 +608,7 @@ static hf_op *acquire_in_sync(hf_time now) {
 TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    CHECK_SENT(&rig, HF_LINK_CALLS, BRIEF_ASK_OF_K WAIT_ONE);
+    CHECK_SENT(&rig, CALLS, BRIEF_ASK_OF_K WAIT_ONE);
     CHECK_ANSWER(op, ACQUIRED, AT(1), "under way");
     CHECK_ANSWER(op, ":1\r\n", AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 77);
@@ -618,11 +618,11 @@ TEST(an_acquire_succeeds_once_a_replica_has_confirmed_it) {
 TEST(an_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     CHECK_ANSWER(op, ACQUIRED ":0\r\n", AT(100), "no_quorum");
     CHECK(hf_op_is_done(op));
     CHECK_MESSAGE(op, "0 of 1 replicas confirmed the write within 0.1 s");
-    CHECK_SENT_AT(HF_LINK_CALLS, AT(100), LEAVE_OF_K("0", ""));
+    CHECK_SENT_AT(CALLS, AT(100), LEAVE_OF_K("0", ""));
 }
 
 TEST(an_acquire_fails_if_the_server_reports_an_impossible_number_of_replicas) {
@@ -642,9 +642,9 @@ TEST(a_call_reports_that_its_user_is_not_allowed_to_call_wait) {
 TEST(a_script_that_the_server_does_not_know_is_resent_together_with_its_wait_command) {
     start_sync();
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT No matching script\r\n", AT(1));
-    CHECK_SENT(&rig, HF_LINK_CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
+    CHECK_SENT(&rig, CALLS, "EVAL acquire " K_AND_OWNER " 30000 1000" WAIT_ONE);
     feed_calls(&rig, ":0\r\n", AT(2)); /* the first WAIT's */
     CHECK_ANSWER(op, ACQUIRED, AT(3), "under way");
     CHECK_ANSWER(op, ":2\r\n", AT(4), "ok");
@@ -655,9 +655,9 @@ TEST(a_command_is_resent_with_wait_if_its_connection_is_lost_before_replicas_con
         start_sync();
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
-        hf_session_closed(link_of(&rig, HF_LINK_CALLS), "gone", AT(2));
+        hf_session_closed(link_of(&rig, CALLS), "gone", AT(2));
         CHECK_OUTCOME(op, "under way");
-        CHECK_SENT_UNTIL(HF_LINK_CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
+        CHECK_SENT_UNTIL(CALLS, AT(2), AT(30), BRIEF_ASK_OF_K WAIT_ONE);
         CHECK_ANSWER(op, ACQUIRED ":1\r\n", AT(31), "ok");
     }
 }
@@ -681,7 +681,7 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
     for (int replies = 0; replies <= 2; replies++) {
         start_sync();
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true);
-        output_of(link_of(&rig, HF_LINK_CALLS));
+        output_of(link_of(&rig, CALLS));
         if (replies > 0) feed_calls(&rig, ACQUIRED, AT(1));
         if (replies > 1) feed_calls(&rig, ":0\r\n", AT(2));
         CHECK_OUTCOME(op, replies > 1 ? "no_quorum" : "under way");
@@ -689,7 +689,7 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
         if (replies < 1) feed_calls(&rig, ACQUIRED, AT(3));
         if (replies < 2) feed_calls(&rig, ":0\r\n", AT(4));
         rig_tick(&rig, AT(4));
-        CHECK_SENT(&rig, HF_LINK_CALLS, LEAVE_OF_K("0", "") "1");
+        CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
         feed_calls(&rig, ":1\r\n", AT(5));
         CHECK(!hold_of(&rig));
     }
@@ -703,21 +703,21 @@ TEST(a_granted_lock_is_confirmed_before_the_acquire_succeeds) {
     feed_subscribed(&rig, AT(2));
     feed_calls(&rig, busy(20000, 0, 0), AT(3));
     feed_calls(&rig, ":1\r\n", AT(3));
-    output_of(link_of(&rig, HF_LINK_CALLS));
+    output_of(link_of(&rig, CALLS));
     CHECK_GRANTS(op, GRANT("1", "78"), AT(4), "under way");
-    CHECK_SENT(&rig, HF_LINK_CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
+    CHECK_SENT(&rig, CALLS, ASK_OF_K("0", "0", MEMBER("1")) WAIT_ONE);
     CHECK_ANSWER(op, "*3\r\n:1\r\n:79\r\n:0\r\n:1\r\n", AT(5), "ok");
 }
 
 TEST(a_renewal_prolongs_the_lease_only_once_a_replica_has_confirmed_it) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
-    CHECK_SENT_UNTIL(HF_LINK_RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
+    CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:0\r\n", AT(10100));
     CHECK(is_at_risk(hold_of(&rig)));
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
-    CHECK_SENT_UNTIL(HF_LINK_RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
-    feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
+    CHECK_SENT_UNTIL(RENEWER, AT(10100), AT(11200), "EVALSHA renew 1 k me 30000" WAIT_ONE);
+    feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:1\r\n", AT(11200));
     CHECK(!is_at_risk(hold_of(&rig)));
     CHECK(ends_at(hold_of(&rig)) > hf_lease_end(AT(10000), 30 * HF_SECOND));
 }
@@ -727,8 +727,8 @@ TEST(a_lock_whose_renewals_no_replica_confirms_is_lost_at_the_end_of_its_lease) 
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     for (int ms = 0; ms <= 30000; ms += 100) {
         rig_tick(&rig, AT(ms));
-        if (output_of(link_of(&rig, HF_LINK_RENEWER))[0])
-            feed(link_of(&rig, HF_LINK_RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
+        if (output_of(link_of(&rig, RENEWER))[0])
+            feed(link_of(&rig, RENEWER), "*1\r\n:1\r\n:0\r\n", AT(ms));
     }
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
     CHECK_EQ_INT(reason_of(hold_of(&rig)), HF_LOST_UNREACHABLE);
@@ -741,7 +741,7 @@ TEST(an_extension_that_no_replica_confirms_fails_and_does_not_prolong_the_lease)
     spec.lease = 60 * HF_SECOND;
     hf_op *op = hf_client_begin(&rig.client, &spec, AT(1000));
     CHECK_SENT(
-        &rig, HF_LINK_CALLS,
+        &rig, CALLS,
         "EVALSHA extend 2 k holdfast_queue:{k} me 60000   redisson_lock__channel:{k}" WAIT_ONE);
     CHECK_ANSWER(op, ":1\r\n:0\r\n", AT(1100), "no_quorum");
     CHECK_EQ_U64(ends_at(hold_of(&rig)), hf_lease_end(AT(0), 30 * HF_SECOND));
@@ -839,8 +839,7 @@ TEST(a_client_with_a_single_sentinel_follows_that_one) {
     hf_op *op = begin_op(HF_OP_PING, 0, AT(0));
     CHECK_OUTCOME(op, "under way");
     CHECK_ASKED(1, ASK_MASTER);
-    feed_node(1, ADDRESS(7001), AT(1));
-    CHECK_AT(7001);
+    CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(1));
 }
 
 TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
@@ -848,8 +847,7 @@ TEST(a_majority_of_sentinels_outvotes_the_first_reply) {
     feed_node(1, ADDRESS(7001), AT(1));
     feed_node(2, ADDRESS(7002), AT(2));
     CHECK_EQ_INT(calls_of(0)->state, HF_SESSION_CLOSED);
-    feed_node(3, ADDRESS(7002), AT(3));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 3, ADDRESS(7002), AT(3));
     CHECK_OUTCOME(op, "under way");
 }
 
@@ -915,11 +913,11 @@ TEST(sentinels_are_queried_about_once_a_second) {
     feed_sentinels(ADDRESS(7001), AT(0));
     hf_time now = AT(0);
     for (int i = 0; i < 100; i++) {
-        hf_time next = topology_of(&rig.client)->deadline(&rig.client, HF_LINK_CALLS);
+        hf_time next = topology_of(&rig.client)->deadline(&rig.client, CALLS);
         CHECK(next >= now + 900 * HF_MS && next <= now + 1100 * HF_MS);
         first = hf_time_min(first, next - now);
         last = hf_time_max(last, next - now);
-        topology_of(&rig.client)->tick(&rig.client, HF_LINK_CALLS, next);
+        topology_of(&rig.client)->tick(&rig.client, CALLS, next);
         now = next;
         feed_sentinels(ADDRESS(7001), now);
         CHECK_AT(7001);
@@ -944,7 +942,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
     for (uint32_t opens = 2; opens <= 3; opens++) {
         start();
         hf_op_end(acquire_at_first(AT(0)), AT(0));
-        hf_session *renewer = &nodes_of(&rig.client)[0]->links[HF_LINK_RENEWER];
+        hf_session *renewer = &nodes_of(&rig.client)[0]->links[RENEWER];
         renewer->wanted = true;
         renewer->failed_opens = opens;
         renewer->unresolved = true;
@@ -959,7 +957,7 @@ TEST(a_client_follows_a_single_sentinel_after_three_failed_connection_attempts) 
 
 TEST(failed_attempts_of_a_connection_that_is_not_needed_do_not_move_the_client) {
     hf_op_end(acquire_at_first(AT(0)), AT(0));
-    hf_session *events = &nodes_of(&rig.client)[0]->links[HF_LINK_EVENTS];
+    hf_session *events = &nodes_of(&rig.client)[0]->links[EVENTS];
     events->failed_opens = 9; /* it was closed for good after that */
     CHECK(!events->wanted);
     feed_sentinels(ADDRESS(7001), AT(10));
@@ -981,8 +979,7 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
         spec.caller = spec.owner = hf_slice_of(owners[i]);
         spec.renewed = i != NOT_RENEWED;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
-        feed_node(0, ACQUIRED, AT(0));
-        CHECK_OUTCOME(op, "ok");
+        CHECK_ANSWER_BY(0, op, ACQUIRED, AT(0), "ok");
         holds[i] = hold_in(op);
         hf_op_end(op, AT(0));
     }
@@ -994,8 +991,7 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
     for (int i = IN_FLIGHT; i <= TO_BE_APPROVED; i++)
         hf_holds_wake_at(holds_of(&rig.client), claim_of(holds[i]), AT(6000));
     feed_node(1, ADDRESS(7002), AT(1110));
-    feed_node(2, ADDRESS(7002), AT(1110));
-    CHECK_AT(7002);
+    CHECK_MASTER_IS(7002, 2, ADDRESS(7002), AT(1110));
     CHECK(wakes_at(holds[RENEWED]) < AT(1400));
     CHECK_EQ_U64(wakes_at(holds[NOT_RENEWED]), ends_at(holds[NOT_RENEWED]));
     CHECK_EQ_U64(wakes_at(holds[LEFT]), AT(5000));
@@ -1094,7 +1090,7 @@ TEST(a_check_does_not_wait_for_replicas) {
     start_sync();
     hf_op_end(acquire_in_sync(AT(0)), AT(0));
     hf_op *op = begin(&rig, HF_OP_CHECK, AT(1000));
-    CHECK_SENT(&rig, HF_LINK_CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
+    CHECK_SENT(&rig, CALLS, "EVALSHA extend 2 k holdfast_queue:{k} me 0  ");
     CHECK_ANSWER(op, ":1\r\n", AT(1001), "ok");
 }
 
@@ -1105,8 +1101,7 @@ TEST(the_reply_of_a_sentinel_that_was_loading_at_first_is_used_at_once) {
     feed_node(1, "-LOADING Redis is loading\r\n", AT(1));
     rig_sleep(&rig, AT(1), AT(40));
     CHECK_ASKED(1, ASK_MASTER);
-    feed_node(1, ADDRESS(7001), AT(41));
-    CHECK_AT(7001);
+    CHECK_MASTER_IS(7001, 1, ADDRESS(7001), AT(41));
 }
 
 TEST(the_login_function_is_called_for_the_master_and_not_for_sentinels) {
