@@ -31,23 +31,18 @@ static int mutexes;
 #include "test_ready.c"
 
 TEST(watching_an_unchanged_list_again_does_not_wake_up_the_watching_thread) {
-    int ends[2];
-    CHECK_EQ_INT(pipe(ends), 0);
-    hf_ready *ready = hf_ready_new();
     hf_watch list[] = {watch(ends[0], POLLIN)};
     CHECK(hf_ready_watch(ready, list, 1));
     uint64_t version = ready->version;
     CHECK(hf_ready_watch(ready, list, 1));
     CHECK_EQ_U64(ready->version, version);
-    close(ends[0]);
-    close(ends[1]);
-    hf_ready_free(ready);
 }
 
 /* Some systems allocate them. */
 TEST(freeing_a_ready_set_destroys_its_mutex) {
-    hf_ready *ready = hf_ready_new();
-    CHECK_EQ_INT(mutexes, 1);
-    hf_ready_free(ready);
-    CHECK_EQ_INT(mutexes, 0);
+    int before = mutexes;
+    hf_ready *own = hf_ready_new();
+    CHECK_EQ_INT(mutexes, before + 1);
+    hf_ready_free(own);
+    CHECK_EQ_INT(mutexes, before);
 }
