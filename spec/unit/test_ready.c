@@ -95,18 +95,15 @@ TEST(running_out_of_descriptors_closes_no_descriptor_that_the_ready_set_does_not
 }
 
 TEST(a_ready_set_leaks_no_memory) {
-    int pair[2];
-    CHECK_EQ_INT(pipe(pair), 0);
+    hf_ready_free(ready); /* a thread of it may allocate at any time */
     long before = memerr_live();
-    hf_ready *own = hf_ready_new();
-    hf_watch list[] = {watch(pair[0], POLLIN), watch(pair[1], POLLOUT)};
-    bool watched = own && hf_ready_watch(own, list, 2) && is_ready(own, SOON);
-    hf_ready_free(own);
-    long after = memerr_live();
-    close(pair[0]);
-    close(pair[1]);
+    ready = hf_ready_new();
+    hf_watch list[] = {watch(ends[0], POLLIN), watch(ends[1], POLLOUT)};
+    bool watched = ready && hf_ready_watch(ready, list, 2) && is_ready(ready, SOON);
+    hf_ready_free(ready);
+    ready = NULL;
+    CHECK_EQ_INT(memerr_live(), before);
     CHECK(watched);
-    CHECK_EQ_INT(after, before);
 }
 
 TEST(the_ready_descriptor_is_closed_by_exec) {
