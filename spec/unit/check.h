@@ -43,6 +43,17 @@ static inline void check_register(struct check_test *test) {
         check_after = after;                                                                       \
     }
 
+/* A case of a test begins as the test does. */
+static inline int check_begin_case(void) {
+    if (check_before) check_before();
+    return 1;
+}
+
+#define EACH_NUMBER(number, count)                                                                 \
+    for (int number = 0; number < (int)(count) && check_begin_case(); number++)
+#define EACH_CASE(i, cases)                                                                        \
+    for (size_t i = 0; i < sizeof(cases) / sizeof *(cases) && check_begin_case(); i++)
+
 __attribute__((format(printf, 3, 4))) static inline void check_fail(const char *file, int line,
                                                                     const char *format, ...) {
     va_list arguments;

@@ -99,8 +99,7 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
         {"-ERR no\r\n", "server"},
         {"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n", "conflict"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
         CHECK_ANSWER(op, cases[i].reply, AT(1), cases[i].code);
@@ -110,8 +109,7 @@ TEST(an_acquire_that_fails_with_an_error_needs_no_clean_up) {
 
 /* After a failover the server's name may lead to the new master. */
 TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
-    for (int moved = 0; moved < 2; moved++) {
-        rig_begin(&rig);
+    EACH_NUMBER (moved, 2) {
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         output_of(link_of(&rig, CALLS));
         uint64_t opens = link_of(&rig, CALLS)->opens;
@@ -171,8 +169,7 @@ TEST(an_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) 
         "+OK\r\n",           ":0\r\n", ":1\r\n",       ":-1\r\n",
         "$-1\r\n",           "*0\r\n", "*1\r\n:9\r\n", "*1\r\n$1\r\nx\r\n",
         "*1\r\n*1\r\n:1\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         output_of(link_of(&rig, CALLS));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
@@ -222,8 +219,7 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
         "*3\r\n:1\r\n:77\r\n:1000000000\r\n", "*3\r\n:1\r\n:77\r\n:9223372036854775807\r\n",
         "*3\r\n:1\r\n:-77\r\n:0\r\n",
     };
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
         CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);

@@ -163,8 +163,7 @@ TEST(a_multi_lock_acquire_that_fails_with_an_error_needs_no_clean_up) {
 TEST(a_multi_lock_acquire_with_a_malformed_reply_fails_with_a_server_error_and_is_undone) {
     static const char *const replies[] = {"+OK\r\n", "*0\r\n", "*2\r\n:7\r\n:1\r\n",
                                           "*2\r\n:-3\r\n:9\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        start();
+    EACH_CASE (i, replies) {
         hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
         CHECK_STATES("ccc");
@@ -194,8 +193,7 @@ TEST(a_multi_lock_relies_on_no_longer_lease_than_that_of_an_extend_that_may_stil
         const char *reply;
     } cases[] = {{HF_OP_ACQUIRE_ALL, "*4\r\n:1\r\n:0\r\n:0\r\n:0\r\n"},
                  {HF_OP_RELEASE_ALL, "*3\r\n:2\r\n:2\r\n:2\r\n"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_all(AT(0));
         hold_all(AT(0));
         hf_op_spec spec = spec_of(&rig, HF_OP_EXTEND);
@@ -231,8 +229,7 @@ TEST(a_multi_lock_re_entered_with_a_shorter_lease_keeps_the_longer_leases) {
 TEST(a_multi_lock_is_still_renewed_after_a_failed_re_entry) {
     static const char *const replies[] = {"-OOM no\r\n", "*3\r\n:0\r\n:1\r\n:500\r\n",
                                           "*1\r\n:7\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        start();
+    EACH_CASE (i, replies) {
         hold_all(AT(0));
         begin_all(HF_OP_ACQUIRE_ALL, AT(9900));
         rig_sleep(&rig, AT(9900), AT(10100)); /* the renewal fell due meanwhile */
@@ -667,8 +664,7 @@ TEST(a_multi_lock_acquire_first_cleans_up_a_lock_whose_lease_has_ended_by_the_cl
 }
 
 TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
-    for (int shared = 0; shared <= 1; shared++) {
-        start();
+    EACH_NUMBER (shared, 2) {
         BEGIN(HF_OP_ACQUIRE_ALL, AT(0), spec.names = NULL, spec.batch = all,
               spec.batch_count = COUNT, spec.owner = hf_slice_of("owner"), spec.shared = shared,
               spec.agent = 17);
@@ -742,8 +738,7 @@ TEST(a_multi_lock_acquire_fails_if_there_is_no_memory_to_clean_up_an_earlier_hol
 
 TEST(a_multi_locks_release_with_a_malformed_reply_is_retried_in_the_background) {
     static const char *const senseless[] = {"*3\r\n:1\r\n:99\r\n:0\r\n", "*1\r\n:1\r\n"};
-    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
-        start();
+    EACH_CASE (i, senseless) {
         hold_all(AT(0));
         hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
@@ -1018,8 +1013,7 @@ TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_wa
 
 TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_owner_holds_it) {
     static const hf_lost_reason reasons[] = {HF_LOST_EXPIRED, HF_LOST_TAKEN};
-    for (size_t i = 0; i < 2; i++) {
-        start();
+    EACH_NUMBER (i, 2) {
         hold_all(AT(0));
         begin_all(HF_OP_RELEASE_ALL, AT(10));
         hf_client_lose(&rig.client, hold_at(1), reasons[i]);

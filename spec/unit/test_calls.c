@@ -24,8 +24,7 @@ static hf_op *begin_complete_of_guard(hf_time now) {
 
 TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_background) {
     static hf_op *(*const begins[])(hf_time) = {begin_release_of_lock, begin_complete_of_guard};
-    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, begins) {
         hf_op *op = begins[i](AT(1));
         output_of(link_of(&rig, CALLS));
         CHECK_ANSWER(op, ":3\r\n", AT(2), "ok");
@@ -46,8 +45,7 @@ TEST(a_release_that_must_skip_many_dead_waiters_hands_the_lock_over_in_the_backg
 /* By then another process of this owner may have the lock: only the dead waiters are the renewer's
  * business. */
 TEST(a_shared_owners_lock_is_handed_over_in_the_background_without_releasing_another_hold) {
-    for (int abandoned = 0; abandoned < 2; abandoned++) {
-        rig_begin(&rig);
+    EACH_NUMBER (abandoned, 2) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_session *link = link_of(&rig, abandoned ? RENEWER : CALLS);
         set_shared(hold, true);
@@ -143,8 +141,7 @@ TEST(info_returns_owner_holds_ttl_token_and_waiters) {
 TEST(info_returns_no_owner_if_the_servers_reply_is_malformed) {
     static const char *const replies[] = {"*0\r\n", ":1\r\n", "$-1\r\n",
                                           "*6\r\n*0\r\n+x\r\n$-1\r\n$1\r\nx\r\n*0\r\n:1\r\n"};
-    for (size_t i = 0; i < 4; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 4) {
         hf_op *op = begin(&rig, HF_OP_INFO, AT(1));
         feed_calls(&rig, replies[i], AT(2));
         CHECK(hf_op_is_done(op));
@@ -221,8 +218,7 @@ TEST(a_forced_release_whose_reply_is_lost_is_not_sent_again) {
 }
 
 TEST(a_forced_release_interrupted_by_close_reports_that_it_may_have_taken_effect) {
-    for (int sent = 0; sent <= 1; sent++) {
-        rig_begin(&rig);
+    EACH_NUMBER (sent, 2) {
         hf_op_spec spec = spec_of(&rig, HF_OP_FORCE);
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(1));
         if (sent) rig_serve(&rig, AT(1));
@@ -364,8 +360,7 @@ TEST(a_check_does_not_shorten_a_lease_that_was_extended) {
 
 TEST(a_call_that_does_not_wait_fails_at_once_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_PING, HF_OP_TTL, HF_OP_INFO, HF_OP_FORCE};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, kinds) {
         rig.refusing = true;
         hf_op *op = begin(&rig, kinds[i], AT(0));
         CHECK_OUTCOME(op, "unreachable");
@@ -388,8 +383,7 @@ TEST(a_forced_release_that_must_skip_many_dead_waiters_finishes_in_the_backgroun
         const char *reply;
         bool passes_on;
     } cases[] = {{":3\r\n", true}, {":1\r\n", false}, {":0\r\n", false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin(&rig, HF_OP_FORCE, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "ok");
         rig_tick(&rig, AT(1));
@@ -437,8 +431,7 @@ TEST(completing_an_idempotent_run_whose_key_is_gone_reports_a_loss) {
 
 TEST(calls_on_a_held_lock_fail_as_unreachable_if_they_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_COMPLETE, HF_OP_EXTEND, HF_OP_CHECK};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, kinds) {
         hf_op_spec spec = spec_of(&rig, kinds[i]);
         if (kinds[i] == HF_OP_COMPLETE) {
             spec.lock_kind = &hf_kind_guard;
@@ -472,8 +465,7 @@ TEST(each_reason_of_a_loss_has_an_error_message_of_its_own) {
 
 /* The server compares it with the owner that it knows. */
 TEST(a_forced_release_tells_the_server_which_owner_the_caller_holds_the_lock_as) {
-    for (int held = 0; held <= 1; held++) {
-        rig_begin(&rig);
+    EACH_NUMBER (held, 2) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.owner = hf_slice_of("owner");
         if (held) begin_spec(&rig, &spec, AT(0));

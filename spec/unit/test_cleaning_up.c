@@ -25,8 +25,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
 
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
-    for (int shared = 0; shared <= 1; shared++) {
-        rig_begin(&rig);
+    EACH_NUMBER (shared, 2) {
         hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
         set_shared(hold, shared);
         set_granted(hold, shared);
@@ -82,8 +81,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
 
 /* The queue's mark of a confirmed grant has gone. */
 TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed) {
-    for (int bits = 0; bits < 4; bits++) {
-        rig_begin(&rig);
+    EACH_NUMBER (bits, 4) {
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
         set_granted(hold, bits & 1);
         set_wait(hold, bits & 2 ? 7 : 0);
@@ -94,8 +92,7 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
 
 /* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
 TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_hold_exists) {
-    for (int replaced = 0; replaced <= 1; replaced++) {
-        rig_begin(&rig);
+    EACH_NUMBER (replaced, 2) {
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
@@ -113,8 +110,7 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
         bool shared;
         uint32_t others;
     } cases[] = {{3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0));
         set_end(hold, AT(3000));
         set_shared(hold, cases[i].shared);
@@ -452,8 +448,7 @@ TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
 /* Its last renewal may have been carried out, although the reply was lost. */
 TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
-    for (size_t i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, reasons[i]);
@@ -471,8 +466,7 @@ TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
 
 TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
-    for (int i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_close(&rig.client, AT(3000));
@@ -538,8 +532,7 @@ TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
 
 /* While its slot moves it can be renewed by its key alone, also if nobody wants it renewed. */
 TEST(an_unconfirmed_grant_in_a_migrating_slot_is_renewed_by_a_command_with_a_single_key) {
-    for (int moves = 0; moves <= 1; moves++) {
-        rig_begin(&rig);
+    EACH_NUMBER (moves, 2) {
         const hf_topology *before = topology_of(&rig.client);
         hf_topology topology = *before;
         hf_hold *hold = granted_hold(true);
@@ -628,8 +621,7 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         bool granted;
         uint64_t wait;
     } cases[] = {{false, 0}, {false, 5}, {true, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = hold_lock(&rig, AT(0));
         set_shared(hold, true);
         set_granted(hold, cases[i].granted);
@@ -689,8 +681,7 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its
  * count. */
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) {
-    for (int granted = 0; granted <= 1; granted++) {
-        rig_begin(&rig);
+    EACH_NUMBER (granted, 2) {
         hf_hold *hold = hold_lock(&rig, AT(0));
         set_shared(hold, true);
         set_granted(hold, granted);

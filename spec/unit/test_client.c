@@ -31,8 +31,7 @@ TEST(a_queue_entry_contains_its_waiters_kind_client_and_number) {
     memset(owner, 'o', HF_OWNER_MAX);
     owner[HF_OWNER_MAX] = '\0';
     for (size_t i = 0; i < 3; i++) {
-        for (int shared = 0; shared < 2; shared++) {
-            rig_begin(&rig);
+        EACH_NUMBER (shared, 2) {
             hf_hold *hold = hf_holds_add(holds_of(&rig.client), kinds[i], hf_slice_of("k"),
                                          hf_slice_of("me"), hf_slice_of(owner));
             set_shared(hold, shared);
@@ -174,8 +173,7 @@ TEST(two_waiters_share_one_subscription_to_redissons_channel) {
 /* Each of them may have missed a release until then. */
 TEST(all_waiters_of_a_channel_recheck_their_locks_when_its_subscription_starts_or_ends) {
     static const char *const kinds[] = {"psubscribe", "ssubscribe", "sunsubscribe", "smessage"};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, kinds) {
         hf_op *waiters[] = {wait_in_queue(&rig, HF_NEVER, AT(0)), wait_as("you", AT(10))};
         feed_message(&rig, "1 turn 1 50", AT(20));
         feed_message(&rig, "1 turn 2 50", AT(21));
@@ -638,8 +636,7 @@ TEST(failed_acquires_are_counted_by_error_code) {
                  {HF_OP_ACQUIRE, NULL, HF_INTERRUPTED, 1}, /* abandoned */
                  {HF_OP_ACQUIRE, ACQUIRED, HF_OK, 0},
                  {HF_OP_FORCE, "-NOPERM no\r\n", HF_DENIED, 0}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin(&rig, cases[i].kind, AT(0));
         if (cases[i].reply) feed_calls(&rig, cases[i].reply, AT(1));
         hf_op_end(op, AT(2));
@@ -657,8 +654,7 @@ TEST(an_interrupt_ends_an_acquire_but_no_other_call) {
 }
 
 TEST(calls_may_end_in_any_order_without_mixing_up_their_replies) {
-    for (int first = 0; first < 3; first++) {
-        rig_begin(&rig);
+    EACH_NUMBER (first, 3) {
         hf_op *ops[3];
         for (int i = 0; i < 3; i++) ops[i] = begin(&rig, HF_OP_PING, AT(0));
         hf_op_end(ops[first], AT(1));

@@ -7,8 +7,7 @@
 /* ---- confirming a grant ---- */
 
 TEST(confirming_a_grant_sets_its_full_lease) {
-    for (int renewed = 0; renewed < 2; renewed++) {
-        rig_begin(&rig);
+    EACH_NUMBER (renewed, 2) {
         hf_hold *hold = granted_hold(renewed);
         CHECK_EQ_U64(ends_at(hold), AT(1978));
         CHECK_SENT_UNTIL(RENEWER, AT(100), AT(800), CONFIRM_K);
@@ -46,8 +45,7 @@ TEST(a_confirmation_that_the_server_may_still_receive_limits_later_leases) {
         int believed_ms;
     } cases[] = {{1000, false, false, 988}, {1000, true, false, 988},    {1000, false, true, 988},
                  {1000, true, true, 988},   {4000, false, false, 59398}, {4000, true, true, 59398}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = granted_hold(true);
         hf_session_opening(link_of(&rig, RENEWER), AT(100));
         hf_session_opened(link_of(&rig, RENEWER), AT(100));

@@ -84,8 +84,7 @@ TEST(after_a_second_extend_the_shortest_lease_applies_if_a_copy_of_the_first_may
     static const struct {
         int first_ms, second_ms, believed_ms;
     } cases[] = {{10000, 60000, 9898}, {60000, 10000, 9898}, {10000, 4000, 3958}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend((hf_time)cases[i].first_ms * HF_MS, AT(1000));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1001));
@@ -137,8 +136,7 @@ TEST(no_reply_prolongs_the_lease_beyond_that_of_an_extend_that_the_server_may_st
         hf_op_kind kind;
         const char *reply;
     } cases[] = {{HF_OP_ACQUIRE, "*2\r\n:1\r\n:0\r\n"}, {HF_OP_RELEASE, ":2\r\n"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(2, AT(0));
         hf_op_end(begin_extend(10 * HF_SECOND, AT(1000)), AT(1001));
         hf_session_closed(link_of(&rig, CALLS), "reset", AT(1002));
@@ -180,8 +178,7 @@ TEST(a_check_also_renews_the_lock_if_a_renewal_is_due) {
         bool renewed, renews;
     } cases[] = {
         {9999, true, false}, {10000, true, true}, {29000, true, true}, {29000, false, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = hold_times(1, AT(0));
         set_renewed(hold, cases[i].renewed);
         begin(&rig, HF_OP_CHECK, AT(cases[i].ms));
@@ -332,8 +329,7 @@ TEST(an_extend_whose_reply_arrives_after_max_hold_reports_a_loss_with_the_reason
 }
 
 TEST(a_check_that_no_replica_confirms_succeeds_but_does_not_confirm_the_grant) {
-    for (int replicas = 0; replicas <= 1; replicas++) {
-        rig_begin(&rig);
+    EACH_NUMBER (replicas, 2) {
         hf_hold *hold = hold_granted(AT(0));
         hf_time end = ends_at(hold);
         config_in(&rig.client)->sync = (hf_sync){1, 100 * HF_MS};
@@ -367,8 +363,7 @@ TEST(an_extend_of_a_hold_abandoned_during_it_reports_a_loss) {
 /* ---- malformed replies ---- */
 
 TEST(an_extend_with_a_malformed_reply_reports_no_loss) {
-    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, senseless) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin_extend(5 * HF_SECOND, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");

@@ -56,8 +56,7 @@ TEST(a_fenced_write_whose_first_copy_was_refused_does_not_report_an_unknown_outc
 }
 
 TEST(a_fenced_write_without_a_reply_reports_that_it_may_have_taken_effect) {
-    for (int sent = 0; sent <= 1; sent++) {
-        rig_begin(&rig);
+    EACH_NUMBER (sent, 2) {
         rig.refusing = !sent;
         hf_op *op = begin_write(AT(0));
         rig.refusing = true;
@@ -75,16 +74,14 @@ TEST(a_fenced_write_to_a_resource_that_another_lock_fences_fails_with_conflict) 
 TEST(a_fenced_write_with_a_malformed_reply_fails_with_a_server_error) {
     static const char *const replies[] = {":1\r\n", "*1\r\n:1\r\n", "*0\r\n", "$1\r\n1\r\n",
                                           "*2\r\n:1\r\n:1\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_op *op = begin_write(AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
     }
 }
 
 TEST(a_fenced_write_succeeds_only_if_replicas_confirm_it) {
-    for (int confirmed = 0; confirmed <= 1; confirmed++) {
-        rig_begin(&rig);
+    EACH_NUMBER (confirmed, 2) {
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_write(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");

@@ -87,8 +87,7 @@ TEST(a_waiter_ignores_a_grant_for_a_different_wait) {
                  {"1 grant m 1 5 88 2000 k", false},     {"1 grant g 1 5 88 2000 k", false},
                  {"2 grant l 1 5 88 2000 k", false},     {"grant 1 88 2000 0 2 mek", false},
                  {"1 grant l 1 5 88 2000 k more", false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         feed_message(&rig, cases[i].text, AT(100));
         CHECK_OR(op_state(op) == (cases[i].looks ? HF_ACQUIRE_ASKING : HF_ACQUIRE_WAITING),
@@ -125,8 +124,7 @@ TEST(a_waiter_ignores_a_grant_until_a_reply_has_named_its_queue_position) {
         "*4\r\n:0\r\n:20000\r\n:0\r\n:0\r\n", "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n:5\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$-1\r\n",
         "*5\r\n:0\r\n:20000\r\n:0\r\n:0\r\n$32\r\n55555555555555555555555555555555\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         rig_sleep(&rig, AT(3), AT(2000));
         CHECK_ANSWER_STATE(op, replies[i], AT(2001), WAITING);
@@ -214,8 +212,7 @@ TEST(a_waiter_accepts_a_grant_if_a_quarter_of_the_shorter_lease_is_left) {
         bool taken;
     } cases[] = {
         {30000, 1450, true}, {30000, 1550, false}, {1000, 1550, true}, {1000, 1800, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.wait = 10 * HF_SECOND,
                           spec.lease = (hf_time)cases[i].lease_ms * HF_MS);
         subscribe_with(busy(20000, 0, 0), AT(0), AT(0), AT(0));
@@ -291,8 +288,7 @@ TEST(a_grant_that_names_a_different_queue_position_is_not_counted_as_a_hand_off)
 }
 
 TEST(a_waiter_accepts_a_grant_with_a_quarter_of_its_lease_left) {
-    for (int early = 0; early <= 1; early++) {
-        rig_begin(&rig);
+    EACH_NUMBER (early, 2) {
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         hf_time end = hf_lease_end(AT(2), 2 * HF_SECOND);
         feed_message(&rig, GRANT("1", "88"), end - 500 * HF_MS + (hf_time)!early);

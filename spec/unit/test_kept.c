@@ -914,8 +914,7 @@ TEST(a_client_keeps_a_lock_and_a_mutex_of_the_same_key_separately) {
 }
 
 TEST(a_caller_that_waits_in_its_client_queries_the_server_when_the_holders_lease_ends) {
-    for (int asked = 0; asked <= 1; asked++) {
-        rig_begin(&rig);
+    EACH_NUMBER (asked, 2) {
         hf_op *op = BEGIN_SPEC(spec_as("a"), AT(0), spec.renewed = false);
         feed_calls(&rig, RANGE, AT(0));
         feed_all();

@@ -101,8 +101,7 @@ TEST(a_wait_for_a_latch_is_observed_as_acquired_or_failed) {
         hf_code outcome;
     } cases[] = {{COUNT("2"), "timeout", HF_EVENT_FAILED, HF_TIMEOUT},
                  {COUNT("0"), NULL, HF_EVENT_ACQUIRED, HF_OK}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        latch_begin();
+    EACH_CASE (i, cases) {
         hf_observe_all(&rig.client);
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_op *op = begin_wait(0, AT(0));
@@ -164,8 +163,7 @@ TEST(a_refused_latch_change_reports_that_it_may_have_taken_effect_only_if_sent_t
 TEST(a_latchs_change_interrupted_by_close_reports_that_it_may_have_taken_effect) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        latch_begin();
+    EACH_CASE (i, kinds) {
         hf_op_spec spec = spec_of(&rig, kinds[i]);
         spec.lock_kind = &hf_kind_latch;
         hf_op *unsent = hf_client_begin(&rig.client, &spec, AT(0));
@@ -373,8 +371,7 @@ TEST(a_call_on_a_latch_reports_a_failed_allocation) {
 TEST(a_call_on_a_latch_fails_as_unreachable_if_it_cannot_connect) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        latch_begin();
+    EACH_CASE (i, kinds) {
         rig.refusing = true;
         CHECK_OUTCOME(begin_latch(kinds[i], 1, AT(0)), "unreachable");
     }
@@ -454,8 +451,7 @@ TEST(a_wait_for_a_latch_without_its_channel_polls_less_and_less_often) {
     static const struct {
         int ms, after_ms;
     } cases[] = {{40, 30}, {120, 30}, {200, 50}, {600, 150}, {800, 200}, {5000, 200}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        latch_begin();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_wait(HF_NEVER, AT(0));
         subscribe_with(COUNT("2"), AT(1), AT(2), AT(cases[i].ms));
         hf_time most = AT(cases[i].ms + cases[i].after_ms);
@@ -473,8 +469,7 @@ TEST(a_wait_for_a_latch_fails_if_its_first_command_cannot_connect) {
 
 TEST(the_first_command_of_a_wait_for_a_latch_has_the_usual_timeout) {
     static const hf_time waits[] = {0, HF_NEVER};
-    for (size_t i = 0; i < 2; i++) {
-        latch_begin();
+    EACH_NUMBER (i, 2) {
         hf_op *op = begin_wait(waits[i], AT(0));
         CHECK_SLEEP(op, AT(0), AT(2999), "under way");
         CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
@@ -529,8 +524,7 @@ TEST(a_wait_for_a_latch_is_not_waiting_for_messages_while_its_request_is_in_flig
 TEST(an_abandoned_latch_changes_reply_is_ignored) {
     static const hf_op_kind kinds[] = {HF_OP_SET_COUNT, HF_OP_COUNT_DOWN, HF_OP_DELETE,
                                        HF_OP_COUNT};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        latch_begin();
+    EACH_CASE (i, kinds) {
         hf_op *op = begin_latch(kinds[i], 1, AT(0));
         hf_op_abandon(op, AT(1));
         CHECK_ANSWER(op, ":1\r\n", AT(2), "interrupted");

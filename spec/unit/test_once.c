@@ -25,8 +25,7 @@ TEST(a_call_about_a_scheduled_job_returns_the_servers_reply) {
 }
 
 TEST(a_call_about_a_scheduled_job_without_a_reply_reports_that_it_may_have_taken_effect) {
-    for (int sent = 0; sent <= 1; sent++) {
-        rig_begin(&rig);
+    EACH_NUMBER (sent, 2) {
         rig.refusing = !sent;
         hf_op *op = begin_once(AT(0));
         rig.refusing = true;
@@ -43,16 +42,14 @@ TEST(a_call_about_a_scheduled_job_with_a_malformed_reply_fails_with_a_server_err
                                           "*4\r\n:1\r\n$1\r\n7\r\n:9\r\n$1\r\nt\r\n",
                                           "*4\r\n:1\r\n:7\r\n$1\r\n9\r\n$1\r\nt\r\n",
                                           "*5\r\n:1\r\n:7\r\n:9\r\n$1\r\nt\r\n:1\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_op *op = begin_once(AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
     }
 }
 
 TEST(recording_a_scheduled_jobs_run_succeeds_only_if_replicas_confirm_it) {
-    for (int confirmed = 0; confirmed <= 1; confirmed++) {
-        rig_begin(&rig);
+    EACH_NUMBER (confirmed, 2) {
         config_in(&rig.client)->sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
         hf_op *op = begin_once(AT(0));
         CHECK_SENT(&rig, CALLS, SAID "\nWAIT 1 100");

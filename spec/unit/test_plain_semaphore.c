@@ -496,8 +496,7 @@ TEST(a_busy_message_says_how_many_permits_are_free) {
                  {TOO_FEW("-3"), "(0 of the 2 req"},
                  {"*1\r\n:0\r\n", "(0 of the 2 req"},
                  {"*0\r\n", "(0 of the 2 req"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        semaphore_begin();
+    EACH_CASE (i, cases) {
         hf_op *op = take(2, 0, AT(0));
         CHECK_ANSWER(op, cases[i].reply, AT(1), "busy");
         CHECK_MESSAGE(op, cases[i].free);
@@ -509,8 +508,7 @@ TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
         hf_op_kind kind;
         const char *reply;
     } cases[] = {{HF_OP_TAKE, HAS_TAKEN("1")}, {HF_OP_GIVE, ":1\r\n"}, {HF_OP_DRAIN, ":1\r\n"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        semaphore_begin();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_on(&rig, cases[i].kind, 1, 0, AT(0));
         hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
         rig_sleep(&rig, AT(1), AT(500));
@@ -524,8 +522,7 @@ TEST(a_call_that_is_sent_again_never_makes_the_server_forget_itself) {
 
 TEST(an_abandoned_semaphore_calls_reply_is_ignored) {
     static const hf_op_kind kinds[] = {HF_OP_TAKE, HF_OP_GIVE, HF_OP_DRAIN};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
-        semaphore_begin();
+    EACH_CASE (i, kinds) {
         hf_op *op = begin_on(&rig, kinds[i], 1, 0, AT(0));
         hf_op_abandon(op, AT(1));
         CHECK_ANSWER(op, kinds[i] == HF_OP_TAKE ? HAS_TAKEN("0") : ":1\r\n", AT(2), "interrupted");

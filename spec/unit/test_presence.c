@@ -380,8 +380,7 @@ TEST(a_closed_client_does_not_wake_up_to_publish_its_name) {
 }
 
 TEST(a_published_name_expires_with_the_longest_held_lock) {
-    for (int i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_client_introduce(&rig.client, "x");
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(1000));

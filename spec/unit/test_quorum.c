@@ -230,8 +230,7 @@ TEST(a_quorum_waiter_times_out_when_its_wait_is_over_even_if_no_server_replies) 
         {0, 3 * HF_SECOND},
         {HF_NEVER, 3 * HF_SECOND}, /* they were not reachable at its beginning */
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         for (hf_time from = AT(0); from < AT(0) + 2 * cases[i].took; from += cases[i].took) {
             hf_op *op = begin_quorum(HF_OP_ACQUIRE, cases[i].wait, from);
             answers(0, 2, yes(7), from);
@@ -914,8 +913,7 @@ TEST(a_server_that_does_not_reply_is_not_reported_with_a_refusal_from_an_earlier
 
 TEST(a_quorum_acquire_proposes_a_token_only_with_fencing_on) {
     char want[32];
-    for (int fenced = 0; fenced < 2; fenced++) {
-        start();
+    EACH_NUMBER (fenced, 2) {
         quorum_of(&rig.client)->clocks_known = true;
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         if (!fenced) spec.token_ttl_ms = 0;
@@ -1089,8 +1087,7 @@ TEST(a_quorum_waiter_pauses_at_least_a_millisecond_between_attempts) {
 }
 
 TEST(a_quorum_call_evaluates_each_servers_reply_as_soon_as_it_arrives) {
-    for (int i = 0; i < COUNT; i++) {
-        start();
+    EACH_NUMBER (i, COUNT) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         CHECK(hf_op_deadline(op) > AT(1));
         feed(link_at(i, CALLS), yes(7), AT(1));
@@ -1147,8 +1144,7 @@ TEST(a_late_grant_is_added_to_a_quorum_hold_before_it_is_checked_for_a_loss) {
 
 TEST(a_quorum_waiter_pauses_longer_if_its_attempts_take_longer) {
     hf_time longest = 0;
-    for (int i = 0; i < 40; i++) {
-        start();
+    EACH_NUMBER (i, 40) {
         set_random(&rig.client, 0x9e3779b97f4a7c15u * (uint64_t)(i + 1));
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, HF_NEVER, AT(0));
         for (int j = 0; j < COUNT; j++) feed(link_at(j, CALLS), busy(20000, 0, 0), AT(40));

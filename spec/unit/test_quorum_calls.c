@@ -59,8 +59,7 @@ TEST(a_quorum_check_or_extension_without_a_majority_fails) {
          "it is no longer held on a majority of the servers (taken)"},
         {HF_OP_CHECK, {":-1\r\n", ":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok", NULL},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_op *op = cases[i].kind == HF_OP_CHECK ? begin_quorum(HF_OP_CHECK, 0, AT(1000))
                                                  : begin_extend(60 * HF_SECOND, AT(1000));
@@ -142,8 +141,7 @@ TEST(a_quorum_release_without_a_majority_reports_a_loss_or_continues_in_the_back
          "1 of 5 released",
          0},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
         CHECK(is_releasing(hold_of(&rig)));
@@ -269,8 +267,7 @@ TEST(a_hold_abandoned_during_a_quorum_re_entry_is_removed_when_the_re_entry_ends
 
 /* The hold is lost or abandoned during a release, whose replies say that it has ended, too. */
 TEST(a_quorum_release_does_not_count_a_hold_abandoned_during_it_as_lost) {
-    for (int lost = 0; lost <= 1; lost++) {
-        start();
+    EACH_NUMBER (lost, 2) {
         hold_by(5, AT(0));
         hold_by(5, AT(1));
         hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
@@ -378,8 +375,7 @@ TEST(a_quorums_ttl_is_the_largest_for_which_a_majority_still_has_the_lock) {
         {{":500\r\n", ":400\r\n", ":300\r\n", "-ERR no\r\n", "-ERR no\r\n"}, 300},
         {{":500\r\n", ":500\r\n", ":500\r\n", ":500\r\n", ":500\r\n"}, 500},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         for (int j = 0; j < COUNT; j++) CHECK_CONTAINS(output_by(j), "PTTL k");
         answer_all(cases[i].replies, AT(1));
@@ -429,8 +425,7 @@ TEST(a_quorums_info_returns_the_owner_that_a_majority_names) {
          DRIVE_UUID ".3",
          9},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_INFO, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, "ok");
@@ -486,8 +481,7 @@ TEST(a_quorum_call_fails_with_the_error_that_a_majority_returns) {
          "conflict"},
         {{"-WRONGTYPE a\r\n", "-WRONGTYPE a\r\n", "-ERR no\r\n", ":1\r\n", ":1\r\n"}, "no_quorum"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         answer_all(cases[i].replies, AT(1));
         CHECK_OUTCOME(op, cases[i].outcome);
@@ -510,8 +504,7 @@ TEST(two_of_four_servers_suffice_to_fail_a_quorum_call_or_to_report_a_loss) {
           {{":-1\r\n", ":1\r\n", ":1\r\n", ":1\r\n"}, "ok"},
       };
     server_count = 4;
-    for (size_t i = 0; i < sizeof reads / sizeof *reads; i++) {
-        start();
+    EACH_CASE (i, reads) {
         hf_op *op = begin_quorum(HF_OP_TTL, 0, AT(0));
         answer_all(reads[i].replies, AT(1));
         CHECK_ENDS(op, reads[i].outcome, AT(1));
@@ -533,8 +526,7 @@ TEST(a_forced_release_in_a_quorum_frees_the_lock_on_every_server) {
         {{":1\r\n", ":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n"}, 1},
         {{":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n", ":0\r\n"}, 0},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_op *op = begin_quorum(HF_OP_FORCE, 0, AT(1));
         answer_all(cases[i].replies, AT(2));

@@ -19,8 +19,7 @@ TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) 
 TEST(a_quorum_acquire_ignores_a_lock_of_a_different_kind_on_a_minority) {
     static const char other_kind[] = "*1\r\n:-6\r\n";
     static const char *const outcomes[] = {"ok", "busy", "busy", "conflict"};
-    for (int others = 0; others < 4; others++) {
-        start();
+    EACH_NUMBER (others, 4) {
         hf_op *op = begin_guard(AT(0));
         answers(0, others, other_kind, AT(1));
         CHECK_OUTCOME(op, others < MAJORITY ? "under way" : "conflict");
@@ -40,8 +39,7 @@ TEST(an_idempotent_run_in_a_quorum_is_a_mismatch_if_one_server_has_another_finge
 /* ---- acquires ---- */
 
 TEST(a_blocking_quorum_wait_for_a_lock_that_the_same_client_holds_fails_as_a_deadlock) {
-    for (int blocking = 0; blocking < 2; blocking++) {
-        start();
+    EACH_NUMBER (blocking, 2) {
         hold_by(5, AT(0));
         hf_op *op = BEGIN_ROUND(HF_OP_ACQUIRE, AT(1), spec.caller = spec.owner = hf_slice_of("you"),
                                 spec.wait = 5 * HF_SECOND, spec.blocking = blocking);
@@ -183,8 +181,7 @@ TEST(a_quorums_acquire_is_counted_once_and_its_renewals_once_for_each_server) {
 }
 
 TEST(a_closed_quorum_client_is_done_once_every_server_has_replied) {
-    for (int last = 0; last < COUNT; last++) {
-        start();
+    EACH_NUMBER (last, COUNT) {
         hold_by(5, AT(0));
         CHECK(hf_client_is_quiet(&rig.client));
         hf_client_close(&rig.client, AT(1));
@@ -235,8 +232,7 @@ TEST(the_reason_of_a_quorum_loss_is_one_that_a_server_gave_rather_than_unreachab
         {{HF_LOST_EXPIRED, HF_LOST_DELETED, HF_LOST_TAKEN}, HF_LOST_DELETED},
         {{HF_LOST_UNREACHABLE, HF_LOST_EXPIRED, HF_LOST_EXPIRED}, HF_LOST_UNREACHABLE},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(5, AT(0));
         hf_hold *hold = hold_of(&rig);
         for (int j = 0; j < MAJORITY; j++)

@@ -46,8 +46,7 @@ TEST(a_quorum_hold_missing_on_a_server_is_checked_again_soon_while_it_is_renewed
         int servers;
         bool renewed, again;
     } cases[] = {{5, true, false}, {3, true, true}, {3, false, false}, {5, false, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.renewed = cases[i].renewed);
         for (int j = 0; j < cases[i].servers; j++) feed(link_at(j, CALLS), yes(7), AT(1));
         tick(AT(1));
@@ -212,8 +211,7 @@ TEST(a_quorum_attempt_waits_for_slow_servers_ten_times_as_long_as_for_its_majori
     static const struct {
         int answered, most;
     } cases[] = {{100, 1100}, {10, 260}, {25, 275}, {26, 286}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
         answers(0, 2, yes(7), AT(cases[i].answered));
         answers(2, 4, busy(20000, 0, 0), AT(cases[i].answered));
@@ -227,8 +225,7 @@ TEST(a_quorum_call_skips_only_servers_that_have_just_refused_a_connection) {
         hf_code code;
         bool skipped;
     } cases[] = {{1, HF_UNREACHABLE, true}, {0, HF_UNREACHABLE, false}, {1, HF_DENIED, false}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         rig.down[0] = "refused";
         hf_op_end(begin_quorum(HF_OP_TTL, 0, AT(0)), AT(0));
         hf_session *calls = link_at(0, CALLS);
@@ -280,8 +277,7 @@ TEST(a_quorum_restores_only_holds_that_are_held_and_renewed) {
     static const struct {
         bool renewed, lost;
     } cases[] = {{true, false}, {false, false}, {true, true}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(3, AT(0));
         answers(3, 5, busy(20000, 0, 0), AT(1));
         rig_hush(&rig);
@@ -340,8 +336,7 @@ TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
         bool shared;
         const char *of_member, *owner;
     } cases[] = {{true, "me.x", "me.x"}, {false, DRIVE_UUID ":1.2", DRIVE_UUID ":1"}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         hold_by(3, AT(0));
         hf_hold *hold = hold_of(&rig);
         hf_hold *part = hf_holds_add(holds_of(member(1)), &hf_kind_lock, hf_slice_of("k"),
@@ -395,8 +390,7 @@ TEST(an_interrupted_quorum_acquire_waits_up_to_250_ms_for_a_majority) {
 }
 
 TEST(a_re_entered_quorum_hold_is_renewed_if_either_acquire_requested_renewal) {
-    for (int i = 0; i < 4; i++) {
-        start();
+    EACH_NUMBER (i, 4) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.renewed = i & 1;
         hf_op *op = begin_round(&spec, AT(0));
@@ -484,8 +478,7 @@ TEST(an_abandoned_quorum_hold_is_counted_as_released) {
 }
 
 TEST(a_quorum_client_wakes_up_at_the_earliest_deadline_of_its_servers_connections) {
-    for (int first = 0; first < COUNT; first++) {
-        start();
+    EACH_NUMBER (first, COUNT) {
         begin_quorum(HF_OP_TTL, 0, AT(0));
         hf_session *link = link_at(first, CALLS);
         link->awaiting_since = link->received_at = AT(0) - HF_SECOND;

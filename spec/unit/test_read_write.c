@@ -190,8 +190,7 @@ TEST(a_blocking_wait_for_a_read_write_lock_that_the_same_client_holds_is_a_deadl
         {&hf_kind_write, &hf_kind_write, 0, 0, true}, {&hf_kind_read, &hf_kind_read, 0, 0, false},
         {&hf_kind_read, &hf_kind_read, 1, 0, true},   /* a writer is ahead */
         {&hf_kind_read, &hf_kind_read, 1, 1, false}}; /* a turn of Redisson's waiters */
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rw_begin();
+    EACH_CASE (i, cases) {
         take(cases[i].held, "other", AT(0));
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.lock_kind = cases[i].asked;

@@ -63,8 +63,7 @@ TEST(an_idempotent_run_whose_key_is_gone_reports_a_loss_when_it_stores_its_recor
 
 TEST(an_idempotent_run_whose_resent_record_is_missing_reports_a_loss) {
     const hf_time keeps[] = {5 * HF_SECOND, 0};
-    for (int i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hold_guard(AT(0));
         hf_op *op = begin_complete(AT(1));
         spec_in(op)->keep = keeps[i];
@@ -125,8 +124,7 @@ TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held
 /* ---- malformed replies ---- */
 
 TEST(an_idempotent_run_whose_record_gets_a_malformed_reply_reports_no_loss) {
-    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, senseless) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.lock_kind = &hf_kind_guard;
         begin_spec(&rig, &spec, AT(10));

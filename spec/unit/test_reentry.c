@@ -56,8 +56,7 @@ TEST(a_re_entry_that_finds_the_lock_gone_reports_a_loss) {
         const char *reply;
         hf_lost_reason reason;
     } cases[] = {{GONE, HF_LOST_DELETED}, {TAKEN, HF_LOST_TAKEN}};
-    for (size_t i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(1000));
         CHECK_ANSWER(op, cases[i].reply, AT(1001), "lost");
@@ -128,8 +127,7 @@ TEST(a_lock_is_still_renewed_after_a_failed_re_entry) {
 
 /* The server may count two: the reply to the last release says how many stay. */
 TEST(the_last_release_frees_the_lock_after_a_re_entry_of_unknown_outcome) {
-    for (int how = 0; how < 3; how++) {
-        rig_begin(&rig);
+    EACH_NUMBER (how, 3) {
         hf_hold *hold = hold_lock(&rig, AT(0));
         hf_op_end(begin_acquire(&rig, 0, AT(1000)), AT(1001));
         output_of(link_of(&rig, CALLS));
@@ -302,8 +300,7 @@ TEST(an_acquire_that_waits_for_a_clean_up_ends_when_its_wait_is_over) {
         {1, 100 * HF_MS}, /* a short one gives the server a moment */
         {0, 3 * HF_SECOND},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(&rig, 300 * HF_MS, AT(0));
         rig_sleep(&rig, AT(0), AT(300));
         CHECK_ENDS(op, "unreachable", AT(300));
@@ -343,8 +340,7 @@ TEST(an_abandoned_hold_is_cleaned_up_and_not_reused_by_the_next_acquire) {
 /* A hold that must be left may wait for another command than its leave. */
 TEST(a_lock_abandoned_during_its_renewal_is_cleaned_up_before_it_is_acquired_again) {
     static const char *const answers[] = {"*1\r\n:1\r\n", "-OOM no\r\n"};
-    for (size_t i = 0; i < sizeof answers / sizeof *answers; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, answers) {
         hold_lock(&rig, AT(0));
         CHECK_SENT_UNTIL(RENEWER, AT(0), AT(10000), "EVALSHA renew 1 k me 30000");
         hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(10001));
@@ -389,8 +385,7 @@ TEST(an_acquire_waits_until_a_clean_up_in_flight_has_its_reply) {
 
 /* A command that persists would keep the renewer from the hold for all of the wait. */
 TEST(a_re_entry_that_the_server_refuses_is_not_retried) {
-    for (int shared = 0; shared <= 1; shared++) {
-        rig_begin(&rig);
+    EACH_NUMBER (shared, 2) {
         set_shared(hold_lock(&rig, AT(0)), shared);
         hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(1), spec.shared = shared, spec.wait = 10 * HF_SECOND);
         CHECK_STATE(op, ASKING);
@@ -482,8 +477,7 @@ TEST(a_re_entry_does_not_join_the_queue_even_if_its_client_is_subscribed) {
 }
 
 TEST(a_longer_re_entry_extends_the_lease) {
-    for (int i = 0; i < 4; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 4) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.renewed = i & 1;
         hf_op *op = begin_spec(&rig, &spec, AT(0));
@@ -502,8 +496,7 @@ TEST(a_longer_re_entry_extends_the_lease) {
 
 /* The server refuses the clean-up for the moment. */
 TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
-    for (int wait = 0; wait <= 1; wait++) {
-        rig_begin(&rig);
+    EACH_NUMBER (wait, 2) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(0));
         hf_hold *hold = hold_of(&rig);

@@ -59,8 +59,7 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
         const char *reply;
         hf_lost_reason reason;
     } cases[] = {{":-1\r\n", HF_LOST_DELETED}, {":-2\r\n", HF_LOST_TAKEN}};
-    for (size_t i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_hold *hold = hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
         CHECK_ANSWER(op, cases[i].reply, AT(2), "lost");
@@ -84,8 +83,7 @@ TEST(a_release_that_was_sent_twice_and_finds_the_lock_gone_succeeds) {
 TEST(a_release_that_was_refused_and_then_finds_the_lock_gone_reports_a_loss) {
     static const char *const passing[] = {"-NOSCRIPT No matching script.\r\n",
                                           "-LOADING Redis is loading\r\n"};
-    for (size_t i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
         feed_calls(&rig, passing[i], AT(2));
@@ -423,8 +421,7 @@ TEST(a_shared_owners_failed_release_that_may_have_run_is_not_resent) {
 /* ---- abandoned ---- */
 
 TEST(an_abandoned_calls_reply_is_ignored) {
-    for (size_t i = 0; i < sizeof CALL_KINDS / sizeof *CALL_KINDS; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, CALL_KINDS) {
         hf_op *op = begin_call(CALL_KINDS[i]);
         CHECK(output_of(link_of(&rig, CALLS))[0] != '\0');
         hf_op_abandon(op, AT(2));
@@ -483,8 +480,7 @@ TEST(a_hold_whose_release_failed_is_reported_as_uncertain) {
 
 /* Its handles learn of the loss by it. */
 TEST(a_hold_lost_during_a_partial_release_remains_known_until_its_last_release) {
-    for (int abandoned = 0; abandoned < 2; abandoned++) {
-        rig_begin(&rig);
+    EACH_NUMBER (abandoned, 2) {
         hf_hold *hold = hold_times(2, AT(0));
         hf_hold_ref(hold);
         begin(&rig, HF_OP_RELEASE, AT(1));
@@ -565,8 +561,7 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
 /* ---- malformed replies ---- */
 
 TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
-    for (size_t i = 0; i < sizeof senseless / sizeof *senseless; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, senseless) {
         hold_times(1, AT(0));
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");

@@ -128,8 +128,7 @@ TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
 
 /* Another hold may be due at the same time for another command, or for none. */
 TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) {
-    for (int i = 0; i < 4; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 4) {
         add_hold("a", "me", 30 * HF_SECOND, true, AT(0));
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         set_granted(hold, i == 1);
@@ -194,8 +193,7 @@ TEST(holds_with_about_the_same_time_left_are_renewed_in_one_batch) {
     static const struct {
         int left_ms, size;
     } cases[] = {{1000, 2}, {250, 2}, {249, 1}, {4000, 2}, {4004, 1}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *a = add_hold("a", "me", 3 * HF_SECOND, true, AT(0));
         hf_hold *b = add_hold("b", "me", 3 * HF_SECOND, true, AT(0));
         set_end(a, AT(2000));
@@ -241,8 +239,7 @@ TEST(a_renewal_without_a_reply_replaces_its_connection_only_if_that_was_silent_l
         {300, 100, 297, -500, 90, false}, {300, 100, 297, -500, 40, true},
         {600, 200, 450, 200, 400, true},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_session *link = link_of(&rig, RENEWER);
         hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease * HF_MS, true, AT(0));
         hf_session_opening(link, AT(0));
@@ -298,8 +295,7 @@ TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
 /* Its record or its release has taken it out of the table meanwhile. */
 TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
     static const char *const results[] = {":1", ":-1", ":-2", ":0"};
-    for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, results) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
@@ -313,8 +309,7 @@ TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
 }
 
 TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
-    for (int lost = 0; lost <= 1; lost++) {
-        rig_begin(&rig);
+    EACH_NUMBER (lost, 2) {
         const hf_class *class = hf_observe_class_at(&rig.client, hf_observe_class(&rig.client, ""));
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         set_at_risk(hold, true);
@@ -489,8 +484,7 @@ TEST(a_failed_renewal_is_retried_within_the_lease) {
 
 TEST(a_hold_is_lost_before_its_lease_can_end_on_the_server) {
     static const int leases_ms[] = {1, 2, 5, 20, 100, 1000, 3000, 30000};
-    for (size_t i = 0; i < sizeof leases_ms / sizeof *leases_ms; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, leases_ms) {
         rig.refusing = true;
         hf_hold *hold = add_hold("k", "me", (hf_time)leases_ms[i] * HF_MS, true, AT(0));
         int wakes = rig_sleep(&rig, AT(0), AT(leases_ms[i]) - 1);
@@ -633,8 +627,7 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
         {false, false, true, false, HF_LOST_EXPIRED},
         {true, true, true, true, HF_LOST_MAX_HOLD},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_hold *hold = add_hold("k", "me", HF_SECOND, cases[i].renewed, AT(0));
         set_at_risk(hold, cases[i].at_risk);
         set_in_flight(hold, cases[i].in_flight);
@@ -679,8 +672,7 @@ TEST(a_renewals_reply_after_the_hold_was_abandoned_changes_nothing) {
 TEST(a_renewal_with_a_malformed_reply_counts_as_failed) {
     static const char *const replies[] = {"+OK\r\n",           "$-1\r\n", "*0\r\n",
                                           "*1\r\n$1\r\nx\r\n", ":0\r\n",  "-ERR no\r\n"};
-    for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, replies) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         rig_sleep(&rig, AT(0), AT(10000));
         feed_renewer(&rig, replies[i], AT(10001));
@@ -759,8 +751,7 @@ TEST(a_hold_with_a_fixed_lease_does_not_wake_up_its_client_before_its_end) {
 }
 
 TEST(a_renewal_batch_includes_no_holds_that_have_ended) {
-    for (int over = 0; over <= 1; over++) {
-        rig_begin(&rig);
+    EACH_NUMBER (over, 2) {
         set_end(add_hold("a", "me", 30 * HF_SECOND, true, AT(0)), AT(10000) + 1);
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         set_end(hold, AT(10000) + !over);

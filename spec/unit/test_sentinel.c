@@ -257,8 +257,7 @@ TEST(a_sentinel_that_replies_with_a_malformed_address_is_ignored) {
                                       "*2\r\n:1\r\n:2\r\n",
                                       "*2\r\n$3\r\na\0b\r\n$1\r\n1\r\n"};
     static const size_t sizes[] = {0, 0, 0, 0, 0, 0, 0, 20};
-    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
-        start();
+    EACH_CASE (i, odd) {
         hf_op *op = begin_op(HF_OP_ACQUIRE, 0, AT(0));
         for (size_t node = 1; node <= SENTINELS; node++) {
             feed_bytes(calls_of(node), odd[i], sizes[i] ? sizes[i] : strlen(odd[i]), AT(1));
@@ -328,8 +327,7 @@ TEST(a_client_works_even_if_its_user_may_not_call_role) {
 TEST(a_command_refused_by_a_replica_is_resent_to_the_new_master) {
     static const char *const refusals[] = {
         READONLY, "-ERR Error running script: -READONLY You can't write\r\n"};
-    for (int i = 0; i < 2; i++) {
-        start();
+    EACH_NUMBER (i, 2) {
         acquire_at_first(AT(0));
         hf_op *op = begin_op(HF_OP_RELEASE, 0, AT(10));
         output_of(calls_of(0));
@@ -504,8 +502,7 @@ TEST(a_client_that_moved_on_the_word_of_one_sentinel_may_try_the_earlier_master_
 }
 
 TEST(a_minority_that_still_names_the_old_master_is_ignored_for_ten_seconds) {
-    for (int back = 0; back < 2; back++) {
-        start();
+    EACH_NUMBER (back, 2) {
         hold_until_asked();
         for (size_t node = 1; node <= 2; node++) feed_node(node, ADDRESS(7002), AT(1110));
         CHECK_AT(7002);
@@ -805,8 +802,7 @@ TEST(a_master_that_the_sentinels_name_may_have_the_lowest_or_the_highest_port) {
         const char *reply;
         int port;
     } cases[] = {{"*2\r\n$1\r\na\r\n$1\r\n1\r\n", 1}, {"*2\r\n$1\r\na\r\n$5\r\n65535\r\n", 65535}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         begin_op(HF_OP_PING, 0, AT(0));
         feed_sentinels(cases[i].reply, AT(1));
         CHECK_AT(cases[i].port);

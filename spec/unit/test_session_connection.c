@@ -157,8 +157,7 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
         {"", "", "-ERR max number of clients reached\r\n", "closed by the server"},
         {"", "worker", "+OK\r\n", NULL}, /* a proxy that knows no more than the log-in */
     };
-    for (size_t i = 0; i < sizeof peers / sizeof *peers; i++) {
-        start();
+    EACH_CASE (i, peers) {
         strcpy(config.server.password, peers[i].password);
         strcpy(config.name, peers[i].name);
         session.wanted = true;
@@ -460,8 +459,7 @@ TEST(only_a_request_that_does_not_wait_shortens_the_pause_between_connections) {
 }
 
 TEST(two_connections_closed_at_their_first_command_are_reported_as_a_possible_proxy_problem) {
-    for (int subscriber = 0; subscriber <= 1; subscriber++) {
-        start();
+    EACH_NUMBER (subscriber, 2) {
         session.subscriber = subscriber;
         session.wanted = true;
         for (int i = 0; i < 2; i++) {

@@ -30,8 +30,7 @@ TEST(a_login_sends_the_user_the_password_the_db_and_the_name_as_far_as_they_are_
         {"u", "p", "", 0, "*3\r\n$4\r\nAUTH\r\n$1\r\nu\r\n$1\r\np\r\n"},
         {"", "p", "", 0, "*2\r\n$4\r\nAUTH\r\n$1\r\np\r\n"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        start();
+    EACH_CASE (i, cases) {
         strcpy(config.server.user, cases[i].user);
         strcpy(config.server.password, cases[i].password);
         strcpy(config.name, cases[i].name);

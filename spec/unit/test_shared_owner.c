@@ -45,8 +45,7 @@ TEST(a_shared_owners_acquire_gives_up_if_its_other_processes_holds_keep_changing
     rig_end(&rig, AT(6));
     static const char *const hostile[] = {"*2\r\n:2\r\n:0\r\n", "*2\r\n:2\r\n:-1\r\n",
                                           "*2\r\n:2\r\n:4294967295\r\n"};
-    for (size_t i = 0; i < 3; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 3) {
         op = begin_shared(0, AT(0));
         CHECK_ANSWER(op, hostile[i], AT(1), "busy");
     }
@@ -130,8 +129,7 @@ TEST(a_shared_owners_abandoned_acquire_releases_the_hold_that_it_took) {
 }
 
 TEST(a_shared_owners_abandoned_wait_leaves_the_queue_or_releases_the_hold_that_it_took) {
-    for (int took = 0; took <= 1; took++) {
-        rig_begin(&rig);
+    EACH_NUMBER (took, 2) {
         hf_op *op = wait_as_shared(AT(0));
         feed_message(&rig, "1 recheck 2", AT(5));
         CHECK_SENT_AT(CALLS, AT(5), ASK_OF_K("0", "1", SHARED_MEMBER("2")));
@@ -204,8 +202,7 @@ TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
-    for (int took = 0; took <= 1; took++) {
-        rig_begin(&rig);
+    EACH_NUMBER (took, 2) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(1));
         op = begin_shared(0, AT(2));
@@ -245,8 +242,7 @@ TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {
 }
 
 TEST(a_shared_owners_acquire_without_a_reply_is_cleaned_up) {
-    for (int hangs = 0; hangs <= 1; hangs++) {
-        rig_begin(&rig);
+    EACH_NUMBER (hangs, 2) {
         hf_op *op = begin_shared(0, AT(0));
         hf_op_end(op, AT(1));
         if (hangs) rig_sleep(&rig, AT(1), AT(3000));

@@ -254,8 +254,7 @@ TEST(an_acquire_that_ends_with_any_kind_of_reply_is_no_longer_counted_as_a_waite
         {"*2\r\n:3\r\n$3\r\nold\r\n", "duplicate"},
         {"-ERR no\r\n", "server"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = wait_in_queue(&rig, 10 * HF_SECOND, AT(0));
         feed_message(&rig, "1 recheck 1", AT(50));
         rig_sleep(&rig, AT(50), AT(60));
@@ -348,8 +347,7 @@ TEST(an_acquire_that_ends_with_any_kind_of_refusal_is_no_longer_counted_as_a_wai
         {"-ERR no\r\n", "server"},           {"*1\r\n:77\r\n", "server"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        for (int waiting = 0; waiting < 2; waiting++) {
-            rig_begin(&rig);
+        EACH_NUMBER (waiting, 2) {
             hf_op *op = waiting ? wait_in_queue(&rig, 60 * HF_SECOND, AT(0))
                                 : begin_acquire(&rig, 0, AT(0));
             if (waiting) {
@@ -439,8 +437,7 @@ TEST(a_waiters_leave_command_that_must_skip_many_dead_waiters_finishes_in_the_ba
 }
 
 TEST(a_busy_reply_at_the_end_of_the_wait_ends_it_without_another_attempt) {
-    for (int early = 0; early <= 1; early++) {
-        rig_begin(&rig);
+    EACH_NUMBER (early, 2) {
         hf_op *op = begin_acquire(&rig, HF_SECOND, AT(0));
         feed_calls(&rig, busy(20000, 0, 0), AT(1000) - (hf_time)early);
         CHECK_OUTCOME(op, early ? "under way" : "busy");

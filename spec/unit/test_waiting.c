@@ -96,8 +96,7 @@ TEST(a_tenants_waiter_never_subscribes_to_a_pattern) {
 }
 
 TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
-    for (int queued = 0; queued < 2; queued++) {
-        rig_begin(&rig);
+    EACH_NUMBER (queued, 2) {
         hf_op *op = queued ? wait_in_queue(&rig, 10 * HF_SECOND, AT(0))
                            : begin_acquire(&rig, 10 * HF_SECOND, AT(0));
         if (queued) rig_sleep(&rig, AT(3), AT(2000));
@@ -142,8 +141,7 @@ TEST(a_waiter_behind_many_others_rechecks_its_lock_less_often) {
         int ahead, least_ms, most_ms;
     } cases[] = {{0, 1800, 2000},      {199, 1800, 2000},       {200, 3600, 4000},
                  {1000, 18000, 20000}, {1000000, 27000, 30000}, {2000000000, 27000, 30000}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
         feed_calls(&rig, busy(900000000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
@@ -379,8 +377,7 @@ TEST(a_waiters_subscription_that_is_temporarily_refused_is_retried) {
         "-LOADING Redis is loading the dataset in memory\r\n",
         "-ERR max number of clients reached\r\n",
     };
-    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, errors) {
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         hf_session *events = link_of(&rig, EVENTS);
         hf_session_closed(events, "reset", AT(10));
@@ -450,8 +447,7 @@ TEST(a_waiter_rechecks_its_lock_at_once_when_the_holders_lease_is_just_expiring)
     static const struct {
         int ttl_ms, ahead, at_ms;
     } cases[] = {{0, 0, 1}, {1, 0, 2}, {0, 1, 6}, {100, 80, 501}, {100, 90, 501}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, cases) {
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
         feed_calls(&rig, busy(20000, 0, 0), AT(0));
         feed_subscribed(&rig, AT(0));
@@ -469,8 +465,7 @@ TEST(a_busy_message_mentions_no_subscription_error_once_the_subscription_works) 
 
 /* The holder cannot go on, but its lock ends by itself in time. */
 TEST(a_blocking_wait_for_the_same_clients_lock_is_a_deadlock_only_if_that_lock_is_renewed) {
-    for (int renewed = 0; renewed <= 1; renewed++) {
-        rig_begin(&rig);
+    EACH_NUMBER (renewed, 2) {
         hf_op_spec spec = spec_of(&rig, HF_OP_ACQUIRE);
         spec.renewed = renewed;
         spec.lease = HF_SECOND;
@@ -508,8 +503,7 @@ TEST(a_waiter_rechecks_often_at_first_if_the_holder_could_not_be_notified) {
 /* Two replies about it differ by their time on the way. */
 TEST(a_waiter_treats_holders_whose_ends_differ_by_a_few_milliseconds_as_the_same_one) {
     static const int later[] = {4, 6};
-    for (int i = 0; i < 2; i++) {
-        rig_begin(&rig);
+    EACH_NUMBER (i, 2) {
         hf_op *op = begin_mutex(HF_NEVER, false, AT(0));
         subscribe_with(busy(20000, 0, 1), AT(1), AT(2), AT(2));
         hf_time since = holder_silent_since(op);
@@ -531,8 +525,7 @@ TEST(a_reservation_for_polling_clients_ends_once_a_holdfast_client_holds_the_loc
 
 /* Only the first one rechecks often to pass over a dead foreign holder. */
 TEST(a_later_waiter_behind_another_librarys_holder_rechecks_every_two_seconds) {
-    for (int ahead = 0; ahead <= 1; ahead++) {
-        rig_begin(&rig);
+    EACH_NUMBER (ahead, 2) {
         hf_op *op = begin_acquire(&rig, HF_NEVER, AT(0));
         subscribe_with(busy(20000, ahead, 1), AT(1), AT(2), AT(3));
         CHECK_STATE(op, WAITING);
@@ -636,8 +629,7 @@ TEST(a_waiter_for_another_librarys_mutex_without_a_ttl_rechecks_often_at_first) 
 TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
     static const char *const messages[] = {"1 recheck 1", "1 recheck 1 50",
                                            NULL}; /* NULL: it is subscribed again */
-    for (size_t i = 0; i < sizeof messages / sizeof *messages; i++) {
-        rig_begin(&rig);
+    EACH_CASE (i, messages) {
         hf_op *op = wait_in_queue(&rig, 60 * HF_SECOND, AT(0));
         rig_tick(&rig, AT(150));
         hf_time now = rechecks_at(op);

@@ -68,8 +68,7 @@ TEST(a_watch_for_on_change_subscribes_to_its_channel_without_a_pattern) {
 }
 
 TEST(a_watch_for_on_change_reads_every_two_seconds_even_if_its_channel_is_refused) {
-    for (int refused = 0; refused < 2; refused++) {
-        rig_begin(&rig);
+    EACH_NUMBER (refused, 2) {
         begin_watch("42 o:1", HF_NEVER, AT(0));
         subscribe_with(HELD("o:1", "42"), AT(1), AT(2), AT(2));
         if (refused) feed(link_of(&rig, EVENTS), "-NOPERM no\r\n", AT(3));
