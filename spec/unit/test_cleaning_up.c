@@ -475,14 +475,17 @@ TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
 }
 
 /* The lost entries are another process's by now; only the mark in the queue is this client's. */
-TEST(closing_a_client_removes_a_shared_owners_lost_grant_but_releases_no_hold) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    set_shared(hold, true);
-    set_granted(hold, true);
-    set_wait(hold, 5);
-    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-    hf_client_close(&rig.client, AT(1));
-    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_also_at_close_and_no_hold_is_released) {
+    EACH_NUMBER (closes, 2) {
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        set_shared(hold, true);
+        set_granted(hold, true);
+        set_wait(hold, 5);
+        hf_client_lose(&rig.client, hold, closes ? HF_LOST_EXPIRED : HF_LOST_TAKEN);
+        if (closes) hf_client_close(&rig.client, AT(1));
+        else hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
+        CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
+    }
 }
 
 static hf_time fake_deadlines[2];
@@ -666,16 +669,6 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     CHECK_EQ_INT(count_of(first), 1);
     rig_end(&rig, AT(4));
     hf_names_free(&other);
-}
-
-TEST(a_shared_owners_lost_grant_is_removed_from_the_queue) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    set_shared(hold, true);
-    set_granted(hold, true);
-    set_wait(hold, 5);
-    hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
-    hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
-    CHECK_SENT_AT(RENEWER, AT(1), "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":5:1000 me 0");
 }
 
 /* The renewer may still leave by the mark when the lease of the hold is over, and no longer by its

@@ -238,17 +238,13 @@ TEST(a_grant_message_gives_the_lock_to_the_waiter_that_it_names) {
     CHECK_GRANTS(first, GRANT("1", "91"), AT(30), "ok");
 }
 
-TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that) {
-    hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
-    feed_message(&rig, "1 recheck 1", AT(20));
-    CHECK_EQ_U64(hf_op_deadline(op), AT(20));
-}
-
-/* The lease of the holder has been made shorter. */
-TEST(a_waiter_rechecks_its_lock_at_the_time_given_in_a_message) {
+/* At a time, if the lease of the holder has been made shorter. */
+TEST(a_waiter_rechecks_its_lock_when_a_message_asks_for_that_or_at_the_time_it_gives) {
     hf_op *op = wait_in_queue(&rig, HF_NEVER, AT(0));
     feed_message(&rig, "1 recheck 1 50", AT(20));
     CHECK_EQ_U64(hf_op_deadline(op), AT(71));
+    feed_message(&rig, "1 recheck 1", AT(21));
+    CHECK_EQ_U64(hf_op_deadline(op), AT(21));
 }
 
 TEST(a_waiter_ignores_malformed_messages) {
@@ -1096,41 +1092,23 @@ TEST(losing_the_subscription_connection_rereads_the_map_only_while_an_acquire_wa
     CHECK_EQ_INT(invalidations, 1);
 }
 
-TEST(abandoning_a_handle_whose_hold_another_handle_has_released_changes_nothing) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_hold_note_stray(hold);
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK(is_held(hold));
-    hf_client_abandon(&rig.client, hold, 1, AT(2));
-    CHECK(is_cleaned_up(hold));
-}
-
-TEST(abandoning_fewer_holds_than_other_handles_have_released_changes_nothing) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    set_count(hold, 3);
-    hf_hold_note_stray(hold);
-    hf_hold_note_stray(hold);
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK_EQ_INT(count_of(hold), 3);
-    hf_client_abandon(&rig.client, hold, 2, AT(1)); /* of these one was released, too */
-    CHECK_EQ_INT(count_of(hold), 2);
-}
-
-TEST(abandoning_two_of_three_holds_removes_only_one_if_another_was_already_released) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    set_count(hold, 3);
-    hf_hold_note_stray(hold);
-    hf_client_abandon(&rig.client, hold, 2, AT(1));
-    CHECK_EQ_INT(count_of(hold), 2);
-    hf_client_abandon(&rig.client, hold, 1, AT(1));
-    CHECK_EQ_INT(count_of(hold), 1);
-}
-
-TEST(abandoning_two_holds_frees_the_lock_even_if_one_of_them_was_already_released) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
-    hf_hold_note_stray(hold);
-    hf_client_abandon(&rig.client, hold, 2, AT(1));
-    CHECK(is_cleaned_up(hold));
+/* A handle that is abandoned may be one whose hold another handle has released. */
+TEST(abandoning_handles_removes_no_hold_that_another_handle_has_released_already) {
+    static const struct {
+        uint32_t held, released, first, left, second, left_then; /* 0 left: it is cleaned up */
+    } cases[] = {{1, 1, 1, 1, 1, 0}, {1, 1, 2, 0, 0, 0}, {3, 2, 1, 3, 2, 2}, {3, 1, 2, 2, 1, 1}};
+    EACH_CASE (i, cases) {
+        hf_hold *hold = hold_lock(&rig, AT(0));
+        set_count(hold, cases[i].held);
+        for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_note_stray(hold);
+        hf_client_abandon(&rig.client, hold, cases[i].first, AT(1));
+        CHECK_EQ_INT(is_held(hold) ? count_of(hold) : 0, cases[i].left);
+        if (!is_held(hold)) CHECK(is_cleaned_up(hold));
+        if (cases[i].second == 0) continue;
+        hf_client_abandon(&rig.client, hold, cases[i].second, AT(2));
+        CHECK_EQ_INT(is_held(hold) ? count_of(hold) : 0, cases[i].left_then);
+        if (!is_held(hold)) CHECK(is_cleaned_up(hold));
+    }
 }
 
 CHECK_MAIN

@@ -73,17 +73,20 @@ TEST(nodes_that_redirect_to_each_other_do_not_cause_a_busy_loop) {
     CHECK(asked > 10 && asked < 1500);
 }
 
-TEST(a_command_redirected_without_an_address_waits_for_the_new_cluster_map) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(1000));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "-MOVED 7629 ?:2\r\n", AT(1001));
-    rig_tick(&rig, AT(1001));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
-    feeds(0, CALLS, ALL_OF_B, AT(1002));
-    rig_sleep(&rig, AT(1002), AT(1100));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK(!hf_op_is_done(op));
+TEST(a_command_waits_for_a_new_map_after_clusterdown_and_after_a_redirect_without_an_address) {
+    static const char *const refusals[] = {"-MOVED 7629 ?:2\r\n", "-CLUSTERDOWN down\r\n"};
+    EACH_CASE (i, refusals) {
+        cluster_known(AT(0));
+        hf_op *op = acquire(0, AT(1000));
+        output_of(at(0, CALLS));
+        feeds(0, CALLS, refusals[i], AT(1001));
+        rig_tick(&rig, AT(1001));
+        CHECK_NODE_SENT(0, CALLS, QUERY);
+        feeds(0, CALLS, ALL_OF_B, AT(1002));
+        rig_sleep(&rig, AT(1002), AT(i == 0 ? 1100 : 1050));
+        CHECK_NODE_SENT(1, CALLS, ASKED);
+        CHECK(!hf_op_is_done(op));
+    }
 }
 
 TEST(a_command_answered_with_tryagain_is_retried_until_its_deadline) {
@@ -113,19 +116,6 @@ TEST(a_waiting_acquire_keeps_retrying_while_its_slot_is_migrating) {
             feeds(0, CALLS, "-TRYAGAIN wait\r\n", AT(ms + 399));
     }
     CHECK_OUTCOME(op, "under way");
-}
-
-TEST(a_clusterdown_reply_makes_the_client_reread_the_cluster_map) {
-    cluster_known(AT(0));
-    hf_op *op = acquire(0, AT(1000));
-    output_of(at(0, CALLS));
-    feeds(0, CALLS, "-CLUSTERDOWN down\r\n", AT(1001));
-    rig_tick(&rig, AT(1001));
-    CHECK_NODE_SENT(0, CALLS, QUERY);
-    feeds(0, CALLS, ALL_OF_B, AT(1002));
-    rig_sleep(&rig, AT(1002), AT(1050));
-    CHECK_NODE_SENT(1, CALLS, ASKED);
-    CHECK(!hf_op_is_done(op));
 }
 
 TEST(a_cluster_map_is_requested_no_sooner_than_100_ms_after_the_last_one) {
@@ -246,30 +236,21 @@ TEST(a_waiter_queues_at_the_new_node_when_its_slot_moves) {
     CHECK_OUTCOME(op, "ok");
 }
 
-TEST(a_waiter_queues_at_the_new_node_when_the_map_changes) {
-    cluster_known(AT(0));
-    hf_op *op = in_queue(AT(1000));
-    topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(1500));
-    rig_tick(&rig, AT(1600));
-    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
-    feeds(node, CALLS, ALL_OF_B, AT(1601));
-    CHECK(node_for(op) == node_at(1));
-    CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-    feeds_event(1, "subscribe", "1", AT(1602));
-    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
-}
-
-TEST(a_waiter_that_moves_to_a_node_with_an_open_subscription_queues_there_at_once) {
-    cluster_known(AT(0));
-    hf_op *op = in_queue(AT(1000));
-    topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(1500));
-    rig_tick(&rig, AT(1600));
-    size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
-    node_at(1)->subscribed = true;
-    feeds(node, CALLS, ALL_OF_B, AT(1601));
-    CHECK(node_for(op) == node_at(1));
-    CHECK(is_asking(op));
-    CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+TEST(a_waiter_queues_at_the_new_node_when_the_map_changes_and_at_once_if_it_is_subscribed_there) {
+    EACH_NUMBER (subscribed, 2) {
+        cluster_known(AT(0));
+        hf_op *op = in_queue(AT(1000));
+        topology_of(&rig.client)->invalidate(node_at(0), CALLS, AT(1500));
+        rig_tick(&rig, AT(1600));
+        size_t node = strstr(output_of(at(1, CALLS)), QUERY) ? 1 : 0;
+        node_at(1)->subscribed = subscribed;
+        feeds(node, CALLS, ALL_OF_B, AT(1601));
+        CHECK(node_for(op) == node_at(1));
+        CHECK_EQ_INT(is_asking(op), subscribed);
+        if (!subscribed) CHECK_NODE_SENT(1, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
+        if (!subscribed) feeds_event(1, "subscribe", "1", AT(1602));
+        CHECK(strstr(output_of(at(1, CALLS)), MEMBER("2")));
+    }
 }
 
 TEST(a_waiter_accepts_a_grant_received_from_another_node_of_the_cluster) {

@@ -35,12 +35,20 @@ TEST(an_extend_changes_the_end_of_a_lock_with_a_fixed_lease) {
     CHECK(is_lost(hold));
 }
 
-TEST(an_extend_whose_reply_arrives_after_its_lease_reports_a_loss) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    CHECK_ANSWER(op, ":1\r\n", AT(1988), "lost");
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_EXPIRED);
-    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+TEST(an_extend_that_finds_the_lock_gone_or_is_answered_after_its_lease_reports_a_loss) {
+    static const struct {
+        const char *reply;
+        int at;
+        hf_lost_reason reason;
+    } cases[] = {{":1\r\n", 1988, HF_LOST_EXPIRED}, {":-2\r\n", 1001, HF_LOST_TAKEN}};
+    EACH_CASE (i, cases) {
+        hf_hold *hold = hold_times(1, AT(0));
+        hf_op *op = begin_extend(HF_SECOND, AT(1000));
+        CHECK_ANSWER(op, cases[i].reply, AT(cases[i].at), "lost");
+        CHECK_EQ_INT(reason_of(hold), cases[i].reason);
+        CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+        CHECK(hold_of(&rig) == hold); /* until the owner releases it */
+    }
 }
 
 TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
@@ -52,14 +60,6 @@ TEST(an_extend_whose_reply_arrives_after_the_loss_does_not_revive_the_hold) {
     CHECK_ANSWER(op, ":1\r\n", AT(29800), "lost");
     CHECK(is_lost(hold));
     CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
-}
-
-TEST(an_extend_that_finds_the_lock_gone_reports_a_loss) {
-    hf_hold *hold = hold_times(1, AT(0));
-    hf_op *op = begin_extend(HF_SECOND, AT(1000));
-    CHECK_ANSWER(op, ":-2\r\n", AT(1001), "lost");
-    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
-    CHECK(hold_of(&rig) == hold); /* until the owner releases it */
 }
 
 TEST(after_an_extend_without_a_reply_the_shorter_of_both_leases_applies) {

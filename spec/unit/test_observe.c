@@ -270,28 +270,17 @@ TEST(renewals_and_locks_at_risk_are_counted_in_the_metrics) {
     CHECK_EQ_INT(class->renewed_late, 1);
 }
 
-TEST(a_late_renewal_on_one_server_of_a_quorum_is_counted_without_an_event) {
-    for (int member = 0; member <= 1; member++) {
-        start(true);
-        hold_order(0, AT(0));
-        events();
-        set_member(&rig.client, member);
-        hf_observe_renewal(&rig.client, hold_of(&rig), true);
-        CHECK_EQ_U64(class_at(1)->renewed_late, 1);
-        CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
-        set_member(&rig.client, false);
-    }
-}
-
 /* The quorum has the event; the class is its own. */
-TEST(a_lock_at_risk_on_one_server_of_a_quorum_is_counted_without_an_event) {
-    for (int member = 0; member <= 1; member++) {
+TEST(a_late_renewal_or_a_risk_on_one_server_of_a_quorum_is_counted_without_an_event) {
+    EACH_NUMBER (kind, 4) {
+        bool member = kind & 1, risk = kind & 2;
         start(true);
         hold_order(0, AT(0));
         events();
         set_member(&rig.client, member);
-        hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
-        CHECK_EQ_U64(class_at(1)->risks, 1);
+        if (risk) hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
+        else hf_observe_renewal(&rig.client, hold_of(&rig), true);
+        CHECK_EQ_U64(risk ? class_at(1)->risks : class_at(1)->renewed_late, 1);
         CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
         set_member(&rig.client, false);
     }

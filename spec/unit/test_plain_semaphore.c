@@ -115,14 +115,17 @@ static void check_settled(const char *want, const char *reply, hf_time now) {
     CHECK_SENT_UNTIL(CALLS, now + 901 * HF_MS, now + 9000 * HF_MS, "");
 }
 
-TEST(a_plain_semaphores_acquire_without_a_reply_is_undone) {
-    hf_op *op = take(2, HF_SECOND, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig.refusing = true;
-    CHECK_SLEEP(op, AT(1), AT(1100), "unreachable");
-    end(op, AT(1100));
-    rig.refusing = false;
-    check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(1100));
+TEST(a_plain_semaphores_acquire_or_drain_without_a_reply_returns_the_permits_in_the_background) {
+    EACH_NUMBER (drains, 2) {
+        hf_op *op = drains ? begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0)) : take(2, HF_SECOND, AT(0));
+        hf_time over = drains ? AT(3100) : AT(1100);
+        hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
+        rig.refusing = true;
+        CHECK_SLEEP(op, AT(1), over, "unreachable");
+        end(op, over);
+        rig.refusing = false;
+        check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", over);
+    }
 }
 
 TEST(an_acquire_of_permits_that_was_never_sent_is_not_undone) {
@@ -200,16 +203,6 @@ TEST(permits_taken_by_an_abandoned_call_are_released) {
     feed_calls(&rig, ":3\r\n", AT(10001));
     hf_op_end(op, AT(10002));
     check_settled(CALL("semaphore_leave", "2") "0", ":1\r\n", AT(10002));
-}
-
-TEST(a_drain_without_a_reply_returns_the_permits_in_the_background) {
-    hf_op *op = begin_on(&rig, HF_OP_DRAIN, 0, 0, AT(0));
-    hf_session_closed(link_of(&rig, CALLS), "cut", AT(1));
-    rig.refusing = true;
-    CHECK_SLEEP(op, AT(1), AT(3100), "unreachable");
-    end(op, AT(3100));
-    rig.refusing = false;
-    check_settled(CALL("semaphore_leave", "1") "0", ":1\r\n", AT(3100));
 }
 
 /* Its reply is the count of permits, not a verdict. */

@@ -288,26 +288,18 @@ TEST(an_abandoned_quorum_release_is_finished_in_the_background) {
     pass(AT(2), AT(3));
 }
 
-TEST(an_abandoned_partial_quorum_release_still_removes_its_hold) {
-    hold_by(5, AT(0));
-    hold_by(5, AT(1));
-    hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
-    hf_op_abandon(op, AT(3));
-    hf_op_end(op, AT(3));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    CHECK(!is_in_flight(hold_of(&rig)));
-}
-
-TEST(an_abandoned_quorum_check_does_not_change_the_hold) {
-    hold_by(5, AT(0));
-    hf_op *op = begin_quorum(HF_OP_CHECK, 0, AT(2));
-    hf_op_abandon(op, AT(3));
-    hf_op_end(op, AT(3));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
-    CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
-    CHECK_EQ_INT(parts_held(), 5);
-    CHECK(!is_in_flight(hold_of(&rig)));
+TEST(an_abandoned_partial_quorum_release_removes_one_hold_and_an_abandoned_check_none) {
+    EACH_NUMBER (releases, 2) {
+        hold_by(5, AT(0));
+        if (releases) hold_by(5, AT(1));
+        hf_op *op = begin_quorum(releases ? HF_OP_RELEASE : HF_OP_CHECK, 0, AT(2));
+        hf_op_abandon(op, AT(3));
+        hf_op_end(op, AT(3));
+        CHECK_EQ_INT(state_of(&rig), HF_HOLD_HELD);
+        CHECK_EQ_INT(count_of(hold_of(&rig)), 1);
+        CHECK_EQ_INT(parts_held(), 5);
+        CHECK(!is_in_flight(hold_of(&rig)));
+    }
 }
 
 /* ---- one command of a hold at a time ---- */
