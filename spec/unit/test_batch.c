@@ -731,7 +731,6 @@ TEST(a_multi_lock_acquire_fails_if_there_is_no_memory_to_clean_up_an_earlier_hol
         CHECK(sent ? !hf_op_is_done(op) : failed);
         in_the_way += hf_op_is_done(op) && hf_op_code(op) == HF_UNREACHABLE &&
                       strstr(message_of(op), "the effects of an earlier call could not be undone");
-        finish();
     }
     CHECK(!failed && in_the_way > 0);
 }
@@ -766,7 +765,6 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
             feed_calls(&rig, ":1\r\n", AT(4));
             CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
         }
-        finish();
     }
     CHECK(!failed);
 }
@@ -919,7 +917,6 @@ TEST(a_multi_lock_call_that_runs_out_of_memory_fails_as_no_memory) {
             hf_op *op = begin_all(kinds[i], AT(1));
             failed = memerr_end();
             CHECK_OUTCOME(op, failed ? "no_memory" : "under way");
-            finish();
         }
         CHECK(!failed && nth > 4);
     }

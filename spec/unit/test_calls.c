@@ -205,7 +205,6 @@ TEST(a_plain_command_survives_each_failed_allocation) {
         if (op && !hf_op_is_done(op)) rig_sleep(&rig, AT(1), AT(4000));
         CHECK(!op || hf_op_is_done(op));
         good = op && hf_op_code(op) == HF_OK && !failed;
-        rig_end(&rig, AT(4000));
     }
     CHECK(good && nth > 8);
 }
@@ -510,7 +509,6 @@ TEST(a_call_that_runs_out_of_memory_does_not_stop_the_renewal_of_its_hold) {
                 CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(10000));
             if (failed && !is_held(hold))
                 CHECK(hf_client_renewer_deadline(&rig.client) <= AT(1000));
-            rig_end(&rig, AT(1001));
         }
         CHECK(!failed && nth > 3);
     }

@@ -566,7 +566,6 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
         hf_client_tick(&rig.client, AT(1));
         failed = memerr_end();
         CHECK_SENT_UNTIL(RENEWER, AT(1), AT(1100), LEAVE_OF_K("0", ""));
-        rig_end(&rig, AT(12000));
     }
     CHECK(nth > 4);
 }

@@ -688,7 +688,6 @@ TEST(a_kept_lock_goes_to_no_other_caller_if_there_is_no_memory_for_that) {
         op = acquire("c", AT(3));
         if (!failed) hf_client_abandon(&rig.client, holds_of(&rig.client)->heap[0], 1, AT(3));
         else CHECK_OUTCOME(op, "ok");
-        rig_end(&rig, AT(4));
     }
     CHECK(nth > 2);
 }
@@ -705,7 +704,6 @@ TEST(a_client_returns_an_idle_kept_lock_if_there_is_no_memory_to_shorten_its_lea
         rig_sleep(&rig, AT(668), AT(900));
         const char *text = output_of(link_of(&rig, RENEWER));
         CHECK(strstr(text, failed ? LEAVE("01") : SHORTEN("01")));
-        rig_end(&rig, AT(901));
     }
     CHECK(nth > 3);
 }
@@ -1061,7 +1059,6 @@ TEST(a_client_returns_a_kept_lock_if_there_is_no_memory_for_the_next_callers_hol
             CHECK_OUTCOME(op, "under way");
             without++;
         }
-        rig_end(&rig, AT(3));
     }
     CHECK_EQ_INT(without, 1);
 }

@@ -1015,7 +1015,6 @@ TEST(a_quorum_acquire_that_has_no_memory_for_its_hold_fails_as_no_memory) {
         memerr_fail(0);
         reported = hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
         if (hf_op_is_done(op)) CHECK(hf_op_code(op) != HF_LOST);
-        rig_end(&rig, AT(2));
     }
     CHECK(reported);
 }

@@ -424,7 +424,6 @@ TEST(a_connection_is_closed_if_there_is_no_memory_for_its_login) {
         hf_session_opened(&session, AT(0));
         failed = memerr_end();
         CHECK_EQ_INT(hf_session_wants(&session, AT(0)), failed ? HF_WANT_CLOSE : HF_WANT_NOTHING);
-        finish();
     }
     CHECK(!failed);
 }

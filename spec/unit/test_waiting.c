@@ -438,7 +438,6 @@ TEST(an_acquire_that_has_no_memory_to_join_the_queue_fails_as_no_memory) {
         const char *sent = output_of(link_of(&rig, CALLS));
         CHECK(!*sent || strcmp(sent, ASK_OF_K("0", "0", MEMBER("1"))) == 0);
         failures += hf_op_is_done(op) && hf_op_code(op) == HF_NO_MEMORY;
-        rig_end(&rig, AT(3));
     }
     CHECK(failures > 0);
 }
@@ -684,7 +683,6 @@ TEST(a_subscription_that_ran_out_of_memory_is_retried_over_a_new_connection) {
         failed = memerr_end();
         bool made = events->state == HF_SESSION_READY && !events->closing;
         if (made) CHECK_SENT(&rig, EVENTS, "SUBSCRIBE " DRIVE_GRANTS);
-        rig_end(&rig, AT(2));
     }
     CHECK(nth > 4);
 }
