@@ -117,6 +117,14 @@ static UNUSED const char *yes(unsigned long long token) {
     return text;
 }
 
+/* The first servers grant the lock with these tokens, in turn. */
+#define GRANT_TOKENS(now, ...)                                                                     \
+    do {                                                                                           \
+        const unsigned long long tokens[] = {__VA_ARGS__};                                         \
+        for (size_t at = 0; at < sizeof tokens / sizeof *tokens; at++)                             \
+            answer((int)at, yes(tokens[at]), now);                                                 \
+    } while (0)
+
 static UNUSED const char *output_by(int i) {
     return output_of(link_at(i, CALLS));
 }

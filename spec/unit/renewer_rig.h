@@ -3,6 +3,7 @@
 #define RENEWER_RIG_H
 
 #include "base/lease.h"
+#include "op/leave.h"
 
 #include "rig.h"
 
@@ -31,6 +32,20 @@ static UNUSED int batch_size(void) {
     const char *text = output_of(link_of(&rig, RENEWER));
     int count = 0;
     return sscanf(text, "EVALSHA renew %d", &count) == 1 ? count : 0;
+}
+
+/* How many locks the renewal covers that is sent until `now`. */
+#define CHECK_BATCH(from, now, want)                                                               \
+    do {                                                                                           \
+        rig_sleep(&rig, from, now);                                                                \
+        CHECK_EQ_INT(batch_size(), want);                                                          \
+    } while (0)
+
+/* A hold since AT(0) whose clean-up begins at `now`. */
+static UNUSED hf_hold *clean_up(const char *key, const char *owner, hf_time lease, hf_time now) {
+    hf_hold *hold = add_hold(key, owner, lease, true, AT(0));
+    hf_renewer_clean_up(&rig.client, hold, now);
+    return hold;
 }
 
 static UNUSED void answer_batch(int count, const char *result, hf_time now) {

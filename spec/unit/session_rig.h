@@ -89,6 +89,12 @@ static UNUSED void submit(struct call *call, const char *text, int deadline_ms, 
     hf_session_submit(&session, &call->request, now);
 }
 
+/* An open session that has sent "A", whose call is `one`. */
+static UNUSED void start_calling(int deadline_ms, hf_time now) {
+    start_open();
+    submit(&one, "A", deadline_ms, now);
+}
+
 /* A request that waits for a connection however often one is refused. */
 static UNUSED void submit_patient(struct call *call, const char *text, int deadline_ms,
                                   hf_time now) {

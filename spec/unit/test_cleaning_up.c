@@ -9,8 +9,7 @@
 /* ---- leaving ---- */
 
 TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(10));
+    clean_up("k", "me", 30 * HF_SECOND, AT(10));
     CHECK(!hf_client_is_quiet(&rig.client));
     CHECK_SENT_AT(RENEWER, AT(10), LEAVE_OF_K("0", ""));
     rig_sleep(&rig, AT(10), AT(1000));
@@ -158,8 +157,7 @@ TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_ren
 
 /* A caller waits for it: it goes over that caller's link, and fails at once if there is none. */
 TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(1));
     rig.refusing = true;
     hf_renewer_clean_up_first(&rig.client, claim_of(hold), AT(2));
     rig_serve(&rig, AT(2));
@@ -278,8 +276,7 @@ TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
 }
 
 TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    clean_up("k", "me", 3 * HF_SECOND, AT(0));
     int tries = 0;
     for (int ms = 0; ms < 31000 && hold_of(&rig); ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
@@ -328,8 +325,7 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
 
 TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     rig.refusing = true;
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    clean_up("k", "me", 3 * HF_SECOND, AT(0));
     int wakes = rig_sleep(&rig, AT(0), AT(40000));
     CHECK(!hold_of(&rig));
     CHECK_OR(wakes < 300, "%d wakes", wakes);
@@ -337,8 +333,7 @@ TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
 }
 
 TEST(a_key_of_another_type_needs_no_clean_up) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    clean_up("k", "me", 3 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(0));
     feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
                  AT(1));
@@ -346,8 +341,7 @@ TEST(a_key_of_another_type_needs_no_clean_up) {
 }
 
 TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    clean_up("k", "me", 30 * HF_SECOND, AT(0));
     for (int turn = 0; turn < 3; turn++) {
         CHECK_SENT_AT(RENEWER, AT(turn), LEAVE_OF_K("0", ""));
         CHECK(is_cleaned_up(hold_of(&rig)));
@@ -370,8 +364,7 @@ TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
 
 TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_EQ_INT(batch_size(), 1);
+    CHECK_BATCH(AT(0), AT(10000), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(10100), "");
     answer_batch(1, ":1", AT(10100));
@@ -402,8 +395,7 @@ TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
 }
 
 TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_hold *hold = clean_up("k", "me", 3 * HF_SECOND, AT(0));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold),
                      ends_at(hold)); /* its last try has failed */
     static const hf_names *all[] = {&rig.names};
@@ -522,8 +514,7 @@ TEST(callers_and_the_renewer_look_up_servers_independently_of_each_other) {
 
 /* Its reply is still to come, and what follows waits for that. */
 TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_hold *hold = clean_up("k", "me", 3 * HF_SECOND, AT(0));
     rig_tick(&rig, AT(0));
     CHECK(is_in_flight(hold));
     set_end(hold, AT(100));
@@ -608,8 +599,7 @@ TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
 }
 
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
     const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));

@@ -25,6 +25,14 @@ static void feed_holder(const char *owner, int ahead) {
     feed_owner(&rig, owner, ahead, AT(1000));
 }
 
+/* It has asked who holds "k", and this is the answer. */
+static hf_op *search_from(const char *owner, int ahead) {
+    hf_op *op = wait_for_k(HF_SECOND);
+    output_at(&rig, AT(1000));
+    feed_holder(owner, ahead);
+    return op;
+}
+
 static void feed_wait(const char *wait) {
     char text[1024];
     snprintf(text, sizeof text, "$%zu\r\n%s\r\n", strlen(wait), wait);
@@ -125,17 +133,13 @@ TEST(a_deadlock_search_is_repeated_after_twice_the_last_pause) {
 }
 
 TEST(a_deadlock_search_that_finds_a_lock_without_a_holder_ends) {
-    hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
-    feed_holder("", 0);
+    hf_op *op = search_from("", 0);
     CHECK(!is_searching(op));
     CHECK_STR(output_at(&rig, AT(1001)), "");
 }
 
 TEST(a_deadlock_search_ends_at_a_published_wait_that_is_not_in_the_queue) {
-    hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
-    feed_holder("you", 0);
+    hf_op *op = search_from("you", 0);
     feed_wait("500 " ABOVE " l j");
     output_of(link_of(&rig, CALLS));
     feed_holder("me", -1);
@@ -158,9 +162,7 @@ TEST(a_deadlock_search_ends_at_a_malformed_wait) {
         "-",
     };
     for (size_t i = 0; i < sizeof waits / sizeof *waits; i++) {
-        hf_op *op = wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
-        feed_holder("you", 0);
+        hf_op *op = search_from("you", 0);
         output_of(link_of(&rig, CALLS));
         feed_wait(waits[i]);
         CHECK_OR(!is_searching(op), "\"%s\" is followed", waits[i]);
@@ -172,9 +174,7 @@ TEST(a_deadlock_search_ends_at_a_malformed_wait) {
 TEST(a_deadlock_search_ends_at_a_reply_that_is_not_a_string) {
     static const char *const replies[] = {"$-1\r\n", ":5\r\n", "*0\r\n", "-ERR no\r\n"};
     for (size_t i = 0; i < sizeof replies / sizeof *replies; i++) {
-        hf_op *op = wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
-        feed_holder("you", 0);
+        hf_op *op = search_from("you", 0);
         feed_calls(&rig, replies[i], AT(1000));
         CHECK(!is_searching(op));
         CHECK(is_waiting(op));
@@ -240,9 +240,7 @@ TEST(a_deadlock_search_ends_at_a_cycle_without_its_own_waiter) {
 }
 
 TEST(a_deadlock_search_ends_if_the_server_does_not_reply) {
-    hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
-    feed_holder("you", 0);
+    hf_op *op = search_from("you", 0);
     rig_tick(&rig, AT(1999));
     CHECK(is_searching(op));
     rig_tick(&rig, AT(2000));
@@ -267,9 +265,7 @@ TEST(a_deadlock_search_that_outlives_its_acquire_ends_without_effect) {
 }
 
 TEST(a_deadlock_does_not_end_a_waiter_whose_request_to_the_server_is_in_flight) {
-    hf_op *op = wait_for_k(HF_SECOND);
-    output_at(&rig, AT(1000));
-    feed_holder("me", 0);
+    hf_op *op = search_from("me", 0);
     feed_message(&rig, "1 grant l 1 6 77 2000 k", AT(1000)); /* of another place */
     CHECK(is_asking(op));
     feed_wait("5 " OWN " l k");
@@ -365,9 +361,7 @@ TEST(a_deadlock_search_ends_at_a_wait_that_consists_of_digits_only) {
         char wait[200];
         memset(wait, '1', size);
         wait[size] = '\0';
-        hf_op *op = wait_for_k(HF_SECOND);
-        output_at(&rig, AT(1000));
-        feed_holder("you", 0);
+        hf_op *op = search_from("you", 0);
         feed_wait(wait);
         CHECK(!is_searching(op));
         CHECK(is_waiting(op));

@@ -30,9 +30,14 @@ static void send_release(hf_time now) {
     CHECK(hf_op_detach(op));
 }
 
-TEST(an_async_release_is_completed_without_its_caller) {
+/* The same for a new hold, whose release is under way since AT(1). */
+static void hold_and_send_release(void) {
     hold_own();
     send_release(AT(1));
+}
+
+TEST(an_async_release_is_completed_without_its_caller) {
+    hold_and_send_release();
     CHECK_SENT(&rig, CALLS, RELEASE("1"));
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), 0);
@@ -54,8 +59,7 @@ TEST(an_async_release_is_counted_in_the_metrics_at_its_call) {
 }
 
 TEST(only_async_releases_that_are_done_are_ended_without_their_caller) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_client_end_detached(&rig.client, AT(1));
     CHECK(ops_of(&rig.client) && !next_op(ops_of(&rig.client)));
     hf_op *failed = begin_own(HF_OP_EXTEND, AT(1)); /* behind the release it has nothing */
@@ -99,8 +103,7 @@ TEST(a_loss_found_by_an_async_release_is_reported) {
 }
 
 TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     CHECK_SENT(&rig, CALLS, RELEASE("1") "\n" ASK("2"));
     feed_calls(&rig, ":1\r\n" ACQUIRED, AT(2));
@@ -109,8 +112,7 @@ TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_i
 }
 
 TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_again) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     output_of(link_of(&rig, CALLS));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
@@ -121,8 +123,7 @@ TEST(an_acquire_that_overtook_a_resent_async_release_waits_for_that_and_is_sent_
 }
 
 TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     hf_op_interrupt(op, AT(1));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
@@ -131,8 +132,7 @@ TEST(an_interrupted_acquire_does_not_wait_for_the_async_release_it_overtook) {
 
 /* Waits behind its own release, which gets no answer. */
 static hf_op *follow(void) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
     feed_calls(&rig, busy(29000, 0, 0), AT(2));
@@ -162,8 +162,7 @@ TEST(an_acquire_that_waits_for_an_async_release_times_out_within_6_s) {
 }
 
 TEST(an_abandoned_release_is_finished_while_its_owner_acquires_again) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     begin_own(HF_OP_ACQUIRE, AT(2));
     output_of(link_of(&rig, CALLS));
     hf_op_end(ops_of(&rig.client), AT(3)); /* the release is abandoned */
@@ -180,8 +179,7 @@ TEST(a_release_that_must_wait_for_a_renewal_is_not_sent_asynchronously) {
 }
 
 TEST(closing_a_client_finishes_its_async_releases) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     output_of(link_of(&rig, CALLS));
     hf_client_close(&rig.client, AT(2));
     CHECK(!ops_of(&rig.client));
@@ -263,8 +261,7 @@ TEST(an_acquire_waits_for_an_async_release_that_it_could_otherwise_overtake) {
 
 /* Nor is the release of the same lock by another caller. */
 TEST(an_acquire_does_not_wait_for_another_callers_async_release) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE, AT(1), spec.owner = HF_NO_TEXT, spec.caller = hf_slice_of("you"));
     feed_calls(&rig, "-NOSCRIPT\r\n", AT(2));
@@ -414,8 +411,7 @@ TEST(an_async_release_that_runs_out_of_memory_is_not_sent) {
 }
 
 TEST(a_refused_async_release_is_retried_in_the_background) {
-    hold_own();
-    send_release(AT(1));
+    hold_and_send_release();
     feed_calls(&rig, "-OOM no\r\n", AT(2));
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);

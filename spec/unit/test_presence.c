@@ -13,16 +13,14 @@ static void publish_name(void) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     end_with(op, ACQUIRED, AT(1));
-    rig_tick(&rig, AT(249));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(249), "");
     CHECK_SENT_AT(RENEWER, AT(250), "SET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(251));
 }
 
 TEST(a_client_publishes_its_name_once_it_has_held_a_lock_for_250_ms) {
     publish_name();
-    rig_tick(&rig, AT(9000));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(9000), "");
 }
 
 TEST(a_client_publishes_a_one_letter_name) {
@@ -34,8 +32,7 @@ TEST(a_client_publishes_a_one_letter_name) {
 TEST(a_client_publishes_its_name_even_if_its_acquire_took_long) {
     hf_client_introduce(&rig.client, "host 7 name");
     hf_op *op = begin_acquire(&rig, 0, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(250), "");
     end_with(op, ACQUIRED, AT(400));
     CHECK_EQ_U64(hf_client_deadline(&rig.client), AT(500));
     CHECK_SENT_AT(RENEWER, AT(500), "SET " NAME " host 7 name PX 300000");
@@ -124,15 +121,13 @@ TEST(a_client_without_locks_publishes_no_name) {
     end_with(op, ACQUIRED, AT(1));
     op = begin(&rig, HF_OP_RELEASE, AT(2));
     end_with(op, ":1\r\n", AT(3));
-    rig_tick(&rig, AT(250));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(250), "");
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 
 TEST(a_client_without_a_name_publishes_nothing) {
     hold_lock(&rig, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(250), "");
     hf_client_close(&rig.client, AT(300));
     rig_tick(&rig, AT(300));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_client"));
@@ -188,12 +183,10 @@ static void end_both(hf_time now) {
 
 TEST(a_wait_is_published_if_its_caller_holds_a_lock) {
     hf_op *op = hold_and_wait(7);
-    rig_tick(&rig, AT(249));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(249), "");
     CHECK_SENT_AT(RENEWER, AT(250), WAIT_OF_ME("250") "\nSET " NAME " host 7 name PX 300000");
     feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
-    rig_tick(&rig, AT(3249));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(3249), "");
     rig_tick(&rig, AT(3250)); /* again, before it is forgotten */
     CHECK_SENT(&rig, RENEWER, WAIT_OF_ME("3250"));
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(3251));
@@ -312,8 +305,7 @@ TEST(closing_a_client_deletes_its_published_waits) {
     CHECK_OR(strstr(text, "DEL holdfast_wait:me\n"), "%s", text);
     CHECK_OR(strstr(text, "DEL " NAME "\n"), "%s", text);
     hf_op_end(ops_of(&rig.client), AT(301));
-    rig_tick(&rig, AT(301));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(301), "");
     end_both(AT(301));
 }
 
@@ -429,8 +421,7 @@ TEST(closing_a_client_twice_deletes_its_published_name_once) {
     rig_tick(&rig, AT(300));
     CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL " NAME));
     hf_client_close(&rig.client, AT(301));
-    rig_tick(&rig, AT(301));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(301), "");
 }
 
 TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_due) {
@@ -439,8 +430,7 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
     output_of(link_of(&rig, RENEWER));
     feed(link_of(&rig, RENEWER), ":1\r\n+OK\r\n", AT(251));
     hf_presence_note_wait(op, AT(300));
-    rig_tick(&rig, AT(300));
-    CHECK_STR(output_of(link_of(&rig, RENEWER)), "");
+    CHECK_SENT_AT(RENEWER, AT(300), "");
     rig_sleep(&rig, AT(300), AT(3250) - 1);
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:"));
     rig_tick(&rig, AT(3250));

@@ -146,8 +146,7 @@ TEST(a_quorum_call_skips_servers_that_just_refused_a_connection_while_the_others
 
 TEST(a_quorum_acquire_awaits_a_server_whose_reply_decides_it_until_the_command_timeout) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(7), AT(1));
-    answer(1, yes(7), AT(1));
+    GRANT_TOKENS(AT(1), 7, 7);
     pass(AT(1), AT(2500)); /* no majority has answered: all of the command's time is given */
     CHECK_OUTCOME(op, "under way");
     answer(2, busy(20000, 0, 0), AT(2500));
@@ -166,8 +165,7 @@ TEST(a_quorum_attempt_waits_only_briefly_for_silent_servers_once_a_majority_repl
 
 TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(7), AT(1));
-    answer(1, yes(7), AT(1));
+    GRANT_TOKENS(AT(1), 7, 7);
     rig_hush(&rig);
     CHECK_ANSWERS_END(op, 2, COUNT, busy(20000, 0, 0), AT(1), "busy");
     tick(AT(1));
@@ -383,8 +381,7 @@ TEST(a_quorum_release_succeeds_with_a_majority_and_continues_with_the_other_serv
 TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_lower_ones) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
-    answer(0, yes(50), AT(1));
-    answer(1, yes(40), AT(1));
+    GRANT_TOKENS(AT(1), 50, 40);
     CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     CHECK_EQ_U64(round_of(op) ? 60 : 0, 60);
     CHECK_CONTAINS(output_by(0), " 1 redisson_lock_token:{k} 60 1000");
@@ -397,8 +394,7 @@ TEST(a_quorum_of_five_writes_its_third_lowest_token_back_to_the_servers_with_low
 
 TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(50), AT(1));
-    answer(1, yes(60), AT(1));
+    GRANT_TOKENS(AT(1), 50, 60);
     CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     CHECK_ANSWERS(op, 3, 4, yes(61), AT(2), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);
@@ -408,9 +404,7 @@ TEST(a_late_grant_with_a_higher_token_leaves_the_quorum_holds_token_unchanged) {
 TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
-    answer(0, yes(60), AT(1));
-    answer(1, yes(50), AT(1));
-    answer(2, yes(60), AT(1));
+    GRANT_TOKENS(AT(1), 60, 50, 60);
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_ANSWERS(op, 1, 2, "-OOM no\r\n", AT(2), "under way");
     answer(3, yes(40), AT(3));
@@ -422,9 +416,7 @@ TEST(the_quorums_token_is_also_written_to_servers_that_grant_late) {
 
 TEST(a_quorum_acquire_fails_if_its_token_cannot_be_written_to_a_majority) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(50), AT(1));
-    answer(1, yes(40), AT(1));
-    answer(2, yes(60), AT(1));
+    GRANT_TOKENS(AT(1), 50, 40, 60);
     CHECK_PASS(op, AT(1), AT(4000), "no_quorum");
     CHECK_EQ_INT(state_of(&rig), -1);
 }
@@ -439,8 +431,7 @@ static hf_op *begin_short_acquire(hf_time now) {
  * fourth. */
 TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
     hf_op *op = begin_short_acquire(AT(0));
-    answer(0, yes(5), AT(1));
-    answer(1, yes(6), AT(1));
+    GRANT_TOKENS(AT(1), 5, 6);
     answer(2, yes(8), AT(900));
     rig_hush(&rig);
     for (int i = 3; i < COUNT; i++) feed(link_at(i, CALLS), yes(8 + (unsigned)i), AT(980));
@@ -456,8 +447,7 @@ TEST(a_quorum_ignores_the_token_of_an_expired_grant_when_it_chooses_its_own) {
 
 TEST(a_quorum_acquire_fails_as_lost_if_its_first_grants_expired_before_a_majority_granted) {
     hf_op *op = begin_short_acquire(AT(0));
-    answer(0, yes(5), AT(1));
-    answer(1, yes(6), AT(1));
+    GRANT_TOKENS(AT(1), 5, 6);
     for (int i = 0; i < 2; i++)
         hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
     answer(2, yes(11), AT(900));
@@ -513,6 +503,13 @@ static const char *acquire_at(hf_time now) {
     snprintf(outcome_text, sizeof outcome_text, "%s", outcome(op));
     hf_op_end(op, now);
     return outcome_text;
+}
+
+/* Each server, which is known for longer than the guard, has granted the lock. */
+static void acquire_marked(hf_time now) {
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, now);
+    log_in_all("r1", "r1", now);
+    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), now + HF_MS, "ok");
 }
 
 /* Replies to the leaves of all member holds. */
@@ -588,12 +585,10 @@ TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) 
 
 TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
     start_with(GUARD);
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
+    acquire_marked(AT(0));
     link_at(0, CALLS)->vouched = false;
     link_at(0, CALLS)->known_since = AT(2);
-    op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
+    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(2));
     CHECK_ANSWERS(op, 0, COUNT, yes(7), AT(3), "ok");
     CHECK(hf_quorum_is_guarded(&rig.client, 0, AT(3)));
     hf_op_end(op, AT(3));
@@ -604,9 +599,7 @@ TEST(a_quorum_re_entry_that_a_restarted_server_granted_is_released_there_once) {
 
 TEST(a_server_that_restarts_again_is_not_counted_for_restart_guard_again) {
     start_with(GUARD);
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
+    acquire_marked(AT(0));
     for (int i = 0; i < COUNT; i++) {
         hf_session_closed(link_at(i, CALLS), NULL, AT(100000));
         CHECK(hf_session_is_known(link_at(i, CALLS), GUARD, AT(100000)));
@@ -1022,8 +1015,7 @@ TEST(a_quorum_acquire_that_has_no_memory_for_its_hold_fails_as_no_memory) {
 TEST(a_quorum_can_choose_the_token_that_its_first_server_drew) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
     rig_hush(&rig);
-    answer(0, yes(60), AT(1));
-    answer(1, yes(50), AT(1));
+    GRANT_TOKENS(AT(1), 60, 50);
     CHECK_ANSWERS(op, 2, 3, yes(40), AT(1), "under way");
     CHECK_CONTAINS(output_by(1), "redisson_lock_token:{k} 60 1000");
     CHECK_ANSWERS(op, 1, 3, ":1\r\n", AT(2), "ok");
@@ -1061,9 +1053,7 @@ TEST(a_shared_owners_hold_does_not_count_on_a_recently_restarted_server) {
 /* No other process can release it, so a renewal there is as good as any. */
 TEST(an_existing_hold_of_a_single_owner_still_counts_on_a_recently_restarted_server) {
     start_with(GUARD);
-    hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    log_in_all("r1", "r1", AT(0));
-    CHECK_ANSWERS_END(op, 0, COUNT, yes(7), AT(1), "ok");
+    acquire_marked(AT(0));
     for (int i = 0; i < MAJORITY; i++) {
         hf_session *renewer = link_at(i, RENEWER);
         snprintf(renewer->run_id, sizeof renewer->run_id, "r2");

@@ -6,8 +6,7 @@
 
 TEST(an_idempotent_run_in_a_quorum_is_a_duplicate_if_one_server_has_its_record) {
     hf_op *op = begin_guard(AT(0));
-    answer(0, yes(7), AT(1));
-    answer(1, yes(7), AT(1));
+    GRANT_TOKENS(AT(1), 7, 7);
     CHECK_ANSWERS(op, 2, 3, busy(20000, 0, 0), AT(1), "under way");
     answer(4, "*2\r\n:3\r\n$3\r\nold\r\n", AT(1));
     CHECK_PASS(op, AT(1), AT(2000), "duplicate");

@@ -4,8 +4,7 @@
 
 TEST(a_quorum_acquire_fails_if_its_grants_expire_while_the_token_is_written_back) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(50), AT(1));
-    answer(1, yes(40), AT(1));
+    GRANT_TOKENS(AT(1), 50, 40);
     CHECK_ANSWERS(op, 2, 3, yes(60), AT(1), "under way");
     for (int i = 0; i < 3; i++)
         hf_holds_lose(holds_of(member(i)), holds_of(member(i))->heap[0], HF_LOST_EXPIRED);
@@ -152,8 +151,7 @@ TEST(a_quorum_re_entry_blocks_other_calls_of_its_owner_until_it_ends) {
 
 TEST(a_quorums_token_write_back_has_the_usual_command_timeout) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(50), AT(1));
-    answer(1, yes(40), AT(1));
+    GRANT_TOKENS(AT(1), 50, 40);
     CHECK_ANSWERS(op, 2, 3, yes(60), AT(2000), "under way");
     CHECK_EQ_U64(round_of(op)->decide_by, AT(5000));
 }
@@ -527,9 +525,7 @@ TEST(the_calls_of_a_quorum_client_copy_the_strings_of_their_caller) {
 
 TEST(a_quorum_acquire_whose_token_write_failed_still_succeeds_with_later_grants) {
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(0));
-    answer(0, yes(50), AT(1));
-    answer(1, yes(40), AT(1));
-    answer(2, yes(60), AT(1));
+    GRANT_TOKENS(AT(1), 50, 40, 60);
     CHECK_ANSWERS(op, 0, 2, "-ERR no\r\n", AT(2), "under way");
     CHECK_ANSWERS(op, 3, 5, yes(70), AT(3), "ok");
     CHECK_EQ_U64(token_of(hold_of(&rig)), 60);

@@ -107,11 +107,9 @@ TEST(a_renewal_batch_includes_holds_that_are_due_soon) {
         add_hold(key, "me", 30 * HF_SECOND, true,
                  AT(100 * i)); /* due 100 ms apart; a thirtieth of the lease is 1 s */
     }
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_EQ_INT(batch_size(), 11);
+    CHECK_BATCH(AT(0), AT(10000), 11);
     answer_batch(11, ":1", AT(10001));
-    rig_sleep(&rig, AT(10001), AT(11100));
-    CHECK_EQ_INT(batch_size(), 9);
+    CHECK_BATCH(AT(10001), AT(11100), 9);
 }
 
 TEST(a_renewal_batch_includes_no_holds_with_a_fixed_lease) {
@@ -155,8 +153,7 @@ TEST(each_hold_renewed_in_one_batch_gets_its_own_result) {
     hf_hold *b = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *c = add_hold("c", "me", 30 * HF_SECOND, true, AT(0));
     hf_hold *d = add_hold("d", "me", 30 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(10000));
-    CHECK_EQ_INT(batch_size(), 4);
+    CHECK_BATCH(AT(0), AT(10000), 4);
     feed_renewer(&rig, "*3\r\n:1\r\n:-1\r\n:-2\r\n", AT(10001)); /* and one is missing */
     CHECK(is_held(a));
     CHECK_EQ_INT(reason_of(b), HF_LOST_DELETED);
@@ -369,8 +366,7 @@ TEST(a_key_that_the_server_refuses_does_not_prevent_the_renewal_of_the_others) {
             alone += size;
         }
         CHECK(alone > 3);
-        rig_sleep(&rig, AT(20000), AT(20001));
-        CHECK_EQ_INT(batch_size(), 4);
+        CHECK_BATCH(AT(20000), AT(20001), 4);
         answer_batch(4, ":1", AT(20002));
         rig_sleep(&rig, AT(20002), AT(29698));
         for (int i = 0; i < 5; i++)
@@ -386,8 +382,7 @@ TEST(a_renewal_batch_without_a_reply_is_not_split) {
         output_of(link_of(&rig, RENEWER));
         if (closed) hf_session_closed(link_of(&rig, RENEWER), "reset", AT(10001));
         else feed_renewer(&rig, "-LOADING wait\r\n", AT(10001));
-        rig_sleep(&rig, AT(10001), AT(10200));
-        CHECK_EQ_INT(batch_size(), 5);
+        CHECK_BATCH(AT(10001), AT(10200), 5);
     }
 }
 
@@ -565,8 +560,7 @@ TEST(a_renewal_without_a_reply_keeps_half_of_the_lease_for_a_new_connection) {
     rig_sleep(&rig, AT(0), AT(900));
     hf_session_opening(link_of(&rig, RENEWER), AT(900));
     hf_session_opened(link_of(&rig, RENEWER), AT(900));
-    rig_sleep(&rig, AT(900), AT(1900));
-    CHECK_EQ_INT(batch_size(), 1);
+    CHECK_BATCH(AT(900), AT(1900), 1);
     rig_sleep(&rig, AT(1900), AT(2200));
     CHECK_EQ_INT(failures_of(hold), 1);
     CHECK_EQ_U64(link_of(&rig, RENEWER)->opens, 2);
@@ -599,8 +593,7 @@ TEST(a_renewal_does_not_replace_a_connection_whose_server_is_loading) {
 
 TEST(a_hold_whose_lease_ends_during_its_renewal_is_lost_as_unreachable) {
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(150));
-    CHECK_EQ_INT(batch_size(), 1);
+    CHECK_BATCH(AT(0), AT(150), 1);
     hf_client_notice(&rig.client, AT(300));
     CHECK(is_lost(hold));
     CHECK_EQ_INT(reason_of(hold), HF_LOST_UNREACHABLE);
@@ -648,8 +641,7 @@ TEST(a_renewal_whose_connection_was_lost_is_sent_again) {
 
 TEST(a_renewals_reply_after_the_loss_does_not_revive_the_hold) {
     hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
-    rig_sleep(&rig, AT(0), AT(1000));
-    CHECK_EQ_INT(batch_size(), 1);
+    CHECK_BATCH(AT(0), AT(1000), 1);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     answer_batch(1, ":1", AT(1001));
     CHECK(is_lost(hold));
@@ -707,8 +699,7 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
         CHECK(is_held(hold));
         CHECK_EQ_INT(is_at_risk(hold), failed);
         CHECK(hf_client_deadline(&rig.client) > AT(10000));
-        rig_sleep(&rig, AT(10000), AT(11500));
-        CHECK_EQ_INT(batch_size(), 1);
+        CHECK_BATCH(AT(10000), AT(11500), 1);
     }
     CHECK(nth > 4);
 }

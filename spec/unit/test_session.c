@@ -27,8 +27,7 @@ TEST(pipelined_commands_get_their_replies_in_order) {
 TEST(a_reply_is_parsed_correctly_however_it_is_split) {
     static const char bytes[] = "*2\r\n:1\r\n$2\r\nab\r\n-ERR no\r\n:3\r\n";
     for (size_t cut = 1; cut < sizeof bytes - 1; cut++) {
-        start_open();
-        submit(&one, "A", 3000, AT(0));
+        start_calling(3000, AT(0));
         submit(&two, "B", 3000, AT(0));
         submit(&three, "C", 3000, AT(0));
         feed_bytes(&session, bytes, cut, AT(1));
@@ -52,8 +51,7 @@ TEST(output_is_sent_correctly_however_the_socket_splits_it) {
 }
 
 TEST(the_reply_to_a_request_that_was_dropped_is_discarded) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
     submit(&three, "C", 3000, AT(0));
     discard(&two);
@@ -73,8 +71,7 @@ TEST(a_request_that_was_dropped_while_it_was_queued_is_never_sent) {
 }
 
 TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
     prepare(&three, NULL, "C");
     three.request.deadline = AT(3000);
@@ -88,8 +85,7 @@ TEST(a_request_submitted_by_a_callback_is_sent_after_those_already_queued) {
 /* ---- what is not an answer ---- */
 
 static void check_given_up(const char *bytes, const char *reason) {
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     feed(&session, bytes, AT(1));
     CHECK_WANTS(CLOSE, AT(1));
     CHECK_STR(one.outcome, "");
@@ -110,8 +106,7 @@ TEST(bytes_that_are_not_a_redis_reply_end_the_connection) {
 
 static void check_too_large(const char *bytes, const char *outcome) {
     static char many[HF_REPLY_MAX_BYTES + 2];
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
     feed(&session, bytes, AT(1));
     if (bytes[0] == '$') feed_bytes(&session, many, sizeof many, AT(1));
@@ -145,8 +140,7 @@ TEST(a_published_message_over_the_size_limit_ends_the_connection) {
 
 TEST(a_reply_that_never_ends_closes_the_connection_at_the_size_limit) {
     static char bytes[1 << 20];
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     feed(&session, "$999999999999\r\n", AT(1));
     for (int i = 0; i < 5 && !session.closing; i++)
         feed_bytes(&session, bytes, sizeof bytes, AT(2));
@@ -168,8 +162,7 @@ TEST(a_reply_that_belongs_to_no_command_ends_the_connection) {
 }
 
 TEST(nothing_is_read_after_a_protocol_error) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
     CHECK_REPLY(":1\r\nx\r\n:2\r\n", AT(1), one, "1");
     CHECK_STR(two.outcome, "");
@@ -181,8 +174,7 @@ TEST(nothing_is_read_after_a_protocol_error) {
 /* ---- lost connections ---- */
 
 TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
     output_of(&session);
     feed(&session, ":1\r\n", AT(1));
@@ -199,8 +191,7 @@ TEST(requests_sent_over_a_lost_connection_are_resent_in_order) {
 }
 
 TEST(requests_in_flight_are_resent_before_those_that_were_still_queued) {
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
     output_of(&session);
     session.closing = true; /* the driver has yet to close it */
@@ -212,8 +203,7 @@ TEST(requests_in_flight_are_resent_before_those_that_were_still_queued) {
 }
 
 TEST(a_request_that_may_have_run_is_not_failed_by_a_refused_connection) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     hf_session_closed(&session, "reset", AT(1));
     submit(&two, "B", 3000, AT(1));
     refuse(AT(1));
@@ -244,8 +234,7 @@ TEST(a_partly_sent_command_is_sent_again_in_full_over_the_next_connection) {
 }
 
 TEST(a_partly_received_reply_is_discarded_with_its_connection) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     feed(&session, "*2\r\n$3\r\nab", AT(1));
     reopen("reset", AT(1), AT(20));
     CHECK_REPLY(":7\r\n", AT(20), one, "7");
@@ -346,8 +335,7 @@ TEST(a_request_refused_with_a_temporary_error_is_retried_until_its_deadline) {
 }
 
 TEST(a_request_that_failed_with_a_temporary_error_succeeds_when_it_is_retried) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     output_of(&session);
     feed(&session, "-BUSY Redis is busy running a script.\r\n", AT(0));
     submit(&two, "B", 3000, AT(1)); /* later requests do not wait behind it */
@@ -378,8 +366,7 @@ TEST(a_connection_lost_after_a_temporary_error_causes_no_busy_loop) {
 }
 
 TEST(a_request_fails_at_once_if_the_connection_is_refused_after_a_temporary_error) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     feed(&session, "-LOADING\r\n", AT(0));
     hf_session_closed(&session, "reset", AT(1));
     refuse(AT(1));
@@ -387,8 +374,7 @@ TEST(a_request_fails_at_once_if_the_connection_is_refused_after_a_temporary_erro
 }
 
 TEST(a_permanent_error_fails_the_request_without_a_retry) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
     CHECK_REPLY("-ERR no\r\n-NOPERM no\r\n", AT(0), one, "server: ERR no");
     CHECK_STR(two.outcome, "denied: NOPERM no");
@@ -427,8 +413,7 @@ TEST(a_script_is_not_sent_a_third_time_if_the_server_still_does_not_know_it) {
 }
 
 TEST(a_noscript_reply_to_a_command_without_a_script_fails_the_request) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     CHECK_REPLY("-NOSCRIPT\r\n", AT(1), one, "server: NOSCRIPT");
 }
 
@@ -452,8 +437,7 @@ TEST(a_request_counts_how_many_of_its_copies_the_server_may_have_run) {
 /* ---- a reply that another request inherits ---- */
 
 TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
-    start_open();
-    submit(&one, "A", 3000, AT(0));
+    start_calling(3000, AT(0));
     submit(&two, "B", 3000, AT(0));
     CHECK(inherit(&heir, &one));
     CHECK(hf_session_has_work(&session));
@@ -465,8 +449,7 @@ TEST(a_request_that_takes_over_a_dropped_ones_reply_receives_it_in_order) {
 }
 
 TEST(a_request_can_take_over_the_late_reply_to_one_that_has_timed_out) {
-    start_open();
-    submit(&one, "A", 100, AT(0));
+    start_calling(100, AT(0));
     hf_session_tick(&session, AT(100));
     CHECK_EQ_INT(one.calls, 1);
     CHECK(inherit(&heir, &one));
@@ -661,8 +644,7 @@ TEST(a_deferred_request_reports_a_failed_allocation_and_can_be_submitted_again) 
 }
 
 TEST(a_request_that_outlasts_refusals_is_retried_until_its_own_later_deadline) {
-    start_open();
-    submit(&one, "A", 100, AT(0));
+    start_calling(100, AT(0));
     one.request.persists_until = AT(9000);
     feed(&session, "-LOADING Redis is loading\r\n", AT(1));
     CHECK_EQ_U64(one.request.deadline, AT(9000));
@@ -738,8 +720,7 @@ TEST(closing_a_subscription_connection_that_is_no_longer_needed_at_login_is_not_
 }
 
 TEST(a_request_that_ends_before_its_retry_reports_the_temporary_error) {
-    start_open();
-    submit(&one, "A", 5, AT(0));
+    start_calling(5, AT(0));
     output_of(&session);
     feed(&session, "-LOADING\r\n", AT(0));
     CHECK_TICK(AT(5) - 1, one, "");

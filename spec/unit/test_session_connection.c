@@ -177,8 +177,7 @@ TEST(a_server_that_ends_each_connection_with_an_error_is_retried_with_pauses) {
 /* ---- silence ---- */
 
 TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
-    start_open();
-    submit(&one, "A", 60000, AT(100));
+    start_calling(60000, AT(100));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(1600));
     CHECK_TICK_WANTS(NOTHING, AT(1599));
     CHECK_TICK_WANTS(CLOSE, AT(1600));
@@ -189,8 +188,7 @@ TEST(the_connection_to_a_server_that_does_not_reply_is_closed) {
 }
 
 TEST(a_connection_that_receives_any_reply_does_not_count_as_silent) {
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     submit(&two, "B", 60000, AT(0));
     feed(&session, ":1\r\n", AT(900));
     CHECK_TICK_WANTS(NOTHING, AT(2000));
@@ -219,8 +217,7 @@ TEST(a_server_without_replies_is_detected_even_if_each_request_ends_at_an_earlie
 }
 
 TEST(a_server_that_does_not_reply_even_to_a_dropped_request_counts_as_silent) {
-    start_open();
-    submit(&one, "A", 60000, AT(0));
+    start_calling(60000, AT(0));
     discard(&one);
     CHECK(!hf_session_has_work(&session));
     CHECK_EQ_U64(hf_session_deadline(&session), AT(1500));
