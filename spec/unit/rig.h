@@ -131,4 +131,23 @@ static UNUSED void subscribe_with(const char *reply, hf_time now, hf_time subscr
     feed_calls(&rig, reply, then);
 }
 
+/* This is a part of what the client sends over the link, at `now` or until then. */
+#define CHECK_SENT_PART(link, part)                                                                \
+    do {                                                                                           \
+        const char *sent_whole = output_of(link_of(&rig, link));                                   \
+        CHECK_OR(strstr(sent_whole, part), "\"%s\" is not in \"%s\"", part, sent_whole);           \
+    } while (0)
+
+#define CHECK_SENT_PART_AT(link, now, part)                                                        \
+    do {                                                                                           \
+        rig_tick(&rig, now);                                                                       \
+        CHECK_SENT_PART(link, part);                                                               \
+    } while (0)
+
+#define CHECK_SENT_PART_UNTIL(link, from, now, part)                                               \
+    do {                                                                                           \
+        rig_sleep(&rig, from, now);                                                                \
+        CHECK_SENT_PART(link, part);                                                               \
+    } while (0)
+
 #endif

@@ -116,7 +116,7 @@ TEST(an_acquire_refused_by_a_replica_is_retried_once_over_a_new_connection) {
         CHECK_ANSWER(op, READONLY, AT(1), "under way");
         rig_sleep(&rig, AT(1), AT(100));
         CHECK_EQ_U64(link_of(&rig, CALLS)->opens, opens + 1);
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), "acquire"));
+        CHECK_SENT_PART(CALLS, "acquire");
         CHECK_ANSWER(op, moved ? ACQUIRED : READONLY, AT(101), moved ? "ok" : "denied");
         if (!moved) CHECK_NOTHING_LEFT(AT(101));
     }

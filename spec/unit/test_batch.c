@@ -313,8 +313,7 @@ TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
     CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
-    rig_tick(&rig, AT(12));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    CHECK_SENT_PART_AT(CALLS, AT(12), "EVALSHA leave 4 a ");
 }
 
 TEST(abandoning_a_hold_during_a_multi_locks_re_entry_keeps_the_new_one) {
@@ -353,8 +352,7 @@ TEST(a_release_of_a_multi_lock_without_any_hold_fails_as_not_held) {
     hold_all(AT(0));
     for (size_t i = 0; i < COUNT; i++) hf_client_abandon(&rig.client, hold_at(i), 1, AT(1));
     CHECK_OUTCOME(begin_all(HF_OP_RELEASE_ALL, AT(1)), "not_held"); /* abandoned already */
-    rig_tick(&rig, AT(2));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 a "));
+    CHECK_SENT_PART_AT(RENEWER, AT(2), "EVALSHA leave 4 a ");
 }
 
 TEST(an_abandoned_multi_lock_acquire_is_undone) {
@@ -417,7 +415,7 @@ TEST(a_multi_lock_acquire_waits_for_the_clean_up_of_one_of_its_locks) {
     hf_client_abandon(&rig.client, hold_at(2), 1, AT(1));
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 c "));
+    CHECK_SENT_PART(CALLS, "EVALSHA leave 4 c ");
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 1 me 1 me 0");
     CHECK_ANSWER(op, "*4\r\n:1\r\n:0\r\n:0\r\n:14\r\n", AT(4), "ok");
@@ -541,7 +539,7 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
     CHECK(hf_op_is_blocked(op));
     rig_serve(&rig, AT(1));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave 4 a "));
+    CHECK_SENT_PART(CALLS, "EVALSHA leave 4 a ");
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK(hf_op_is_blocked(op));
     CHECK(!strstr(output_of(link_of(&rig, CALLS)), "acquire_all"));
@@ -629,7 +627,7 @@ TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     set_failures(hold, 1);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
     CHECK(hf_op_is_blocked(op) && hold_in(op) == hold);
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave"));
+    CHECK_SENT_PART(CALLS, "EVALSHA leave");
 }
 
 /* That try is still under way when the batch has waited for another lock. */
@@ -668,8 +666,7 @@ TEST(a_multi_locks_holds_belong_to_the_owner_and_coroutine_of_its_caller) {
         BEGIN(HF_OP_ACQUIRE_ALL, AT(0), spec.names = NULL, spec.batch = all,
               spec.batch_count = COUNT, spec.owner = hf_slice_of("owner"), spec.shared = shared,
               spec.agent = 17);
-        CHECK(strstr(output_of(link_of(&rig, CALLS)),
-                     shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0"));
+        CHECK_SENT_PART(CALLS, shared ? " me 0 me 0 me 0" : " owner 0 owner 0 owner 0");
         for (size_t i = 0; i < COUNT; i++) CHECK_EQ_U64(agent_of(hold_at(i)), 17);
     }
 }
@@ -694,7 +691,7 @@ static void start_sync(void) {
 TEST(a_multi_lock_acquire_that_no_replica_confirms_is_undone) {
     start_sync();
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(0));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "me 0 me 0 me 0\nWAIT 1 100"));
+    CHECK_SENT_PART(CALLS, "me 0 me 0 me 0\nWAIT 1 100");
     CHECK_ANSWER(op, ALL_ACQUIRED, AT(1), "under way");
     CHECK_ANSWER(op, ":0\r\n", AT(100), "no_quorum");
     CHECK_STATES("ccc");
@@ -979,7 +976,7 @@ static void check_kept_is_left(size_t i) {
     CHECK(hf_op_is_blocked(both));
     snprintf(leave, sizeof leave, "EVALSHA leave 4 %.*s ", (int)names[i].key.size,
              names[i].key.data);
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), leave));
+    CHECK_SENT_PART(CALLS, leave);
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 0 me 0");
     finish();
@@ -1033,8 +1030,7 @@ TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_back
     hold_all(AT(0));
     CHECK_CALL(HF_OP_RELEASE_ALL, AT(10), "*3\r\n:1\r\n:3\r\n:1\r\n", AT(11), "ok");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    rig_tick(&rig, AT(11));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "EVALSHA leave 4 b "));
+    CHECK_SENT_PART_AT(RENEWER, AT(11), "EVALSHA leave 4 b ");
 }
 
 TEST(a_multi_lock_cannot_be_released_asynchronously) {

@@ -104,12 +104,10 @@ TEST(a_client_publishes_its_name_again_soon_if_it_gets_no_reply) {
     hf_client_introduce(&rig.client, "host");
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.lease = 1000 * HF_SECOND);
     end_with(op, ACQUIRED, AT(0));
-    rig_tick(&rig, AT(250));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
+    CHECK_SENT_PART_AT(RENEWER, AT(250), "SET " NAME);
     rig_sleep(&rig, AT(250), AT(1749));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
-    rig_sleep(&rig, AT(1749), AT(7250));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
+    CHECK_SENT_PART_UNTIL(RENEWER, AT(1749), AT(7250), "SET " NAME);
     feed(link_of(&rig, RENEWER), "+OK\r\n", AT(7251));
     rig_sleep(&rig, AT(7251), AT(107249));
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "SET " NAME));
@@ -207,9 +205,9 @@ TEST(a_tenants_published_names_start_with_its_prefix) {
                   "EVALSHA wait 1 holdfast_wait:a:me " DRIVE_UUID ":2 l j 250 10000\n"
                   "SET holdfast_client:a:" DRIVE_UUID " host 7 name PX 300000");
     hf_op_end(op, AT(251));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:a:me"));
+    CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:a:me");
     hf_client_close(&rig.client, AT(252));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_client:a:" DRIVE_UUID));
+    CHECK_SENT_PART(RENEWER, "DEL holdfast_client:a:" DRIVE_UUID);
     end_both(AT(253));
 }
 
@@ -227,7 +225,7 @@ TEST(a_published_wait_contains_the_name_of_its_queue_entry) {
         CHECK_OR(strncmp(waiter_of(op), want, strlen(want)) == 0, "%s is not of %s", name,
                  waiter_of(op));
         snprintf(want, sizeof want, " %s l j ", name);
-        CHECK(strstr(output_of(link_of(&rig, RENEWER)), want));
+        CHECK_SENT_PART(RENEWER, want);
         end_both(AT(251));
     }
 }
@@ -257,10 +255,9 @@ TEST(deleting_a_published_wait_is_retried_while_its_key_may_exist) {
 TEST(deleting_a_published_wait_is_retried_until_the_server_replies) {
     CHECK(is_taken_back_after(0));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(3001));
-    rig_sleep(&rig, AT(3001), AT(3500));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    CHECK_SENT_PART_UNTIL(RENEWER, AT(3001), AT(3500), "DEL holdfast_wait:me");
     rig_sleep(&rig, AT(3500), AT(6999)); /* silent: another connection */
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+    CHECK_SENT_PART(RENEWER, "DEL holdfast_wait:me");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(7000));
     hf_session_closed(link_of(&rig, RENEWER), NULL, AT(7001));
     rig_sleep(&rig, AT(7001), AT(8000));
@@ -335,8 +332,7 @@ TEST(a_published_wait_that_could_not_be_renewed_is_still_deleted) {
         failed = memerr_end();
         output_of(link_of(&rig, RENEWER));
         hf_op_end(op, AT(3251));
-        rig_sleep(&rig, AT(3251), AT(4000));
-        CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL holdfast_wait:me"));
+        CHECK_SENT_PART_UNTIL(RENEWER, AT(3251), AT(4000), "DEL holdfast_wait:me");
         end_both(AT(4001));
     }
     CHECK(!failed);
@@ -418,8 +414,7 @@ TEST(a_client_publishes_its_name_on_every_server_of_a_quorum) {
 TEST(closing_a_client_twice_deletes_its_published_name_once) {
     publish_name();
     hf_client_close(&rig.client, AT(300));
-    rig_tick(&rig, AT(300));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "DEL " NAME));
+    CHECK_SENT_PART_AT(RENEWER, AT(300), "DEL " NAME);
     hf_client_close(&rig.client, AT(301));
     CHECK_SENT_AT(RENEWER, AT(301), "");
 }
@@ -433,8 +428,7 @@ TEST(a_waiter_that_rechecks_its_lock_often_publishes_its_wait_only_when_that_is_
     CHECK_SENT_AT(RENEWER, AT(300), "");
     rig_sleep(&rig, AT(300), AT(3250) - 1);
     CHECK(!strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:"));
-    rig_tick(&rig, AT(3250));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "holdfast_wait:"));
+    CHECK_SENT_PART_AT(RENEWER, AT(3250), "holdfast_wait:");
     end_both(AT(3251));
 }
 
@@ -468,8 +462,7 @@ TEST(a_published_wait_contains_even_a_long_key_in_full) {
     spec.wait = 60 * HF_SECOND;
     op = begin_spec(&rig, &spec, AT(0));
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
-    rig_tick(&rig, AT(250));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), key));
+    CHECK_SENT_PART_AT(RENEWER, AT(250), key);
     end_both(AT(251));
 }
 

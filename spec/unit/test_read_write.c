@@ -254,8 +254,7 @@ TEST(a_read_write_grant_is_confirmed_even_if_it_was_re_entered) {
     subscribe_with(busy(20000, 0, 0), AT(1), AT(2), AT(3));
     CHECK_GRANTS(op, "1 grant r 1 " PLACE " 77 2000 k", AT(10), "ok");
     take(&hf_kind_read, "me", AT(11));
-    rig_sleep(&rig, AT(11), AT(5000));
-    CHECK(strstr(output_of(link_of(&rig, RENEWER)), "1r" DRIVE_UUID ":1:1000"));
+    CHECK_SENT_PART_UNTIL(RENEWER, AT(11), AT(5000), "1r" DRIVE_UUID ":1:1000");
 }
 
 CHECK_MAIN

@@ -338,8 +338,7 @@ TEST(a_refused_release_of_a_permit_is_retried_in_the_background) {
         int tries = refuse(refusal(i), AT(3500), AT(60000));
         CHECK_OR(tries > 30 && tries < 200, "%d", tries);
         CHECK(!hf_client_is_quiet(&rig.client));
-        rig_sleep(&rig, AT(60000), AT(61100));
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA semaphore_release "));
+        CHECK_SENT_PART_UNTIL(CALLS, AT(60000), AT(61100), "EVALSHA semaphore_release ");
         feed_calls(&rig, ":1\r\n:1\r\n", AT(61100));
         CHECK(hf_client_is_quiet(&rig.client));
     }
@@ -356,8 +355,7 @@ TEST(a_refused_release_is_retried_until_its_lease_ends) {
         CHECK_ENDS(op, i < 4 ? "unreachable" : "denied", ended_at);
         int tries = refuse(error, ended_at, AT(25000));
         CHECK_OR(tries > 10 && tries < 100, "%d: %d", i, tries);
-        rig_sleep(&rig, AT(25000), AT(26000));
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA leave "));
+        CHECK_SENT_PART_UNTIL(CALLS, AT(25000), AT(26000), "EVALSHA leave ");
         feed_calls(&rig, ":1\r\n", AT(26000));
         CHECK(hf_client_is_quiet(&rig.client));
     }
@@ -417,8 +415,7 @@ TEST(an_idempotent_runs_refused_record_is_written_even_after_its_call_has_ended)
         hf_op_end(op, AT(3000));
         refuse(NOREPLICAS, AT(3000), AT(10000));
         CHECK(!hf_client_is_quiet(&rig.client));
-        rig_sleep(&rig, AT(10000), AT(10500));
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+        CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(10500), "EVALSHA complete ");
         feed_calls(&rig, ":1\r\n", AT(10500));
         CHECK(hf_client_is_quiet(&rig.client));
     }
@@ -449,8 +446,7 @@ TEST(an_idempotent_runs_refused_record_is_retried_while_the_run_is_renewed) {
         CHECK_ENDS(op, code_of(i), AT(3000));
         refuse_all(refusal(i), "*1\r\n:1\r\n", AT(3000), AT(100000));
         CHECK(!hf_client_is_quiet(&rig.client));
-        rig_sleep(&rig, AT(100000), AT(101000));
-        CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+        CHECK_SENT_PART_UNTIL(CALLS, AT(100000), AT(101000), "EVALSHA complete ");
         feed_calls(&rig, ":1\r\n", AT(101000));
         CHECK(hf_client_is_quiet(&rig.client));
         CHECK_EQ_INT(hold_count(&rig.client), 0);
@@ -465,8 +461,7 @@ TEST(an_idempotent_runs_record_is_written_after_an_outage) {
     rig_sleep(&rig, AT(1), AT(10000));
     CHECK_ENDS(op, "unreachable", AT(10000));
     rig.refusing = false;
-    rig_sleep(&rig, AT(10000), AT(12000));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+    CHECK_SENT_PART_UNTIL(CALLS, AT(10000), AT(12000), "EVALSHA complete ");
     feed_calls(&rig, ":1\r\n", AT(12000));
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -479,8 +474,7 @@ TEST(a_closed_client_still_writes_an_idempotent_runs_refused_record) {
     hf_client_close(&rig.client, AT(3000));
     refuse(NOREPLICAS, AT(3000), AT(5000));
     CHECK(!hf_client_is_quiet(&rig.client));
-    rig_sleep(&rig, AT(5000), AT(6000));
-    CHECK(strstr(output_of(link_of(&rig, CALLS)), "EVALSHA complete "));
+    CHECK_SENT_PART_UNTIL(CALLS, AT(5000), AT(6000), "EVALSHA complete ");
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(6000));
     CHECK(hf_client_is_quiet(&rig.client));
