@@ -56,4 +56,36 @@ TEST(the_check_macros_accept_equal_values) {
     CHECK_MEM("a\0b", 3, "a\0b", 3);
 }
 
+TEST(the_failing_allocator_says_whether_it_failed_and_fails_no_more_from_then_on) {
+    memerr_fail(1);
+    void *none = malloc(8);
+    bool failed = memerr_end();
+    void *block = malloc(8);
+    free(block);
+    CHECK(!none && failed && block);
+    CHECK(!memerr_end());
+}
+
+static int begun, ended;
+
+static void note_begin(void) {
+    begun++;
+}
+
+static void note_end(void) {
+    ended++;
+}
+
+CHECK_AROUND(note_begin, note_end)
+
+TEST(a_test_begins_once_and_each_of_its_cases_begins_again_and_every_test_before_it_has_ended) {
+    static const int cases[] = {7, 8};
+    CHECK_EQ_INT(begun, ended + 1);
+    int first = begun, sum = 0;
+    EACH_NUMBER (number, 3) CHECK_EQ_INT(begun, first + number + 1);
+    EACH_CASE (i, cases) sum += cases[i];
+    CHECK_EQ_INT(begun, first + 5);
+    CHECK_EQ_INT(sum, 15);
+}
+
 CHECK_MAIN
