@@ -429,7 +429,6 @@ TEST(a_client_ignores_a_grant_for_a_lock_that_it_never_waited_for) {
     had_waited(77, &hf_kind_lock);
     hf_client_lose(&rig.client, hold_lock(&rig, AT(2)), HF_LOST_TAKEN);
     rig_tick(&rig, AT(9));
-    output_of(link_of(&rig, RENEWER));
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
         feed_message(&rig, texts[i], AT(10));
         rig_tick(&rig, AT(10));

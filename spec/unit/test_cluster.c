@@ -543,7 +543,6 @@ TEST(a_call_that_waits_for_a_connection_moves_to_the_slots_new_node_when_the_map
 TEST(a_command_fails_when_no_node_can_be_reached) {
     cluster_known(AT(0));
     hf_op *op = acquire(0, AT(1000));
-    output_of(at(0, CALLS));
     lose(0, AT(1001));
     lose(1, AT(1001));
     rig_sleep(&rig, AT(1001), AT(3999));

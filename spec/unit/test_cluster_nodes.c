@@ -59,7 +59,6 @@ TEST(a_server_outside_any_cluster_at_a_known_address_receives_no_command) {
     loses(0, AT(1000));
     hf_op *op = acquire(0, AT(1200));
     rig_sleep(&rig, AT(1200), AT(1210));
-    output_of(at(1, CALLS));
     CHECK_ANSWER_BY(1, op, TWO_NODES, AT(1211), "unreachable");
     CHECK_MESSAGE(op, "(not in a cluster; the cluster has aa)");
     CHECK_NODE_SENT(0, CALLS, "");

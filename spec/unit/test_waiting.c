@@ -634,7 +634,6 @@ TEST(a_waiter_that_receives_a_message_during_its_request_rechecks_afterwards) {
         hf_time now = rechecks_at(op);
         rig_tick(&rig, now);
         CHECK_STATE(op, ASKING);
-        output_of(link_of(&rig, CALLS));
         if (messages[i]) feed_message(&rig, messages[i], now);
         else impl_of(op)->wait->on_subscribed(op, now);
         feed_calls(&rig, busy(20000, 0, 0), now + 5 * HF_MS);
