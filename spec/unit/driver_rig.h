@@ -517,6 +517,12 @@ static UNUSED hf_op_spec acquire_of(const hf_names *names) {
                         .blocking = true};
 }
 
+static UNUSED hf_op_spec release_of(const hf_names *names) {
+    hf_op_spec spec = acquire_of(names);
+    spec.kind = HF_OP_RELEASE;
+    return spec;
+}
+
 /* An acquire and a release. */
 static UNUSED bool take_turn(hf_driver *driver) {
     hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
@@ -614,12 +620,17 @@ static UNUSED bool run_once(scenario of) {
 
 static UNUSED hf_names *held_names;
 
-/* A driver that has acquired the lock; the server runs. */
-static UNUSED hf_driver *new_holder(scenario of) {
+/* Starts the server without any fault, and makes the driver. */
+static UNUSED hf_driver *begin_run(scenario of) {
     now_runs = of;
     inject(SYSERR_NONE, 0);
     start_peer(of.manner);
-    hf_driver *driver = new_driver();
+    return new_driver();
+}
+
+/* A driver that has acquired the lock; the server runs. */
+static UNUSED hf_driver *new_holder(scenario of) {
+    hf_driver *driver = begin_run(of);
     held_names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(held_names);
     if (!run_op(driver, &acquire)) check_fail(__FILE__, __LINE__, "%s: %s", of.name, last_text);
@@ -630,6 +641,11 @@ static UNUSED void end_holder(hf_driver *driver) {
     hf_names_delete(held_names);
     hf_driver_unref(driver);
     stop_peer();
+}
+
+static UNUSED void leave_holder(hf_driver *driver) {
+    hf_driver_leave(driver);
+    end_holder(driver);
 }
 
 static UNUSED void start_refusing(void) {

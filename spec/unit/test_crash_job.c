@@ -48,6 +48,18 @@ static void end_job(void) {
     hf_crash_forget(uuid);
 }
 
+/* The command and the job that it runs. */
+static void kill_both(pid_t command, pid_t job) {
+    kill_and_collect(command);
+    kill_and_collect(job);
+}
+
+/* The job ends with the process that has left it. */
+static void end_with(pid_t apart) {
+    kill_and_collect(apart);
+    end_job();
+}
+
 static bool is_proved(hf_life life) {
     return life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
 }
@@ -117,8 +129,7 @@ TEST(a_job_counts_as_ended_once_the_last_process_of_its_group_has_ended) {
 TEST(a_job_counts_as_alive_if_the_search_for_its_processes_takes_too_long) {
     pid_t job, pid = start_job(stay_without_descriptor, &job);
     CHECK_EQ_INT(feed(), job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     step = HF_SECOND / 4; /* two processes, and the half of a second is over */
     hf_life life = life_other_than(HF_LIFE_GOES_ON, HF_LIFE_GOES_ON);
     step = 0;
@@ -136,8 +147,7 @@ static void start_one_in_the_group(int lock) {
 /* As a shell that has started a program in the background. */
 TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
     pid_t job, pid = start_job(start_one_in_the_group, &job), member = feed();
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     bool left = has_ended(job), goes_on = true;
     for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
     kill_and_collect(member);
@@ -153,8 +163,7 @@ TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
     if (geteuid() != 0) return;
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid);
     bool given = chown(path_of(name), 1900000000u, (gid_t)-1) == 0, goes_on = true;
     for (int i = 0; i < 20; i++) goes_on = goes_on && hf_crash_life(uuid) == HF_LIFE_GOES_ON;
@@ -170,8 +179,7 @@ TEST(an_older_holdfast_version_cannot_misread_a_jobs_crash_record) {
     char place[128], text[192] = "", own[192];
     pid_t job, pid = start_job(stay_as_job, &job);
     CHECK(readlink(path_of(uuid), text, sizeof text - 1) > 0);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     end_job();
     read_place(place, sizeof place);
     snprintf(own, sizeof own, "%s %ld %ld", place, (long)pid, (long)job);
@@ -234,8 +242,7 @@ static void leave_one_without_environment(int lock) {
 
 static pid_t left_behind(void (*run)(int lock)) {
     pid_t job, pid = start_job(run, &job), apart = feed();
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     return apart;
 }
 
@@ -254,8 +261,7 @@ TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_de
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
 }
 
 /* It is read in pieces. */
@@ -266,8 +272,7 @@ TEST(the_owner_is_found_in_an_environment_across_a_read_boundary) {
         pid_t apart = left_behind(leave_a_worker);
         for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
         CHECK_OR(life_in_the_end() == HF_LIFE_UNKNOWN, "border %zu", borders[i]);
-        kill_and_collect(apart);
-        end_job();
+        end_with(apart);
     }
     other_variables = 0;
 }
@@ -278,15 +283,13 @@ TEST(the_owner_is_found_in_an_environment_with_many_variables_after_it) {
     variables_behind = 0;
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_UNKNOWN);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
 }
 
 TEST(a_process_without_the_jobs_descriptor_and_environment_is_not_part_of_the_job) {
     pid_t apart = left_behind(leave_one_cut_off);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
 }
 
 /* One that has arguments is not just being started. */
@@ -294,15 +297,13 @@ TEST(a_process_without_any_environment_is_not_part_of_the_job) {
     pid_t apart = left_behind(leave_one_without_environment);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(life_in_the_end(), HF_LIFE_JOB_ENDED);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
 }
 
 TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid);
     CHECK_EQ_INT(unlink(path_of(name)), 0);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -317,8 +318,7 @@ TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
 TEST(several_waiters_can_check_whether_a_job_has_ended_at_the_same_time) {
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     snprintf(name, sizeof name, "%s.job", uuid);
     int fd = open(path_of(name), O_RDONLY | O_CLOEXEC);
     bool locked = fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0;
@@ -435,8 +435,7 @@ static bool waits_without_a_description(void) {
     pid_t apart = left_behind(leave_one_unreadable);
     snprintf(name, sizeof name, "%s.job", uuid);
     bool good = feed() == apart && truncate(path_of(name), 0) == 0 && is_never_proved(20);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
     remove_directory(directory);
     return good;
 }
@@ -461,8 +460,7 @@ static bool ignores_an_older_process(void) {
     char directory[64];
     if (!become_nobody(directory)) return false;
     pid_t older = start_unreadable(), job, pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     bool good = life_in_the_end() == HF_LIFE_JOB_ENDED;
     kill_and_collect(older);
     end_job();
@@ -522,8 +520,7 @@ static bool is_proved_beside_daemon(bool *good) {
     pid_t pid = start_job(stay_as_job, &job);
     *good = *good && write(order[1], "x", 1) == 1;
     *good = *good && read(answer[0], &started, sizeof started) == sizeof started;
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     bool never = is_never_proved(50);
     end_job();
     remove_directory(directory);
@@ -576,8 +573,7 @@ static bool never_proves_beside_hidden_processes(const char *directory) {
 
 static bool finds_hidden_processes(void) {
     pid_t job, pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     bool sees = life_in_the_end() == HF_LIFE_JOB_ENDED; /* root sees all */
     end_job();
     return sees && as_nobody(never_proves_beside_hidden_processes) == 0;
@@ -671,8 +667,7 @@ TEST(a_process_whose_main_thread_has_ended_keeps_its_job_alive) {
     CHECK_EQ_INT(feed(), apart);
     for (int tries = 0; state_of(apart) != 'Z' && tries < 10000; tries++) usleep(1000);
     bool alive = is_never_proved(20);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
     CHECK(alive);
 }
 
@@ -691,8 +686,7 @@ TEST(a_job_counts_as_alive_if_no_descriptor_is_free_to_search_for_its_processes)
         never = is_never_proved(1);
     }
     setrlimit(RLIMIT_NOFILE, &limit);
-    kill_and_collect(apart);
-    end_job();
+    end_with(apart);
     CHECK(never);
 }
 
@@ -702,15 +696,13 @@ TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
     pid_t job, pid;
     hold = HF_SECOND / 4;
     pid = start_job(stay_as_job, &job);
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     hf_life early = hf_crash_life(uuid), late = life_in_the_end();
     end_job();
     hold = 1000 * HF_SECOND;
     pid = start_job(stay_as_job, &job);
     hold = 0;
-    kill_and_collect(pid);
-    kill_and_collect(job);
+    kill_both(pid, job);
     bool held = is_never_proved(20);
     end_job();
     CHECK_EQ_INT(early, HF_LIFE_GOES_ON);

@@ -40,10 +40,7 @@ TEST(commands_that_were_unanswered_when_a_connection_ended_are_sent_again) {
 /* The collector closes a client that is closed already. */
 TEST(closing_a_client_twice_closes_no_descriptor_that_it_does_not_own) {
     int ends[8][2];
-    now_runs = (scenario){.name = "two closes"};
-    inject(SYSERR_NONE, 0);
-    start_peer(now_runs.manner);
-    hf_driver *driver = new_driver();
+    hf_driver *driver = begin_run((scenario){.name = "two closes"});
     bool done = take_turn(driver);
     hf_driver_close(driver, HF_SECOND);
     for (int i = 0; i < 8; i++) done = pipe(ends[i]) == 0 && done;
@@ -70,10 +67,7 @@ static bool close_in_loop(hf_driver *driver) {
 }
 
 TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
-    now_runs = (scenario){.name = "a close in a loop", .looped = true};
-    inject(SYSERR_NONE, 0);
-    start_peer(now_runs.manner);
-    hf_driver *driver = new_driver();
+    hf_driver *driver = begin_run((scenario){.name = "a close in a loop", .looped = true});
     hf_names *names = hf_client_names(driver->client, hf_kind_named("lock"), hf_slice_of("k"));
     hf_op_spec acquire = acquire_of(names);
     bool acquired = run_op(driver, &acquire);
@@ -87,10 +81,7 @@ TEST(closing_a_client_in_an_event_loop_releases_its_locks) {
 
 /* A child process may have copies of the sockets, and keep them open. */
 TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
-    now_runs = (scenario){.name = "a copy of a socket", .looped = true};
-    inject(SYSERR_NONE, 0);
-    start_peer(now_runs.manner);
-    hf_driver *driver = new_driver();
+    hf_driver *driver = begin_run((scenario){.name = "a copy of a socket", .looped = true});
     bool done = take_turn(driver);
     hf_driver_enter(driver);
     int copy = dup(driver->connections[HF_LINK_CALLS].fd);
@@ -109,10 +100,7 @@ TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
 
 /* A command that is sent over it may count as lost, or as sent twice. */
 TEST(a_call_in_an_event_loop_does_not_use_a_connection_that_has_ended) {
-    now_runs = (scenario){.name = "a server that has closed", .looped = true};
-    inject(SYSERR_NONE, 0);
-    start_peer(now_runs.manner);
-    hf_driver *driver = new_driver();
+    hf_driver *driver = begin_run((scenario){.name = "a server that has closed", .looped = true});
     bool done = take_turn(driver);
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
@@ -152,8 +140,7 @@ TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
     if (hold) hf_client_abandon(driver->client, hold, 1, hf_now());
     hf_driver_wake(driver);
     bool woken = poll(&ready, 1, SOON) == 1;
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(hold && !early);
     CHECK(woken);
     CHECK(!peer.held);
@@ -172,8 +159,7 @@ TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
     hf_driver_serve(driver, true);
     hf_driver_wake(driver);
     bool goes_on = is_readable(fd, 0); /* nothing is due for ten seconds */
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(woken);
     CHECK(stays);
     CHECK(!goes_on);
@@ -189,8 +175,7 @@ TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
     waits = waits && is_readable(hf_ready_fd(driver->ready), SOON);
     hf_op_end(op, hf_now());
     bool goes_on = is_readable(hf_driver_rest(driver, HF_NEVER), 0);
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(waits);
     CHECK(!goes_on);
 }
@@ -208,8 +193,7 @@ TEST(a_call_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
         hf_driver_serve(driver, reads == 1);
         hf_code code = hf_op_is_done(op) ? hf_op_code(op) : HF_BUSY;
         hf_op_end(op, hf_now());
-        hf_driver_leave(driver);
-        end_holder(driver);
+        leave_holder(driver);
         CHECK(answered);
         CHECK_EQ_INT(code, HF_OK);
     }
@@ -230,14 +214,12 @@ static bool watchdog_sleeps_at_most(hf_driver *driver, hf_time span) {
 TEST(a_call_that_leaves_work_to_the_watchdog_wakes_it) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
     bool renews = watchdog_sleeps_at_most(driver, 11 * HF_SECOND);
-    hf_op_spec release = acquire_of(held_names);
-    release.kind = HF_OP_RELEASE;
+    hf_op_spec release = release_of(held_names);
     hf_driver_enter(driver);
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
     bool detached = op && hf_op_is_detached(op);
     bool reads_soon = driver->sleeps_until <= hf_now() + 10 * HF_MS;
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(renews);
     CHECK(detached && reads_soon);
 }
@@ -245,15 +227,13 @@ TEST(a_call_that_leaves_work_to_the_watchdog_wakes_it) {
 /* While the mutex is held, no other thread sends it. */
 TEST(an_async_release_is_sent_before_the_call_returns) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
-    hf_op_spec release = acquire_of(held_names);
-    release.kind = HF_OP_RELEASE;
+    hf_op_spec release = release_of(held_names);
     hf_driver_enter(driver);
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
     bool detached = op && hf_op_is_detached(op), awaited = hf_session_awaits_reply(calls);
     size_t unsent = hf_session_output(calls).size;
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(detached && awaited);
     CHECK_EQ_INT(unsent, 0);
 }
@@ -262,8 +242,7 @@ TEST(an_async_release_is_sent_before_the_call_returns) {
  * holds the mutex, no other one sends that release again. */
 TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
     hf_driver *driver = new_holder((scenario){.name = "a holder", .manner = {.forgets = 3}});
-    hf_op_spec release = acquire_of(held_names), ping = {.kind = HF_OP_PING};
-    release.kind = HF_OP_RELEASE;
+    hf_op_spec release = release_of(held_names), ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     const hf_session *calls = hf_link_session(driver, HF_LINK_CALLS);
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
@@ -273,8 +252,7 @@ TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
     if (other) hf_op_end(other, hf_now());
     bool awaited = hf_session_awaits_reply(calls);
     size_t unsent = hf_session_output(calls).size;
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(detached && answered && awaited);
     CHECK_EQ_INT(unsent, 0);
     CHECK(!peer.held);
@@ -283,8 +261,7 @@ TEST(an_async_release_that_must_be_resent_is_sent_before_another_call_returns) {
 /* The process was suspended for a while. */
 TEST(an_async_release_uses_a_reply_that_has_arrived_even_if_its_deadline_has_passed) {
     hf_driver *driver = new_holder((scenario){.name = "a holder"});
-    hf_op_spec release = acquire_of(held_names);
-    release.kind = HF_OP_RELEASE;
+    hf_op_spec release = release_of(held_names);
     hf_driver_enter(driver);
     hf_op *op = hf_driver_send(driver, &release, never, NULL);
     bool detached = op && hf_op_is_detached(op);
@@ -319,8 +296,7 @@ TEST(a_call_returns_as_soon_as_the_watchdog_has_received_its_reply) {
     unsigned early = 0;
     for (int tries = 0; tries < 3 && early == 0; tries++) {
         hf_driver *driver = new_holder((scenario){.name = "a renewal", .manner = {.delays = 4}});
-        hf_op_spec release = acquire_of(held_names);
-        release.kind = HF_OP_RELEASE;
+        hf_op_spec release = release_of(held_names);
         unsigned renewals = atomic_load(&peer.renewals);
         atomic_store(&early_ends, 0);
         atomic_fetch_add(&ahead, 11 * HF_SECOND);
@@ -350,8 +326,7 @@ TEST(a_watchdog_that_was_woken_sleeps_again_once_it_has_no_work) {
     sleep_us(50000);
     hf_driver_enter(driver);
     uint64_t wakes = driver->wakes - before;
-    hf_driver_leave(driver);
-    end_holder(driver);
+    leave_holder(driver);
     CHECK(renewed);
     CHECK_OR(wakes < 20, "%llu wakes", (unsigned long long)wakes);
 }
@@ -405,8 +380,7 @@ TEST(calls_finish_background_releases_while_the_watchdog_is_stopped) {
         .name = "a server that loses replies",
         .patience = HF_SECOND,
         .manner = {.ignores = 3, .ignores_to = 4}}); /* it is sent again over a new connection */
-    hf_op_spec release = acquire_of(held_names);
-    release.kind = HF_OP_RELEASE;
+    hf_op_spec release = release_of(held_names);
     hf_driver_enter(driver);
     hf_driver_unwatch(driver);
     hf_driver_leave(driver);
@@ -471,8 +445,7 @@ TEST(a_call_waits_in_recv_only_if_the_connection_has_no_tls) {
         hf_driver_enter(driver);
         int fd = driver->connections[HF_LINK_CALLS].fd;
         bool sleeps = !(fcntl(fd, F_GETFL) & O_NONBLOCK);
-        hf_driver_leave(driver);
-        end_holder(driver);
+        leave_holder(driver);
 #ifdef HF_LINUX
         CHECK_EQ_INT(sleeps, tls == 0);
 #else

@@ -360,6 +360,22 @@ static bool never(void *context, bool signalled) {
     return false;
 }
 
+static hf_driver *new_looped_driver(void) {
+    hf_client_config config = {.session = {.server = server,
+                                           .connect_timeout = 20 * HF_SECOND,
+                                           .command_timeout = 20 * HF_SECOND},
+                               .renewer = HF_LINK_CALLS};
+    hf_driver *driver = hf_driver_new(&config, NULL);
+    driver->looped = true;
+    return driver;
+}
+
+static void end_driver(hf_driver *driver, hf_op *op) {
+    hf_op_end(op, hf_now());
+    hf_driver_leave(driver);
+    hf_driver_unref(driver);
+}
+
 /* How long a call took that had to try both. */
 static hf_time dial_two(hf_code *code) {
     listener silent = listen_in_silence(), good = listen_here(8);
@@ -377,9 +393,7 @@ static hf_time dial_two(hf_code *code) {
     hf_op *op = hf_driver_run(driver, &ping, true, never, NULL); /* not woken by the clock */
     hf_time took = hf_now() - began_at;
     *code = hf_op_code(op);
-    hf_op_end(op, hf_now());
-    hf_driver_leave(driver);
-    hf_driver_unref(driver);
+    end_driver(driver, op);
     shutdown(good.fd, SHUT_RDWR); /* ends an accept, too */
     pthread_join(thread, NULL);
     stop(&silent);
@@ -419,20 +433,13 @@ static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec, int timeout
 static void check_loop(listener *good) {
     pthread_t thread;
     pthread_create(&thread, NULL, serve_one, good);
-    hf_client_config config = {.session = {.server = server,
-                                           .connect_timeout = 20 * HF_SECOND,
-                                           .command_timeout = 20 * HF_SECOND},
-                               .renewer = HF_LINK_CALLS};
-    hf_driver *driver = hf_driver_new(&config, NULL);
-    driver->looped = true;
+    hf_driver *driver = new_looped_driver();
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     hf_op *op = run_in_loop(driver, &ping, 5000);
     bool done = hf_op_is_done(op);
     hf_code code = hf_op_code(op);
-    hf_op_end(op, hf_now());
-    hf_driver_leave(driver);
-    hf_driver_unref(driver);
+    end_driver(driver, op);
     shutdown(good->fd, SHUT_RDWR); /* ends an accept, too */
     pthread_join(thread, NULL);
     CHECK(done);
@@ -469,12 +476,7 @@ TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
     listener good = listen_here(8);
     const listener *one[] = {&good};
     name_is(1, one);
-    hf_client_config config = {.session = {.server = server,
-                                           .connect_timeout = 20 * HF_SECOND,
-                                           .command_timeout = 20 * HF_SECOND},
-                               .renewer = HF_LINK_CALLS};
-    hf_driver *driver = hf_driver_new(&config, NULL);
-    driver->looped = true;
+    hf_driver *driver = new_looped_driver();
     hf_op_spec ping = {.kind = HF_OP_PING};
     pthread_mutex_lock(&answers);
     hf_driver_enter(driver);
@@ -491,9 +493,7 @@ TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
     }
     bool connected = calls->fd >= 0, stays_ready = poll(&ready, 1, 20) == 1;
     hf_op_abandon(op, hf_now());
-    hf_op_end(op, hf_now());
-    hf_driver_leave(driver);
-    hf_driver_unref(driver);
+    end_driver(driver, op);
     close(copy);
     stop(&good);
     CHECK(looked_up && connected);
@@ -529,9 +529,7 @@ static int fork_while_dialing(bool looks_up) {
     }
     if (looks_up) pthread_mutex_unlock(&answers);
     hf_op_abandon(op, hf_now());
-    hf_op_end(op, hf_now());
-    hf_driver_leave(driver);
-    hf_driver_unref(driver);
+    end_driver(driver, op);
     waitpid(child, &status, 0);
     return status;
 }
@@ -563,9 +561,7 @@ TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     hf_driver_serve(driver, false);
     bool woken = poll(&ready, 1, 5000) == 1;
     hf_op_abandon(op, hf_now());
-    hf_op_end(op, hf_now());
-    hf_driver_leave(driver);
-    hf_driver_unref(driver);
+    end_driver(driver, op);
     stop(&good);
     CHECK(!early);
     CHECK(woken);
