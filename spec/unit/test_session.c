@@ -735,7 +735,7 @@ TEST(a_deferred_request_is_refused_unless_the_connection_is_open) {
     CHECK(hf_session_send_along(&session, &one.request));
     hf_session_abort(&session, AT(1));
     CHECK(!hf_session_send_along(&session, &one.request));
-    CHECK_EQ_INT(session.along_count, 1);
+    CHECK_EQ_INT(session.piggyback_count, 1);
 }
 
 CHECK_MAIN

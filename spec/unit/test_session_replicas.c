@@ -159,4 +159,16 @@ TEST(a_request_times_out_if_its_wait_command_gets_no_reply) {
     CHECK_STR(two.outcome, "8");
 }
 
+TEST(a_request_that_was_never_sent_does_not_fail_with_what_a_replica_replied_to_another) {
+    start_open();
+    submit(&one, "A", 400, AT(0));
+    feed(&session, "-READONLY no\r\n", AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    submit(&two, "B", 400, AT(1));
+    hf_session_opening(&session, AT(2));
+    hf_session_tick(&session, AT(400));
+    CHECK_STR(one.outcome, "denied: READONLY no");
+    CHECK_STR(two.outcome, "unreachable: no reply in time");
+}
+
 CHECK_MAIN
