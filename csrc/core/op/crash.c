@@ -61,8 +61,8 @@ static hf_slice key_at(const hf_op *op, size_t place) {
 
 /* Looks at the next lock after `pause`: a client that knows no crashes may already have acquired
  * the first one, and be waiting for the next until its lease ends. After the last lock, or without
- * memory, asks for the operation's own owner again. */
-static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time now) {
+ * memory, asks for the operation's own owner again after `own_pause`. */
+static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time own_pause, hf_time now) {
     const hf_op *op = lookout->op;
     size_t next = lookout->place < op->spec.arg_count ? lookout->place + 1 : 0;
     hf_names names;
@@ -74,7 +74,7 @@ static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time now) {
         lookout->place = next;
     }
     lookout->owner[0] = '\0';
-    lookout->ask_at = now + (moved && next > 0 ? pause : ask_pause(lookout));
+    lookout->ask_at = now + (moved && next > 0 ? pause : own_pause);
     schedule_check(lookout, now);
 }
 
@@ -126,7 +126,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
     if (verdict == HF_VERDICT_MORE && !client->closed)
         hf_renewer_pass_on(client, lookout->kind, lookout->names.key, now);
     lookout->asking = false;
-    if (lookout->op) look_at_next(lookout, 0, now);
+    if (lookout->op) look_at_next(lookout, 0, ASK_INTERVAL, now);
     else free_lookout(lookout);
 }
 
@@ -146,7 +146,7 @@ static void check(hf_lookout *lookout, hf_time now) {
     bool ended = life == HF_LIFE_ENDED || life == HF_LIFE_JOB_ENDED;
     if (ended) release(lookout, life, now);
     else if (lookout->place == 0) schedule_check(lookout, now);
-    else look_at_next(lookout, CHECK_INTERVAL, now);
+    else look_at_next(lookout, CHECK_INTERVAL, ask_pause(lookout), now);
 }
 
 static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
@@ -161,7 +161,7 @@ static void on_info(hf_request *request, const hf_reply *reply, hf_time now) {
     note_owner(lookout, &info);
     lookout->ask_at = now + ask_pause(lookout);
     if (lookout->owner[0]) check(lookout, now);
-    else look_at_next(lookout, CHECK_INTERVAL, now);
+    else look_at_next(lookout, CHECK_INTERVAL, ask_pause(lookout), now);
 }
 
 static void ask(hf_lookout *lookout, hf_time now) {
