@@ -146,6 +146,7 @@ static void start_one_in_the_group(int lock) {
 
 /* As a shell that has started a program in the background. */
 TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
+    if (is_emulated()) return;
     pid_t job, pid = start_job(start_one_in_the_group, &job), member = feed();
     kill_both(pid, job);
     bool left = has_ended(job), goes_on = true;
@@ -160,6 +161,7 @@ TEST(a_job_counts_as_alive_even_if_its_group_leader_has_ended) {
 
 /* Another user can create it, so it is not the file that the job keeps locked. */
 TEST(a_jobs_lock_file_owned_by_another_user_proves_no_death) {
+    if (is_emulated()) return;
     if (geteuid() != 0) return;
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
@@ -247,6 +249,7 @@ static pid_t left_behind(void (*run)(int lock)) {
 }
 
 TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descriptor) {
+    if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_apart);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -257,6 +260,7 @@ TEST(a_process_that_left_the_jobs_group_keeps_the_job_alive_by_its_lock_descript
 }
 
 TEST(a_process_with_the_jobs_environment_keeps_the_job_alive_without_its_lock_descriptor) {
+    if (is_emulated()) return;
     pid_t apart = left_behind(leave_a_worker);
     for (int tries = 0; !runs(apart, "sleep") && tries < 10000; tries++) usleep(1000);
     CHECK_EQ_INT(hf_crash_life(uuid), HF_LIFE_GOES_ON);
@@ -301,6 +305,7 @@ TEST(a_process_without_any_environment_is_not_part_of_the_job) {
 }
 
 TEST(a_job_whose_lock_file_is_missing_or_replaced_counts_as_alive) {
+    if (is_emulated()) return;
     char name[64];
     pid_t job, pid = start_job(stay_as_job, &job);
     kill_both(pid, job);
@@ -366,7 +371,7 @@ static void leave_one_that_starts(int lock) {
 
 /* It may become the job's. Under an emulator the environment is the emulator's. */
 TEST(a_process_that_is_just_starting_delays_the_proof_that_a_job_has_ended) {
-    if (getenv("HOLDFAST_EMULATED")) return;
+    if (is_emulated()) return;
     pid_t apart = left_behind(leave_one_that_starts);
     bool delayed = feed() == 1;
     for (int i = 0; i < 20; i++) delayed = delayed && hf_crash_life(uuid) == HF_LIFE_UNSURE;
@@ -693,6 +698,7 @@ TEST(a_job_counts_as_alive_if_no_descriptor_is_free_to_search_for_its_processes)
 /* ---- a least time for which the lock stays held ---- */
 
 TEST(a_jobs_death_releases_no_lock_before_the_minimum_hold_time_is_over) {
+    if (is_emulated()) return;
     pid_t job, pid;
     hold = HF_SECOND / 4;
     pid = start_job(stay_as_job, &job);
