@@ -93,7 +93,7 @@ void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...) {
     va_start(args, detail);
     vsnprintf(text, sizeof text, detail, args);
     va_end(args);
-    hf_failure failure;
+    hf_failure failure = {.code = HF_OK};
     hf_failure_set(&failure, code, hf_op_impls[op->spec.kind]->verb, key_of(op),
                    op->node->server.label, "%s", text);
     hf_fault_set(&op->failure, code, failure.text);
