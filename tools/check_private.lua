@@ -10,7 +10,7 @@ local read, output_of = tools.read, tools.output_of
 
 -- Patterns of the text before the fields of a struct, and of the fields.
 local STRUCTS = {
-  ["lock/claims.h"] = { "(#define HF_CLAIM_FIELDS)(.-\n\n)" },
+  ["lock/claims.h"] = { "(\ntypedef struct hf_claim )(%b{})" },
   ["lock/holds.h"] = { "(\nstruct hf_hold )(%b{})" },
   ["client.h"] = { "(\nstruct hf_op )(%b{})", "(\nstruct hf_client )(%b{})" },
 }

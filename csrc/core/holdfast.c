@@ -22,17 +22,18 @@ hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice
 /* ---- holds ---- */
 
 hf_hold_view hf_view_of(const hf_hold *hold) {
+    hf_claim *claim = hold->claim;
     hf_hold_state state = hold->state;
     return (hf_hold_view){.state = state,
                           .reason = hold->reason,
-                          .over = !hold->in_table || state == HF_HOLD_LOST ||
+                          .over = !claim->in_table || state == HF_HOLD_LOST ||
                                   state == HF_HOLD_CLEANING_UP,
-                          .in_table = hold->in_table,
+                          .in_table = claim->in_table,
                           .detached = hold->unawaited,
-                          .ending = hold->unawaited && hold->in_flight,
-                          .renewed = hold->renewed,
-                          .valid_until = hold->valid_until,
-                          .count = hold->count,
+                          .ending = hold->unawaited && claim->in_flight,
+                          .renewed = claim->renewed,
+                          .valid_until = claim->valid_until,
+                          .count = claim->count,
                           .token = hold->token};
 }
 
@@ -42,7 +43,8 @@ hf_hold *hf_client_find(const hf_client *client, const hf_kind *kind, const hf_n
 }
 
 bool hf_client_has_hold_like(const hf_client *client, const hf_hold *hold) {
-    return hf_holds_find(&client->holds, hold->kind, hf_hold_key(hold), hf_hold_caller(hold));
+    return hf_holds_find(&client->holds, hold->claim->kind, hf_hold_key(hold),
+                         hf_hold_caller(hold));
 }
 
 /* ---- clients ---- */
@@ -102,9 +104,9 @@ hf_load hf_client_load(const hf_client *client) {
     hf_load load = {.holds = client->holds.count, .to_do = !hf_client_is_quiet(client)};
     for (const hf_op *op = client->ops; op; op = op->next) load.operations += !op->done;
     for (size_t i = 0; i < client->holds.count; i++) {
-        const hf_hold *hold = client->holds.heap[i];
-        load.held += !hf_claim_is_leaving(&hold->claim) && hold->state != HF_HOLD_LOST;
-        load.renewed += hold->renewed && hold->state == HF_HOLD_HELD;
+        const hf_claim *claim = client->holds.heap[i];
+        load.held += !hf_claim_is_leaving(claim) && claim->hold->state != HF_HOLD_LOST;
+        load.renewed += claim->renewed && hf_claim_is_held(claim);
     }
     return load;
 }

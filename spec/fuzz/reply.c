@@ -257,29 +257,30 @@ static void be_closed(hf_session *session) {
 /* The longest that may have been asked for. What a quorum's hold has by its members comes before
  * the decision. */
 static hf_time most_lease(const hf_hold *hold) {
-    hf_time lease = hf_time_max(hold->lease, w.client.config.grant_lease);
+    hf_time lease = hf_time_max(hold->claim->lease, w.client.config.grant_lease);
     for (uint32_t i = 0; i < hold->member_count; i++) {
-        if (hold->member_holds[i]) lease = hf_time_max(lease, hold->member_holds[i]->lease);
+        if (hold->member_holds[i]) lease = hf_time_max(lease, hold->member_holds[i]->claim->lease);
     }
     return lease;
 }
 
 static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
     const hf_holds *holds = &client->holds;
-    MUST(hold->in_table && hold->refs > 0 && hold->heap_index == at);
-    MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->wake_at);
+    MUST(hold->claim->in_table && hold->refs > 0 && hold->claim->heap_index == at);
+    MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
     bool stray = hf_hold_caller(hold).size == 0;
     MUST(stray ||
-         hf_holds_find(holds, hold->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
-    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP || hold->record);
+         hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
+    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP || hold->claim->record);
     MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) ||
          hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_ACQUIRING);
     if (hold->state != HF_HOLD_HELD) return;
     size_t key = index_of(hf_hold_key(hold), KEYS, COUNT(KEYS));
     MUST(key < COUNT(KEYS));
-    MUST(hold->count > hold->others && hf_claim_own_holds(&hold->claim) > 0);
-    MUST(hold->valid_until <= hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
-    MUST(client->quorum || hold->wake_at <= hf_time_max(hold->valid_until, w.now));
+    MUST(hold->claim->count > hold->claim->others && hf_claim_own_holds(hold->claim) > 0);
+    MUST(hold->claim->valid_until <=
+         hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
+    MUST(client->quorum || hold->claim->wake_at <= hf_time_max(hold->claim->valid_until, w.now));
 }
 
 static void check_op(const hf_op *op) {
@@ -293,7 +294,8 @@ static void check_op(const hf_op *op) {
 
 static void check_client(const hf_client *client) {
     size_t waiting = 0;
-    for (size_t i = 0; i < client->holds.count; i++) check_hold(client, client->holds.heap[i], i);
+    for (size_t i = 0; i < client->holds.count; i++)
+        check_hold(client, client->holds.heap[i]->hold, i);
     for (const hf_op *op = client->ops; op; op = op->next) {
         waiting += op->wait.needs_events;
         check_op(op);
@@ -483,8 +485,8 @@ static void begin_on_lost(input *in) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     hf_hold *hold = *handle_at(in);
     hf_op_spec spec = {.kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost = hold};
-    if (!hold || hold->in_table || hold->state != HF_HOLD_LOST) return;
-    spec.lock_kind = hold->kind;
+    if (!hold || hold->claim->in_table || hold->state != HF_HOLD_LOST) return;
+    spec.lock_kind = hold->claim->kind;
     spec.caller = hf_hold_caller(hold);
     spec.lease = HF_SECOND;
     begin(&spec);
@@ -509,12 +511,12 @@ static hf_session *pick_link(input *in) {
 static hf_hold *pick_hold(input *in) {
     size_t count = w.client.holds.count;
     unsigned i = pick(in, 64);
-    return count > 0 ? w.client.holds.heap[i % count] : NULL;
+    return count > 0 ? w.client.holds.heap[i % count]->hold : NULL;
 }
 
 static void allow_all(void) {
     for (size_t i = 0; i < w.client.holds.count; i++)
-        hf_client_approve(&w.client, w.client.holds.heap[i], w.now);
+        hf_client_approve(&w.client, w.client.holds.heap[i]->hold, w.now);
 }
 
 /* ---- the input ---- */

@@ -27,61 +27,78 @@
     }
 
 #define HOLD_READS(X)                                                                              \
-    X(uint64_t, number_of, number)                                                                 \
-    X(hf_time, lease_of, lease)                                                                    \
-    X(hf_time, wakes_at, wake_at)                                                                  \
-    X(hf_time, bound_of, max_until)                                                                \
+    X(uint64_t, number_of, claim->by_number.value)                                                 \
+    X(hf_time, lease_of, claim->lease)                                                             \
+    X(hf_time, wakes_at, claim->wake_at)                                                           \
+    X(hf_time, bound_of, claim->max_until)                                                         \
     X(uint64_t, agent_of, agent)                                                                   \
-    X(uint64_t, wait_of_hold, wait)                                                                \
-    X(uint32_t, others_of, others)                                                                 \
-    X(uint32_t, pending_of, pending_releases)                                                      \
-    X(uint32_t, failures_of, failures)                                                             \
+    X(uint64_t, wait_of_hold, claim->wait)                                                         \
+    X(uint32_t, others_of, claim->others)                                                          \
+    X(uint32_t, pending_of, claim->pending_releases)                                               \
+    X(uint32_t, failures_of, claim->failures)                                                      \
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
-    X(bool, is_granted, granted)                                                                   \
-    X(bool, is_in_flight, in_flight)                                                               \
-    X(bool, is_shared, shared)                                                                     \
-    X(bool, uses_same_connection, same_connection)                                                 \
-    X(bool, is_at_risk, at_risk)                                                                   \
-    X(bool, is_uncertain, uncertain)                                                               \
-    X(bool, is_idle, idle)
+    X(bool, is_granted, claim->granted)                                                            \
+    X(bool, is_in_flight, claim->in_flight)                                                        \
+    X(bool, is_shared, claim->shared)                                                              \
+    X(bool, uses_same_connection, claim->same_connection)                                          \
+    X(bool, is_at_risk, claim->at_risk)                                                            \
+    X(bool, is_uncertain, claim->uncertain)                                                        \
+    X(bool, is_idle, claim->idle)
 
 #define HOLD_WRITES(X)                                                                             \
-    X(const hf_kind *, set_kind, kind)                                                             \
-    X(hf_time, set_lease, lease)                                                                   \
-    X(hf_time, set_end, valid_until)                                                               \
-    X(hf_time, set_wake, wake_at)                                                                  \
-    X(hf_time, set_confirm_time, confirm_at)                                                       \
-    X(hf_time, set_shortened_lease, shortened)                                                     \
-    X(hf_time, set_settled_at, settled_at)                                                         \
-    X(hf_time, set_bound, max_until)                                                               \
-    X(hf_time, set_kept_until, keep_until)                                                         \
-    X(uint64_t, set_token_ttl, token_ttl_ms)                                                       \
+    X(const hf_kind *, set_kind, claim->kind)                                                      \
+    X(hf_time, set_lease, claim->lease)                                                            \
+    X(hf_time, set_end, claim->valid_until)                                                        \
+    X(hf_time, set_wake, claim->wake_at)                                                           \
+    X(hf_time, set_confirm_time, claim->confirm_at)                                                \
+    X(hf_time, set_shortened_lease, claim->shortened)                                              \
+    X(hf_time, set_settled_at, claim->settled_at)                                                  \
+    X(hf_time, set_bound, claim->max_until)                                                        \
+    X(hf_time, set_kept_until, claim->lent->keep_until)                                            \
+    X(uint64_t, set_token_ttl, claim->token_ttl_ms)                                                \
     X(uint64_t, set_agent, agent)                                                                  \
-    X(uint64_t, set_wait, wait)                                                                    \
-    X(uint32_t, set_count, count)                                                                  \
-    X(uint32_t, set_others, others)                                                                \
-    X(uint32_t, set_pending, pending_releases)                                                     \
-    X(uint32_t, set_failures, failures)                                                            \
-    X(hf_approval, set_approval, approval)                                                         \
+    X(uint64_t, set_wait, claim->wait)                                                             \
+    X(uint32_t, set_count, claim->count)                                                           \
+    X(uint32_t, set_others, claim->others)                                                         \
+    X(uint32_t, set_pending, claim->pending_releases)                                              \
+    X(uint32_t, set_failures, claim->failures)                                                     \
+    X(hf_approval, set_approval, claim->approval)                                                  \
     X(hf_hold_state, set_hold_state, state)                                                        \
     X(hf_lost_reason, set_reason, reason)                                                          \
-    X(size_t, set_heap_place, heap_index)                                                          \
-    X(hf_lent *, set_lent, lent)                                                                   \
+    X(uint32_t, set_heap_place, claim->heap_index)                                                 \
+    X(hf_lent *, set_lent, claim->lent)                                                            \
     X(hf_hold **, set_member_holds, member_holds)                                                  \
-    X(uint32_t, set_member_count, member_count)                                                    \
-    X(bool, set_renewed, renewed)                                                                  \
-    X(bool, set_granted, granted)                                                                  \
-    X(bool, set_in_flight, in_flight)                                                              \
-    X(bool, set_shared, shared)                                                                    \
-    X(bool, set_same_connection, same_connection)                                                  \
-    X(bool, set_refused, refused)                                                                  \
-    X(bool, set_at_risk, at_risk)                                                                  \
-    X(bool, set_keeps_lock, keeps)                                                                 \
-    X(bool, set_uncertain, uncertain)                                                              \
-    X(bool, set_idle, idle)
+    X(uint8_t, set_member_count, member_count)                                                     \
+    X(bool, set_renewed, claim->renewed)                                                           \
+    X(bool, set_granted, claim->granted)                                                           \
+    X(bool, set_in_flight, claim->in_flight)                                                       \
+    X(bool, set_shared, claim->shared)                                                             \
+    X(bool, set_same_connection, claim->same_connection)                                           \
+    X(bool, set_refused, claim->refused)                                                           \
+    X(bool, set_at_risk, claim->at_risk)                                                           \
+    X(bool, set_keeps_lock, claim->keeps)                                                          \
+    X(bool, set_uncertain, claim->uncertain)                                                       \
+    X(bool, set_idle, claim->idle)
 
-#define HOLD_PARTS(X) X(hf_claim, claim_of, claim)
+/* The claims themselves, and the holds of claims. */
+static UNUSED inline hf_claim *claim_of(const hf_hold *of) {
+    return of->claim;
+}
+
+static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
+    return of ? of->hold : NULL;
+}
+
+/* Declares a hold with a claim, neither of which is in a table. */
+#define NEW_HOLD(name)                                                                             \
+    hf_claim name##_claim = {0};                                                                   \
+    hf_hold name = {.claim = &name##_claim}
+
+/* Returns the hold of the claim at this place of the heap. */
+static UNUSED inline hf_hold *hold_in_heap(const hf_holds *of, size_t place) {
+    return hold_of_claim(of->heap[place]);
+}
 
 /* The fields of a hold's view in holdfast.h: X(type, the function's name, the field). */
 #define VIEW_READS(X)                                                                              \
@@ -104,8 +121,6 @@ VIEW_READS(FIELD_VIEW_READ)
 HOLD_READS(FIELD_HOLD_READ)
 #define FIELD_HOLD_WRITE(type, name, field) FIELD_WRITE(hf_hold, type, name, field)
 HOLD_WRITES(FIELD_HOLD_WRITE)
-#define FIELD_HOLD_PART(type, name, field) FIELD_PART(hf_hold, type, name, field)
-HOLD_PARTS(FIELD_HOLD_PART)
 
 #define OP_READS(X)                                                                                \
     X(hf_hold *, hold_in, hold)                                                                    \

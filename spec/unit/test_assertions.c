@@ -63,8 +63,8 @@ static void remove_a_hold_twice(void) {
     hf_hold *hold = new_hold(&holds, "k");
     new_hold(&holds, "l");
     hf_hold_ref(hold);
-    hf_holds_remove(&holds, hold);
-    hf_holds_remove(&holds, hold);
+    hf_holds_remove(&holds, claim_of(hold));
+    hf_holds_remove(&holds, claim_of(hold));
 }
 
 static void add_a_hold_twice(void) {
@@ -100,7 +100,7 @@ static void pass_a_sound_table(void) {
     hf_holds holds = {0};
     new_held(&holds, 100);
     hf_holds_check(&holds, 0);
-    hf_holds_wake_at(&holds, claim_of(holds.heap[0]), 101);
+    hf_holds_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
     hf_holds_check(&holds, 101);
 }
 

@@ -639,7 +639,7 @@ TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     rig_tick(&rig, AT(2));
     CHECK(is_in_flight(second));
     set_failures(second, 1);
-    hf_client_unblock(&rig.client, first, AT(3));
+    hf_client_unblock(&rig.client, claim_of(first), AT(3));
     CHECK(hf_op_is_blocked(op) && hold_in(op) == second);
 }
 

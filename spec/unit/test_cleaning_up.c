@@ -37,7 +37,7 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         } else {
             hf_renewer_clean_up(&rig.client, hold, AT(1));
             CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
-            other = hf_holds_first(holds_of(&rig.client));
+            other = hold_of_claim(hf_holds_first(holds_of(&rig.client)));
         }
         CHECK(other && is_cleaned_up(other));
         CHECK_EQ_U64(ends_at(other), AT(1) + 70 * HF_SECOND);
@@ -54,7 +54,7 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     set_wait(hold, 7);
     hf_renewer_clean_up_replaced(&rig.client, claim_of(hold), AT(0));
-    hf_holds_remove(holds_of(&rig.client), hold);
+    hf_holds_remove(holds_of(&rig.client), claim_of(hold));
     CHECK_SENT_AT(CALLS, AT(0),
                   "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
                   "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");
@@ -95,7 +95,7 @@ TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_ho
         hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-        if (replaced) hf_holds_remove(holds_of(&rig.client), hold);
+        if (replaced) hf_holds_remove(holds_of(&rig.client), claim_of(hold));
         hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
         CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
@@ -600,7 +600,7 @@ TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
-    const hf_hold *aside = hf_holds_first(holds_of(&rig.client));
+    const hf_hold *aside = hold_of_claim(hf_holds_first(holds_of(&rig.client)));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE_OF_K("0", ""));

@@ -347,7 +347,7 @@ TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
-    const hf_hold *hold = hf_holds_find_clean_up(holds_of(&rig.client), 7);
+    const hf_hold *hold = hold_of_claim(hf_holds_find_clean_up(holds_of(&rig.client), 7));
     CHECK(hold);
     hf_slice owner = hf_hold_owner(hold);
     CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
@@ -446,7 +446,7 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
     CHECK(hf_op_is_done(op));
     for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
         feed_message(&rig, GRANT("2", "88"), AT(4));
-        CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
+        CHECK(hold_of_claim(hf_holds_find_clean_up(holds_of(&rig.client), 2)));
         if (!ended) hf_op_end(op, AT(5));
     }
 }
@@ -490,7 +490,7 @@ TEST(several_grants_for_a_shared_owners_lost_hold_cause_a_single_clean_up) {
     hf_hold *hold = hold_lock(&rig, AT(2));
     set_shared(hold, true);
     set_granted(hold, true);
-    hf_holds_note_wait(holds_of(&rig.client), hold, 90);
+    hf_holds_note_wait(holds_of(&rig.client), claim_of(hold), 90);
     hf_holds_lose(holds_of(&rig.client), hold, HF_LOST_EXPIRED);
     size_t before = hold_count(&rig.client);
     for (int i = 0; i < 3; i++) feed_message(&rig, GRANT("90", "88"), AT(10 + i));
@@ -596,8 +596,8 @@ TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
     hf_client_close(&rig.client, AT(0));
     hf_time last = 0;
     for (size_t i = 0; i < hold_count(&rig.client); i++) {
-        const hf_hold *hold = holds_of(&rig.client)->heap[i],
-                      *parent = holds_of(&rig.client)->heap[i ? (i - 1) / 2 : 0];
+        const hf_hold *hold = hold_in_heap(holds_of(&rig.client), i),
+                      *parent = hold_in_heap(holds_of(&rig.client), i ? (i - 1) / 2 : 0);
         CHECK(wakes_at(parent) <= wakes_at(hold));
         CHECK(is_cleaned_up(hold) || is_lost(hold));
         last = hf_time_max(last, wakes_at(hold));
@@ -852,7 +852,8 @@ static const char *broken_rule(void) {
     if (waiting != first_node(&rig.client)->waiting) return "the number of waiters is wrong";
     const hf_holds *holds = holds_of(&rig.client);
     for (size_t i = 0; i < holds->count; i++) {
-        const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
+        const hf_hold *hold = hold_in_heap(holds, i),
+                      *parent = hold_in_heap(holds, i ? (i - 1) / 2 : 0);
         if (wakes_at(parent) > wakes_at(hold)) return "the heap is out of order";
         hf_time noticed_by = hf_time_max(ends_at(hold), clock_now);
         if (is_held(hold) && wakes_at(hold) > noticed_by) return "a loss would be noticed late";

@@ -19,7 +19,7 @@ static hf_hold *find(const hf_holds *holds, const char *key, const char *owner) 
 TEST(a_search_in_an_empty_table_of_holds_finds_nothing) {
     hf_holds holds = {0};
     CHECK(!find(&holds, "key", "owner"));
-    CHECK(!hf_holds_first(&holds));
+    CHECK(!hold_of_claim(hf_holds_first(&holds)));
     hf_holds_free(&holds);
 }
 
@@ -33,7 +33,7 @@ TEST(a_new_hold_is_found_in_the_table_and_has_no_timer) {
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     CHECK(hf_slice_equal(hf_hold_owner(hold), OWNER));
     CHECK(!hf_hold_is_valid(hold, 0));
-    CHECK(hf_holds_first(&holds) == hold);
+    CHECK(hold_of_claim(hf_holds_first(&holds)) == hold);
     hf_holds_free(&holds);
 }
 
@@ -47,7 +47,7 @@ TEST(a_hold_is_found_by_kind_key_and_owner) {
     CHECK(!hf_holds_find(&holds, &hf_kind_mutex, hf_slice_of("ab"), hf_slice_of("c")));
     hf_hold *other = add(&holds, "a", "bc");
     CHECK(other && find(&holds, "a", "bc") == other && find(&holds, "ab", "c") == hold);
-    hf_holds_remove(&holds, hold);
+    hf_holds_remove(&holds, claim_of(hold));
     CHECK(!find(&holds, "ab", "c") && find(&holds, "a", "bc") == other);
     hf_holds_free(&holds);
 }
@@ -69,11 +69,11 @@ TEST(a_removed_hold_is_freed_only_with_its_last_handle) {
     hf_hold *hold = add(&holds, "key", "owner");
     CHECK(hold);
     hf_hold_ref(hold);
-    hf_holds_remove(&holds, hold);
+    hf_holds_remove(&holds, claim_of(hold));
     CHECK(!is_in_table(hold));
     CHECK(hf_slice_equal(hf_hold_key(hold), KEY));
     hf_holds_wake_at(&holds, claim_of(hold), 5); /* no place in the heap any more */
-    CHECK(!hf_holds_first(&holds));
+    CHECK(!hold_of_claim(hf_holds_first(&holds)));
     hf_hold *again = add(&holds, "key", "owner");
     CHECK(again && again != hold && number_of(again) > number_of(hold));
     hf_hold_unref(hold);
@@ -91,7 +91,7 @@ TEST(holds_whose_timers_expire_at_the_same_time_are_processed_in_order) {
     }
     for (int i = 0; i < 20; i++) hf_holds_wake_at(&holds, claim_of(made[(i * 7) % 20]), 5);
     for (int i = 0; i < 20; i++) {
-        CHECK(hf_holds_first(&holds) == made[i]);
+        CHECK(hold_of_claim(hf_holds_first(&holds)) == made[i]);
         hf_holds_wake_at(&holds, claim_of(made[i]), HF_NEVER);
     }
     hf_holds_free(&holds);
@@ -126,7 +126,7 @@ TEST(each_reason_of_a_loss_has_a_name) {
 }
 
 TEST(the_count_of_a_shared_owners_other_holds_is_updated_from_the_servers_replies) {
-    hf_hold hold = {0};
+    NEW_HOLD(hold);
     set_count(&hold, 5);
     set_others(&hold, 2);
     CHECK_EQ_INT(hf_claim_own_holds(claim_of(&hold)), 3);
@@ -173,19 +173,19 @@ TEST(a_hold_is_found_by_its_own_number_or_by_that_of_its_shared_owners_wait) {
     hf_holds holds = {0};
     hf_hold *mine = add(&holds, "a", "o"), *shared = add(&holds, "b", "o");
     CHECK(mine && shared);
-    hf_holds_note_wait(&holds, mine, 7);
-    hf_holds_note_wait(&holds, shared, 8);
+    hf_holds_note_wait(&holds, claim_of(mine), 7);
+    hf_holds_note_wait(&holds, claim_of(shared), 8);
     set_shared(shared, true);
-    CHECK(hf_holds_find_wait(&holds, number_of(mine)) == mine);
-    CHECK(!hf_holds_find_wait(&holds, 7));
-    CHECK(hf_holds_find_wait(&holds, number_of(shared)) == shared);
-    CHECK(hf_holds_find_wait(&holds, 8) == shared);
-    hf_holds_note_wait(&holds, shared, 9);
-    CHECK(!hf_holds_find_wait(&holds, 8));
-    CHECK(hf_holds_find_wait(&holds, 9) == shared);
-    hf_holds_remove(&holds, shared);
-    CHECK(!hf_holds_find_wait(&holds, 2));
-    CHECK(!hf_holds_find_wait(&holds, 9));
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(mine))) == mine);
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 7)));
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, number_of(shared))) == shared);
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 8)) == shared);
+    hf_holds_note_wait(&holds, claim_of(shared), 9);
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 8)));
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 9)) == shared);
+    hf_holds_remove(&holds, claim_of(shared));
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 2)));
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 9)));
     hf_holds_free(&holds);
 }
 
@@ -193,13 +193,13 @@ TEST(a_shared_owners_hold_is_found_by_the_number_of_the_wait_that_it_resulted_fr
     hf_holds holds = {.last_number = 9};
     hf_hold *hold = add(&holds, "a", "o");
     set_shared(hold, true);
-    hf_holds_note_wait(&holds, hold, 3);
-    CHECK(hf_holds_find_wait(&holds, 3) == hold);
-    CHECK(hf_holds_find_wait(&holds, 10) == hold);
-    hf_holds_note_wait(&holds, hold, 10); /* its own number needs no alias */
-    CHECK(!hf_holds_find_wait(&holds, 3));
-    hf_holds_remove(&holds, hold);
-    CHECK(!hf_holds_find_wait(&holds, 10));
+    hf_holds_note_wait(&holds, claim_of(hold), 3);
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 3)) == hold);
+    CHECK(hold_of_claim(hf_holds_find_wait(&holds, 10)) == hold);
+    hf_holds_note_wait(&holds, claim_of(hold), 10); /* its own number needs no alias */
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 3)));
+    hf_holds_remove(&holds, claim_of(hold));
+    CHECK(!hold_of_claim(hf_holds_find_wait(&holds, 10)));
     hf_holds_free(&holds);
 }
 
@@ -230,7 +230,7 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
     hf_holds_wake_all(&holds, &hf_kind_lock, hf_slice_of("k"), 50);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         CHECK_OR(wakes_at(all[i]) == cases[i].woken_at, "case %zu", i);
-    CHECK(hf_holds_first(&holds) == all[1]);
+    CHECK(hold_of_claim(hf_holds_first(&holds)) == all[1]);
     hf_holds_free(&holds);
 }
 
@@ -239,11 +239,11 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
     set_hold_state(one, HF_HOLD_CLEANING_UP);
     set_hold_state(other, HF_HOLD_CLEANING_UP);
-    hf_holds_note_unclaimed(&holds, one);
+    hf_holds_note_unclaimed(&holds, claim_of(one));
     CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, other);
+    hf_holds_remove(&holds, claim_of(other));
     CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, one);
+    hf_holds_remove(&holds, claim_of(one));
     CHECK_EQ_INT((int)holds.unclaimed, 0);
     hf_holds_free(&holds);
 }
@@ -254,7 +254,7 @@ TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
     set_keeps_lock(hold, true);
     set_lent(hold, &lent);
-    hf_holds_alias(&holds, hold, 77);
+    hf_holds_alias(&holds, claim_of(hold), 77);
     hf_holds_wish(&holds, number_of(hold));
     CHECK(!lent.wished && !lent.due);
     hf_holds_wish(&holds, 77);
@@ -267,7 +267,7 @@ TEST(each_hold_in_the_table_has_a_number_of_its_own) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
     CHECK(number_of(other) == number_of(one) + 1);
-    hf_holds_remove(&holds, one);
+    hf_holds_remove(&holds, claim_of(one));
     CHECK(number_of(add(&holds, "c", "o")) == number_of(other) + 1);
     hf_holds_free(&holds);
 }
@@ -300,7 +300,8 @@ typedef struct naive {
 
 static bool heap_is_ordered(const hf_holds *holds) {
     for (size_t i = 0; i < holds->count; i++) {
-        const hf_hold *hold = holds->heap[i], *parent = holds->heap[i ? (i - 1) / 2 : 0];
+        const hf_hold *hold = hold_in_heap(holds, i),
+                      *parent = hold_in_heap(holds, i ? (i - 1) / 2 : 0);
         if (wakes_at(parent) > wakes_at(hold)) return false;
         if (wakes_at(parent) == wakes_at(hold) && number_of(parent) > number_of(hold)) return false;
     }
@@ -329,7 +330,7 @@ static bool agrees(const hf_holds *holds, const naive *model) {
         if (model->holds[i] && wakes_at(model->holds[i]) != model->wake_at[i]) return false;
         count += model->holds[i] != NULL;
     }
-    return holds->count == count && hf_holds_first(holds) == first_of(model);
+    return holds->count == count && hold_of_claim(hf_holds_first(holds)) == first_of(model);
 }
 
 static void step(hf_holds *holds, naive *model, uint64_t *random) {
@@ -342,7 +343,7 @@ static void step(hf_holds *holds, naive *model, uint64_t *random) {
         model->holds[i] = add(holds, key, owner);
         model->wake_at[i] = HF_NEVER;
     } else if (hf_jitter(random, 3) == 0) {
-        hf_holds_remove(holds, hold);
+        hf_holds_remove(holds, claim_of(hold));
         model->holds[i] = NULL;
     } else {
         model->wake_at[i] = hf_jitter(random, 10) == 0 ? HF_NEVER : hf_jitter(random, 50);
@@ -373,7 +374,8 @@ TEST(timers_of_holds_that_were_set_without_sorting_are_sorted_before_use) {
         snprintf(key, sizeof key, "%d", i);
         CHECK(add(&holds, key, "o"));
     }
-    for (size_t i = 0; i < holds.count; i++) set_wake(holds.heap[i], hf_jitter(&random, 100));
+    for (size_t i = 0; i < holds.count; i++)
+        set_wake(hold_in_heap(&holds, i), hf_jitter(&random, 100));
     hf_holds_resort(&holds);
     CHECK(heap_is_ordered(&holds));
     hf_holds_free(&holds);
@@ -381,7 +383,7 @@ TEST(timers_of_holds_that_were_set_without_sorting_are_sorted_before_use) {
 
 TEST(a_hold_takes_at_most_512_bytes) {
     size_t others = sizeof(void *) * 2 * 2; /* heap and buckets, at most half full */
-    CHECK(sizeof(hf_hold) + others + HF_UUID_SIZE + 2 + 64 <= 512);
+    CHECK(sizeof(hf_hold) + sizeof(hf_claim) + others + HF_UUID_SIZE + 2 + 64 <= 512);
 }
 
 static bool add_many(void *context) {
@@ -441,7 +443,7 @@ TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
         {100 * HF_SECOND, 200 * HF_SECOND, HF_LEASE_MIN, HF_LEASE_MIN, 100 * HF_SECOND},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        hf_hold hold = {0};
+        NEW_HOLD(hold);
         set_bound(&hold, cases[i].max_until);
         set_lease(&hold, 30 * HF_SECOND);
         hf_time now = cases[i].now, end = hf_claim_end_of(claim_of(&hold), lease_of(&hold), now);
@@ -457,7 +459,7 @@ TEST(max_hold_shortens_a_lease_but_never_below_the_shortest_possible_one) {
 }
 
 TEST(a_holds_lease_is_limited_only_by_a_shorter_one) {
-    hf_hold hold = {0};
+    NEW_HOLD(hold);
     set_lease(&hold, 10);
     set_shortened_lease(&hold, HF_NEVER);
     hf_claim_bound_lease(claim_of(&hold), 5, 5);
@@ -523,13 +525,13 @@ TEST(freeing_a_quorum_hold_frees_its_references_to_each_servers_hold) {
         hf_hold_ref(part);
     }
     hf_hold_ref(whole);
-    hf_holds_remove(&holds, whole);
+    hf_holds_remove(&holds, claim_of(whole));
     hf_hold_unref(whole);
     hf_holds_free(&holds);
 }
 
 TEST(after_a_shared_owners_release_only_its_other_processes_holds_are_counted) {
-    hf_hold hold = {0};
+    NEW_HOLD(hold);
     set_count(&hold, 5);
     set_others(&hold, 2);
     set_pending(&hold, 3);

@@ -75,7 +75,7 @@ static void begin_world(void) {
     open_client(holder, "127.0.0.1");
     begun_at = order_now();
     order_join(order_start("A", take_it, holder, false));
-    held = holds_of(holder->driver->client)->heap[0];
+    held = hold_in_heap(holds_of(holder->driver->client), 0);
     hf_hold_ref(held);
 }
 

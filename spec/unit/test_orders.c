@@ -374,7 +374,7 @@ SCENE(a_signal_to_a_call_without_a_reply) {
 
 static bool is_renewing(const void *what) {
     const hf_client *client = ((const hf_driver *)what)->client;
-    return hold_count(client) > 0 && is_in_flight(holds_of(client)->heap[0]);
+    return hold_count(client) > 0 && is_in_flight(hold_in_heap(holds_of(client), 0));
 }
 
 /* A call that waits for a renewal without a reply, which the signal does not interrupt. */

@@ -218,7 +218,8 @@ static void answer_all(hf_session *link, hf_time now) {
 static int count_lacking(void) {
     int lacking = 0;
     for (size_t k = 0; k < hold_count(&rig.client); k++)
-        lacking += !hf_member_hold_is_held(member_holds_of(holds_of(&rig.client)->heap[k])[4]);
+        lacking +=
+            !hf_member_hold_is_held(member_holds_of(hold_in_heap(holds_of(&rig.client), k))[4]);
     return lacking;
 }
 
@@ -247,11 +248,12 @@ TEST(a_quorum_restores_hundreds_of_holds_on_a_server_in_groups_of_a_hundred) {
 TEST(a_quorum_hold_that_could_not_be_restored_yet_is_checked_at_least_a_millisecond_later) {
     static hf_names names[HOLDS];
     hold_many(names);
-    for (size_t k = 0; k < HOLDS; k++) set_lease(holds_of(&rig.client)->heap[k], 9 * HF_MS / 2);
-    for (size_t k = 0; k < HOLDS; k++) set_wake(holds_of(&rig.client)->heap[k], AT(10));
+    for (size_t k = 0; k < HOLDS; k++)
+        set_lease(hold_in_heap(holds_of(&rig.client), k), 9 * HF_MS / 2);
+    for (size_t k = 0; k < HOLDS; k++) set_wake(hold_in_heap(holds_of(&rig.client), k), AT(10));
     hf_client_tick(&rig.client, AT(10));
     CHECK_EQ_INT(count_asked(4), 100);
-    CHECK(wakes_at(hf_holds_first(holds_of(&rig.client))) >= AT(11));
+    CHECK(wakes_at(hold_of_claim(hf_holds_first(holds_of(&rig.client)))) >= AT(11));
     rig_end(&rig, AT(12));
     for (int k = 0; k < HOLDS; k++) hf_names_free(&names[k]);
 }

@@ -504,7 +504,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
         CHECK_STATE(op, BLOCKED);
         set_failures(hold, 1);
         set_refused(hold, true);
-        hf_client_unblock(&rig.client, hold, AT(2));
+        hf_client_unblock(&rig.client, claim_of(hold), AT(2));
         CHECK_OUTCOME(op, wait ? "under way" : "unreachable");
     }
 }

@@ -133,11 +133,14 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         set_renewed(hold, i != 2);
         set_keeps_lock(hold, i == 3);
         set_idle(hold, i == 3);
-        set_kept_until(hold, AT(20000));
+        hf_lent lent = {.holds = holds_of(&rig.client), .hold = hold};
+        if (i == 3) set_lent(hold, &lent);
+        if (i == 3) set_kept_until(hold, AT(20000));
         set_confirm_time(hold, AT(20000));
         hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(10000) + 1);
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
+        set_lent(hold, NULL);
     }
 }
 
@@ -296,7 +299,7 @@ TEST(a_renewals_reply_for_a_hold_that_was_released_is_ignored) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         hf_hold_ref(hold);
         rig_sleep(&rig, AT(0), AT(10000));
-        hf_holds_remove(holds_of(&rig.client), hold);
+        hf_holds_remove(holds_of(&rig.client), claim_of(hold));
         answer_batch(1, results[i], AT(10001));
         CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 0);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);

@@ -560,8 +560,8 @@ TEST(renewals_after_a_move_to_a_new_master_are_spread_over_time) {
     const hf_holds *holds = holds_of(&rig.client);
     CHECK_EQ_INT(holds->count, 9);
     for (size_t i = 0; i < holds->count; i++) {
-        CHECK(wakes_at(holds->heap[i]) < AT(1400));
-        CHECK(wakes_at(hf_holds_first(holds)) <= wakes_at(holds->heap[i]));
+        CHECK(wakes_at(hold_in_heap(holds, i)) < AT(1400));
+        CHECK(wakes_at(hold_of_claim(hf_holds_first(holds))) <= wakes_at(hold_in_heap(holds, i)));
     }
 }
 

@@ -463,7 +463,7 @@ static void fail_impatient(hf_cluster *cluster, const hf_failure *failure, hf_ti
 
 static bool holds_something(const hf_client *client) {
     for (size_t i = 0; i < client->holds.count; i++) {
-        if (client->holds.heap[i]->state == HF_HOLD_HELD) return true;
+        if (hf_claim_is_held(client->holds.heap[i])) return true;
     }
     return false;
 }

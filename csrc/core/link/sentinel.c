@@ -152,11 +152,12 @@ static bool is_current(const hf_sentinels *sentinels, const hf_address *address)
 /* Renews all holds soon after a move: the new master may not have received them. */
 static void renew_soon(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++) {
-        hf_hold *hold = client->holds.heap[i];
-        if (hold->state != HF_HOLD_HELD || !hold->renewed || hold->in_flight ||
-            hold->approval == HF_APPROVAL_PENDING)
+        hf_claim *claim = client->holds.heap[i];
+        if (!hf_claim_is_held(claim) || !claim->renewed || claim->in_flight ||
+            claim->approval == HF_APPROVAL_PENDING)
             continue;
-        hold->wake_at = hf_time_min(hold->wake_at, now + hf_jitter(&client->random, RENEW_WITHIN));
+        claim->wake_at =
+            hf_time_min(claim->wake_at, now + hf_jitter(&client->random, RENEW_WITHIN));
     }
     hf_holds_resort(&client->holds);
 }
@@ -390,7 +391,7 @@ static void begin_round(hf_sentinels *sentinels, hf_time now) {
 
 static bool is_used(const hf_sentinels *sentinels) {
     const hf_client *client = sentinels->client;
-    const hf_hold *first = hf_holds_first(&client->holds);
+    const hf_claim *first = hf_holds_first(&client->holds);
     const hf_node *master = master_of(sentinels);
     bool holds = first && first->wake_at != HF_NEVER;
     return holds || master->waiting > 0 || hf_session_has_work(&master->links[HF_LINK_CALLS]);

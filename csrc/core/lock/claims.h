@@ -8,9 +8,10 @@
  *   LEAVING   the renewer makes the server forget the owner
  *   GONE      nothing of the claim is left, and it is not in the table
  *
- * A claim only moves forward, and may skip states: owners are never reused. It is a part of its
- * hold, whose state tells the claim's: ACQUIRING means ASKED, CLEANING_UP means LEAVING, and the
- * claim of any other hold in the table is STANDING.
+ * A claim only moves forward, and may skip states: owners are never reused. Its hold's state tells
+ * the claim's: ACQUIRING means ASKED, CLEANING_UP means LEAVING, and the claim of any other hold in
+ * the table is STANDING. A claim lives until its hold, the table and every task have dropped their
+ * references, so it may outlive its hold.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -22,6 +23,8 @@
  * - `same_connection` and `unclaimed` are set only while it is LEAVING. */
 #ifndef HF_CLAIMS_H
 #define HF_CLAIMS_H
+
+#include <assert.h>
 
 #include "base/numbers.h"
 #include "base/request.h"
@@ -37,52 +40,79 @@ typedef enum hf_approval {
     HF_APPROVAL_GIVEN
 } hf_approval;
 
-/* The fields of a claim, which are also fields of its hold. */
-#define HF_CLAIM_FIELDS                                                                            \
-    uint64_t number;     /* unique among the claims of this client */                              \
-    hf_number by_number; /* the claim's entry in holds->numbers */                                 \
-    hf_number by_alias;  /* the entry for another number by which messages may name it */          \
-    const hf_kind *kind;                                                                           \
-    hf_time lease;             /* the lease that renewals request */                               \
-    hf_time valid_until;       /* the end of its validity */                                       \
-    hf_time wake_at;           /* when the renewer handles the claim next */                       \
-    hf_time confirm_at;        /* with `granted`: when to confirm the grant */                     \
-    hf_time shortened;         /* a lease that an extend in doubt may still set, or HF_NEVER */    \
-    hf_time max_until;         /* no lease may end after this time; HF_NEVER for no limit */       \
-    hf_time settled_at;        /* when the last command in flight for it ended */                  \
-    uint64_t wait;             /* LEAVING or granted: the number of its wait, or 0 */              \
-    uint64_t token_ttl_ms;     /* the fencing counter's TTL in milliseconds; 0 for no fencing */   \
-    hf_lent *lent;             /* the kept lock from which it is lent, or NULL */                  \
-    hf_time keep_until;        /* with `idle`: until when the client keeps the lock */             \
-    hf_request *record;        /* writes the record of a run that has ended, or NULL */            \
-    size_t heap_index;         /* its place in holds->heap */                                      \
-    uint32_t count;            /* the server's count of its owner's holds */                       \
-    uint32_t others;           /* shared owner: how many of `count` are other processes' holds */  \
-    uint32_t pending_releases; /* shared owner: released here, but still counted by the server */  \
-    uint32_t permits;          /* its number of permits; 0 if it is not a semaphore's */           \
-    int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */   \
-    uint32_t failures;         /* consecutive failed renewals or attempts to clean up */           \
-    uint32_t refs;             /* the number of references to it */                                \
-    hf_approval approval : 8;                                                                      \
-    bool in_table;                                                                                 \
-    bool renewed;          /* the watchdog renews it */                                            \
-    bool granted;          /* it came by a grant that is not confirmed yet */                      \
-    bool in_flight;        /* a command that sets its TTL or owner is in flight */                 \
-    bool awaited;          /* an operation may be waiting until no command is in flight */         \
-    bool shared;           /* other processes may use its owner */                                 \
-    bool refused_in_batch; /* a batch with it was refused, so it is renewed alone */               \
-    bool at_risk;          /* the last renewal failed */                                           \
-    bool uncertain;        /* the server's count of its entries may differ */                      \
-    bool keeps;            /* its owner keeps the lock for other callers */                        \
-    bool idle;             /* the client keeps the lock, and no caller has it */                   \
-    bool same_connection;  /* LEAVING: must use the connection of the command in doubt */          \
-    bool undoes;           /* LEAVING, with call notes: undoes an acquire, adds nothing */         \
-    bool refused;          /* LEAVING: the server refuses it for a transient reason */             \
-    bool unclaimed;        /* LEAVING: it came by a grant that nobody here waited for */
-
 typedef struct hf_claim {
-    HF_CLAIM_FIELDS
+    hf_hold *hold;       /* the hold that relies on it, or NULL */
+    hf_number by_number; /* its entry in holds->numbers, by a number that is unique in the client */
+    hf_number by_alias;  /* the entry for another number by which messages may name it */
+    hf_number by_key;    /* its entry in holds->keys, by a hash of key and caller */
+    const hf_kind *kind;
+    hf_time lease;             /* the lease that renewals request */
+    hf_time valid_until;       /* the end of its validity */
+    hf_time wake_at;           /* when the renewer handles the claim next */
+    hf_time confirm_at;        /* with `granted`: when to confirm the grant */
+    hf_time shortened;         /* a lease that an extend in doubt may still set, or HF_NEVER */
+    hf_time max_until;         /* no lease may end after this time; HF_NEVER for no limit */
+    hf_time settled_at;        /* when the last command in flight for it ended */
+    uint64_t wait;             /* LEAVING or granted: the number of its wait, or 0 */
+    uint64_t token_ttl_ms;     /* the fencing counter's TTL in milliseconds; 0 for no fencing */
+    hf_lent *lent;             /* the kept lock from which it is lent, or NULL */
+    hf_request *record;        /* writes the record of a run that has ended, or NULL */
+    uint32_t heap_index;       /* its place in holds->heap */
+    uint32_t count;            /* the server's count of its owner's holds */
+    uint32_t others;           /* shared owner: how many of `count` are other processes' holds */
+    uint32_t pending_releases; /* shared owner: released here, but still counted by the server */
+    uint32_t permits;          /* its number of permits; 0 if it is not a semaphore's */
+    int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */
+    uint32_t failures;         /* consecutive failed renewals or attempts to clean up */
+    uint32_t key_size;         /* with the next two: the sizes of the strings in `bytes` */
+    uint16_t caller_size, owner_size;
+    uint16_t refs; /* the number of references to it */
+    hf_approval approval : 2;
+    bool in_table : 1;
+    bool renewed : 1;          /* the watchdog renews it */
+    bool granted : 1;          /* it came by a grant that is not confirmed yet */
+    bool in_flight : 1;        /* a command that sets its TTL or owner is in flight */
+    bool awaited : 1;          /* an operation may be waiting until no command is in flight */
+    bool shared : 1;           /* other processes may use its owner */
+    bool refused_in_batch : 1; /* a batch with it was refused, so it is renewed alone */
+    bool at_risk : 1;          /* the last renewal failed */
+    bool uncertain : 1;        /* the server's count of its entries may differ */
+    bool keeps : 1;            /* its owner keeps the lock for other callers */
+    bool idle : 1;             /* the client keeps the lock, and no caller has it */
+    bool same_connection : 1;  /* LEAVING: must use the connection of the command in doubt */
+    bool undoes : 1;           /* LEAVING, with call notes: undoes an acquire, adds nothing */
+    bool refused : 1;          /* LEAVING: the server refuses it for a transient reason */
+    bool unclaimed : 1;        /* LEAVING: it came by a grant that nobody here waited for */
+    char bytes[];              /* key, caller, owner */
 } hf_claim;
+
+/* Return the claim's strings. The slices are valid as long as the claim. The caller is the one that
+ * asked for the claim, or empty. */
+static inline hf_slice hf_claim_key(const hf_claim *claim) {
+    return (hf_slice){claim->bytes, claim->key_size};
+}
+static inline hf_slice hf_claim_caller(const hf_claim *claim) {
+    return (hf_slice){claim->bytes + claim->key_size, claim->caller_size};
+}
+static inline hf_slice hf_claim_owner(const hf_claim *claim) {
+    return (hf_slice){claim->bytes + claim->key_size + claim->caller_size, claim->owner_size};
+}
+
+/* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. */
+hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice caller, hf_slice owner);
+
+/* Frees a claim without references. */
+void hf_claim_free(hf_claim *claim);
+
+/* Adds and drops a reference; the last one frees the claim. */
+static inline void hf_claim_ref(hf_claim *claim) {
+    assert(claim->refs > 0 && claim->refs < UINT16_MAX);
+    claim->refs++;
+}
+static inline void hf_claim_unref(hf_claim *claim) {
+    assert(claim->refs > 0);
+    if (--claim->refs == 0) hf_claim_free(claim);
+}
 
 /* Asserts the invariants of a claim. */
 void hf_claim_check(const hf_claim *claim);

@@ -5,9 +5,9 @@
  * owner unless processes share it, so a command that arrives late affects no other hold.
  *
  * A hold in the table is found by kind, key and caller. It lives until the table and every handle
- * have dropped their references. heap[0] needs attention first; equal times are served in the order
- * of their numbers. The heap has room for every hold in the table, so only hf_holds_add
- * allocates. */
+ * have dropped their references. The heap has the claims of the holds: heap[0] needs attention
+ * first; equal times are served in the order of their numbers. The heap has room for every claim in
+ * the table, so only hf_holds_add allocates. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
@@ -19,49 +19,42 @@ typedef struct hf_holds hf_holds;
  * others want the lock. */
 struct hf_lent {
     hf_holds *holds;
-    hf_hold *hold;     /* its hold in the table, ACQUIRING or HELD, or NULL */
-    uint64_t number;   /* the number in the hold's owner */
-    bool wished;       /* others have asked for the lock */
-    bool due;          /* it is in the list holds->due */
-    hf_lent *next_due; /* the next kept lock in that list, or NULL */
+    hf_hold *hold;      /* its hold in the table, ACQUIRING or HELD, or NULL */
+    uint64_t number;    /* the number in the hold's owner */
+    hf_time keep_until; /* until when its present hold may be kept */
+    bool wished;        /* others have asked for the lock */
+    bool due;           /* it is in the list holds->due */
+    hf_lent *next_due;  /* the next kept lock in that list, or NULL */
 };
 
 struct hf_hold {
-    union {
-        hf_claim claim;
-        struct {
-            HF_CLAIM_FIELDS
-        };
-    };
-    hf_number by_key;        /* the hold's entry in holds->keys, by a hash of key and caller */
-    uint64_t token;          /* the fencing token, or 0 */
-    uint64_t observer;       /* the number of the listener that gets its events, or 0 */
-    hf_time held_since;      /* 0 if it is not held, or its end has been counted */
-    uint64_t agent;          /* the number of the coroutine that acquired it */
-    hf_stake *stakes;        /* the list of its stakes */
-    uint32_t strays;         /* releases through handles without an entry: see hf_hold_note_stray */
-    uint32_t dropped;        /* entries of garbage-collected handles, released after the re-entry */
-    uint16_t class;          /* its class for the counters, from hf_observe_class */
-    hf_hold_state state : 8; /* changed only by hf_hold_become */
+    hf_claim *claim;    /* what the server may have for it, referenced */
+    uint64_t token;     /* the fencing token, or 0 */
+    uint64_t observer;  /* the number of the listener that gets its events, or 0 */
+    hf_time held_since; /* 0 if it is not held, or its end has been counted */
+    uint64_t agent;     /* the number of the coroutine that acquired it */
+    hf_stake *stakes;   /* the list of its stakes */
+    uint32_t strays;    /* releases through handles without an entry: see hf_hold_note_stray */
+    uint32_t dropped;   /* entries of garbage-collected handles, released after the re-entry */
+    uint32_t copies;    /* quorum: how many owners were created for servers that joined later */
+    uint32_t refs;      /* the number of references to it */
+    uint16_t class;     /* its class for the counters, from hf_observe_class */
+    hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NOT */
     bool unawaited;            /* RELEASING: the release is detached */
+    uint8_t member_count;      /* the size of `member_holds` */
+    uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
 
     /* In a quorum: the hold of each member, referenced, or NULL for a member without one. Otherwise
      * NULL. */
     hf_hold **member_holds;
-
-    uint32_t member_count; /* the size of `member_holds` */
-    uint32_t copies; /* in a quorum: how many owners were created for servers that joined later */
-    uint32_t busy_replies; /* in a quorum: how many servers in a row had another owner */
-    uint32_t key_size, caller_size, owner_size; /* the sizes of the strings in `bytes` */
-    char bytes[];                               /* key, caller, owner */
 };
 
 struct hf_holds {
-    hf_hold **heap; /* the table's holds, ordered by wake_at */
+    hf_claim **heap; /* the table's claims, ordered by wake_at */
     size_t count, heap_capacity;
-    hf_numbers keys, numbers; /* the same holds by key and by number */
-    size_t unclaimed;         /* how many of the holds are unclaimed */
+    hf_numbers keys, numbers; /* the same claims by key and by number */
+    size_t unclaimed;         /* how many of the claims are unclaimed */
     uint64_t last_number;
     uint64_t losses; /* grows with each loss, even one that is entered into a ledger later */
     hf_lent *due;    /* the list of kept locks that are due */
@@ -70,30 +63,19 @@ struct hf_holds {
 /* Returns the hold's key. The slice is valid as long as the hold. */
 hf_slice hf_hold_key(const hf_hold *hold);
 
-/* Return the claim's hold, key and owner. */
-static inline hf_hold *hf_claim_hold(const hf_claim *claim) {
-    return (hf_hold *)claim;
-}
-static inline hf_slice hf_claim_key(const hf_claim *claim) {
-    return hf_hold_key(hf_claim_hold(claim));
-}
-static inline hf_slice hf_claim_owner(const hf_claim *claim) {
-    return hf_hold_owner(hf_claim_hold(claim));
-}
-
 /* Returns whether the claim is ASKED. */
 static inline bool hf_claim_is_asked(const hf_claim *claim) {
-    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_ACQUIRING;
+    return claim->in_table && claim->hold->state == HF_HOLD_ACQUIRING;
 }
 
 /* Returns whether the claim is STANDING and its hold HELD. The renewer renews only such claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
-    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_HELD;
+    return claim->in_table && claim->hold->state == HF_HOLD_HELD;
 }
 
 /* Returns whether the claim is LEAVING. */
 static inline bool hf_claim_is_leaving(const hf_claim *claim) {
-    return claim->in_table && hf_claim_hold(claim)->state == HF_HOLD_CLEANING_UP;
+    return claim->in_table && claim->hold->state == HF_HOLD_CLEANING_UP;
 }
 
 /* Returns the caller's hold of this lock in the table, or NULL. */
@@ -104,28 +86,29 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
 hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                hf_time until);
 
-/* Returns the hold with this number, or a shared owner's hold that came by the wait with this
+/* Returns the claim with this number, or a shared owner's claim that came by the wait with this
  * number, or NULL. */
-hf_hold *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
+hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 
-/* Returns a hold that is cleaning up what the wait with this number may have left, or NULL. */
-hf_hold *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
+/* Returns a claim that is LEAVING and has this number of a wait, or NULL. */
+hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
-/* Lets messages name the hold by this number, too, instead of any earlier alias. */
-void hf_holds_alias(hf_holds *holds, hf_hold *hold, uint64_t number);
+/* Lets messages name the claim by this number, too, instead of any earlier alias. */
+void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number);
 
-void hf_holds_note_wait(hf_holds *holds, hf_hold *hold, uint64_t wait);
+void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
-/* Counts a hold that is being cleaned up as unclaimed while it is in the table. */
-void hf_holds_note_unclaimed(hf_holds *holds, hf_hold *hold);
+/* Counts a claim that is LEAVING as unclaimed while it is in the table. */
+void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim);
 
-/* Adds a new hold in the state ACQUIRING, with one reference for the table; its number is the
- * table's last_number. Copies the strings. Returns NULL when out of memory. */
+/* Adds a new hold in the state ACQUIRING with its claim, and one reference to each for the table;
+ * the claim's number is the table's last_number. Copies the strings. Returns NULL when out of
+ * memory. */
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner);
 
-/* Removes the hold from the table, and drops the table's reference. */
-void hf_holds_remove(hf_holds *holds, hf_hold *hold);
+/* Removes the claim and its hold from the table, and drops the table's references. */
+void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
 /* Changes the hold's state; no other function does. Asserts that the step is allowed. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
@@ -153,8 +136,8 @@ void hf_holds_resort(hf_holds *holds);
  * the whole table. */
 void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_time at);
 
-/* Returns the hold that needs attention first, or NULL. */
-hf_hold *hf_holds_first(const hf_holds *holds);
+/* Returns the claim that needs attention first, or NULL. */
+hf_claim *hf_holds_first(const hf_holds *holds);
 
 /* Returns a hold that is HELD although its validity has ended, or NULL. Examines only holds that
  * need attention. */

@@ -60,9 +60,10 @@ static void forget(hf_op *op, hf_time now) {
  * read it, the renewer must know whether a token was asked for. Returns whether it does. */
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hold->in_table;
+    hf_claim *claim = hold->claim;
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && claim->in_table;
     if (!asks || !hf_hold_is_live(hold)) return false;
-    if (hf_claim_is_asked(&hold->claim)) hold->token_ttl_ms = op->spec.token_ttl_ms;
+    if (hf_claim_is_asked(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
 }
 
@@ -70,13 +71,13 @@ static bool let_renewer_await(hf_op *op, hf_time now) {
  * next command for this hold sets the count, or learns what to release. */
 static void undo(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool first = hold && hf_claim_is_asked(&hold->claim);
+    bool first = hold && hf_claim_is_asked(hold->claim);
     if (first && op->acquire.queued) {
-        hf_holds_note_wait(&op->client->holds, hold, op->wait.number);
-        hold->token_ttl_ms = op->spec.token_ttl_ms;
+        hf_holds_note_wait(&op->client->holds, hold->claim, op->wait.number);
+        hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
     }
     if (hold && let_renewer_await(op, now)) return;
-    if (hold) hold->uncertain = true;
+    if (hold) hold->claim->uncertain = true;
     if (first) hf_renewer_clean_up_same_connection(op->client, hold, now);
     else forget(op, now);
 }
@@ -166,33 +167,37 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         return;
     }
     bool first = hold->state == HF_HOLD_ACQUIRING;
-    hold->others = first ? op->acquire.from : hold->others;
-    if (hold->pending_releases > hold->others) hold->pending_releases = hold->others;
-    hold->shared = op->spec.shared;
-    hold->granted = granted || (!first && hold->granted); /* until the grant is confirmed */
+    hold->claim->others = first ? op->acquire.from : hold->claim->others;
+    if (hold->claim->pending_releases > hold->claim->others)
+        hold->claim->pending_releases = hold->claim->others;
+    hold->claim->shared = op->spec.shared;
+    hold->claim->granted =
+        granted || (!first && hold->claim->granted); /* until the grant is confirmed */
     hf_taken taken = {op->acquire.from + 1, granted ? now : op->request.sent_at, end, token};
     hf_op_take(op, hold, &taken);
-    if (granted || !hold->granted)
-        hf_holds_note_wait(&client->holds, hold, granted ? op->wait.number : 0);
+    if (granted || !hold->claim->granted)
+        hf_holds_note_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
     if (granted)
-        hold->confirm_at = hf_acquire_confirm_at(op, hf_time_min(end, hold->max_until), now);
-    if (first && hold->lent) hf_kept_took(op, op->acquire.last_token, now);
-    hf_renewer_resume(client, &hold->claim, now);
+        hold->claim->confirm_at =
+            hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
+    if (first && hold->claim->lent) hf_kept_took(op, op->acquire.last_token, now);
+    hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
     finish(op, now);
-    hf_client_unblock(client, hold, now);
+    hf_client_unblock(client, hold->claim, now);
 }
 
 /* ---- asking ---- */
 
 static bool make_waiter(hf_op *op) {
     if (op->acquire.waiter) return true;
-    op->wait.number = op->spec.shared ? ++op->client->holds.last_number : op->hold->number;
+    op->wait.number =
+        op->spec.shared ? ++op->client->holds.last_number : op->hold->claim->by_number.value;
     if (!hf_numbers_put(&op->client->waits, &op->wait.by_number, op->wait.number, op)) return false;
     op->acquire.waiter = malloc(HF_WAITER_SIZE);
     if (!op->acquire.waiter) return false;
     op->acquire.waiter_size = hf_client_write_waiter(
-        op->acquire.waiter, op->client, &op->hold->claim, op->wait.number, op->spec.token_ttl_ms);
+        op->acquire.waiter, op->client, op->hold->claim, op->wait.number, op->spec.token_ttl_ms);
     return true;
 }
 
@@ -211,11 +216,11 @@ static hf_slice writer_of(const hf_op *op) {
 }
 
 static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_wire_acquire acquire = {
         .from = op->acquire.from,
         .shared = op->spec.shared,
-        .lease = hf_claim_lease_within(&op->hold->claim, op->spec.lease, now),
+        .lease = hf_claim_lease_within(op->hold->claim, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
         .waiter = with_place ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
         .fingerprint = op->spec.fingerprint,
@@ -245,7 +250,7 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
-    assert(!op->blocked && (op->hold->in_flight || op->hold->state == HF_HOLD_LOST));
+    assert(!op->blocked && (op->hold->claim->in_flight || op->hold->state == HF_HOLD_LOST));
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
     bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
     bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
@@ -276,7 +281,7 @@ static hf_time leave_deadline(const hf_op *op, hf_time now) {
 
 static void cancel(hf_op *op, hf_code code, hf_time now) {
     assert(code != HF_OK && op->hold);
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_slice waiter = {op->acquire.waiter, op->acquire.waiter_size};
     op->acquire.ended = code;
     if (!op->acquire.queued) {
@@ -407,7 +412,7 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
 }
 
 static void follow(hf_op *op, hf_hold *hold) {
-    assert(hf_hold_is_released(hold) || hf_claim_is_leaving(&hold->claim));
+    assert(hf_hold_is_released(hold) || hf_claim_is_leaving(hold->claim));
     hf_hold_ref(hold);
     if (op->behind) hf_hold_unref(op->behind);
     op->behind = hold;
@@ -416,10 +421,11 @@ static void follow(hf_op *op, hf_hold *hold) {
 /* Returns whether this hold keeps the caller out while its release is under way: it is the other
  * half of a read/write lock, or has permits, for which each acquire uses a caller of its own. */
 static bool excludes(const hf_op *op, const hf_hold *hold) {
+    hf_claim *claim = hold->claim;
     const hf_kind *kind = op->spec.lock_kind;
-    bool half = (hold->kind == kind->reads || hold->kind == kind->writes) &&
+    bool half = (claim->kind == kind->reads || claim->kind == kind->writes) &&
                 hf_slice_equal(hf_hold_caller(hold), op->spec.caller);
-    bool permits = kind->counted && hold->kind == kind;
+    bool permits = kind->counted && claim->kind == kind;
     return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
@@ -427,7 +433,8 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
 static hf_hold *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
-        if (under_way && other->hold->in_flight && excludes(op, other->hold)) return other->hold;
+        if (under_way && other->hold->claim->in_flight && excludes(op, other->hold))
+            return other->hold;
     }
     return NULL;
 }
@@ -438,7 +445,7 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
     hf_hold *hold = hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
-    return hold && hf_claim_is_leaving(&hold->claim) && hold->failures == 0 ? hold : NULL;
+    return hold && hf_claim_is_leaving(hold->claim) && hold->claim->failures == 0 ? hold : NULL;
 }
 
 /* Returns whether the acquire must wait for the caller's own release, which was sent before it but
@@ -446,11 +453,11 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
  * hold must be cleaned up, this is done at once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->behind && op->behind->in_flight) return true;
+    if (op->behind && op->behind->claim->in_flight) return true;
     hf_hold *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
     if (before) follow(op, before);
-    if (before) hf_renewer_clean_up_first(op->client, &before->claim, now);
+    if (before) hf_renewer_clean_up_first(op->client, before->claim, now);
     return before != NULL;
 }
 
@@ -512,7 +519,7 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) hf_claim_rebase(&hold->claim, (uint32_t)count);
+    if (hold->state == HF_HOLD_HELD) hf_claim_rebase(hold->claim, (uint32_t)count);
     op->acquire.from = (uint32_t)count;
     ask(op, now);
 }
@@ -557,7 +564,7 @@ static void on_done_before(hf_op *op, hf_slice record, hf_time now) {
 }
 
 static void fail_unconfirmed(hf_op *op, hf_time now) {
-    hf_renewer_add_pending_release(&op->hold->claim, op->request.sent_at);
+    hf_renewer_add_pending_release(op->hold->claim, op->request.sent_at);
     undo(op, now);
     hf_op_fail_unconfirmed(op);
     finish(op, now);
@@ -573,9 +580,9 @@ static void on_yes(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     op->acquire.server_us = answer->server_us;
     op->acquire.from = (uint32_t)((long long)op->acquire.from + answer->others);
     hf_time asked_at = op->request.sent_at;
-    hf_time lease = hf_time_min(op->spec.lease, op->hold->shortened);
+    hf_time lease = hf_time_min(op->spec.lease, op->hold->claim->shortened);
     op->acquire.last_token = (uint64_t)answer->last_token;
-    take(op, hf_claim_end_of(&op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
+    take(op, hf_claim_end_of(op->hold->claim, lease, asked_at), (uint64_t)answer->number, false,
          now);
 }
 
@@ -655,7 +662,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
  * different one, and a shared owner's holds are counted together. In these cases, in a quorum and
  * in its members, the acquire waits. */
 static bool may_send_before_released(const hf_client *client, const hf_hold *hold) {
-    bool on_its_way = hf_hold_is_released(hold) && !hold->shared;
+    bool on_its_way = hf_hold_is_released(hold) && !hold->claim->shared;
     bool decides_alone = !client->decider->op && !client->is_member;
     return on_its_way && decides_alone && !client->topology->moves_slots;
 }
@@ -672,7 +679,7 @@ static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
 /* Returns whether the caller's hold does not permit the acquire, which has then failed. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
-    bool waits = hold->in_flight && (op->client->is_member || op->spec.wait > 0);
+    bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
     if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
     else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
@@ -691,7 +698,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
     if (hold && may_send_before_released(client, hold)) {
         follow(op, hold);
-        hf_holds_remove(&client->holds, hold);
+        hf_holds_remove(&client->holds, hold->claim);
         hold = NULL;
     }
     if (hold && is_refused(op, hold)) return false;
@@ -708,12 +715,13 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
 
 static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
+    hf_claim *claim = hold->claim;
     assert(hf_hold_is_live(hold));
     if (hold->state == HF_HOLD_ACQUIRING) {
-        hold->shared = op->spec.shared;
-        hold->lease = op->spec.lease;
+        claim->shared = op->spec.shared;
+        claim->lease = op->spec.lease;
     }
-    op->acquire.from = hold->state == HF_HOLD_HELD ? hold->count : 0;
+    op->acquire.from = hold->state == HF_HOLD_HELD ? claim->count : 0;
     hf_op_mark_in_flight(op, hold);
     if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
@@ -723,10 +731,11 @@ static void start(hf_op *op, hf_time now) {
  * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->in_flight || hf_claim_is_leaving(&hold->claim)) {
+    hf_claim *claim = hold->claim;
+    if (claim->in_flight || hf_claim_is_leaving(claim)) {
         hf_op_block(op, hold);
         hf_op_become(op, HF_ACQUIRE_BLOCKED);
-        hf_renewer_clean_up_first(op->client, &hold->claim, now);
+        hf_renewer_clean_up_first(op->client, claim, now);
     } else {
         start(op, now);
     }
@@ -750,8 +759,8 @@ static void begin(hf_op *op, hf_time now) {
  * time. So a call that ended just before also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
-    if (op->spec.wait == 0 || hf_claim_is_leaving(&hold->claim)) return false;
-    return hold->state == HF_HOLD_ACQUIRING || now - hold->settled_at < MIN_PATIENCE;
+    if (op->spec.wait == 0 || hf_claim_is_leaving(hold->claim)) return false;
+    return hold->state == HF_HOLD_ACQUIRING || now - hold->claim->settled_at < MIN_PATIENCE;
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove
@@ -769,13 +778,14 @@ static void fail_blocked(hf_op *op, hf_time now) {
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
     hf_hold *hold = op->hold;
+    hf_claim *claim = hold->claim;
     if (op->state == HF_ACQUIRE_FOLLOWING) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
-    bool failed = hf_claim_is_leaving(&hold->claim) && hold->failures > 0;
+    bool failed = hf_claim_is_leaving(claim) && claim->failures > 0;
     if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
-        if (hold->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
+        if (claim->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
         else fail_blocked(op, now);
         return;
     }

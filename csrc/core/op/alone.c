@@ -38,7 +38,7 @@ static hf_time calls_deadline(const hf_client *client) {
 }
 
 static hf_time renewer_deadline(const hf_client *client) {
-    const hf_hold *first = hf_holds_first(&client->holds);
+    const hf_claim *first = hf_holds_first(&client->holds);
     hf_time soonest =
         hf_time_min(first ? first->wake_at : HF_NEVER, topology_deadline(client, HF_LINK_RENEWER));
     for (size_t i = 0; i < client->node_count; i++)
@@ -82,23 +82,24 @@ static void notice(hf_client *client, hf_time now) {
 
 /* Cleans up like hf_renewer_clean_up, but leaves the heap to be sorted once for all holds. */
 static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->record) return; /* the lock must not be free before the record is written */
-    hold->in_table = false;
-    if (hold->state == HF_HOLD_LOST && hold->shared) hf_claim_freed(&hold->claim);
+    hf_claim *claim = hold->claim;
+    if (claim->record) return; /* the lock must not be free before the record is written */
+    claim->in_table = false;
+    if (hold->state == HF_HOLD_LOST && claim->shared) hf_claim_freed(claim);
     if (hold->state != HF_HOLD_LOST || hf_renewer_may_remain(hold))
         hf_renewer_clean_up(client, hold, now);
-    hold->in_table = true;
+    claim->in_table = true;
 }
 
 static void end(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++)
-        clean_up_at_close(client, client->holds.heap[i], now);
+        clean_up_at_close(client, client->holds.heap[i]->hold, now);
     hf_holds_resort(&client->holds);
 }
 
 static bool is_quiet(const hf_client *client) {
     for (size_t i = 0; i < client->holds.count; i++) {
-        if (hf_claim_is_leaving(&client->holds.heap[i]->claim)) return false;
+        if (hf_claim_is_leaving(client->holds.heap[i])) return false;
     }
     return client->unanswered == 0;
 }

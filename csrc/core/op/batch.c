@@ -22,8 +22,8 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
-    hold->uncertain = true;
-    if (hf_claim_is_asked(&hold->claim)) hf_renewer_clean_up_same_connection(op->client, hold, now);
+    hold->claim->uncertain = true;
+    if (hf_claim_is_asked(hold->claim)) hf_renewer_clean_up_same_connection(op->client, hold, now);
     else free_hold(op, hold, now);
 }
 
@@ -49,14 +49,14 @@ static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
     op->hold = hold;
     op->batch.waited = true;
     hf_op_block(op, hold);
-    hf_renewer_clean_up_first(op->client, &hold->claim, now);
+    hf_renewer_clean_up_first(op->client, hold->claim, now);
     return false;
 }
 
 /* Returns whether the operation has failed, or must wait until what an earlier call left on the
  * server is removed. If the clean-up of that hold has failed, the hold is set aside. */
 static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
-    bool failed = op->batch.waited && !hold->in_flight && hold->failures > 0;
+    bool failed = op->batch.waited && !hold->claim->in_flight && hold->claim->failures > 0;
     if (!failed) return !wait_for(op, hold, now);
     if (hf_renewer_set_aside(op->client, hold, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");
@@ -64,9 +64,9 @@ static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
 }
 
 static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hf_claim_is_leaving(&hold->claim)) return is_in_the_way(op, hold, now);
+    if (hf_claim_is_leaving(hold->claim)) return is_in_the_way(op, hold, now);
     if (hf_hold_is_released(hold)) return !wait_for(op, hold, now);
-    if (hold->state == HF_HOLD_HELD) return hold->in_flight && !wait_for(op, hold, now);
+    if (hold->state == HF_HOLD_HELD) return hold->claim->in_flight && !wait_for(op, hold, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
@@ -75,7 +75,7 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_slice key = op->spec.batch[i]->key;
     if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
     hf_hold *hold = hf_op_find_hold(op, key, now);
-    bool released = hold && (hf_claim_is_leaving(&hold->claim) || hf_hold_is_released(hold));
+    bool released = hold && (hf_claim_is_leaving(hold->claim) || hf_hold_is_released(hold));
     return released ? NULL : hold;
 }
 
@@ -122,7 +122,7 @@ static bool choose_all(hf_op *op, hf_time now) {
 /* ---- the commands ---- */
 
 static uint32_t count_of(const hf_hold *hold) {
-    return hold && hold->state == HF_HOLD_HELD ? hold->count : 0;
+    return hold && hold->state == HF_HOLD_HELD ? hold->claim->count : 0;
 }
 
 static bool encode(hf_op *op, hf_time now) {
@@ -138,8 +138,8 @@ static bool encode(hf_op *op, hf_time now) {
             .names = op->spec.batch[i],
             .owner = hold ? hf_hold_owner(hold) : HF_NO_TEXT,
             .holds = acquires(op) || held == 0 ? held : held - 1,
-            .lease = hold ? hf_claim_lease_within(&hold->claim, hold->lease, now) : 0};
-        if (hold) lease = hf_claim_lease_within(&hold->claim, lease, now);
+            .lease = hold ? hf_claim_lease_within(hold->claim, hold->claim->lease, now) : 0};
+        if (hold) lease = hf_claim_lease_within(hold->claim, lease, now);
     }
     bool encoded = acquires(op) ? hf_wire_acquire_all(&op->request, op->spec.lock_kind, count, each,
                                                       grant_lease, lease, op->spec.token_ttl_ms) &&
@@ -159,7 +159,7 @@ static void name_key(hf_op *op, long long i) {
 
 static void take(hf_op *op, hf_hold *hold, uint64_t token, hf_time end) {
     hf_time sent_at = op->request.sent_at;
-    end = hf_time_min(end, hf_lease_end(sent_at, hold->shortened));
+    end = hf_time_min(end, hf_lease_end(sent_at, hold->claim->shortened));
     hf_taken taken = {count_of(hold) + 1, sent_at, end, token};
     hf_op_take(op, hold, &taken);
 }
@@ -176,8 +176,7 @@ static bool all_are_usable(const hf_op *op) {
 static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
-        end =
-            hf_time_min(end, hf_claim_end_of(&op->batch.holds[i]->claim, op->spec.lease, sent_at));
+        end = hf_time_min(end, hf_claim_end_of(op->batch.holds[i]->claim, op->spec.lease, sent_at));
     return end;
 }
 
@@ -242,27 +241,29 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 /* ---- releasing ---- */
 
 static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hold->in_table) hf_holds_remove(&op->client->holds, hold);
-    hf_client_unblock(op->client, hold, now);
+    hf_claim *claim = hold->claim;
+    if (claim->in_table) hf_holds_remove(&op->client->holds, claim);
+    hf_client_unblock(op->client, claim, now);
 }
 
 /* Returns false if the server no longer had the lock, so the hold is lost. It is not lost if the
  * first copy of the command may have released it, or if it was abandoned in the meantime. */
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
+    hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
-    bool freed_before = op->request.sends > 1 && hold->count <= 1;
+    bool freed_before = op->request.sends > 1 && claim->count <= 1;
     if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
         if (hf_hold_can_be_lost(hold))
             hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
         hf_renewer_clean_up_lost(op->client, hold, now);
-        hf_client_unblock(op->client, hold, now);
+        hf_client_unblock(op->client, claim, now);
         return false;
     }
-    assert(hold->count > 0);
+    assert(claim->count > 0);
     op->client->stats.releases++;
-    hold->count--;
+    claim->count--;
     if (verdict == HF_VERDICT_MORE)
-        hf_renewer_pass_on(op->client, hold->kind, hf_hold_key(hold), now);
+        hf_renewer_pass_on(op->client, claim->kind, hf_hold_key(hold), now);
     if (verdict == HF_VERDICT_STILL_HELD)
         hf_renewer_on_entry_released(op->client, hold, op->request.sent_at, now);
     else drop_from_table(op, hold, now);
@@ -270,15 +271,16 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
 }
 
 static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
+    hf_claim *claim = hold->claim;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(op->client, hold, now);
-        hf_client_unblock(op->client, hold, now);
+        hf_client_unblock(op->client, claim, now);
         return;
     }
-    bool held = hf_claim_is_held(&hold->claim);
-    if (held) hold->count--;
-    hold->uncertain = true;
-    if (held && hold->count <= hold->others)
+    bool held = hf_claim_is_held(claim);
+    if (held) claim->count--;
+    claim->uncertain = true;
+    if (held && claim->count <= claim->others)
         hf_renewer_clean_up_same_connection(op->client, hold, now);
     else free_hold(op, hold, now);
 }

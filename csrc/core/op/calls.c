@@ -19,7 +19,7 @@ static hf_time deadline_of(const hf_op *op) {
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
-    if (op->hold->in_table) hf_renewer_forget(op->client, op->hold, now);
+    if (op->hold->claim->in_table) hf_renewer_forget(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -74,7 +74,7 @@ void hf_call_begin_on_lost(hf_op *op) {
 static void release_lost(hf_op *op, hf_time now) {
     fail_lost(op, op->hold->reason);
     hf_renewer_clean_up_lost(op->client, op->hold, now);
-    hf_client_unblock(op->client, op->hold, now);
+    hf_client_unblock(op->client, op->hold->claim, now);
 }
 
 /* Finds the caller's hold and marks it in flight. Returns false if the operation is done, or waits
@@ -93,7 +93,7 @@ static bool take_hold(hf_op *op, hf_time now) {
     refer_to(op, hold);
     if (hold->state == HF_HOLD_LOST && op->impl->releases) release_lost(op, now);
     else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
-    if (!op->done && hold->in_flight) hf_op_block(op, hold);
+    if (!op->done && hold->claim->in_flight) hf_op_block(op, hold);
     if (op->done || op->blocked) return false;
     hf_op_mark_in_flight(op, hold);
     return true;
@@ -102,24 +102,25 @@ static bool take_hold(hf_op *op, hf_time now) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
-    hf_client_unblock(op->client, op->hold, now);
+    if (op->hold->claim->in_table) hf_holds_remove(&op->client->holds, op->hold->claim);
+    hf_client_unblock(op->client, op->hold->claim, now);
 }
 
 /* Drops the hold from the table. It is over, whatever the reply was. */
 static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
     hf_hold *hold = op->hold;
     if (verdict == HF_VERDICT_MORE)
-        hf_renewer_pass_on(op->client, hold->kind, hf_hold_key(hold), now);
+        hf_renewer_pass_on(op->client, hold->claim->kind, hf_hold_key(hold), now);
     drop_from_table(op, now);
 }
 
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
+    hf_claim *claim = hold->claim;
     bool last = hold->state == HF_HOLD_RELEASING;
-    assert(hold->count > 0 && hold->pending_releases >= op->call.pending_releases);
-    hold->count--;
-    hold->pending_releases -= op->call.pending_releases;
+    assert(claim->count > 0 && claim->pending_releases >= op->call.pending_releases);
+    claim->count--;
+    claim->pending_releases -= op->call.pending_releases;
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (last) drop_from_table(op, now);
@@ -145,27 +146,28 @@ static bool is_used_up(const hf_request *request) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_replaced(const hf_hold *hold) {
-    return hf_hold_is_released(hold) && !hold->in_table;
+    return hf_hold_is_released(hold) && !hold->claim->in_table;
 }
 
 /* The owner has released the lock. The renewer continues to work on the hold until the server has
  * released it too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
-    bool used_up = is_used_up(&op->request), gone = !hold->in_table || hold->state == HF_HOLD_LOST;
+    hf_claim *claim = hold->claim;
+    bool used_up = is_used_up(&op->request), gone = !claim->in_table || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
-        hf_renewer_clean_up_replaced(op->client, &hold->claim, now);
-        hf_client_unblock(op->client, hold, now);
-    } else if (gone || hold->count > hold->others + 1) {
-        hold->count--;
-        hold->uncertain = true;
-        if (hold->shared)
-            hold->pending_releases = used_up ? hold->pending_releases - op->call.pending_releases
-                                             : hold->pending_releases + 1;
-        bool over = hold->state == HF_HOLD_LOST && hold->count == hold->others;
-        if (over && hold->in_table) hf_renewer_clean_up_lost(op->client, hold, now);
-        else hf_renewer_resume(op->client, &hold->claim, now);
-        hf_client_unblock(op->client, hold, now);
+        hf_renewer_clean_up_replaced(op->client, claim, now);
+        hf_client_unblock(op->client, claim, now);
+    } else if (gone || claim->count > claim->others + 1) {
+        claim->count--;
+        claim->uncertain = true;
+        if (claim->shared)
+            claim->pending_releases = used_up ? claim->pending_releases - op->call.pending_releases
+                                              : claim->pending_releases + 1;
+        bool over = hold->state == HF_HOLD_LOST && claim->count == claim->others;
+        if (over && claim->in_table) hf_renewer_clean_up_lost(op->client, hold, now);
+        else hf_renewer_resume(op->client, claim, now);
+        hf_client_unblock(op->client, claim, now);
     } else if (used_up) {
         drop_from_table(op, now);
     } else { /* this must follow the release that may be under way */
@@ -202,44 +204,45 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 static void begin_release(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
-    assert(op->hold->count > op->hold->others);
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
+    assert(op->hold->claim->count > op->hold->claim->others);
     hf_hold *hold = op->hold;
-    if (hold->count == 1 && hf_kept_take_back(op->client, hold, now)) {
+    if (hold->claim->count == 1 && hf_kept_take_back(op->client, hold, now)) {
         op->client->stats.releases++;
         hf_op_succeed(op);
         drop_from_table(op, now);
         return;
     }
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(hold));
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(hold->claim));
     char waiter[HF_WAITER_SIZE];
-    uint32_t own = hold->shared ? 1 + hold->pending_releases : HF_WIRE_NOT_SHARED;
-    bool marked = hold->granted && (hold->kind->reads || hold->kind->writes || hold->kind->counted);
-    size_t size = marked ? hf_client_write_waiter(waiter, op->client, &hold->claim, hold->wait,
-                                                  hold->token_ttl_ms)
+    uint32_t own = hold->claim->shared ? 1 + hold->claim->pending_releases : HF_WIRE_NOT_SHARED;
+    bool marked = hold->claim->granted && (hold->claim->kind->reads || hold->claim->kind->writes ||
+                                           hold->claim->kind->counted);
+    size_t size = marked ? hf_client_write_waiter(waiter, op->client, hold->claim,
+                                                  hold->claim->wait, hold->claim->token_ttl_ms)
                          : 0;
-    bool last = hold->count == hold->others + 1;
-    op->call.pending_releases = hold->pending_releases;
-    hf_time lease = hf_claim_lease_within(&hold->claim, hold->lease, now);
-    if (!hf_wire_release(&op->request, &lock, hold->count - 1, lease, own,
+    bool last = hold->claim->count == hold->claim->others + 1;
+    op->call.pending_releases = hold->claim->pending_releases;
+    hf_time lease = hf_claim_lease_within(hold->claim, hold->claim->lease, now);
+    if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own,
                          (hf_slice){waiter, size})) {
         fail_out_of_memory(op, now);
         return;
     }
     /* A second release, or one after the lease, would release a hold of another process. */
-    op->request.no_retry = hold->shared;
-    hf_time deadline =
-        hold->shared ? hf_time_min(deadline_of(op), hold->valid_until) : deadline_of(op);
+    op->request.no_retry = hold->claim->shared;
+    hf_time deadline = hold->claim->shared ? hf_time_min(deadline_of(op), hold->claim->valid_until)
+                                           : deadline_of(op);
     op->request.accepted = true;
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);
-    if (last) hf_holds_wake_at(&op->client->holds, &hold->claim, HF_NEVER);
+    if (last) hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_op_send(op, on_released, deadline, false, now);
 }
 
 /* Lets the record be written after the operation has ended. Until it is written, the lock remains
  * held and is renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
-    bool held = hf_claim_is_held(&op->hold->claim);
+    bool held = hf_claim_is_held(op->hold->claim);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
 }
 
@@ -276,14 +279,14 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
 /* No renewal is sent while the operation is under way, so it must end in time for one. */
 static hf_time record_deadline(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
-    hf_time left = hf_claim_time_left(&hold->claim, now);
-    return hold->renewed ? hf_time_min(deadline_of(op), now + left / 2) : deadline_of(op);
+    hf_time left = hf_claim_time_left(hold->claim, now);
+    return hold->claim->renewed ? hf_time_min(deadline_of(op), now + left / 2) : deadline_of(op);
 }
 
 static void begin_complete(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
-    hf_wire_lock lock = hf_op_wire_lock(op, hf_hold_owner(op->hold));
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
+    hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
                           op->spec.result)) {
         fail_out_of_memory(op, now);
@@ -302,31 +305,31 @@ static void begin_complete(hf_op *op, hf_time now) {
  * more than the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
+    hf_claim *claim = hold->claim;
     if (hold->state != HF_HOLD_HELD) return;
     bool extends = op->impl->sets_lease;
-    if (extends && op->request.sends == 0) hold->valid_until = op->call.believed_until;
-    else if (extends) hf_claim_bound_lease(&hold->claim, op->spec.lease, HF_NEVER);
-    else if (op->call.confirms && hold->granted)
-        hf_claim_bound_lease(&hold->claim, hold->lease, op->client->config.grant_lease);
+    if (extends && op->request.sends == 0) claim->valid_until = op->call.believed_until;
+    else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
+    else if (op->call.confirms && claim->granted)
+        hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
 }
 
 /* An extend that was sent twice may run a second time. */
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
+    hf_claim *claim = hold->claim;
     bool held = hold->state == HF_HOLD_HELD;
     if (held && request->sends > 1) bound_lease(op);
     if (op->impl->sets_lease && held) {
-        hold->lease = op->spec.lease;
-        hold->valid_until =
-            hf_claim_end_of(&hold->claim, hf_claim_lease(&hold->claim), request->sent_at);
-        hold->granted = false;
+        claim->lease = op->spec.lease;
+        claim->valid_until = hf_claim_end_of(claim, hf_claim_lease(claim), request->sent_at);
+        claim->granted = false;
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
     }
-    if (hold->state == HF_HOLD_HELD && now >= hold->valid_until)
+    if (hold->state == HF_HOLD_HELD && now >= claim->valid_until)
         hf_renewer_lose(op->client, hold,
-                        hf_claim_has_last_lease(&hold->claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED,
-                        now);
+                        hf_claim_has_last_lease(claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED, now);
     if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
@@ -345,12 +348,12 @@ static void on_extended(hf_request *request, const hf_reply *reply, hf_time now)
     } else {
         on_yes(op, request, now);
     }
-    hf_renewer_resume(op->client, &op->hold->claim, now);
-    hf_client_unblock(op->client, op->hold, now);
+    hf_renewer_resume(op->client, op->hold->claim, now);
+    hf_client_unblock(op->client, op->hold->claim, now);
 }
 
 static bool encode_extend(hf_op *op, hf_time lease) {
-    const hf_claim *claim = &op->hold->claim;
+    const hf_claim *claim = op->hold->claim;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(claim));
     char waiter[HF_WAITER_SIZE];
     size_t size = claim->granted ? hf_client_write_waiter(waiter, op->client, claim, claim->wait,
@@ -362,32 +365,33 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 }
 
 static bool is_due(const hf_hold *hold, hf_time now) {
-    bool ends = !hold->renewed || hf_claim_has_last_lease(&hold->claim);
-    return hold->granted ||
-           (!ends && now >= hf_lease_renew_before(hold->valid_until, hf_claim_lease(&hold->claim)));
+    hf_claim *claim = hold->claim;
+    bool ends = !claim->renewed || hf_claim_has_last_lease(claim);
+    return claim->granted ||
+           (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 
 /* A check also confirms a hold that came by a grant, and renews one that is due, because a caller
  * that checks continually leaves the renewer no time to do so. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->in_flight);
+    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
     hf_time lease =
-        op->impl->sets_lease ? hf_claim_lease_within(&op->hold->claim, op->spec.lease, now) : 0;
+        op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
-    bool encoded = op->call.confirms ? hf_renewer_encode_confirmation(op->client, &op->hold->claim,
+    bool encoded = op->call.confirms ? hf_renewer_encode_confirmation(op->client, op->hold->claim,
                                                                       &op->request, now)
                                      : encode_extend(op, lease);
     if (!encoded) {
         fail_out_of_memory(op, now);
         return;
     }
-    op->call.believed_until = op->hold->valid_until;
+    op->call.believed_until = op->hold->claim->valid_until;
     if (lease > 0) { /* a shorter lease counts from now, whenever its reply comes */
-        op->hold->valid_until =
-            hf_time_min(op->hold->valid_until, hf_claim_end_of(&op->hold->claim, lease, now));
+        op->hold->claim->valid_until =
+            hf_time_min(op->hold->claim->valid_until, hf_claim_end_of(op->hold->claim, lease, now));
     }
-    hf_holds_wake_at(&op->client->holds, &op->hold->claim, op->hold->valid_until);
+    hf_holds_wake_at(&op->client->holds, op->hold->claim, op->hold->claim->valid_until);
     hf_op_send(op, on_extended, deadline_of(op), false, now);
 }
 
@@ -395,7 +399,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
-    if (op->hold->state == HF_HOLD_LOST && !op->hold->in_table) {
+    if (op->hold->state == HF_HOLD_LOST && !op->hold->claim->in_table) {
         fail_lost(op, op->hold->reason);
         return;
     }
@@ -415,7 +419,7 @@ static bool continue_alone(hf_op *op) {
 /* An abandoned release continues in the background. A shared owner's release must not be sent
  * twice. */
 static void abandon_release(hf_op *op, hf_time now) {
-    if (op->hold->shared) continue_alone(op);
+    if (op->hold->claim->shared) continue_alone(op);
     else hf_session_drop(&op->request);
     if (op->blocked) hf_renewer_abandon(op->client, op->hold, 1, now);
     else clean_up(op, now);
@@ -425,15 +429,15 @@ static void abandon_release(hf_op *op, hf_time now) {
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
-    else if (op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    else if (op->hold->claim->in_table) hf_holds_remove(&op->client->holds, op->hold->claim);
 }
 
 static void abandon_extend(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
     if (op->blocked) return;
     bound_lease(op);
-    hf_renewer_resume(op->client, &op->hold->claim, now);
-    hf_client_unblock(op->client, op->hold, now);
+    hf_renewer_resume(op->client, op->hold->claim, now);
+    hf_client_unblock(op->client, op->hold->claim, now);
 }
 
 /* ---- without a hold ---- */
@@ -456,7 +460,7 @@ static bool encode_force(hf_op *op) {
     const hf_names *names = op->spec.names;
     const hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, names->key, op->spec.caller);
-    hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_hold_owner(hold) : op->spec.caller);
+    hf_wire_lock lock = hf_op_wire_lock(op, hold ? hf_claim_owner(hold->claim) : op->spec.caller);
     op->request.no_retry = true; /* a second copy would take the lock from the next owner */
     return hf_wire_force(&op->request, &lock);
 }

@@ -125,7 +125,8 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     uint32_t released = count < hold->strays ? count : hold->strays;
     hold->strays -= released;
     bool all = released > 0 && released == count;
-    if (hold->in_table && !all) client->decider->abandon(client, hold, count - released, now);
+    if (hold->claim->in_table && !all)
+        client->decider->abandon(client, hold, count - released, now);
 }
 
 uint64_t hf_client_approvals_asked(const hf_client *client) {

@@ -178,7 +178,7 @@ static hf_lookout *new_lookout(hf_op *op) {
     if (!lookout) return NULL;
     lookout->client = op->client;
     lookout->op = op;
-    lookout->kind = op->hold->kind;
+    lookout->kind = op->hold->claim->kind;
     lookout->class = op->spec.class;
     lookout->observer = op->spec.observer;
     if (hf_names_make_on(&lookout->names, op->spec.names->key, lookout->kind)) return lookout;

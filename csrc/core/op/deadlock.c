@@ -303,7 +303,7 @@ void hf_deadlock_tick(hf_op *op, void (*on_cycle)(hf_op *op, hf_time now), hf_ti
     walk->on_cycle = on_cycle;
     assert(!op->deadlock.walk && op->hold);
     op->deadlock.walk = walk;
-    walk->kind = op->hold->kind;
+    walk->kind = op->hold->claim->kind;
     hf_wait_name(walk->own_wait, op);
     memcpy(walk->waiter, walk->own_wait, sizeof walk->own_wait);
     if (hf_names_make_on(&walk->names, op->spec.names->key, walk->kind)) ask_holder(walk, now);

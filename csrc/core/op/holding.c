@@ -11,29 +11,35 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
 }
 
 hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
+    hf_claim *claim = hold->claim;
     assert(hold->state == HF_HOLD_HELD);
-    if (hf_claim_has_last_lease(&hold->claim)) return HF_LOST_MAX_HOLD;
-    bool tried = hold->at_risk || hold->in_flight;
-    return hold->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
+    if (hf_claim_has_last_lease(claim)) return HF_LOST_MAX_HOLD;
+    bool tried = claim->at_risk || claim->in_flight;
+    return claim->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
 void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     client->decider->refresh(client, hold, now);
 }
 
-void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_op *op = hold->awaited ? client->ops : NULL;
-    hold->in_flight = hold->awaited = false;
-    hold->settled_at = now;
-    for (hf_op *next; op && !hold->in_flight; op = next) {
+static bool is_claim_of(const hf_hold *hold, const hf_claim *claim) {
+    return hold && hold->claim == claim;
+}
+
+void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_op *op = claim->awaited ? client->ops : NULL;
+    claim->in_flight = claim->awaited = false;
+    claim->settled_at = now;
+    for (hf_op *next; op && !claim->in_flight; op = next) {
+        bool waits = is_claim_of(op->hold, claim) || is_claim_of(op->behind, claim);
         next = op->next;
-        if (op->done || !op->blocked || (op->hold != hold && op->behind != hold)) continue;
+        if (op->done || !op->blocked || !waits) continue;
         op->blocked = false;
         op->impl->unblock(op, now);
     }
-    if (op) hold->awaited = true;
-    if (hf_claim_is_leaving(&hold->claim) && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, &hold->claim, now);
+    if (op) claim->awaited = true;
+    if (hf_claim_is_leaving(claim) && !claim->in_flight)
+        hf_holds_wake_at(&client->holds, claim, now);
 }
 
 size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
@@ -70,7 +76,7 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
     char text[HF_PERMITS_OWNER_SIZE];
     size_t size = hf_wire_permits_owner(text, client->uuid, client->holds.last_number + 1, permits);
     hf_hold *hold = hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});
-    if (hold) hold->permits = permits;
+    if (hold) hold->claim->permits = permits;
     return hold;
 }
 
@@ -78,11 +84,11 @@ hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice c
     hf_hold *hold =
         hf_client_add_hold(client, claim->kind, hf_claim_key(claim), caller, hf_claim_owner(claim));
     if (!hold) return NULL;
-    hold->shared = claim->shared;
-    hold->permits = claim->permits;
-    hold->keeps = claim->keeps;
-    hold->lease = claim->lease;
-    hold->token_ttl_ms = claim->token_ttl_ms;
-    hf_holds_note_wait(&client->holds, hold, claim->wait);
+    hold->claim->shared = claim->shared;
+    hold->claim->permits = claim->permits;
+    hold->claim->keeps = claim->keeps;
+    hold->claim->lease = claim->lease;
+    hold->claim->token_ttl_ms = claim->token_ttl_ms;
+    hf_holds_note_wait(&client->holds, hold->claim, claim->wait);
     return hold;
 }

@@ -20,8 +20,8 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
  * commands for the owner need. Returns NULL when out of memory. */
 hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice caller);
 
-/* Notes that the hold's command is no longer in flight. Operations that waited for it continue. */
-void hf_client_unblock(hf_client *client, hf_hold *hold, hf_time now);
+/* Notes that the claim's command is no longer in flight. Operations that waited for it continue. */
+void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Writes the claim's queue member for this wait, and returns its size in bytes. `text` has room for
  * HF_WAITER_SIZE bytes. */

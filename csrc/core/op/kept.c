@@ -21,7 +21,6 @@ struct hf_kept {
     const hf_kind *kind;
     hf_node *node;         /* the node whose events link it needs */
     hf_op *first, **end;   /* the callers that wait here, in order */
-    hf_time keep_until;    /* until when the present hold may be kept */
     uint64_t token;        /* the next caller's token; 0 for no fencing */
     uint64_t last_token;   /* the last of the tokens that came with the lock */
     uint64_t token_ttl_ms; /* the TTL with which the tokens were drawn */
@@ -116,7 +115,7 @@ void hf_kept_cancel(hf_op *op) {
 hf_time hf_kept_end(const hf_op *op) {
     const hf_hold *hold = op->acquire.kept->lent.hold;
     if (!hold && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
-    return hold && hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER;
+    return hold && hold->state == HF_HOLD_HELD ? hold->claim->valid_until : HF_NEVER;
 }
 
 void hf_kept_notice(hf_op *op, hf_time now) {
@@ -136,16 +135,16 @@ static bool has_token(const hf_kept *kept, const hf_op *op) {
 /* Returns whether enough of the lease is left to confirm the hold in time. */
 static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
-    return now + lease / 4 < hold->valid_until;
+    return now + lease / 4 < hold->claim->valid_until;
 }
 
 /* Returns whether the lease on the server is at most the next caller's or the grant lease. */
 static bool is_short(const hf_hold *hold, const hf_op *op) {
-    return hold->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
+    return hold->claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
 
 static bool is_in_time(const hf_kept *kept, hf_time now) {
-    return now < kept->keep_until;
+    return now < kept->lent.keep_until;
 }
 
 static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
@@ -157,19 +156,19 @@ static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, 
 /* Replaces the hold by a hold of the same owner for this caller. Returns NULL when out of
  * memory. */
 static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice caller) {
-    hf_hold *hold =
-        hf_holds_add(&client->holds, old->kind, hf_hold_key(old), caller, hf_hold_owner(old));
+    hf_hold *hold = hf_holds_add(&client->holds, old->claim->kind, hf_hold_key(old), caller,
+                                 hf_hold_owner(old));
     if (!hold) return NULL;
-    hold->keeps = true;
-    hold->count = 1;
-    hold->lease = old->lease;
-    hold->valid_until = old->valid_until;
-    hold->token_ttl_ms = kept->token_ttl_ms;
-    hold->wait = kept->wait;
-    hf_holds_alias(&client->holds, hold, kept->lent.number);
-    assert(old->lent == &kept->lent && kept->lent.hold == old);
-    old->lent = NULL;
-    hold->lent = &kept->lent;
+    hold->claim->keeps = true;
+    hold->claim->count = 1;
+    hold->claim->lease = old->claim->lease;
+    hold->claim->valid_until = old->claim->valid_until;
+    hold->claim->token_ttl_ms = kept->token_ttl_ms;
+    hold->claim->wait = kept->wait;
+    hf_holds_alias(&client->holds, hold->claim, kept->lent.number);
+    assert(old->claim->lent == &kept->lent && kept->lent.hold == old);
+    old->claim->lent = NULL;
+    hold->claim->lent = &kept->lent;
     kept->lent.hold = hold;
     return hold;
 }
@@ -182,24 +181,24 @@ static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
         hf_op_fail_out_of_memory(op);
         return;
     }
-    hf_time end = hf_time_min(old->valid_until, hf_lease_end(now, op->spec.lease));
+    hf_time end = hf_time_min(old->claim->valid_until, hf_lease_end(now, op->spec.lease));
     hf_taken taken = {1, now, end, op->spec.token_ttl_ms > 0 ? kept->token : 0};
     if (taken.token > 0) kept->token++;
     hold->agent = op->spec.agent;
     hf_op_take(op, hold, &taken);
-    hold->token_ttl_ms = kept->token_ttl_ms;
-    hold->granted = true; /* it gets its full lease once this is confirmed */
-    hold->confirm_at = hf_acquire_confirm_at(op, hold->valid_until, now);
+    hold->claim->token_ttl_ms = kept->token_ttl_ms;
+    hold->claim->granted = true; /* it gets its full lease once this is confirmed */
+    hold->claim->confirm_at = hf_acquire_confirm_at(op, hold->claim->valid_until, now);
     hf_hold_ref(hold);
     op->hold = hold;
-    hf_renewer_resume(client, &hold->claim, now);
+    hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
 }
 
 static void lend_idle(hf_client *client, hf_kept *kept, hf_op *op, hf_time now) {
     hf_hold *idle = kept->lent.hold;
     lend(kept, idle, op, now);
-    if (kept->lent.hold != idle) hf_holds_remove(&client->holds, idle);
+    if (kept->lent.hold != idle) hf_holds_remove(&client->holds, idle->claim);
 }
 
 /* Returns the caller of a kept lock that is not lent. No coroutine has the number 0. */
@@ -219,11 +218,11 @@ static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now
     bool returning = hf_holds_find(&client->holds, kept->kind, hf_hold_key(old), nobody);
     hf_hold *hold = returning ? NULL : replace(client, kept, old, nobody);
     if (!hold) return false;
-    if (hold->valid_until <= now + grant) hold->lease = hf_time_min(hold->lease, grant);
-    hold->idle = hold->renewed = true;
-    hold->keep_until = kept->keep_until;
+    if (hold->claim->valid_until <= now + grant)
+        hold->claim->lease = hf_time_min(hold->claim->lease, grant);
+    hold->claim->idle = hold->claim->renewed = true;
     hf_hold_become(hold, HF_HOLD_HELD);
-    hf_renewer_resume_idle(client, &hold->claim, now);
+    hf_renewer_resume_idle(client, hold->claim, now);
     return true;
 }
 
@@ -236,9 +235,9 @@ static void block(hf_op *op, hf_hold *hold) {
 }
 
 static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
-    assert(idle->idle && idle->lent);
+    assert(idle->claim->idle && idle->claim->lent);
     hf_renewer_clean_up(client, idle, now);
-    hf_renewer_clean_up_first(client, &idle->claim, now);
+    hf_renewer_clean_up_first(client, idle->claim, now);
 }
 
 /* ---- the beginning ---- */
@@ -270,7 +269,7 @@ static void wait_here(hf_kept *kept, hf_op *op) {
  * command. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     hf_hold *idle = kept->lent.hold;
-    if (idle->in_flight) {
+    if (idle->claim->in_flight) {
         block(op, idle);
     } else if (may_keep(op) && may_lend(kept, idle, op, now)) {
         lend_idle(op->client, kept, op, now);
@@ -285,16 +284,16 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
 static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
     hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
-    bool returning = hold && hf_claim_is_leaving(&hold->claim) && hold->failures == 0;
+    bool returning = hold && hf_claim_is_leaving(hold->claim) && hold->claim->failures == 0;
     return returning ? hold : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
-    return kept->lent.hold && kept->lent.hold->idle;
+    return kept->lent.hold && kept->lent.hold->claim->idle;
 }
 
 static bool is_lent(const hf_kept *kept) {
-    return kept->lent.hold && !kept->lent.hold->idle;
+    return kept->lent.hold && !kept->lent.hold->claim->idle;
 }
 
 /* Returns the idle lock of this kind to the server. Returns the hold that is on its way back, or
@@ -304,7 +303,7 @@ static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_t
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
     hf_hold *idle = kept->lent.hold;
-    if (!idle->in_flight) release_idle(client, idle, now);
+    if (!idle->claim->in_flight) release_idle(client, idle, now);
     return idle;
 }
 
@@ -320,7 +319,7 @@ hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_t
 static bool begin_behind(hf_op *op, hf_hold *hold, hf_time now) {
     if (!hold) return false;
     block(op, hold);
-    hf_renewer_clean_up_first(op->client, &hold->claim, now);
+    hf_renewer_clean_up_first(op->client, hold->claim, now);
     return true;
 }
 
@@ -363,12 +362,12 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
         hf_lent_note(&kept->lent);
         return NULL;
     }
-    assert(!kept->lent.hold && hold->number == number);
+    assert(!kept->lent.hold && hold->claim->by_number.value == number);
     hold->agent = op->spec.agent;
-    hold->keeps = true;
-    hold->lent = &kept->lent;
+    hold->claim->keeps = true;
+    hold->claim->lent = &kept->lent;
     kept->lent.hold = hold;
-    kept->lent.number = hold->number;
+    kept->lent.number = hold->claim->by_number.value;
     return hold;
 }
 
@@ -378,9 +377,9 @@ static void note_wish(hf_client *client, hf_kept *kept) {
 
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     hf_hold *hold = op->hold;
-    assert(hold->lent && hold->state == HF_HOLD_HELD);
-    hf_kept *kept = kept_of(hold->lent);
-    kept->keep_until = hf_time_add(now, op->spec.keep);
+    assert(hold->claim->lent && hold->state == HF_HOLD_HELD);
+    hf_kept *kept = kept_of(hold->claim->lent);
+    kept->lent.keep_until = hf_time_add(now, op->spec.keep);
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
     kept->last_token = last_token;
     kept->token_ttl_ms = op->spec.token_ttl_ms;
@@ -392,8 +391,9 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 /* Returns whether no command for the hold is in doubt: the server could still run it while the next
  * caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && now < hold->valid_until && hold->shortened == HF_NEVER &&
-           !hold->at_risk && !hold->uncertain && !client->closed;
+    return hold->state == HF_HOLD_HELD && now < hold->claim->valid_until &&
+           hold->claim->shortened == HF_NEVER && !hold->claim->at_risk && !hold->claim->uncertain &&
+           !client->closed;
 }
 
 /* Returns whether the waiting caller already has a hold, from another call or in need of
@@ -404,11 +404,11 @@ static bool has_hold(const hf_op *op) {
 }
 
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->lent) return false;
-    hf_kept *kept = kept_of(hold->lent);
+    if (!hold->claim->lent) return false;
+    hf_kept *kept = kept_of(hold->claim->lent);
     hf_op *next = kept->first;
     note_wish(client, kept);
-    kept->wait = hold->granted ? hold->wait : 0;
+    kept->wait = hold->claim->granted ? hold->claim->wait : 0;
     if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !is_in_time(kept, now)) return false;
     if (next) {
@@ -426,7 +426,7 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_kept *kept = find(client, kind, key);
     if (kept) kept->forced = true;
-    if (kept && is_idle(kept)) kept->lent.hold->keep_until = now;
+    if (kept && is_idle(kept)) kept->lent.keep_until = now;
     clear(client, kind, key, now);
 }
 
@@ -434,7 +434,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
     note_wish(client, kept);
-    if (hold && hold->idle && kept->lent.wished) release_idle(client, hold, now);
+    if (hold && hold->claim->idle && kept->lent.wished) release_idle(client, hold, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);

@@ -11,17 +11,18 @@
 #define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
 
 void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    bool counted = hold->shared && hf_claim_own_holds(&hold->claim) > 0;
+    hf_claim *claim = hold->claim;
+    bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
     hf_observe_end(client, hold, now);
     hf_hold_become(hold, HF_HOLD_CLEANING_UP);
-    hold->failures = 0;
-    if (!counted) hold->valid_until = now + hf_time_max(hold->lease, CLEAN_UP_FOR);
-    hf_holds_wake_at(&client->holds, &hold->claim, hold->in_flight ? hold->valid_until : now);
+    claim->failures = 0;
+    if (!counted) claim->valid_until = now + hf_time_max(claim->lease, CLEAN_UP_FOR);
+    hf_holds_wake_at(&client->holds, claim, claim->in_flight ? claim->valid_until : now);
 }
 
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
-    hold->in_flight = false;
-    hold->same_connection = true;
+    hold->claim->in_flight = false;
+    hold->claim->same_connection = true;
     hf_renewer_clean_up(client, hold, now);
 }
 
@@ -36,7 +37,7 @@ static bool has_mark(const hf_claim *claim) {
 bool hf_renewer_may_remain(const hf_hold *hold) {
     bool by_time = hold->reason == HF_LOST_EXPIRED || hold->reason == HF_LOST_UNREACHABLE ||
                    hold->reason == HF_LOST_MAX_HOLD;
-    return by_time && (!hold->shared || has_mark(&hold->claim));
+    return by_time && (!hold->claim->shared || has_mark(hold->claim));
 }
 
 /* Adds a stand-in hold whose clean-up removes what the server may have of this claim; for a shared
@@ -51,7 +52,7 @@ static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, h
 
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now) {
     hf_hold *stand_in = clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
-    if (stand_in) stand_in->same_connection = true;
+    if (stand_in) stand_in->claim->same_connection = true;
 }
 
 hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
@@ -61,21 +62,23 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_
 /* A hold that is not in the table has been replaced by its caller's newer hold, which the clean-up
  * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_slice caller = hold->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
+    hf_claim *claim = hold->claim;
+    hf_slice caller = claim->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
     hf_hold_ref(hold);
-    if (hold->in_table) hf_holds_remove(&client->holds, hold);
-    if (hf_renewer_may_remain(hold)) clean_up_by_stand_in(client, &hold->claim, caller, now);
+    if (claim->in_table) hf_holds_remove(&client->holds, claim);
+    if (hf_renewer_may_remain(hold)) clean_up_by_stand_in(client, claim, caller, now);
     hf_hold_unref(hold);
 }
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
-    if (hold->record) {
-        hf_holds_remove(&client->holds, hold);
+    hf_claim *claim = hold->claim;
+    if (claim->record) {
+        hf_holds_remove(&client->holds, claim);
         return;
     }
-    bool marked = hold->granted && hold->wait > 0;
+    bool marked = claim->granted && claim->wait > 0;
     hf_client_lose(client, hold, reason);
-    if (marked) clean_up_by_stand_in(client, &hold->claim, HF_NO_TEXT, now);
+    if (marked) clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
 }
 
 void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
@@ -83,10 +86,11 @@ void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
-    bool acquiring = hf_claim_is_asked(&hold->claim);
-    hf_renewer_resume(client, &hold->claim, now);
-    if (acquiring) hf_holds_remove(&client->holds, hold);
-    hf_client_unblock(client, hold, now);
+    hf_claim *claim = hold->claim;
+    bool acquiring = hf_claim_is_asked(claim);
+    hf_renewer_resume(client, claim, now);
+    if (acquiring) hf_holds_remove(&client->holds, claim);
+    hf_client_unblock(client, claim, now);
 }
 
 /* ---- leaving ---- */
@@ -117,9 +121,8 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     if (settled) client->stats.undone++;
     else claim->failures++;
     claim->refused = request->refusals > 0 || request->failure.code == HF_DENIED;
-    if (settled && hf_claim_is_leaving(claim))
-        hf_holds_remove(&client->holds, hf_claim_hold(claim));
-    hf_client_unblock(client, hf_claim_hold(claim), now);
+    if (settled && hf_claim_is_leaving(claim)) hf_holds_remove(&client->holds, claim);
+    hf_client_unblock(client, claim, now);
     if (hf_claim_is_leaving(claim) && !claim->in_flight)
         hf_holds_wake_at(&client->holds, claim, retry_at(client, claim, now));
     hf_task_free(task);
@@ -172,26 +175,27 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) 
 }
 
 /* The lease is over: nothing of the claim can be left on the server, except the mark of a grant. */
-static void give_up(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_hold_ref(hold);
-    hf_holds_remove(&client->holds, hold);
-    hf_renewer_clean_up_grant(client, &hold->claim, now);
-    hf_client_unblock(client, hold, now);
-    hf_hold_unref(hold);
+static void give_up(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_claim_ref(claim);
+    hf_holds_remove(&client->holds, claim);
+    hf_renewer_clean_up_grant(client, claim, now);
+    hf_client_unblock(client, claim, now);
+    hf_claim_unref(claim);
 }
 
 void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) {
     if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, HF_NEVER);
-    else if (now >= claim->valid_until) give_up(client, hf_claim_hold(claim), now);
+    else if (now >= claim->valid_until) give_up(client, claim, now);
     else send_leave(client, claim, true, now);
 }
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_hold *aside =
-        hold->shared ? NULL : clean_up_by_stand_in(client, &hold->claim, HF_NO_TEXT, now);
+    hf_claim *claim = hold->claim;
+    hf_hold *aside = claim->shared ? NULL : clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
     if (!aside) return false;
-    hf_holds_wake_at(&client->holds, &aside->claim, hf_lease_retry_at(now, aside->valid_until));
-    hf_holds_remove(&client->holds, hold);
+    hf_holds_wake_at(&client->holds, aside->claim,
+                     hf_lease_retry_at(now, aside->claim->valid_until));
+    hf_holds_remove(&client->holds, claim);
     return true;
 }
 
@@ -211,7 +215,7 @@ static bool is_about(const hf_op *op, const hf_hold *hold) {
 }
 
 static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
-    for (const hf_op *op = client->ops; op && hold->in_flight; op = op->next) {
+    for (const hf_op *op = client->ops; op && hold->claim->in_flight; op = op->next) {
         bool enters = op->impl->acquires && !op->blocked && !op->done;
         if (enters && is_about(op, hold)) return true;
     }
@@ -219,7 +223,7 @@ static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hold->in_table) return;
+    if (!hold->claim->in_table) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;
@@ -230,10 +234,10 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         hold->dropped += count;
         return;
     }
-    if (hold->count - hold->others > count) {
-        hold->count -= count; /* the next release tells the server */
-        hold->uncertain = true;
-        if (hold->shared) hold->pending_releases += count;
+    if (hold->claim->count - hold->claim->others > count) {
+        hold->claim->count -= count; /* the next release tells the server */
+        hold->claim->uncertain = true;
+        if (hold->claim->shared) hold->claim->pending_releases += count;
         return;
     }
     hf_renewer_clean_up(client, hold, now);
@@ -257,12 +261,12 @@ void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
 /* Only the reply shows whether one of the owner's holds is this client's. */
 static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
-    hf_hold *hold = hf_claim_hold(task->claims[0]);
-    bool fenced = hold->token_ttl_ms > 0;
+    hf_claim *claim = task->claims[0];
+    bool fenced = claim->token_ttl_ms > 0;
     if (reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES)
-        hf_renewer_add_pending_release(&hold->claim, request->sent_at);
-    hf_renewer_resume(task->client, &hold->claim, now);
-    hf_client_unblock(task->client, hold, now);
+        hf_renewer_add_pending_release(claim, request->sent_at);
+    hf_renewer_resume(task->client, claim, now);
+    hf_client_unblock(task->client, claim, now);
     hf_task_free(task);
 }
 
@@ -270,11 +274,11 @@ bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, 
     hf_task *task = hf_task_inherit(client, ask, on_late_answer);
     if (!task) return false;
     if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
-    hf_task_add(task, &hold->claim);
+    hf_task_add(task, hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;
     /* The rest of the time is for the release that follows. */
-    task->request.deadline = now + hf_claim_time_left(&hold->claim, now) / 2;
+    task->request.deadline = now + hf_claim_time_left(hold->claim, now) / 2;
     return true;
 }
 

@@ -191,13 +191,14 @@ void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* A lost hold counts as held until the end of its lease. */
 void hf_observe_loss(hf_client *client, hf_hold *hold) {
-    end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason), hold->valid_until);
+    end_as(client, hold, HF_EVENT_LOST, hf_lost_reason_name(hold->reason),
+           hold->claim->valid_until);
 }
 
 /* The caller of a detached release has continued without the lock, so the hold ended when the
  * release began. */
 static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
-    bool held = hf_claim_is_held(&hold->claim);
+    bool held = hf_claim_is_held(hold->claim);
     hf_time ended_at = op->detached ? op->begun_at : now;
     if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, ended_at);
 }
@@ -272,7 +273,7 @@ void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
     hf_class *class = class_of(client, hold->class);
     if (class) class->risks++;
     if (client->is_member) return;
-    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL, hf_claim_time_left(&hold->claim, now));
+    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL, hf_claim_time_left(hold->claim, now));
 }
 
 void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {

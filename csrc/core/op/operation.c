@@ -267,7 +267,7 @@ void hf_op_tick(hf_op *op, hf_time now) {
 void hf_op_block(hf_op *op, hf_hold *hold) {
     assert(!op->done && (op->hold == hold || op->behind == hold));
     op->blocked = true;
-    hold->awaited = true;
+    hold->claim->awaited = true;
 }
 
 static bool copy_names(hf_op *op) {

@@ -31,9 +31,9 @@ static void settle(hf_op *op, bool undoes, hf_time now) {
     hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.names->key,
                                        HF_NO_TEXT, hf_op_owner(op, owner));
     if (!hold) return;
-    hold->undoes = undoes;
-    hold->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
-    hold->lease = SETTLE_TIME;
+    hold->claim->undoes = undoes;
+    hold->claim->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
+    hold->claim->lease = SETTLE_TIME;
     hf_renewer_clean_up_same_connection(op->client, hold, now);
 }
 

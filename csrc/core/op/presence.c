@@ -109,8 +109,8 @@ static bool may_publish(const hf_client *client) {
 static hf_time held_until(const hf_client *client) {
     hf_time last = 0;
     for (size_t i = 0; i < client->holds.count; i++) {
-        const hf_hold *hold = client->holds.heap[i];
-        if (hold->state == HF_HOLD_HELD) last = hf_time_max(last, hold->valid_until);
+        const hf_claim *claim = client->holds.heap[i];
+        if (hf_claim_is_held(claim)) last = hf_time_max(last, claim->valid_until);
     }
     return last;
 }
@@ -141,9 +141,9 @@ static bool may_hold_soon(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
-/* Returns whether the operation's caller already holds this. */
+/* Returns whether the operation's caller already holds this, which may be NULL. */
 static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
-    return hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
+    return hold && hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
 }
 
 static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size,
@@ -163,9 +163,10 @@ static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_
 
 size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
     const hf_hold *hold = op->hold;
-    uint64_t number = op->wait.number > 0 ? op->wait.number : hold ? hold->number : 0;
+    uint64_t own = hold ? hold->claim->by_number.value : 0;
+    uint64_t number = op->wait.number > 0 ? op->wait.number : own;
     return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid,
-                            hold && hold->keeps ? "0" : "", (unsigned long long)number);
+                            hold && hold->claim->keeps ? "0" : "", (unsigned long long)number);
 }
 
 /* Publishes what the caller is waiting for, once for each lock that it holds, or deletes that if
@@ -176,16 +177,16 @@ static bool publish_waits(hf_op *op, bool publishing, hf_time now) {
     size_t published = 0, size = 0;
     char *text = NULL;
     for (size_t i = 0; i < holds->count && published < MAX_PUBLISHED; i++) {
-        if (!is_held_by_caller(op, holds->heap[i])) continue;
+        if (!is_held_by_caller(op, holds->heap[i]->hold)) continue;
         if (publishing && !text) {
             text = malloc(HF_WAIT_NAME + 4 + key.size);
             if (!text) return false;
             size = hf_wait_name(text, op);
-            size += (size_t)sprintf(text + size, " %c ", op->hold->kind->letter);
+            size += (size_t)sprintf(text + size, " %c ", op->hold->claim->kind->letter);
             memcpy(text + size, key.data, key.size);
             size += key.size;
         }
-        publish_wait(op, holds->heap[i], text, size, now);
+        publish_wait(op, holds->heap[i]->hold, text, size, now);
         published++;
     }
     free(text);

@@ -32,10 +32,10 @@ static void ask_approval(hf_client *client, hf_claim *claim) {
 }
 
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->approval != HF_APPROVAL_PENDING) return;
-    hold->approval = HF_APPROVAL_GIVEN;
-    if (hf_claim_is_held(&hold->claim) && !hold->in_flight)
-        hf_holds_wake_at(&client->holds, &hold->claim, now);
+    if (hold->claim->approval != HF_APPROVAL_PENDING) return;
+    hold->claim->approval = HF_APPROVAL_GIVEN;
+    if (hf_claim_is_held(hold->claim) && !hold->claim->in_flight)
+        hf_holds_wake_at(&client->holds, hold->claim, now);
 }
 
 /* ---- whether the server accepts batches ----
@@ -71,28 +71,28 @@ static void follow_lease(const hf_claim *claim) {
 }
 
 void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
+    hf_claim *claim = hold->claim;
     client->stats.renewals++;
-    hf_observe_renewal(client, hold, hold->at_risk && hold->state == HF_HOLD_HELD);
+    hf_observe_renewal(client, hold, claim->at_risk && hold->state == HF_HOLD_HELD);
     if (hold->state != HF_HOLD_HELD) {
         client->stats.late_renewals++;
         return;
     }
-    if (hold->refused_in_batch) note_split(client, now);
-    hold->granted = hold->at_risk = hold->refused_in_batch = false;
-    hold->failures = 0;
-    hf_time lease = hf_claim_lease(&hold->claim);
-    hold->valid_until =
-        hf_time_max(hold->valid_until, hf_claim_end_of(&hold->claim, lease, sent_at));
-    follow_lease(&hold->claim);
-    bool again = hold->renewed && !hf_claim_has_last_lease(&hold->claim);
-    hf_time next = again ? hf_lease_renew_at(sent_at, lease) : hold->valid_until;
-    if (hold->idle) next = hf_time_min(next, hold->keep_until);
-    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_max(next, now));
+    if (claim->refused_in_batch) note_split(client, now);
+    claim->granted = claim->at_risk = claim->refused_in_batch = false;
+    claim->failures = 0;
+    hf_time lease = hf_claim_lease(claim);
+    claim->valid_until = hf_time_max(claim->valid_until, hf_claim_end_of(claim, lease, sent_at));
+    follow_lease(claim);
+    bool again = claim->renewed && !hf_claim_has_last_lease(claim);
+    hf_time next = again ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
+    if (claim->idle) next = hf_time_min(next, claim->lent->keep_until);
+    hf_holds_wake_at(&client->holds, claim, hf_time_max(next, now));
 }
 
 static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
-    if (!claim->at_risk) hf_observe_risk(client, hf_claim_hold(claim), now);
+    if (!claim->at_risk) hf_observe_risk(client, claim->hold, now);
     claim->at_risk = true;
     claim->failures++;
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
@@ -101,7 +101,7 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
 /* Ends a kept lock that no caller has, so no loss is reported. Also called if it is in doubt
  * whether the server still has the lock. */
 static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
-    if (gone) hf_holds_remove(&client->holds, hold);
+    if (gone) hf_holds_remove(&client->holds, hold->claim);
     else hf_renewer_clean_up(client, hold, now);
 }
 
@@ -116,7 +116,7 @@ static void bound_by_confirmation(const hf_task *task) {
 
 static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdict, hf_time sent_at,
                            hf_time now) {
-    hf_hold *hold = hf_claim_hold(claim);
+    hf_hold *hold = claim->hold;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          held = hf_claim_is_held(claim);
     if (claim->in_table && verdict == HF_VERDICT_YES)
@@ -124,7 +124,7 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
     else if (held && claim->idle) end_idle(client, hold, gone, now);
     else if (held && gone) hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
     else if (held) on_not_renewed(client, claim, now);
-    hf_client_unblock(client, hold, now);
+    hf_client_unblock(client, claim, now);
 }
 
 /* Returns whether the server refuses the batch for good. A transient refusal would apply to each
@@ -145,7 +145,7 @@ static bool split_batch(hf_task *task, hf_time now) {
         hf_claim *claim = task->claims[i];
         claim->refused_in_batch = true;
         if (hf_claim_is_held(claim)) hf_holds_wake_at(&task->client->holds, claim, now);
-        hf_client_unblock(task->client, hf_claim_hold(claim), now);
+        hf_client_unblock(task->client, claim, now);
     }
     hf_task_free(task);
     return true;
@@ -287,9 +287,9 @@ static void renew_batch(hf_client *client, hf_claim *claim, hf_time now) {
     if (!task) return;
     hf_time until = now + claim->lease / 30;
     while (task->count < HF_RENEWALS_MAX) {
-        hf_hold *next = hf_holds_first(&client->holds);
-        if (!next || !is_due_renewal(client, task, &next->claim, until, now)) break;
-        hf_task_add(task, &next->claim);
+        hf_claim *next = hf_holds_first(&client->holds);
+        if (!next || !is_due_renewal(client, task, next, until, now)) break;
+        hf_task_add(task, next);
     }
     bool encoded = encode_batch(task, now);
     if (encoded) client->stats.renew_batches++;
@@ -327,9 +327,9 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
         claim->valid_until = short_end(client, claim, request->sent_at);
         hf_renewer_resume_idle(client, claim, now);
     } else if (idle) {
-        end_idle(client, hf_claim_hold(claim), gone, now);
+        end_idle(client, claim->hold, gone, now);
     }
-    hf_client_unblock(client, hf_claim_hold(claim), now);
+    hf_client_unblock(client, claim, now);
     hf_task_free(task);
 }
 
@@ -340,7 +340,7 @@ static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = hf_task_new(client);
     if (!task || !encode_extend(client, claim, &task->request, lease, HF_WIRE_ANY_TTL)) {
         free(task);
-        hf_renewer_clean_up(client, hf_claim_hold(claim), now);
+        hf_renewer_clean_up(client, claim->hold, now);
         return;
     }
     hf_task_add(task, claim);
@@ -351,13 +351,14 @@ void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
     assert(claim->idle && hf_claim_is_held(claim));
     hf_time grant = client->config.grant_lease, next = now + grant / 3;
     if (claim->lease <= grant) next = hf_lease_renew_before(claim->valid_until, claim->lease);
-    next = hf_time_min(hf_time_max(next, now), hf_time_min(claim->keep_until, claim->valid_until));
+    next = hf_time_min(hf_time_max(next, now),
+                       hf_time_min(claim->lent->keep_until, claim->valid_until));
     hf_holds_wake_at(&client->holds, claim, next);
 }
 
 static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
-    if (now >= claim->keep_until || now >= claim->valid_until)
-        hf_renewer_clean_up(client, hf_claim_hold(claim), now);
+    if (now >= claim->lent->keep_until || now >= claim->valid_until)
+        hf_renewer_clean_up(client, claim->hold, now);
     else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (claim->lease > client->config.grant_lease) shorten(client, claim, now);
     else renew_batch(client, claim, now);
@@ -374,8 +375,8 @@ void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now) {
 }
 
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
-    hold->renewed = renewed;
-    if (!hold->in_flight) hf_renewer_resume(client, &hold->claim, now);
+    hold->claim->renewed = renewed;
+    if (!hold->claim->in_flight) hf_renewer_resume(client, hold->claim, now);
 }
 
 /* Notes that a command sent at `sent_at` has set the lease of a claim that remains held. It counts
@@ -388,14 +389,15 @@ static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at
 }
 
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
-    bool held = hold->state == HF_HOLD_HELD, over = hold->count == hold->others;
+    hf_claim *claim = hold->claim;
+    bool held = hold->state == HF_HOLD_HELD, over = claim->count == claim->others;
     if (held && over) {
         hf_renewer_clean_up_same_connection(client, hold, now);
         return;
     }
-    if (held) count_as_renewal(client, &hold->claim, sent_at);
+    if (held) count_as_renewal(client, claim, sent_at);
     else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
-    hf_client_unblock(client, hold, now);
+    hf_client_unblock(client, claim, now);
 }
 
 /* ---- a record that is written after its call has ended ----
@@ -407,28 +409,29 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
-    hf_hold *hold = hf_claim_hold(task->claims[0]);
-    assert(client->unanswered > 0 && hold->record == request);
+    hf_claim *claim = task->claims[0];
+    assert(client->unanswered > 0 && claim->record == request);
     client->unanswered--;
-    hold->record = NULL;
+    claim->record = NULL;
     if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
-        hf_renewer_pass_on(client, hold->kind, hf_hold_key(hold), now);
-    if (hold->in_table) hf_holds_remove(&client->holds, hold);
+        hf_renewer_pass_on(client, claim->kind, hf_claim_key(claim), now);
+    if (claim->in_table) hf_holds_remove(&client->holds, claim);
     hf_task_free(task);
 }
 
 /* Returns a hold of the same owner, or NULL when out of memory. */
 static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
-    hf_hold *copy = hf_client_add_copy(client, &hold->claim, HF_NO_TEXT);
+    hf_claim *claim = hold->claim;
+    hf_hold *copy = hf_client_add_copy(client, claim, HF_NO_TEXT);
     if (!copy) return NULL;
-    copy->count = 1;
+    copy->claim->count = 1;
     copy->class = hold->class;
-    copy->valid_until = hold->valid_until;
-    copy->max_until = hold->max_until;
-    copy->shortened = hold->shortened;
-    copy->renewed = hold->renewed;
-    copy->granted = hold->granted;
-    copy->confirm_at = hold->confirm_at;
+    copy->claim->valid_until = claim->valid_until;
+    copy->claim->max_until = claim->max_until;
+    copy->claim->shortened = claim->shortened;
+    copy->claim->renewed = claim->renewed;
+    copy->claim->granted = claim->granted;
+    copy->claim->confirm_at = claim->confirm_at;
     hf_hold_become(copy, HF_HOLD_HELD);
     return copy;
 }
@@ -448,12 +451,12 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     task->request.done = on_recorded;
     task->request.context = task;
     task->request.waits_for_connection = task->request.accepted = true;
-    hf_hold_ref(copy);
-    task->claims[task->count++] = &copy->claim;
-    copy->record = &task->request;
+    hf_claim_ref(copy->claim);
+    task->claims[task->count++] = copy->claim;
+    copy->claim->record = &task->request;
     client->unanswered++;
-    follow_lease(&copy->claim);
-    hf_renewer_resume(client, &copy->claim, now);
+    follow_lease(copy->claim);
+    hf_renewer_resume(client, copy->claim, now);
     if (!under_way) hf_client_submit(client, hf_hold_key(copy), HF_LINK_CALLS, &task->request, now);
     return true;
 }
@@ -468,7 +471,7 @@ static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *cla
 
 static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (claim->idle) attend_idle(client, claim, now);
-    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, hf_claim_hold(claim), now);
+    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim->hold, now);
     else if (claim->in_flight || (!claim->granted && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);
@@ -483,6 +486,6 @@ static void attend(hf_client *client, hf_claim *claim, hf_time now) {
 }
 
 void hf_renewer_tick(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;)
-        attend(client, &hold->claim, now);
+    for (hf_claim *claim; (claim = hf_holds_first(&client->holds)) && claim->wake_at <= now;)
+        attend(client, claim, now);
 }

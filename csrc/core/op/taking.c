@@ -19,7 +19,7 @@ hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now) {
 /* In a quorum the new hold may have the same owner, and a clean-up would end it. */
 static void replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
     bool same = hf_slice_equal(op->spec.owner, hf_hold_owner(hold));
-    if (same) hf_holds_remove(&op->client->holds, hold);
+    if (same) hf_holds_remove(&op->client->holds, hold->claim);
     else hf_renewer_clean_up_lost(op->client, hold, now);
 }
 
@@ -43,24 +43,25 @@ hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
 }
 
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
-    assert(!hold->in_flight && hold->in_table);
-    hold->in_flight = true;
-    hf_holds_wake_at(&op->client->holds, &hold->claim,
-                     hold->state == HF_HOLD_HELD ? hold->valid_until : HF_NEVER);
+    assert(!hold->claim->in_flight && hold->claim->in_table);
+    hold->claim->in_flight = true;
+    hf_holds_wake_at(&op->client->holds, hold->claim,
+                     hold->state == HF_HOLD_HELD ? hold->claim->valid_until : HF_NEVER);
 }
 
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
+    hf_claim *claim = hold->claim;
     bool first = hold->state == HF_HOLD_ACQUIRING;
     assert(hf_hold_is_live(hold));
-    if (first) hold->max_until = hf_op_max_until(op, taken->since);
-    hf_time end = hf_time_min(taken->end, hold->max_until);
-    hold->count = taken->count;
-    hold->valid_until = first ? end : hf_time_max(hold->valid_until, end);
-    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
-    hold->renewed = op->spec.renewed || (!first && hold->renewed);
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
-    hold->at_risk = false;
-    hold->failures = 0;
+    if (first) claim->max_until = hf_op_max_until(op, taken->since);
+    hf_time end = hf_time_min(taken->end, claim->max_until);
+    claim->count = taken->count;
+    claim->valid_until = first ? end : hf_time_max(claim->valid_until, end);
+    claim->lease = first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
+    claim->renewed = op->spec.renewed || (!first && claim->renewed);
+    claim->token_ttl_ms = op->spec.token_ttl_ms;
+    claim->at_risk = false;
+    claim->failures = 0;
     if (first || taken->token > hold->token)
         hold->token = taken->token; /* higher only if the counter of a shared owner was lost */
     hf_hold_become(hold, HF_HOLD_HELD);

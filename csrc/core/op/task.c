@@ -24,7 +24,7 @@ hf_task *hf_task_inherit(hf_client *client, hf_request *request, hf_request_done
 }
 
 void hf_task_free(hf_task *task) {
-    for (size_t i = 0; i < task->count; i++) hf_hold_unref(hf_claim_hold(task->claims[i]));
+    for (size_t i = 0; i < task->count; i++) hf_claim_unref(task->claims[i]);
     hf_request_clear(&task->request);
     free(task);
 }
@@ -33,7 +33,7 @@ void hf_task_free(hf_task *task) {
  * loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && claim->in_table);
-    hf_hold_ref(hf_claim_hold(claim));
+    hf_claim_ref(claim);
     claim->in_flight = true;
     if (claim->approval == HF_APPROVAL_GIVEN) claim->approval = HF_APPROVAL_NONE;
     hf_time end = claim->valid_until;

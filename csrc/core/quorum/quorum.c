@@ -128,7 +128,7 @@ static void ignore_rest(hf_quorum *quorum, hf_time now) {
 /* ---- member holds ---- */
 
 bool hf_member_hold_is_held(const hf_hold *member_hold) {
-    return member_hold && hf_claim_is_held(&member_hold->claim);
+    return member_hold && hf_claim_is_held(member_hold->claim);
 }
 
 bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
@@ -136,7 +136,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
     if (!hold->member_holds) {
         hold->member_holds = calloc(client->quorum->count, sizeof(hf_hold *));
         if (!hold->member_holds) return false;
-        hold->member_count = (uint32_t)client->quorum->count;
+        hold->member_count = (uint8_t)client->quorum->count;
     }
     assert(index < hold->member_count && hold->member_count == client->quorum->count);
     hf_hold_ref(member_hold);
@@ -147,7 +147,7 @@ bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
 }
 
 uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_hold) {
-    uint32_t own = member_hold->count - member_hold->others, released = 0;
+    uint32_t own = member_hold->claim->count - member_hold->claim->others, released = 0;
     for (const hf_op *op = member->ops; op; op = op->next)
         released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
     return own > released ? own - released : 0;
@@ -156,7 +156,7 @@ uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_h
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
-        if (!member_hold || !member_hold->in_table) continue;
+        if (!member_hold || !member_hold->claim->in_table) continue;
         uint32_t own = hf_member_hold_entries(client->quorum->members[i], member_hold);
         if (member_hold->state == HF_HOLD_LOST || own > keep)
             hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
@@ -181,9 +181,9 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
                                hf_time now) {
     const hf_hold *member_hold = hold->member_holds[index];
     if (!hf_member_hold_is_held(member_hold) ||
-        (hold->shared && may_have_forgotten(client, index, now)))
+        (hold->claim->shared && may_have_forgotten(client, index, now)))
         return 0;
-    return member_hold->valid_until;
+    return member_hold->claim->valid_until;
 }
 
 /* Returns the end that a majority of the member holds reaches, or 0 if fewer are held. */
@@ -202,7 +202,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
 /* A reason that a server has given takes precedence over that of a server that did not reply. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold);
-    if (reason == HF_LOST_MAX_HOLD && now >= hold->valid_until) return reason;
+    if (reason == HF_LOST_MAX_HOLD && now >= hold->claim->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || member_hold->state != HF_HOLD_LOST) continue;
@@ -228,14 +228,15 @@ void hf_quorum_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_
 }
 
 void hf_quorum_refresh(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hf_claim_is_held(&hold->claim)) return;
-    hf_time end = hf_time_min(majority_end(client, hold, now), hold->max_until);
+    hf_claim *claim = hold->claim;
+    if (!hf_claim_is_held(claim)) return;
+    hf_time end = hf_time_min(majority_end(client, hold, now), claim->max_until);
     if (end > now) {
-        hold->valid_until = end;
-        hf_time next = hold->renewed && lacks_a_member_hold(hold)
-                           ? hf_time_min(end, now + hold->lease / 3)
+        claim->valid_until = end;
+        hf_time next = claim->renewed && lacks_a_member_hold(hold)
+                           ? hf_time_min(end, now + claim->lease / 3)
                            : end;
-        hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, next));
+        hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, next));
     } else {
         hf_quorum_lose(client, hold, reason_of_loss(hold, now), now);
     }
@@ -246,7 +247,7 @@ static void refresh_all(hf_client *client, hf_time now) {
     const hf_numbers *keys = &client->holds.keys;
     for (size_t i = 0; i < keys->bucket_count; i++) {
         for (hf_number *entry = keys->buckets[i]; entry; entry = entry->next)
-            hf_quorum_refresh(client, entry->object, now);
+            hf_quorum_refresh(client, ((hf_claim *)entry->object)->hold, now);
     }
 }
 
@@ -273,7 +274,7 @@ static void approve(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now) {
-    hold->renewed = renewed;
+    hold->claim->renewed = renewed;
     for (size_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i])
             hf_client_set_renewed(client->quorum->members[i], hold->member_holds[i], renewed, now);
@@ -291,18 +292,19 @@ static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hold->in_table) return;
+    if (!hold->claim->in_table) return;
     if (is_being_reentered(client, hold)) {
         hold->dropped += count;
         return;
     }
-    uint32_t keep = hold->state == HF_HOLD_HELD && hold->count > count ? hold->count - count : 0;
+    uint32_t keep =
+        hold->state == HF_HOLD_HELD && hold->claim->count > count ? hold->claim->count - count : 0;
     hf_quorum_clean_up_member_holds(client, hold, keep, now);
-    hold->count = keep;
+    hold->claim->count = keep;
     if (keep > 0) return;
     hf_observe_end(client, hold, now);
     hf_quorum_end_late_replies(client, hold, now);
-    hf_holds_remove(&client->holds, hold);
+    hf_holds_remove(&client->holds, hold->claim);
 }
 
 /* ---- servers that came back ---- */
@@ -318,21 +320,22 @@ bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now) {
 }
 
 static void repair(hf_client *client, hf_hold *hold, size_t index, hf_time now) {
+    hf_claim *claim = hold->claim;
     hf_names names;
-    if (!hf_names_make_on(&names, hf_hold_key(hold), hold->kind)) return;
+    if (!hf_names_make_on(&names, hf_hold_key(hold), claim->kind)) return;
     hf_op_spec spec = {.kind = HF_OP_ACQUIRE,
-                       .lock_kind = hold->kind,
+                       .lock_kind = claim->kind,
                        .names = &names,
                        .caller = hf_hold_caller(hold),
                        .owner = hf_hold_owner(hold),
                        .fingerprint = {"", 0},
                        .result = {"", 0},
-                       .lease = hold->lease,
-                       .max_hold = hf_claim_max_left(&hold->claim, now),
-                       .token_ttl_ms = hold->token_ttl_ms,
+                       .lease = claim->lease,
+                       .max_hold = hf_claim_max_left(claim, now),
+                       .token_ttl_ms = claim->token_ttl_ms,
                        .token_floor = hold->token,
                        .renewed = true,
-                       .shared = hold->shared};
+                       .shared = claim->shared};
     hf_round *round = hf_round_new(&spec, 0);
     hf_names_free(&names);
     if (!round) return;
@@ -355,14 +358,15 @@ static size_t count_repairs(const hf_quorum *quorum, size_t index) {
 
 /* Delays repairs by a random time, so that many do not run at once. */
 static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_time at = now + HF_MS + hf_jitter(&client->random, hold->lease / 3);
-    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, at));
+    hf_claim *claim = hold->claim;
+    hf_time at = now + HF_MS + hf_jitter(&client->random, claim->lease / 3);
+    hf_holds_wake_at(&client->holds, claim, hf_time_min(claim->wake_at, at));
 }
 
 /* While a majority holds the lock, also acquires it on the servers that forgot it or could not be
  * reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->renewed || hold->state != HF_HOLD_HELD) return;
+    if (!hold->claim->renewed || hold->state != HF_HOLD_HELD) return;
     for (size_t i = 0; i < hold->member_count; i++) {
         if (hf_member_hold_is_held(hold->member_holds[i]) ||
             hf_quorum_has_late_reply(client->quorum, hold, i))
@@ -373,10 +377,10 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
 }
 
 void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hf_claim_is_held(&hold->claim) || !hold->renewed) return;
+    if (!hf_claim_is_held(hold->claim) || !hold->claim->renewed) return;
     uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
-    hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->lease / 30);
-    hf_holds_wake_at(&client->holds, &hold->claim, hf_time_min(hold->wake_at, now + pause));
+    hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->claim->lease / 30);
+    hf_holds_wake_at(&client->holds, hold->claim, hf_time_min(hold->claim->wake_at, now + pause));
 }
 
 /* ---- late replies ---- */
@@ -417,7 +421,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 }
 
 void hf_quorum_check_for_gap(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->valid_until <= now) hf_quorum_refresh(client, hold, now);
+    if (hold->claim->valid_until <= now) hf_quorum_refresh(client, hold, now);
 }
 
 /* Handles a late yes. It adds a member hold, unless the hold is over or the server's yes does not
@@ -426,7 +430,7 @@ static void settle_late_yes(hf_client *client, hf_late_reply *late_reply, hf_tim
     hf_hold *hold = late_reply->round->hold, *member_hold = late_reply->op->hold;
     hf_client *member = client->quorum->members[late_reply->index];
     if (hold) hf_quorum_check_for_gap(client, hold, now);
-    bool wanted = hold && hf_claim_is_held(&hold->claim) &&
+    bool wanted = hold && hf_claim_is_held(hold->claim) &&
                   !hf_member_hold_is_held(hold->member_holds[late_reply->index]);
     bool counts = wanted && !hf_quorum_is_guarded(client, late_reply->index, now);
     if (counts && hf_quorum_add_member_hold(client, hold, late_reply->index, member_hold))
@@ -501,7 +505,7 @@ static hf_time calls_deadline(const hf_client *client) {
 
 static hf_time renewer_deadline(const hf_client *client) {
     const hf_quorum *quorum = client->quorum;
-    const hf_hold *first = hf_holds_first(&client->holds);
+    const hf_claim *first = hf_holds_first(&client->holds);
     hf_time soonest = first ? first->wake_at : HF_NEVER;
     for (size_t i = 0; i < quorum->count; i++)
         soonest = hf_time_min(soonest, hf_client_renewer_deadline(quorum->members[i]));
@@ -515,10 +519,10 @@ static void tick_calls(hf_client *client, hf_time now) {
 }
 
 static void refresh_due(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first(&client->holds)) && hold->wake_at <= now;) {
-        hf_holds_wake_at(&client->holds, &hold->claim, HF_NEVER);
-        hf_quorum_refresh(client, hold, now);
-        repair_missing(client, hold, now);
+    for (hf_claim *claim; (claim = hf_holds_first(&client->holds)) && claim->wake_at <= now;) {
+        hf_holds_wake_at(&client->holds, claim, HF_NEVER);
+        hf_quorum_refresh(client, claim->hold, now);
+        repair_missing(client, claim->hold, now);
     }
 }
 

@@ -15,8 +15,8 @@
  * hold that it waits for. */
 void hf_round_forget_hold(hf_op *op) {
     hf_hold *hold = op->hold;
-    if (hold == op->round->hold && hf_claim_is_asked(&hold->claim))
-        hf_holds_remove(&op->client->holds, hold);
+    if (hold == op->round->hold && hf_claim_is_asked(hold->claim))
+        hf_holds_remove(&op->client->holds, hold->claim);
 }
 
 void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
@@ -112,7 +112,7 @@ static bool add_member_holds(hf_op *op) {
 
 static void roll_back(hf_op *op, bool first, hf_time now) {
     hf_votes_roll_back(op, now);
-    if (first && op->hold->in_table) hf_holds_remove(&op->client->holds, op->hold);
+    if (first && op->hold->claim->in_table) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_votes_conclude(op, now);
 }
 
@@ -128,7 +128,7 @@ static bool join_hold(hf_op *op, bool first, hf_time now) {
 }
 
 static void complete_acquire(hf_op *op, hf_time now) {
-    assert(op->hold == op->round->hold && op->hold->in_flight);
+    assert(op->hold == op->round->hold && op->hold->claim->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
     bool first = hold->state == HF_HOLD_ACQUIRING;
@@ -136,13 +136,13 @@ static void complete_acquire(hf_op *op, hf_time now) {
         roll_back(op, first, now);
         return;
     }
-    if (first) hold->count = 0;
+    if (first) hold->claim->count = 0;
     hf_hold_become(hold, HF_HOLD_HELD);
-    hold->renewed = op->spec.renewed || (!first && hold->renewed);
-    hold->lease = first ? op->spec.lease : hf_time_max(hold->lease, op->spec.lease);
-    if (first) hold->max_until = hf_op_max_until(op, op->round->asked_at);
-    hold->token_ttl_ms = op->spec.token_ttl_ms;
-    hold->shared = op->spec.shared;
+    hold->claim->renewed = op->spec.renewed || (!first && hold->claim->renewed);
+    hold->claim->lease = first ? op->spec.lease : hf_time_max(hold->claim->lease, op->spec.lease);
+    if (first) hold->claim->max_until = hf_op_max_until(op, op->round->asked_at);
+    hold->claim->token_ttl_ms = op->spec.token_ttl_ms;
+    hold->claim->shared = op->spec.shared;
     if (first) hold->token = op->round->token;
     hf_quorum_refresh(client, hold, now);
     if (hold->state != HF_HOLD_HELD) {
@@ -151,7 +151,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
         return;
     }
     if (hf_votes_count(op->round).busy > 0) hf_quorum_note_busy(client, hold, now);
-    hold->count++;
+    hold->claim->count++;
     if (first) client->stats.acquires++;
     else client->stats.reentries++;
     hf_op_succeed(op);
@@ -280,15 +280,15 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (known) hf_quorum_refresh(op->client, known, now);
     if (known && known->state == HF_HOLD_LOST)
-        hf_quorum_abandon(op->client, known, known->count, now);
+        hf_quorum_abandon(op->client, known, known->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
-    if (op->hold->in_flight) {
+    if (op->hold->claim->in_flight) {
         hf_op_block(op, op->hold);
         return;
     }
     assert(!op->round->hold);
     hf_hold_ref(op->hold);
     op->round->hold = op->hold;
-    op->hold->in_flight = true;
+    op->hold->claim->in_flight = true;
     hf_votes_ask_all(op, now);
 }

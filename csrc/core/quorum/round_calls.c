@@ -146,22 +146,23 @@ static bool is_gone(const hf_op *op) {
 
 /* Removes one entry. The hold's other entries may have been abandoned during the release. */
 void hf_round_release_entry(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->in_table) return;
-    assert(hold->count > 0);
-    hold->count--;
-    if (hold->count == 0) hf_quorum_abandon(client, hold, 0, now);
+    if (!hold->claim->in_table) return;
+    assert(hold->claim->count > 0);
+    hold->claim->count--;
+    if (hold->claim->count == 0) hf_quorum_abandon(client, hold, 0, now);
     else hf_quorum_refresh(client, hold, now);
 }
 
 static void finish_release(hf_op *op, bool done, hf_time now) {
     hf_hold *hold = op->round->hold;
+    hf_claim *claim = hold->claim;
     hf_client *client = op->client;
     bool last = hold->state == HF_HOLD_RELEASING;
     if (done) {
         client->stats.releases++;
         hf_op_succeed(op);
     } else if (is_gone(op)) {
-        bool lost = hold->in_table && hf_hold_can_be_lost(hold);
+        bool lost = claim->in_table && hf_hold_can_be_lost(hold);
         if (lost && last) hf_client_lose(client, hold, HF_LOST_DELETED);
         else if (lost) hf_quorum_lose(client, hold, HF_LOST_DELETED, now);
         hf_round_fail_lost(op, hold);
@@ -173,7 +174,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     }
     if (last) {
         if (!leaves_record(op)) hf_quorum_clean_up_member_holds(client, hold, 0, now);
-        if (hold->in_table) hf_holds_remove(&client->holds, hold);
+        if (claim->in_table) hf_holds_remove(&client->holds, claim);
     } else {
         hf_round_release_entry(client, hold, now);
     }
@@ -182,11 +183,12 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
 
 static void finish_extend(hf_op *op, bool done, hf_time now) {
     hf_hold *hold = op->round->hold;
-    if (done && sets_lease(op)) hold->lease = op->spec.lease;
-    hf_holds_wake_at(&op->client->holds, &hold->claim, HF_NEVER);
+    if (done && sets_lease(op)) hold->claim->lease = op->spec.lease;
+    hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
     if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
-    else if (!hold->in_table) hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
+    else if (!hold->claim->in_table)
+        hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
     else if (done) succeed(op, now);
     else hf_votes_fail(op, HF_NO_QUORUM, sets_lease(op) ? "extended" : "confirmed");
     hf_votes_conclude(op, now);
@@ -204,7 +206,7 @@ static bool has_nothing_to_release(const hf_op *op, size_t index) {
     const hf_client *member = hf_quorum_of(op)->members[index];
     return releases(op) && !leaves_record(op) &&
            (!hf_member_hold_is_held(member_hold) ||
-            hf_member_hold_entries(member, member_hold) <= hold->count - 1);
+            hf_member_hold_entries(member, member_hold) <= hold->claim->count - 1);
 }
 
 static void ask_members(hf_op *op, hf_time now) {
@@ -236,7 +238,7 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     }
     hf_hold_ref(hold);
     op->hold = hold;
-    if (hold->state == HF_HOLD_HELD && hold->in_flight) {
+    if (hold->state == HF_HOLD_HELD && hold->claim->in_flight) {
         hf_op_block(op, hold);
         return;
     }
@@ -244,11 +246,11 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     op->round->hold = hold;
     if (hold->state == HF_HOLD_LOST) {
         hf_round_fail_lost(op, hold);
-        if (releases(op)) hf_quorum_abandon(client, hold, hold->count, now);
+        if (releases(op)) hf_quorum_abandon(client, hold, hold->claim->count, now);
         return;
     }
-    hold->in_flight = true;
-    bool last = releases(op) && (hold->count == 1 || leaves_record(op));
+    hold->claim->in_flight = true;
+    bool last = releases(op) && (hold->claim->count == 1 || leaves_record(op));
     if (last) hf_quorum_end_late_replies(client, hold, now);
     ask_members(op, now);
     if (last) hf_hold_become(hold, HF_HOLD_RELEASING);

@@ -49,7 +49,7 @@ void hf_round_unref(hf_round *round) {
 
 void hf_round_choose_owner(hf_round *round, hf_hold *hold) {
     hf_slice owner = hf_hold_owner(hold);
-    if (hold->shared) return;
+    if (hold->claim->shared) return;
     int size = snprintf(round->own_owner, sizeof round->own_owner, "%.*s.%u", (int)owner.size,
                         owner.data, ++hold->copies);
     assert(size > 0 && (size_t)size < sizeof round->own_owner);
@@ -211,7 +211,7 @@ static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
     if (acquires(op) && hold->state == HF_HOLD_HELD)
-        spec.max_hold = hf_claim_max_left(&hold->claim, now);
+        spec.max_hold = hf_claim_max_left(hold->claim, now);
     if (acquires(op) && spec.token_ttl_ms > 0)
         spec.token_floor = hf_quorum_propose(hf_quorum_of(op), now);
     return spec;
@@ -359,11 +359,11 @@ void hf_votes_conclude(hf_op *op, hf_time now) {
     hf_hold *hold = op->round->hold;
     assert(op->round->state != HF_ROUND_DECIDED);
     op->round->state = HF_ROUND_DECIDED;
-    if (hold) hold->in_flight = false;
+    if (hold) hold->claim->in_flight = false;
     hf_votes_end(op, now);
     if (!hold) return;
     uint32_t dropped = hold->dropped;
     hold->dropped = 0;
     if (dropped > 0) hf_quorum_abandon(op->client, hold, dropped, now);
-    hf_client_unblock(op->client, hold, now);
+    hf_client_unblock(op->client, hold->claim, now);
 }

@@ -46,7 +46,7 @@ static int l_states(lua_State *L) {
         lua_rawseti(L, 2, ++count);
     }
     for (size_t i = 0; i < hold_count(client); i++) {
-        push_hold(L, holds_of(client)->heap[i]);
+        push_hold(L, hold_in_heap(holds_of(client), i));
         lua_rawseti(L, 2, ++count);
     }
     hf_driver_leave(driver);
