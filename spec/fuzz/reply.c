@@ -266,7 +266,7 @@ static hf_time most_lease(const hf_hold *hold) {
 
 static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
     const hf_holds *holds = &client->holds;
-    MUST(hold->claim->in_table && hold->refs > 0 && hold->claim->heap_index == at);
+    MUST(hf_claim_is_known(hold->claim) && hold->refs > 0 && hold->claim->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
     bool stray = hf_hold_caller(hold).size == 0;
     MUST(stray ||
@@ -485,7 +485,7 @@ static void begin_on_lost(input *in) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     hf_hold *hold = *handle_at(in);
     hf_op_spec spec = {.kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost = hold};
-    if (!hold || hold->claim->in_table || hold->state != HF_HOLD_LOST) return;
+    if (!hold || hf_claim_is_known(hold->claim) || hold->state != HF_HOLD_LOST) return;
     spec.lock_kind = hold->claim->kind;
     spec.caller = hf_hold_caller(hold);
     spec.lease = HF_SECOND;

@@ -64,7 +64,6 @@
     X(uint32_t, set_pending, claim->pending_releases)                                              \
     X(uint32_t, set_failures, claim->failures)                                                     \
     X(hf_approval, set_approval, claim->approval)                                                  \
-    X(hf_hold_state, set_hold_state, state)                                                        \
     X(hf_lost_reason, set_reason, reason)                                                          \
     X(uint32_t, set_heap_place, claim->heap_index)                                                 \
     X(hf_lent *, set_lent, claim->lent)                                                            \
@@ -88,6 +87,14 @@ static UNUSED inline hf_claim *claim_of(const hf_hold *of) {
 
 static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
     return of ? of->hold : NULL;
+}
+
+/* Puts the hold and its claim into states that fit. */
+static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
+    of->state = value;
+    if (value == HF_HOLD_ACQUIRING) of->claim->state = HF_CLAIM_ASKED;
+    else if (value == HF_HOLD_CLEANING_UP) of->claim->state = HF_CLAIM_LEAVING;
+    else of->claim->state = HF_CLAIM_STANDING;
 }
 
 /* Declares a hold with a claim, neither of which is in a table. */

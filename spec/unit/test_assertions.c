@@ -40,12 +40,42 @@ static void ask_for_chance_without_a_state(void) {
     hf_jitter(&state, 10);
 }
 
+static void leave(hf_hold *hold) {
+    hf_claim_become(claim_of(hold), HF_CLAIM_LEAVING);
+    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+}
+
 static void hold_what_was_cleaned_up(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_hold(&holds, "k");
-    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    leave(hold);
     set_count(hold, 1);
     hf_hold_become(hold, HF_HOLD_HELD);
+}
+
+static void claim_again_what_leaves(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    leave(hold);
+    hf_claim_become(claim_of(hold), HF_CLAIM_STANDING);
+}
+
+static void leave_with_a_claim_that_is_gone(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    hf_claim_ref(claim_of(hold));
+    hf_hold_ref(hold);
+    hf_holds_remove(&holds, claim_of(hold));
+    hf_claim_become(claim_of(hold), HF_CLAIM_LEAVING);
+}
+
+static void hold_what_leaves(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_hold(&holds, "k");
+    set_count(hold, 1);
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hf_claim_become(claim_of(hold), HF_CLAIM_LEAVING);
+    hf_holds_check(&holds, 0);
 }
 
 static void hold_without_a_count(void) {
@@ -102,6 +132,8 @@ static void pass_a_sound_table(void) {
     hf_holds_check(&holds, 0);
     hf_holds_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
     hf_holds_check(&holds, 101);
+    leave(hold_in_heap(&holds, 0));
+    hf_holds_check(&holds, 101);
 }
 
 static void sleep_past_the_end_of_a_hold(void) {
@@ -125,7 +157,7 @@ static void release_without_a_command(void) {
 static void forget_a_clean_up(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_held(&holds, 100);
-    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    leave(hold);
     hf_holds_wake_at(&holds, claim_of(hold), HF_NEVER);
     hf_holds_check(&holds, 0);
 }
@@ -186,6 +218,9 @@ TEST(a_violated_assertion_aborts_the_process) {
         take_more_than_there_is,
         ask_for_chance_without_a_state,
         hold_what_was_cleaned_up,
+        claim_again_what_leaves,
+        leave_with_a_claim_that_is_gone,
+        hold_what_leaves,
         hold_without_a_count,
         drop_the_tables_reference,
         remove_a_hold_twice,

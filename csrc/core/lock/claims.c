@@ -25,18 +25,37 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice caller, hf_sl
     return claim;
 }
 
+enum { STANDING = 1 << HF_CLAIM_STANDING, LEAVING = 1 << HF_CLAIM_LEAVING };
+enum { GONE = 1 << HF_CLAIM_GONE };
+
+static const int forward[HF_CLAIM_STATES] = {
+    [HF_CLAIM_ASKED] = STANDING | LEAVING | GONE,
+    [HF_CLAIM_STANDING] = LEAVING | GONE,
+    [HF_CLAIM_LEAVING] = GONE,
+};
+
+void hf_claim_become(hf_claim *claim, hf_claim_state state) {
+    assert(state < HF_CLAIM_STATES);
+    assert(forward[claim->state] & 1 << state);
+    (void)forward;
+    claim->state = state;
+}
+
 void hf_claim_free(hf_claim *claim) {
-    assert(claim->refs == 0 && !claim->in_table && !claim->lent && !claim->hold);
+    assert(claim->refs == 0 && claim->state == HF_CLAIM_GONE && !claim->lent && !claim->hold);
     free(claim);
 }
 
 void hf_claim_check(const hf_claim *claim) {
     assert(claim->refs > 0 && claim->kind);
-    assert(!claim->lent || (claim->keeps && claim->in_table));
+    assert(!claim->lent || (claim->keeps && hf_claim_is_known(claim)));
     assert(!claim->idle || claim->keeps);
     assert(claim->permits == 0 || claim->kind->counted);
     assert((!claim->undoes && claim->amount == 0) || claim->kind->has_call_notes);
     assert(claim->pending_releases == 0 || claim->shared);
+    assert(claim->state < HF_CLAIM_STATES);
+    assert(claim->state == HF_CLAIM_LEAVING || claim->state == HF_CLAIM_GONE ||
+           (!claim->same_connection && !claim->refused && !claim->unclaimed));
     (void)claim;
 }
 

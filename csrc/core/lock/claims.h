@@ -8,10 +8,8 @@
  *   LEAVING   the renewer makes the server forget the owner
  *   GONE      nothing of the claim is left, and it is not in the table
  *
- * A claim only moves forward, and may skip states: owners are never reused. Its hold's state tells
- * the claim's: ACQUIRING means ASKED, CLEANING_UP means LEAVING, and the claim of any other hold in
- * the table is STANDING. A claim lives until its hold, the table and every task have dropped their
- * references, so it may outlive its hold.
+ * A claim only moves forward, and may skip states: owners are never reused. It lives until its
+ * hold, the table and every task have dropped their references, so it may outlive its hold.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -32,6 +30,14 @@
 #include "lock/kind.h"
 
 typedef struct hf_lent hf_lent;
+
+typedef enum hf_claim_state {
+    HF_CLAIM_ASKED,
+    HF_CLAIM_STANDING,
+    HF_CLAIM_LEAVING,
+    HF_CLAIM_GONE,
+    HF_CLAIM_STATES
+} hf_claim_state;
 
 /* The owner's approval for the next renewal or confirmation, with config.needs_approval. */
 typedef enum hf_approval {
@@ -68,7 +74,7 @@ typedef struct hf_claim {
     uint16_t caller_size, owner_size;
     uint16_t refs; /* the number of references to it */
     hf_approval approval : 2;
-    bool in_table : 1;
+    hf_claim_state state : 3;  /* changed only by hf_claim_become */
     bool renewed : 1;          /* the watchdog renews it */
     bool granted : 1;          /* it came by a grant that is not confirmed yet */
     bool in_flight : 1;        /* a command that sets its TTL or owner is in flight */
@@ -101,7 +107,15 @@ static inline hf_slice hf_claim_owner(const hf_claim *claim) {
 /* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. */
 hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice caller, hf_slice owner);
 
-/* Frees a claim without references. */
+/* Changes the claim's state; no other function does. Asserts that the step is forward. */
+void hf_claim_become(hf_claim *claim, hf_claim_state state);
+
+/* Returns whether the claim is in the table: it is not GONE. */
+static inline bool hf_claim_is_known(const hf_claim *claim) {
+    return claim->state != HF_CLAIM_GONE;
+}
+
+/* Frees a claim without references, which is GONE. */
 void hf_claim_free(hf_claim *claim);
 
 /* Adds and drops a reference; the last one frees the claim. */

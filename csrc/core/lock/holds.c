@@ -97,7 +97,7 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
 }
 
 void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
-    if (!claim->in_table) return;
+    if (!hf_claim_is_known(claim)) return;
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
     if (number == claim->by_number.value) return;
     bool put = hf_numbers_put(&holds->numbers, &claim->by_alias, number, claim);
@@ -184,11 +184,11 @@ static void check(const hf_claim *claim) {
 
 void hf_holds_wake_at(hf_holds *holds, hf_claim *claim, hf_time at) {
     check(claim);
-    assert(!claim->in_table ||
+    assert(!hf_claim_is_known(claim) ||
            (claim->heap_index < holds->count && holds->heap[claim->heap_index] == claim));
     claim->wake_at = at;
-    if (claim->in_table) resift(holds, claim);
-    if (claim->in_table) check_order(holds, claim);
+    if (hf_claim_is_known(claim)) resift(holds, claim);
+    if (hf_claim_is_known(claim)) check_order(holds, claim);
 }
 
 void hf_holds_resort(hf_holds *holds) {
@@ -206,7 +206,8 @@ void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_ti
 }
 
 hf_claim *hf_holds_first(const hf_holds *holds) {
-    assert(holds->count == 0 || (holds->heap[0]->in_table && holds->heap[0]->heap_index == 0));
+    assert(holds->count == 0 ||
+           (hf_claim_is_known(holds->heap[0]) && holds->heap[0]->heap_index == 0));
     return holds->count > 0 ? holds->heap[0] : NULL;
 }
 
@@ -247,7 +248,6 @@ static bool enter(hf_holds *holds, hf_claim *claim) {
         return false;
     }
     holds->last_number++;
-    claim->in_table = true;
     sift_up(holds, claim, holds->count++);
     return true;
 }
@@ -262,6 +262,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
         hf_hold_check(hold);
         return hold;
     }
+    if (claim) hf_claim_become(claim, HF_CLAIM_GONE);
     if (hold) hf_hold_unref(hold);
     if (claim) hf_claim_unref(claim);
     return NULL;
@@ -292,13 +293,13 @@ void hf_holds_wish(hf_holds *holds, uint64_t number) {
 }
 
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
-    assert(claim->in_table && holds->count > 0 && holds->heap[claim->heap_index] == claim);
+    assert(hf_claim_is_known(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
     end_lent(claim->hold);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
     holds->unclaimed -= claim->unclaimed;
-    claim->in_table = false;
+    hf_claim_become(claim, HF_CLAIM_GONE);
     size_t gap = claim->heap_index;
     hf_claim *last = holds->heap[--holds->count];
     if (last != claim) {
@@ -320,14 +321,15 @@ static const int legal[HF_HOLD_STATES] = {
     [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* when the client is closed */
 };
 
-void hf_hold_become(hf_hold *hold, hf_hold_state state) {
-    assert(state < HF_HOLD_STATES);
-    assert(legal[hold->state] & 1 << state);
-    (void)legal;
-    hold->state = state;
-    if (state != HF_HOLD_HELD) end_lent(hold);
-    hf_hold_check(hold);
-}
+/* The states that a hold's claim may have in each state of the hold. A claim that is GONE is no
+ * longer in the table, but operations and handles may still refer to its hold. */
+static const int fitting[HF_HOLD_STATES] = {
+    [HF_HOLD_ACQUIRING] = 1 << HF_CLAIM_ASKED | 1 << HF_CLAIM_GONE,
+    [HF_HOLD_HELD] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
+    [HF_HOLD_LOST] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
+    [HF_HOLD_RELEASING] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
+    [HF_HOLD_CLEANING_UP] = 1 << HF_CLAIM_LEAVING | 1 << HF_CLAIM_GONE,
+};
 
 /* Asserts what must be true in the hold's state. */
 static void check_state(const hf_hold *hold) {
@@ -336,20 +338,30 @@ static void check_state(const hf_hold *hold) {
     assert(!held || hold->claim->count >= hold->claim->others);
     assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
     assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
-    assert(!hold->claim->same_connection || cleaning_up);
     assert(!hold->claim->undoes || cleaning_up || hold->claim->kind->has_call_notes);
     assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));
     assert(!hold->claim->idle || hold->state != HF_HOLD_LOST);
-    (void)held, (void)cleaning_up;
+    assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
+    assert(!hold->claim->lent || hold->claim->lent->hold == hold);
+    assert((hold->member_count == 0) == !hold->member_holds);
+    assert(fitting[hold->state] & 1 << hold->claim->state);
+    (void)held, (void)cleaning_up, (void)fitting;
+}
+
+void hf_hold_become(hf_hold *hold, hf_hold_state state) {
+    assert(state < HF_HOLD_STATES);
+    assert(legal[hold->state] & 1 << state);
+    (void)legal;
+    hold->state = state;
+    if (state == HF_HOLD_HELD && hold->claim->state == HF_CLAIM_ASKED)
+        hf_claim_become(hold->claim, HF_CLAIM_STANDING);
+    if (state != HF_HOLD_HELD) end_lent(hold);
+    check_state(hold);
 }
 
 void hf_hold_check(const hf_hold *hold) {
     hf_claim_check(hold->claim);
-    assert(hold->state < HF_HOLD_STATES);
-    assert(!hold->claim->lent || hold->claim->lent->hold == hold);
-    assert((hold->member_count == 0) == !hold->member_holds);
     check_state(hold);
-    (void)hold;
 }
 
 #ifndef NDEBUG
@@ -371,7 +383,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
         check(claim);
         check_order(holds, claim);
         check_at_rest(claim, now);
-        assert(claim->in_table);
+        assert(hf_claim_is_known(claim));
         assert(hf_numbers_find(&holds->numbers, claim->by_number.value, NULL));
         assert(caller.size == 0 ||
                hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller) == claim->hold);
@@ -392,7 +404,7 @@ void hf_hold_ref(hf_hold *hold) {
 void hf_hold_unref(hf_hold *hold) {
     assert(hold->refs > 0);
     if (--hold->refs > 0) return;
-    assert(!hold->claim->in_table && !hold->stakes);
+    assert(!hf_claim_is_known(hold->claim) && !hold->stakes);
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }
@@ -400,10 +412,6 @@ void hf_hold_unref(hf_hold *hold) {
     hold->claim->hold = NULL;
     hf_claim_unref(hold->claim);
     free(hold);
-}
-
-bool hf_hold_is_live(const hf_hold *hold) {
-    return hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
 }
 
 bool hf_hold_is_released(const hf_hold *hold) {
@@ -415,7 +423,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold) {
 }
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
-    assert(reason != HF_LOST_NOT && (hold->claim->in_table || hold->unawaited));
+    assert(reason != HF_LOST_NOT && (hf_claim_is_known(hold->claim) || hold->unawaited));
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;

@@ -65,17 +65,17 @@ hf_slice hf_hold_key(const hf_hold *hold);
 
 /* Returns whether the claim is ASKED. */
 static inline bool hf_claim_is_asked(const hf_claim *claim) {
-    return claim->in_table && claim->hold->state == HF_HOLD_ACQUIRING;
+    return claim->state == HF_CLAIM_ASKED;
 }
 
 /* Returns whether the claim is STANDING and its hold HELD. The renewer renews only such claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
-    return claim->in_table && claim->hold->state == HF_HOLD_HELD;
+    return claim->state == HF_CLAIM_STANDING && claim->hold->state == HF_HOLD_HELD;
 }
 
 /* Returns whether the claim is LEAVING. */
 static inline bool hf_claim_is_leaving(const hf_claim *claim) {
-    return claim->in_table && claim->hold->state == HF_HOLD_CLEANING_UP;
+    return claim->state == HF_CLAIM_LEAVING;
 }
 
 /* Returns the caller's hold of this lock in the table, or NULL. */
@@ -110,7 +110,9 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 /* Removes the claim and its hold from the table, and drops the table's references. */
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
-/* Changes the hold's state; no other function does. Asserts that the step is allowed. */
+/* Changes the hold's state; no other function does. Asserts that the step is allowed. A claim that
+ * is ASKED is STANDING once its hold is HELD; before a hold is CLEANING_UP, its claim is LEAVING.
+ */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts the invariants of a hold. */
@@ -144,7 +146,9 @@ hf_claim *hf_holds_first(const hf_holds *holds);
 hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
 
 /* Returns whether an acquire may still make the hold HELD, or enter it again. */
-bool hf_hold_is_live(const hf_hold *hold);
+static inline bool hf_hold_is_live(const hf_hold *hold) {
+    return hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+}
 
 /* Returns whether a release of the hold is under way without a caller that waits for it. */
 bool hf_hold_is_released(const hf_hold *hold);

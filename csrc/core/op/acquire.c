@@ -61,7 +61,7 @@ static void forget(hf_op *op, hf_time now) {
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && claim->in_table;
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_claim_is_known(claim);
     if (!asks || !hf_hold_is_live(hold)) return false;
     if (hf_claim_is_asked(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);

@@ -80,20 +80,9 @@ static void notice(hf_client *client, hf_time now) {
         hf_renewer_lose_at_end(client, hold, now);
 }
 
-/* Cleans up like hf_renewer_clean_up, but leaves the heap to be sorted once for all holds. */
-static void clean_up_at_close(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_claim *claim = hold->claim;
-    if (claim->record) return; /* the lock must not be free before the record is written */
-    claim->in_table = false;
-    if (hold->state == HF_HOLD_LOST && claim->shared) hf_claim_freed(claim);
-    if (hold->state != HF_HOLD_LOST || hf_renewer_may_remain(hold))
-        hf_renewer_clean_up(client, hold, now);
-    claim->in_table = true;
-}
-
 static void end(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->holds.count; i++)
-        clean_up_at_close(client, client->holds.heap[i]->hold, now);
+        hf_renewer_clean_up_at_close(client, client->holds.heap[i], now);
     hf_holds_resort(&client->holds);
 }
 

@@ -242,7 +242,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 
 static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    if (claim->in_table) hf_holds_remove(&op->client->holds, claim);
+    if (hf_claim_is_known(claim)) hf_holds_remove(&op->client->holds, claim);
     hf_client_unblock(op->client, claim, now);
 }
 

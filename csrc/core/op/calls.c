@@ -19,7 +19,7 @@ static hf_time deadline_of(const hf_op *op) {
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
-    if (op->hold->claim->in_table) hf_renewer_forget(op->client, op->hold, now);
+    if (hf_claim_is_known(op->hold->claim)) hf_renewer_forget(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -102,7 +102,7 @@ static bool take_hold(hf_op *op, hf_time now) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (op->hold->claim->in_table) hf_holds_remove(&op->client->holds, op->hold->claim);
+    if (hf_claim_is_known(op->hold->claim)) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_client_unblock(op->client, op->hold->claim, now);
 }
 
@@ -146,7 +146,7 @@ static bool is_used_up(const hf_request *request) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_replaced(const hf_hold *hold) {
-    return hf_hold_is_released(hold) && !hold->claim->in_table;
+    return hf_hold_is_released(hold) && !hf_claim_is_known(hold->claim);
 }
 
 /* The owner has released the lock. The renewer continues to work on the hold until the server has
@@ -154,7 +154,8 @@ static bool is_replaced(const hf_hold *hold) {
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool used_up = is_used_up(&op->request), gone = !claim->in_table || hold->state == HF_HOLD_LOST;
+    bool used_up = is_used_up(&op->request),
+         gone = !hf_claim_is_known(claim) || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
         hf_renewer_clean_up_replaced(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
@@ -165,7 +166,7 @@ static void clean_up(hf_op *op, hf_time now) {
             claim->pending_releases = used_up ? claim->pending_releases - op->call.pending_releases
                                               : claim->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && claim->count == claim->others;
-        if (over && claim->in_table) hf_renewer_clean_up_lost(op->client, hold, now);
+        if (over && hf_claim_is_known(claim)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (used_up) {
@@ -399,7 +400,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
-    if (op->hold->state == HF_HOLD_LOST && !op->hold->claim->in_table) {
+    if (op->hold->state == HF_HOLD_LOST && !hf_claim_is_known(op->hold->claim)) {
         fail_lost(op, op->hold->reason);
         return;
     }
@@ -429,7 +430,8 @@ static void abandon_release(hf_op *op, hf_time now) {
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
-    else if (op->hold->claim->in_table) hf_holds_remove(&op->client->holds, op->hold->claim);
+    else if (hf_claim_is_known(op->hold->claim))
+        hf_holds_remove(&op->client->holds, op->hold->claim);
 }
 
 static void abandon_extend(hf_op *op, hf_time now) {

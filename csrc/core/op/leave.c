@@ -10,20 +10,34 @@
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
 
-void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_claim *claim = hold->claim;
+/* Makes the claim LEAVING, or begins anew if it is. Returns when to send its leave. */
+static hf_time begin_to_leave(hf_client *client, hf_claim *claim, hf_time now) {
     bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
-    hf_observe_end(client, hold, now);
-    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+    hf_observe_end(client, claim->hold, now);
+    if (!hf_claim_is_leaving(claim)) hf_claim_become(claim, HF_CLAIM_LEAVING);
+    hf_hold_become(claim->hold, HF_HOLD_CLEANING_UP);
     claim->failures = 0;
     if (!counted) claim->valid_until = now + hf_time_max(claim->lease, CLEAN_UP_FOR);
-    hf_holds_wake_at(&client->holds, claim, claim->in_flight ? claim->valid_until : now);
+    return claim->in_flight ? claim->valid_until : now;
+}
+
+void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
+    hf_time at = begin_to_leave(client, hold->claim, now);
+    hf_holds_wake_at(&client->holds, hold->claim, at);
 }
 
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
     hold->claim->in_flight = false;
-    hold->claim->same_connection = true;
     hf_renewer_clean_up(client, hold, now);
+    hold->claim->same_connection = true;
+}
+
+void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now) {
+    const hf_hold *hold = claim->hold;
+    if (claim->record) return; /* the lock must not be free before the record is written */
+    if (hold->state == HF_HOLD_LOST && claim->shared) hf_claim_freed(claim);
+    if (hold->state != HF_HOLD_LOST || hf_renewer_may_remain(hold))
+        claim->wake_at = begin_to_leave(client, claim, now);
 }
 
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
@@ -63,9 +77,9 @@ hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_
  * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    hf_slice caller = claim->in_table ? hf_hold_caller(hold) : HF_NO_TEXT;
+    hf_slice caller = hf_claim_is_known(claim) ? hf_hold_caller(hold) : HF_NO_TEXT;
     hf_hold_ref(hold);
-    if (claim->in_table) hf_holds_remove(&client->holds, claim);
+    if (hf_claim_is_known(claim)) hf_holds_remove(&client->holds, claim);
     if (hf_renewer_may_remain(hold)) clean_up_by_stand_in(client, claim, caller, now);
     hf_hold_unref(hold);
 }
@@ -223,7 +237,7 @@ static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hold->claim->in_table) return;
+    if (!hf_claim_is_known(hold->claim)) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;

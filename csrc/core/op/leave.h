@@ -29,6 +29,10 @@ void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now);
  * after that command. */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now);
 
+/* Passes what the server may have of the claim to the renewer of a closed client. Does not restore
+ * the order of the heap. */
+void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now);
+
 /* If the claim is LEAVING, sends its leave now, over the callers' link, because a caller is
  * waiting. */
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);

@@ -119,7 +119,7 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
     hf_hold *hold = claim->hold;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          held = hf_claim_is_held(claim);
-    if (claim->in_table && verdict == HF_VERDICT_YES)
+    if (hf_claim_is_known(claim) && verdict == HF_VERDICT_YES)
         hf_renewer_on_renewed(client, hold, sent_at, now);
     else if (held && claim->idle) end_idle(client, hold, gone, now);
     else if (held && gone) hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
@@ -415,7 +415,7 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     claim->record = NULL;
     if (reply && hf_wire_read(reply) == HF_VERDICT_MORE)
         hf_renewer_pass_on(client, claim->kind, hf_claim_key(claim), now);
-    if (claim->in_table) hf_holds_remove(&client->holds, claim);
+    if (hf_claim_is_known(claim)) hf_holds_remove(&client->holds, claim);
     hf_task_free(task);
 }
 
