@@ -113,8 +113,8 @@ hf_node *hf_client_node(const hf_client *client, hf_slice key);
 /* Marks the hold lost for this reason, and counts the loss. */
 void hf_client_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason);
 
-/* Returns the reason for which a hold is lost when its validity ends. */
-hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold);
+/* Returns the reason for which a claim's hold is lost when its validity ends. */
+hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim);
 
 /* ---- operations ---- */
 

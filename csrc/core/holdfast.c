@@ -26,9 +26,9 @@ hf_hold_view hf_view_of(const hf_hold *hold) {
     hf_hold_state state = hold->state;
     return (hf_hold_view){.state = state,
                           .reason = hold->reason,
-                          .over = !hf_claim_is_known(claim) || state == HF_HOLD_LOST ||
+                          .over = !hf_hold_is_known(hold) || state == HF_HOLD_LOST ||
                                   state == HF_HOLD_CLEANING_UP,
-                          .in_table = hf_claim_is_known(claim),
+                          .in_table = hf_hold_is_known(hold),
                           .detached = hold->unawaited,
                           .ending = hold->unawaited && claim->in_flight,
                           .renewed = claim->renewed,

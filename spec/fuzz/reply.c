@@ -266,12 +266,9 @@ static hf_time most_lease(const hf_hold *hold) {
 
 static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) {
     const hf_holds *holds = &client->holds;
-    MUST(hf_claim_is_known(hold->claim) && hold->refs > 0 && hold->claim->heap_index == at);
+    MUST(hf_hold_is_known(hold) && hold->refs > 0 && hold->claim->heap_index == at);
     MUST(at == 0 || holds->heap[(at - 1) / 2]->wake_at <= hold->claim->wake_at);
-    bool stray = hf_hold_caller(hold).size == 0;
-    MUST(stray ||
-         hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
-    MUST(!stray || hold->state == HF_HOLD_CLEANING_UP || hold->claim->record);
+    MUST(hf_holds_find(holds, hold->claim->kind, hf_hold_key(hold), hf_hold_caller(hold)) == hold);
     MUST((hold->state == HF_HOLD_LOST) == (hold->reason != HF_LOST_NOT) ||
          hold->state == HF_HOLD_CLEANING_UP || hold->state == HF_HOLD_ACQUIRING);
     if (hold->state != HF_HOLD_HELD) return;
@@ -281,6 +278,11 @@ static void check_hold(const hf_client *client, const hf_hold *hold, size_t at) 
     MUST(hold->claim->valid_until <=
          hf_lease_end(*asked_at(key, hf_hold_owner(hold)), most_lease(hold)));
     MUST(client->quorum || hold->claim->wake_at <= hf_time_max(hold->claim->valid_until, w.now));
+}
+
+static void check_claim(const hf_client *client, const hf_claim *claim, size_t at) {
+    if (claim->hold) check_hold(client, claim->hold, at);
+    else MUST(hf_claim_is_leaving(claim) || claim->record);
 }
 
 static void check_op(const hf_op *op) {
@@ -294,8 +296,7 @@ static void check_op(const hf_op *op) {
 
 static void check_client(const hf_client *client) {
     size_t waiting = 0;
-    for (size_t i = 0; i < client->holds.count; i++)
-        check_hold(client, client->holds.heap[i]->hold, i);
+    for (size_t i = 0; i < client->holds.count; i++) check_claim(client, client->holds.heap[i], i);
     for (const hf_op *op = client->ops; op; op = op->next) {
         waiting += op->wait.needs_events;
         check_op(op);
@@ -485,7 +486,7 @@ static void begin_on_lost(input *in) {
     static const hf_op_kind kinds[] = {HF_OP_RELEASE, HF_OP_EXTEND, HF_OP_CHECK};
     hf_hold *hold = *handle_at(in);
     hf_op_spec spec = {.kind = kinds[pick(in, COUNT(kinds))], .names = &w.names[0], .lost = hold};
-    if (!hold || hf_claim_is_known(hold->claim) || hold->state != HF_HOLD_LOST) return;
+    if (!hold || hf_hold_is_known(hold) || hold->state != HF_HOLD_LOST) return;
     spec.lock_kind = hold->claim->kind;
     spec.caller = hf_hold_caller(hold);
     spec.lease = HF_SECOND;
@@ -514,9 +515,12 @@ static hf_hold *pick_hold(input *in) {
     return count > 0 ? w.client.holds.heap[i % count]->hold : NULL;
 }
 
+static void approve(hf_hold *hold) {
+    if (hold) hf_client_approve(&w.client, hold, w.now);
+}
+
 static void allow_all(void) {
-    for (size_t i = 0; i < w.client.holds.count; i++)
-        hf_client_approve(&w.client, w.client.holds.heap[i]->hold, w.now);
+    for (size_t i = 0; i < w.client.holds.count; i++) approve(w.client.holds.heap[i]->hold);
 }
 
 /* ---- the input ---- */

@@ -101,7 +101,7 @@ return {
   { "STRAYS_FORGOTTEN", "core/op/client.c", "hf_client_abandon", "count < hold->strays ? count : hold->strays", "0" },
   { "RELEASE_UNNOTED", "lua/op.c", "l_op_abandon", "note_releases(self);", "" },
   { "ALL_ABANDONED", "lua/lock.c", "abandon_of", "if (theirs) continue;", "" },
-  { "LOST_ENTRY_KEPT", "core/op/calls.c", "clean_up", "over && hf_claim_is_known(claim)", "false" },
+  { "LOST_ENTRY_KEPT", "core/op/calls.c", "clean_up", "over && hf_hold_is_known(hold)", "false" },
   { "FORCED_LENT", "core/op/kept.c", "hf_kept_force", "find(client, kind, key)", "NULL" },
   { "RETURN_PASSED", "core/op/kept.c", "find_returning", "return «returning» ? hold : NULL;", "false" },
   { "LATE_ENTRY_KEPT", "core/op/renew.c", "hf_renewer_on_entry_released", "hold->state == HF_HOLD_LOST && over",

@@ -89,6 +89,23 @@ static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
     return of ? of->hold : NULL;
 }
 
+/* What tests read of a claim, which may have no hold. */
+static UNUSED inline bool is_leaving(const hf_claim *of) {
+    return of && of->state == HF_CLAIM_LEAVING;
+}
+
+static UNUSED inline hf_time claim_wakes_at(const hf_claim *of) {
+    return of->wake_at;
+}
+
+static UNUSED inline bool claim_is_in_flight(const hf_claim *of) {
+    return of->in_flight;
+}
+
+static UNUSED inline hf_time claim_ends_at(const hf_claim *of) {
+    return of->valid_until;
+}
+
 /* Puts the hold and its claim into states that fit. */
 static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
     of->state = value;
@@ -102,7 +119,11 @@ static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
     hf_claim name##_claim = {0};                                                                   \
     hf_hold name = {.claim = &name##_claim}
 
-/* Returns the hold of the claim at this place of the heap. */
+/* Return the claim at this place of the heap, and its hold. */
+static UNUSED inline hf_claim *claim_in_heap(const hf_holds *of, size_t place) {
+    return of->heap[place];
+}
+
 static UNUSED inline hf_hold *hold_in_heap(const hf_holds *of, size_t place) {
     return hold_of_claim(of->heap[place]);
 }

@@ -22,6 +22,20 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
 
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
 
+TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
+    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold_ref(hold);
+    hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
+    memerr_fail(1);
+    hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
+    CHECK(memerr_end());
+    CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
+    CHECK(is_lost(hold) && !is_in_table(hold));
+    rig_sleep(&rig, AT(1), AT(2000));
+    CHECK_EQ_INT(commands_in(output_of(link_of(&rig, RENEWER)), "EVALSHA leave"), 1);
+    hf_hold_unref(hold);
+}
+
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     EACH_NUMBER (shared, 2) {
@@ -31,17 +45,16 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         set_keeps_lock(hold, true);
         set_token_ttl(hold, 4321);
         set_wait(hold, 7);
-        hf_hold *other = NULL;
+        const hf_claim *other = NULL;
         if (shared) {
             other = hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         } else {
-            hf_renewer_clean_up(&rig.client, hold, AT(1));
+            hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
             CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
-            other = hold_of_claim(hf_holds_first(holds_of(&rig.client)));
+            other = hf_holds_first(holds_of(&rig.client));
         }
-        CHECK(other && is_cleaned_up(other));
-        CHECK_EQ_U64(ends_at(other), AT(1) + 70 * HF_SECOND);
-        CHECK_EQ_INT(hf_hold_caller(other).size, 0);
+        CHECK(is_leaving(other) && !hold_of_claim(other));
+        CHECK_EQ_U64(claim_ends_at(other), AT(1) + 70 * HF_SECOND);
         CHECK_SENT_UNTIL(CALLS, AT(1), AT(2000), "");
         CHECK_SENT(&rig, RENEWER, shared ? LEAVE_7 " me 0" : LEAVE_7 " ");
     }
@@ -114,7 +127,7 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
         set_end(hold, AT(3000));
         set_shared(hold, cases[i].shared);
         set_others(hold, cases[i].others);
-        hf_renewer_clean_up(&rig.client, hold, AT(1000));
+        hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1000));
         CHECK_EQ_U64(ends_at(hold), AT(cases[i].until_s * 1000));
         CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), AT(1000));
     }
@@ -135,7 +148,7 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
         set_count(hold, cases[i].count);
         set_others(hold, cases[i].others);
         set_pending(hold, cases[i].pending);
-        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
         rig_tick(&rig, AT(1));
         snprintf(text, sizeof text, "EVALSHA leave " KEYS_OF_K "%s", cases[i].sent);
         CHECK_SENT(&rig, RENEWER, text);
@@ -150,7 +163,7 @@ TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_ren
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     begin(&rig, HF_OP_PING, AT(0));
     feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
-    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_AT(RENEWER, AT(1), "");
     CHECK_SENT_PART(CALLS, "EVALSHA leave ");
 }
@@ -315,7 +328,7 @@ TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
     hf_hold *hold = hold_lock(&rig, AT(0));
     set_shared(hold, true);
     set_end(hold, AT(500));
-    hf_renewer_clean_up_same_connection(&rig.client, hold, AT(1));
+    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500));
     CHECK(!hold_of(&rig));
@@ -356,7 +369,7 @@ TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
     set_token_ttl(hold, 1000);
     set_others(hold, 2);
     set_same_connection(hold, true);
-    hf_renewer_clean_up(&rig.client, hold, AT(0));
+    hf_renewer_clean_up(&rig.client, claim_of(hold), AT(0));
     CHECK_SENT_AT(CALLS, AT(0), LEAVE_OF_K("2", MEMBER("7")));
     CHECK_SENT(&rig, RENEWER, "");
 }
@@ -551,7 +564,7 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         hf_session_opening(link_of(&rig, RENEWER), AT(0));
         hf_session_opened(link_of(&rig, RENEWER), AT(0));
-        hf_renewer_clean_up(&rig.client, hold, AT(1));
+        hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
         memerr_fail(nth);
         hf_client_tick(&rig.client, AT(1));
         failed = memerr_end();
@@ -600,8 +613,9 @@ TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(0));
     CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
-    const hf_hold *aside = hold_of_claim(hf_holds_first(holds_of(&rig.client)));
-    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client), hf_lease_retry_at(AT(0), ends_at(aside)));
+    const hf_claim *aside = hf_holds_first(holds_of(&rig.client));
+    CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
+                 hf_lease_retry_at(AT(0), claim_ends_at(aside)));
     CHECK_SENT_UNTIL(RENEWER, AT(0), AT(999), "");
     CHECK_SENT_UNTIL(RENEWER, AT(999), AT(1000), LEAVE_OF_K("0", ""));
 }
@@ -681,7 +695,7 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) 
 TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     open_session(link_of(&rig, RENEWER), AT(0));
-    hf_renewer_clean_up(&rig.client, hold, AT(1));
+    hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
     memerr_fail(1);
     hf_client_tick(&rig.client, AT(1));
     CHECK(memerr_failed());

@@ -347,9 +347,9 @@ TEST(a_late_grant_to_a_client_that_keeps_locks_is_handed_to_the_next_waiter) {
     listen_to_grants();
     had_waited(7, &hf_kind_lock);
     feed_message(&rig, "1 grant l 07 5 88 2000 k", AT(10));
-    const hf_hold *hold = hold_of_claim(hf_holds_find_clean_up(holds_of(&rig.client), 7));
-    CHECK(hold);
-    hf_slice owner = hf_hold_owner(hold);
+    const hf_claim *claim = hf_holds_find_clean_up(holds_of(&rig.client), 7);
+    CHECK(is_leaving(claim) && !hold_of_claim(claim));
+    hf_slice owner = hf_claim_owner(claim);
     CHECK_MEM(owner.data, owner.size, DRIVE_UUID ":07", sizeof DRIVE_UUID ":07" - 1);
 }
 
@@ -446,7 +446,7 @@ TEST(a_client_remembers_an_ended_wait_to_recognize_a_late_grant) {
     CHECK(hf_op_is_done(op));
     for (int ended = 0; ended < 2; ended++) { /* before and after its caller has the result */
         feed_message(&rig, GRANT("2", "88"), AT(4));
-        CHECK(hold_of_claim(hf_holds_find_clean_up(holds_of(&rig.client), 2)));
+        CHECK(hf_holds_find_clean_up(holds_of(&rig.client), 2));
         if (!ended) hf_op_end(op, AT(5));
     }
 }
@@ -514,8 +514,7 @@ TEST(a_message_finds_its_waiter_in_constant_time) {
     for (int i = 0; i < 20000; i++) {
         char key[16];
         snprintf(key, sizeof key, "key%d", i);
-        hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT,
-                     HF_NO_TEXT);
+        hf_holds_add_claim(holds_of(&rig.client), &hf_kind_lock, hf_slice_of(key), HF_NO_TEXT);
     }
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) many += time_of_messages(texts[i]);
     CHECK_OR(many < 10 * few + CLOCKS_PER_SEC / 100, "%g s, then %g s",
@@ -611,7 +610,7 @@ TEST(freeing_a_client_with_calls_in_flight_leaks_nothing) {
     hf_hold *left = hf_holds_add(holds_of(&rig.client), &hf_kind_lock, hf_slice_of("other"),
                                  hf_slice_of("me"), hf_slice_of("me"));
     set_same_connection(left, true);
-    hf_renewer_clean_up(&rig.client, left, AT(10000));
+    hf_renewer_clean_up(&rig.client, claim_of(left), AT(10000));
     rig_tick(&rig, AT(10000)); /* a leaving too */
     hf_session_closed(link_of(&rig, CALLS), "reset",
                       AT(10001)); /* which waits for a connection now */
@@ -852,14 +851,17 @@ static const char *broken_rule(void) {
     if (waiting != first_node(&rig.client)->waiting) return "the number of waiters is wrong";
     const hf_holds *holds = holds_of(&rig.client);
     for (size_t i = 0; i < holds->count; i++) {
-        const hf_hold *hold = hold_in_heap(holds, i),
-                      *parent = hold_in_heap(holds, i ? (i - 1) / 2 : 0);
-        if (wakes_at(parent) > wakes_at(hold)) return "the heap is out of order";
-        hf_time noticed_by = hf_time_max(ends_at(hold), clock_now);
-        if (is_held(hold) && wakes_at(hold) > noticed_by) return "a loss would be noticed late";
+        const hf_claim *claim = claim_in_heap(holds, i),
+                       *parent = claim_in_heap(holds, i ? (i - 1) / 2 : 0);
+        if (claim_wakes_at(parent) > claim_wakes_at(claim)) return "the heap is out of order";
+        hf_time noticed_by = hf_time_max(claim_ends_at(claim), clock_now);
+        bool late = claim_wakes_at(claim) > noticed_by;
+        if (is_leaving(claim) && !claim_is_in_flight(claim) && late)
+            return "the renewer would never handle it";
+        const hf_hold *hold = hold_of_claim(claim);
+        if (!hold) continue;
+        if (is_held(hold) && late) return "a loss would be noticed late";
         if (is_held(hold) && count_of(hold) <= others_of(hold)) return "held but not counted";
-        bool hidden = is_cleaned_up(hold) && !is_in_flight(hold) && wakes_at(hold) > noticed_by;
-        if (hidden) return "the keeper would never come to it";
         bool forgotten = is_held(hold) && is_renewed(hold) && !is_in_flight(hold) &&
                          wakes_at(hold) >= ends_at(hold) && failures_of(hold) == 0;
         if (forgotten) return "it would never be renewed";

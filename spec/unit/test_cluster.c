@@ -276,7 +276,7 @@ TEST(a_grant_to_an_ended_wait_is_undone_only_if_it_came_from_the_node_of_its_key
     CHECK_EQ_INT(hold_count(&rig.client), 0);
     feeds_event(0, "message", GRANT("7", "99"), AT(1002));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK(is_cleaned_up(hold_in_heap(holds_of(&rig.client), 0)));
+    CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
 }
 
 TEST(a_grant_is_renewed_by_a_command_with_a_single_key_while_its_slot_is_migrating) {

@@ -102,6 +102,21 @@ TEST(a_loss_found_by_an_async_release_is_reported) {
     hf_hold_unref(hold);
 }
 
+TEST(a_loss_found_by_an_async_release_is_reported_even_if_its_caller_has_acquired_again) {
+    hold_own();
+    hf_hold *hold = hold_of(&rig);
+    hf_hold_ref(hold);
+    send_release(AT(1));
+    hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
+    CHECK(hold_of(&rig) != hold);
+    output_of(link_of(&rig, CALLS));
+    CHECK_ANSWER(op, ":-2\r\n" ACQUIRED, AT(2), "ok");
+    CHECK_EQ_INT(reason_of(hold), HF_LOST_TAKEN);
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+    CHECK_EQ_U64(hold_count(&rig.client), 1);
+    hf_hold_unref(hold);
+}
+
 TEST(the_next_acquire_is_sent_right_after_an_async_release_without_waiting_for_it) {
     hold_and_send_release();
     hf_op *op = begin_own(HF_OP_ACQUIRE, AT(1));
@@ -345,7 +360,7 @@ TEST(an_acquire_of_the_read_or_write_half_does_not_wait_for_the_others_failed_cl
             BEGIN(HF_OP_ACQUIRE, AT(0), spec.owner = HF_NO_TEXT, spec.lock_kind = &hf_kind_read);
         hf_hold *half = hf_client_add_hold(&rig.client, &hf_kind_write, hf_slice_of("k"),
                                            hf_slice_of("me"), HF_NO_TEXT);
-        hf_renewer_clean_up(&rig.client, half, AT(0));
+        hf_renewer_clean_up(&rig.client, claim_of(half), AT(0));
         set_failures(half, failures);
         CHECK_ANSWER(op, busy(29000, 0, 0), AT(1), failures ? "busy" : "under way");
     }

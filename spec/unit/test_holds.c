@@ -162,10 +162,10 @@ TEST(a_hold_whose_lease_has_ended_is_found_even_behind_one_with_an_earlier_timer
     set_end(later, 101);
     hf_holds_wake_at(&holds, claim_of(later), 101);
     CHECK(!hf_holds_first_ended(&holds, 49));
-    CHECK(hf_holds_first_ended(&holds, 50) == ended);
+    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 50)) == ended);
     hf_holds_lose(&holds, ended, HF_LOST_EXPIRED);
     CHECK(!hf_holds_first_ended(&holds, 100));
-    CHECK(hf_holds_first_ended(&holds, 101) == later);
+    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 101)) == later);
     hf_holds_free(&holds);
 }
 
@@ -285,7 +285,7 @@ TEST(an_idle_kept_lock_is_not_reported_as_ended) {
     hf_holds_wake_at(&holds, claim_of(asking), 60);
     CHECK(!hf_holds_first_ended(&holds, 100));
     set_idle(idle, false);
-    CHECK(hf_holds_first_ended(&holds, 100) == idle);
+    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == idle);
     hf_holds_free(&holds);
 }
 
@@ -425,7 +425,7 @@ TEST(a_hold_that_has_ended_is_found_anywhere_in_the_timer_heap) {
             set_end(each[i], i == ended ? 100 : 200);
             hf_holds_wake_at(&holds, claim_of(each[i]), (hf_time)i + 1);
         }
-        CHECK(hf_holds_first_ended(&holds, 100) == each[ended]);
+        CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == each[ended]);
         CHECK(!hf_holds_first_ended(&holds, 99));
         hf_holds_free(&holds);
     }

@@ -278,8 +278,8 @@ TEST(a_late_renewal_or_a_risk_on_one_server_of_a_quorum_is_counted_without_an_ev
         hold_order(0, AT(0));
         events();
         set_member(&rig.client, member);
-        if (risk) hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
-        else hf_observe_renewal(&rig.client, hold_of(&rig), true);
+        if (risk) hf_observe_risk(&rig.client, claim_of(hold_of(&rig)), AT(1));
+        else hf_observe_renewal(&rig.client, claim_of(hold_of(&rig)), true);
         CHECK_EQ_U64(risk ? class_at(1)->risks : class_at(1)->renewed_late, 1);
         CHECK_EQ_INT(observer_of(&rig.client)->first != NULL, !member);
         set_member(&rig.client, false);
@@ -389,14 +389,14 @@ TEST(events_beyond_the_limit_are_dropped_until_the_stored_ones_are_read) {
     hold_order(0, AT(0));
     events();
     hf_hold *hold = hold_of(&rig);
-    for (int i = 0; i < HF_EVENTS_MAX; i++) hf_observe_risk(&rig.client, hold, AT(1));
+    for (int i = 0; i < HF_EVENTS_MAX; i++) hf_observe_risk(&rig.client, claim_of(hold), AT(1));
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 0);
     CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MAX);
-    hf_observe_risk(&rig.client, hold, AT(1));
+    hf_observe_risk(&rig.client, claim_of(hold), AT(1));
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
     CHECK_EQ_INT(observer_of(&rig.client)->count, HF_EVENTS_MAX);
     events();
-    hf_observe_risk(&rig.client, hold, AT(30000)); /* its lease is over */
+    hf_observe_risk(&rig.client, claim_of(hold), AT(30000)); /* its lease is over */
     CHECK(observer_of(&rig.client)->first && observer_of(&rig.client)->first->duration == 0);
     CHECK_STR(events(), "at_risk k by me, -, orders, 0 ms, 77, for 0\n");
 }
@@ -406,7 +406,7 @@ TEST(an_event_is_dropped_if_there_is_no_memory_for_it) {
     hold_order(0, AT(0));
     events();
     memerr_fail(1);
-    hf_observe_risk(&rig.client, hold_of(&rig), AT(1));
+    hf_observe_risk(&rig.client, claim_of(hold_of(&rig)), AT(1));
     memerr_fail(0);
     CHECK_EQ_U64(observer_of(&rig.client)->dropped, 1);
     CHECK_STR(events(), "");

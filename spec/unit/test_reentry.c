@@ -190,7 +190,7 @@ TEST(a_hold_whose_lease_ended_by_the_clock_is_cleaned_up_before_the_next_acquire
     CHECK_STATE(op, BLOCKED);
     CHECK_SENT(&rig, CALLS, "EVALSHA leave " KEYS_OF_OWNER("1") "0  ");
     feed_calls(&rig, ":0\r\n", AT(29699));
-    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("3") " 30000 1000");
+    CHECK_SENT(&rig, CALLS, "EVALSHA acquire " KEYS_AND_OWNER("2") " 30000 1000");
     CHECK_ANSWER(op, ACQUIRED, AT(29700), "ok");
     CHECK(is_lost(old));
     hf_hold_unref(old);

@@ -288,7 +288,7 @@ TEST(an_accepted_renewal_batch_resets_the_count_of_refused_ones) {
 TEST(a_renewals_reply_never_shortens_the_lease_that_a_hold_already_has) {
     hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
     set_end(hold, AT(60000));
-    hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
+    hf_renewer_on_renewed(&rig.client, claim_of(hold), AT(1), AT(2));
     CHECK_EQ_U64(ends_at(hold), AT(60000));
 }
 
@@ -314,7 +314,7 @@ TEST(a_late_renewal_is_counted_in_the_metrics_only_if_its_hold_was_not_lost) {
         hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
         set_at_risk(hold, true);
         if (lost) hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
-        hf_renewer_on_renewed(&rig.client, hold, AT(1), AT(2));
+        hf_renewer_on_renewed(&rig.client, claim_of(hold), AT(1), AT(2));
         CHECK_EQ_U64(class->renewed_late, !lost);
     }
 }
@@ -628,7 +628,7 @@ TEST(an_expired_hold_is_reported_as_unreachable_only_if_a_renewal_failed) {
         set_at_risk(hold, cases[i].at_risk);
         set_in_flight(hold, cases[i].in_flight);
         if (cases[i].last) set_bound(hold, ends_at(hold));
-        hf_renewer_lose_at_end(&rig.client, hold, AT(1000));
+        hf_renewer_lose_at_end(&rig.client, claim_of(hold), AT(1000));
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
     }
 }

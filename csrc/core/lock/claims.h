@@ -9,7 +9,9 @@
  *   GONE      nothing of the claim is left, and it is not in the table
  *
  * A claim only moves forward, and may skip states: owners are never reused. It lives until its
- * hold, the table and every task have dropped their references, so it may outlive its hold.
+ * hold, the table and every task have dropped their references. It may outlive its hold, have
+ * another one after it, or never have one; in the table, it is without a hold only if it is LEAVING
+ * or has a `record`.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -73,6 +75,7 @@ typedef struct hf_claim {
     uint32_t key_size;         /* with the next two: the sizes of the strings in `bytes` */
     uint16_t caller_size, owner_size;
     uint16_t refs; /* the number of references to it */
+    uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;
     hf_claim_state state : 3;  /* changed only by hf_claim_become */
     bool renewed : 1;          /* the watchdog renews it */

@@ -220,9 +220,8 @@ static hf_claim *ended_below(const hf_holds *holds, size_t at, hf_time now) {
     return claim ? claim : ended_below(holds, 2 * at + 2, now);
 }
 
-hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
-    const hf_claim *claim = ended_below(holds, 0, now);
-    return claim ? claim->hold : NULL;
+hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
+    return ended_below(holds, 0, now);
 }
 
 /* ---- life ---- */
@@ -243,28 +242,35 @@ static bool enter(hf_holds *holds, hf_claim *claim) {
     if (!grow_heap(holds) ||
         !hf_numbers_put(&holds->numbers, &claim->by_number, holds->last_number + 1, claim))
         return false;
-    if (!hf_numbers_put(&holds->keys, &claim->by_key, hash, claim)) {
+    if (claim->hold && !hf_numbers_put(&holds->keys, &claim->by_key, hash, claim)) {
         hf_numbers_remove(&holds->numbers, &claim->by_number);
         return false;
     }
     holds->last_number++;
     sift_up(holds, claim, holds->count++);
+    check_order(holds, claim);
     return true;
 }
 
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner) {
-    assert(caller.size == 0 || !hf_holds_find(holds, kind, key, caller));
+    assert(caller.size > 0 && !hf_holds_find(holds, kind, key, caller));
     hf_claim *claim = hf_claim_new(kind, key, caller, owner);
     hf_hold *hold = claim ? new_hold(claim) : NULL;
-    if (hold && enter(holds, claim)) {
-        check_order(holds, claim);
-        hf_hold_check(hold);
-        return hold;
-    }
-    if (claim) hf_claim_become(claim, HF_CLAIM_GONE);
+    if (hold && enter(holds, claim)) return hold;
+    if (!claim) return NULL;
+    hf_claim_become(claim, HF_CLAIM_GONE);
+    claim->hold = NULL;
     if (hold) hf_hold_unref(hold);
-    if (claim) hf_claim_unref(claim);
+    hf_claim_unref(claim);
+    return NULL;
+}
+
+hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner) {
+    hf_claim *claim = hf_claim_new(kind, key, (hf_slice){"", 0}, owner);
+    if (!claim || enter(holds, claim)) return claim;
+    hf_claim_become(claim, HF_CLAIM_GONE);
+    hf_claim_unref(claim);
     return NULL;
 }
 
@@ -276,11 +282,11 @@ void hf_lent_note(hf_lent *lent) {
     lent->holds->due = lent;
 }
 
-static void end_lent(hf_hold *hold) {
-    hf_lent *lent = hold->claim->lent;
+static void end_lent(hf_claim *claim) {
+    hf_lent *lent = claim->lent;
     if (!lent) return;
-    assert(lent->hold == hold);
-    hold->claim->lent = NULL;
+    assert(lent->hold == claim->hold);
+    claim->lent = NULL;
     lent->hold = NULL;
     hf_lent_note(lent);
 }
@@ -292,9 +298,28 @@ void hf_holds_wish(hf_holds *holds, uint64_t number) {
     hf_lent_note(claim->lent);
 }
 
+/* Drops the table's reference to the claim's hold. */
+static void drop_hold(hf_claim *claim) {
+    hf_hold *hold = claim->hold;
+    claim->hold = NULL;
+    if (hold) hf_hold_unref(hold);
+}
+
+void hf_holds_set_aside(hf_holds *holds, hf_claim *claim) {
+    assert(hf_claim_is_known(claim) && !claim->lent);
+    hf_numbers_remove(&holds->keys, &claim->by_key);
+    drop_hold(claim);
+}
+
+void hf_holds_renew_hold(hf_holds *holds, hf_claim *claim) {
+    assert(hf_claim_is_known(claim) && claim->hold && !claim->lent);
+    drop_hold(claim);
+    if (!new_hold(claim)) hf_holds_set_aside(holds, claim);
+}
+
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_is_known(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
-    end_lent(claim->hold);
+    end_lent(claim);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
@@ -306,7 +331,7 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
         place(holds, gap, last);
         resift(holds, last);
     }
-    hf_hold_unref(claim->hold);
+    drop_hold(claim);
     hf_claim_unref(claim);
 }
 
@@ -355,7 +380,7 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     hold->state = state;
     if (state == HF_HOLD_HELD && hold->claim->state == HF_CLAIM_ASKED)
         hf_claim_become(hold->claim, HF_CLAIM_STANDING);
-    if (state != HF_HOLD_HELD) end_lent(hold);
+    if (state != HF_HOLD_HELD) end_lent(hold->claim);
     check_state(hold);
 }
 
@@ -368,7 +393,8 @@ void hf_hold_check(const hf_hold *hold) {
 /* Asserts what is true of a claim in the table when no event is being handled. */
 static void check_at_rest(const hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
-    bool busy = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
+    bool busy = hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING);
+    assert(hold || hf_claim_is_leaving(claim) || claim->record);
     assert(!busy || claim->in_flight);
     assert(!hf_claim_is_held(claim) || claim->wake_at <= hf_time_max(claim->valid_until, now));
     assert(!hf_claim_is_leaving(claim) || claim->in_flight || claim->wake_at < HF_NEVER);
@@ -385,7 +411,7 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
         check_at_rest(claim, now);
         assert(hf_claim_is_known(claim));
         assert(hf_numbers_find(&holds->numbers, claim->by_number.value, NULL));
-        assert(caller.size == 0 ||
+        assert(!claim->hold ||
                hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller) == claim->hold);
     }
 #endif
@@ -404,12 +430,11 @@ void hf_hold_ref(hf_hold *hold) {
 void hf_hold_unref(hf_hold *hold) {
     assert(hold->refs > 0);
     if (--hold->refs > 0) return;
-    assert(!hf_claim_is_known(hold->claim) && !hold->stakes);
+    assert(!hf_hold_is_known(hold) && !hold->stakes);
     for (uint32_t i = 0; i < hold->member_count; i++) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }
     free(hold->member_holds);
-    hold->claim->hold = NULL;
     hf_claim_unref(hold->claim);
     free(hold);
 }
@@ -423,7 +448,7 @@ bool hf_hold_can_be_lost(const hf_hold *hold) {
 }
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
-    assert(reason != HF_LOST_NOT && (hf_claim_is_known(hold->claim) || hold->unawaited));
+    assert(reason != HF_LOST_NOT && (hf_hold_is_known(hold) || hold->unawaited));
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;

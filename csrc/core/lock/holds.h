@@ -38,7 +38,6 @@ struct hf_hold {
     uint32_t dropped;   /* entries of garbage-collected handles, released after the re-entry */
     uint32_t copies;    /* quorum: how many owners were created for servers that joined later */
     uint32_t refs;      /* the number of references to it */
-    uint16_t class;     /* its class for the counters, from hf_observe_class */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NOT */
     bool unawaited;            /* RELEASING: the release is detached */
@@ -68,9 +67,11 @@ static inline bool hf_claim_is_asked(const hf_claim *claim) {
     return claim->state == HF_CLAIM_ASKED;
 }
 
-/* Returns whether the claim is STANDING and its hold HELD. The renewer renews only such claims. */
+/* Returns whether the claim is STANDING and its hold, if it has one, is HELD. The renewer renews
+ * only such claims. */
 static inline bool hf_claim_is_held(const hf_claim *claim) {
-    return claim->state == HF_CLAIM_STANDING && claim->hold->state == HF_HOLD_HELD;
+    bool held = !claim->hold || claim->hold->state == HF_HOLD_HELD;
+    return claim->state == HF_CLAIM_STANDING && held;
 }
 
 /* Returns whether the claim is LEAVING. */
@@ -107,6 +108,17 @@ void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim);
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner);
 
+/* Adds a new claim without a hold in the same way. No caller finds it by its key. */
+hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
+
+/* Replaces the hold of a claim in the table by a new one, which its caller finds instead. When out
+ * of memory, the claim is set aside. */
+void hf_holds_renew_hold(hf_holds *holds, hf_claim *claim);
+
+/* Ends the hold of a claim that is in the table. The claim remains there, but its caller no longer
+ * finds it. */
+void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
+
 /* Removes the claim and its hold from the table, and drops the table's references. */
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
@@ -141,9 +153,20 @@ void hf_holds_wake_all(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_ti
 /* Returns the claim that needs attention first, or NULL. */
 hf_claim *hf_holds_first(const hf_holds *holds);
 
-/* Returns a hold that is HELD although its validity has ended, or NULL. Examines only holds that
+/* Returns a claim that is held although its validity has ended, or NULL. Examines only claims that
  * need attention. */
-hf_hold *hf_holds_first_ended(const hf_holds *holds, hf_time now);
+hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now);
+
+/* Returns whether the hold is in the table, where its caller finds it. */
+static inline bool hf_hold_is_known(const hf_hold *hold) {
+    return hold->claim->hold == hold;
+}
+
+/* Returns whether the hold is over although its claim is still in the table: calls that are under
+ * way for the hold no longer count for the claim. */
+static inline bool hf_hold_is_left(const hf_hold *hold) {
+    return !hf_hold_is_known(hold) && hf_claim_is_known(hold->claim);
+}
 
 /* Returns whether an acquire may still make the hold HELD, or enter it again. */
 static inline bool hf_hold_is_live(const hf_hold *hold) {

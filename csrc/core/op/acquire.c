@@ -61,7 +61,7 @@ static void forget(hf_op *op, hf_time now) {
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_claim_is_known(claim);
+    bool asks = op->state == HF_ACQUIRE_ASKING && op->spec.shared && hf_hold_is_known(hold);
     if (!asks || !hf_hold_is_live(hold)) return false;
     if (hf_claim_is_asked(claim)) claim->token_ttl_ms = op->spec.token_ttl_ms;
     return hf_renewer_await_answer(op->client, hold, &op->request, now);
@@ -78,7 +78,7 @@ static void undo(hf_op *op, hf_time now) {
     }
     if (hold && let_renewer_await(op, now)) return;
     if (hold) hold->claim->uncertain = true;
-    if (first) hf_renewer_clean_up_same_connection(op->client, hold, now);
+    if (first) hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else forget(op, now);
 }
 

@@ -72,12 +72,12 @@ static void tick_renewer(hf_client *client, hf_time now) {
 
 static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
     if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
-        hf_renewer_lose_at_end(client, hold, now);
+        hf_renewer_lose_at_end(client, hold->claim, now);
 }
 
 static void notice(hf_client *client, hf_time now) {
-    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
-        hf_renewer_lose_at_end(client, hold, now);
+    for (hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
+        hf_renewer_lose_at_end(client, claim, now);
 }
 
 static void end(hf_client *client, hf_time now) {

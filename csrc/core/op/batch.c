@@ -23,7 +23,8 @@ static void free_hold(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void undo_hold(hf_op *op, hf_hold *hold, hf_time now) {
     hold->claim->uncertain = true;
-    if (hf_claim_is_asked(hold->claim)) hf_renewer_clean_up_same_connection(op->client, hold, now);
+    if (hf_claim_is_asked(hold->claim))
+        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }
 
@@ -242,7 +243,7 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 
 static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    if (hf_claim_is_known(claim)) hf_holds_remove(&op->client->holds, claim);
+    if (hf_hold_is_known(hold)) hf_holds_remove(&op->client->holds, claim);
     hf_client_unblock(op->client, claim, now);
 }
 
@@ -281,7 +282,7 @@ static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
     if (held) claim->count--;
     claim->uncertain = true;
     if (held && claim->count <= claim->others)
-        hf_renewer_clean_up_same_connection(op->client, hold, now);
+        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }
 

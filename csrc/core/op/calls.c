@@ -19,7 +19,7 @@ static hf_time deadline_of(const hf_op *op) {
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
-    if (hf_claim_is_known(op->hold->claim)) hf_renewer_forget(op->client, op->hold, now);
+    if (hf_hold_is_known(op->hold)) hf_renewer_forget(op->client, op->hold, now);
 }
 
 static void fail_lost(hf_op *op, hf_lost_reason reason) {
@@ -102,7 +102,7 @@ static bool take_hold(hf_op *op, hf_time now) {
 /* ---- release ---- */
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (hf_claim_is_known(op->hold->claim)) hf_holds_remove(&op->client->holds, op->hold->claim);
+    if (hf_hold_is_known(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_client_unblock(op->client, op->hold->claim, now);
 }
 
@@ -118,9 +118,11 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool last = hold->state == HF_HOLD_RELEASING;
-    assert(claim->count > 0 && claim->pending_releases >= op->call.pending_releases);
-    claim->count--;
-    claim->pending_releases -= op->call.pending_releases;
+    if (!hf_hold_is_left(hold)) {
+        assert(claim->count > 0 && claim->pending_releases >= op->call.pending_releases);
+        claim->count--;
+        claim->pending_releases -= op->call.pending_releases;
+    }
     op->client->stats.releases++;
     hf_op_succeed(op);
     if (last) drop_from_table(op, now);
@@ -146,7 +148,7 @@ static bool is_used_up(const hf_request *request) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_replaced(const hf_hold *hold) {
-    return hf_hold_is_released(hold) && !hf_claim_is_known(hold->claim);
+    return hf_hold_is_released(hold) && !hf_hold_is_known(hold);
 }
 
 /* The owner has released the lock. The renewer continues to work on the hold until the server has
@@ -155,9 +157,11 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool used_up = is_used_up(&op->request),
-         gone = !hf_claim_is_known(claim) || hold->state == HF_HOLD_LOST;
+         gone = !hf_hold_is_known(hold) || hold->state == HF_HOLD_LOST;
     if (is_replaced(hold)) {
         hf_renewer_clean_up_replaced(op->client, claim, now);
+        hf_client_unblock(op->client, claim, now);
+    } else if (hf_hold_is_left(hold)) {
         hf_client_unblock(op->client, claim, now);
     } else if (gone || claim->count > claim->others + 1) {
         claim->count--;
@@ -166,13 +170,13 @@ static void clean_up(hf_op *op, hf_time now) {
             claim->pending_releases = used_up ? claim->pending_releases - op->call.pending_releases
                                               : claim->pending_releases + 1;
         bool over = hold->state == HF_HOLD_LOST && claim->count == claim->others;
-        if (over && hf_claim_is_known(claim)) hf_renewer_clean_up_lost(op->client, hold, now);
+        if (over && hf_hold_is_known(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (used_up) {
         drop_from_table(op, now);
     } else { /* this must follow the release that may be under way */
-        hf_renewer_clean_up_same_connection(op->client, hold, now);
+        hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     }
 }
 
@@ -326,7 +330,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
         claim->valid_until = hf_claim_end_of(claim, hf_claim_lease(claim), request->sent_at);
         claim->granted = false;
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
-        hf_renewer_on_renewed(op->client, hold, request->sent_at, now);
+        hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
     }
     if (hold->state == HF_HOLD_HELD && now >= claim->valid_until)
         hf_renewer_lose(op->client, hold,
@@ -400,7 +404,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
-    if (op->hold->state == HF_HOLD_LOST && !hf_claim_is_known(op->hold->claim)) {
+    if (op->hold->state == HF_HOLD_LOST && !hf_hold_is_known(op->hold)) {
         fail_lost(op, op->hold->reason);
         return;
     }
@@ -430,8 +434,7 @@ static void abandon_release(hf_op *op, hf_time now) {
 static void abandon_complete(hf_op *op, hf_time now) {
     if (!op->blocked && !write_later(op, now)) continue_alone(op);
     if (!op->blocked) drop_from_table(op, now);
-    else if (hf_claim_is_known(op->hold->claim))
-        hf_holds_remove(&op->client->holds, op->hold->claim);
+    else if (hf_hold_is_known(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
 }
 
 static void abandon_extend(hf_op *op, hf_time now) {

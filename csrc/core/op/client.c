@@ -125,7 +125,7 @@ void hf_client_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
     uint32_t released = count < hold->strays ? count : hold->strays;
     hold->strays -= released;
     bool all = released > 0 && released == count;
-    if (hf_claim_is_known(hold->claim) && !all)
+    if (hf_hold_is_known(hold) && !all)
         client->decider->abandon(client, hold, count - released, now);
 }
 

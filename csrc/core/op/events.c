@@ -243,19 +243,18 @@ static hf_op *waiter_of(const hf_client *client, uint64_t wait) {
     return NULL;
 }
 
-static hf_hold *clean_up_unknown(hf_client *client, const hf_message *grant, hf_time now) {
+static hf_claim *clean_up_unknown(hf_client *client, const hf_message *grant, hf_time now) {
     hf_slice key = grant->key;
     uint64_t wait = grant->number;
     char owner[HF_OWNER_SIZE];
     size_t size = grant->keeps ? hf_wire_keeping_owner(owner, client->uuid, wait)
                                : hf_wire_owner(owner, grant->kind, client->uuid, wait);
-    hf_hold *hold =
-        hf_client_add_hold(client, grant->kind, key, HF_NO_TEXT, (hf_slice){owner, size});
-    if (!hold) return NULL;
-    hf_holds_note_wait(&client->holds, hold->claim, wait);
-    hold->claim->keeps = grant->keeps;
-    hf_renewer_clean_up(client, hold, now);
-    return hold;
+    hf_claim *claim = hf_client_add_claim(client, grant->kind, key, (hf_slice){owner, size});
+    if (!claim) return NULL;
+    hf_holds_note_wait(&client->holds, claim, wait);
+    claim->keeps = grant->keeps;
+    hf_renewer_clean_up(client, claim, now);
+    return claim;
 }
 
 static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
@@ -263,12 +262,12 @@ static bool is_of(const hf_message *grant, const hf_kind *kind, hf_slice key) {
 }
 
 /* Returns whether an ended wait of this client was for the granted lock. Any user who may publish
- * can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the hold with
- * the grant's number, or NULL. */
-static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_hold *lost) {
+ * can forge a grant, so a key for which nobody here has waited is ignored. `lost` is the claim of a
+ * lost hold with the grant's number, or NULL. */
+static bool was_waited_for(const hf_client *client, const hf_message *grant, const hf_claim *lost) {
     const hf_number *entry = NULL;
     if (!hf_kind_grants(grant->kind)) return false;
-    if (lost && is_of(grant, lost->claim->kind, hf_hold_key(lost))) return true;
+    if (lost && is_of(grant, lost->kind, hf_claim_key(lost))) return true;
     while ((entry = hf_numbers_find(&client->waits, grant->number, entry))) {
         const hf_op *op = entry->object;
         if (is_of(grant, op->spec.lock_kind, op->spec.names->key)) return true;
@@ -286,16 +285,14 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     hf_holds *holds = &client->holds;
     uint64_t wait = grant->number;
     if (holds->unclaimed >= MAX_UNCLAIMED) return;
-    const hf_claim *named = hf_holds_find_wait(holds, wait);
-    const hf_hold *known = named ? named->hold : NULL;
-    bool lost = known && known->state == HF_HOLD_LOST;
+    const hf_claim *known = hf_holds_find_wait(holds, wait);
+    bool lost = known && known->hold && known->hold->state == HF_HOLD_LOST;
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
     if (!was_waited_for(client, grant, known)) return;
     if (hf_client_node(client, grant->key) != node) return;
-    hf_hold *hold = lost && known->claim->shared
-                        ? hf_renewer_clean_up_grant(client, known->claim, now)
-                        : clean_up_unknown(client, grant, now);
-    if (hold) hf_holds_note_unclaimed(holds, hold->claim);
+    hf_claim *claim = lost && known->shared ? hf_renewer_clean_up_grant(client, known, now)
+                                            : clean_up_unknown(client, grant, now);
+    if (claim) hf_holds_note_unclaimed(holds, claim);
 }
 
 static void on_grant(hf_node *node, hf_op *op, const hf_message *grant, hf_time now) {

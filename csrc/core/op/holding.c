@@ -10,9 +10,8 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED ? HF_LOST_DELETED : HF_LOST_TAKEN;
 }
 
-hf_lost_reason hf_lost_reason_at_end(const hf_hold *hold) {
-    hf_claim *claim = hold->claim;
-    assert(hold->state == HF_HOLD_HELD);
+hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim) {
+    assert(hf_claim_is_held(claim));
     if (hf_claim_has_last_lease(claim)) return HF_LOST_MAX_HOLD;
     bool tried = claim->at_risk || claim->in_flight;
     return claim->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
@@ -60,14 +59,25 @@ hf_wire_lock hf_client_wire_lock(const hf_client *client, const hf_claim *claim,
     return (hf_wire_lock){claim->kind, names, hf_claim_owner(claim), client->config.grant_lease};
 }
 
+/* Returns `owner` or, if it is empty, the owner with this number, written to `text`. */
+static hf_slice owner_of(const hf_client *client, const hf_kind *kind, hf_slice owner,
+                         uint64_t number, char text[HF_OWNER_SIZE]) {
+    if (owner.size > 0) return owner;
+    return (hf_slice){text, hf_wire_owner(text, kind, client->uuid, number)};
+}
+
 hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice caller,
                             hf_slice owner) {
     char text[HF_OWNER_SIZE];
-    if (owner.size == 0) {
-        uint64_t number = client->holds.last_number + 1;
-        owner = (hf_slice){text, hf_wire_owner(text, kind, client->uuid, number)};
-    }
+    owner = owner_of(client, kind, owner, client->holds.last_number + 1, text);
     return hf_holds_add(&client->holds, kind, key, caller, owner);
+}
+
+hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key,
+                              hf_slice owner) {
+    char text[HF_OWNER_SIZE];
+    owner = owner_of(client, kind, owner, client->holds.last_number + 1, text);
+    return hf_holds_add_claim(&client->holds, kind, key, owner);
 }
 
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
@@ -80,15 +90,15 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
     return hold;
 }
 
-hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice caller) {
-    hf_hold *hold =
-        hf_client_add_hold(client, claim->kind, hf_claim_key(claim), caller, hf_claim_owner(claim));
-    if (!hold) return NULL;
-    hold->claim->shared = claim->shared;
-    hold->claim->permits = claim->permits;
-    hold->claim->keeps = claim->keeps;
-    hold->claim->lease = claim->lease;
-    hold->claim->token_ttl_ms = claim->token_ttl_ms;
-    hf_holds_note_wait(&client->holds, hold->claim, claim->wait);
-    return hold;
+hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
+    hf_claim *copy =
+        hf_client_add_claim(client, claim->kind, hf_claim_key(claim), hf_claim_owner(claim));
+    if (!copy) return NULL;
+    copy->shared = claim->shared;
+    copy->permits = claim->permits;
+    copy->keeps = claim->keeps;
+    copy->lease = claim->lease;
+    copy->token_ttl_ms = claim->token_ttl_ms;
+    hf_holds_note_wait(&client->holds, copy, claim->wait);
+    return copy;
 }

@@ -16,9 +16,12 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
-/* Adds a hold of this caller whose claim is for the same owner as `claim`, with everything that
- * commands for the owner need. Returns NULL when out of memory. */
-hf_hold *hf_client_add_copy(hf_client *client, const hf_claim *claim, hf_slice caller);
+/* Adds a claim without a hold; `owner` as above. Returns NULL when out of memory. */
+hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice owner);
+
+/* Adds a claim without a hold for the same owner, with everything that commands for the owner need.
+ * Returns NULL when out of memory. */
+hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim);
 
 /* Notes that the claim's command is no longer in flight. Operations that waited for it continue. */
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);

@@ -236,7 +236,7 @@ static void block(hf_op *op, hf_hold *hold) {
 
 static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
     assert(idle->claim->idle && idle->claim->lent);
-    hf_renewer_clean_up(client, idle, now);
+    hf_renewer_clean_up(client, idle->claim, now);
     hf_renewer_clean_up_first(client, idle->claim, now);
 }
 

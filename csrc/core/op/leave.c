@@ -13,31 +13,31 @@
 /* Makes the claim LEAVING, or begins anew if it is. Returns when to send its leave. */
 static hf_time begin_to_leave(hf_client *client, hf_claim *claim, hf_time now) {
     bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
-    hf_observe_end(client, claim->hold, now);
+    if (claim->hold) hf_observe_end(client, claim->hold, now);
     if (!hf_claim_is_leaving(claim)) hf_claim_become(claim, HF_CLAIM_LEAVING);
-    hf_hold_become(claim->hold, HF_HOLD_CLEANING_UP);
+    if (claim->hold) hf_hold_become(claim->hold, HF_HOLD_CLEANING_UP);
     claim->failures = 0;
     if (!counted) claim->valid_until = now + hf_time_max(claim->lease, CLEAN_UP_FOR);
     return claim->in_flight ? claim->valid_until : now;
 }
 
-void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_time at = begin_to_leave(client, hold->claim, now);
-    hf_holds_wake_at(&client->holds, hold->claim, at);
+void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_time at = begin_to_leave(client, claim, now);
+    hf_holds_wake_at(&client->holds, claim, at);
 }
 
-void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now) {
-    hold->claim->in_flight = false;
-    hf_renewer_clean_up(client, hold, now);
-    hold->claim->same_connection = true;
+void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now) {
+    claim->in_flight = false;
+    hf_renewer_clean_up(client, claim, now);
+    claim->same_connection = true;
 }
 
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
+    bool lost = hold && hold->state == HF_HOLD_LOST;
     if (claim->record) return; /* the lock must not be free before the record is written */
-    if (hold->state == HF_HOLD_LOST && claim->shared) hf_claim_freed(claim);
-    if (hold->state != HF_HOLD_LOST || hf_renewer_may_remain(hold))
-        claim->wake_at = begin_to_leave(client, claim, now);
+    if (lost && claim->shared) hf_claim_freed(claim);
+    if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_to_leave(client, claim, now);
 }
 
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
@@ -54,49 +54,53 @@ bool hf_renewer_may_remain(const hf_hold *hold) {
     return by_time && (!hold->claim->shared || has_mark(hold->claim));
 }
 
-/* Adds a stand-in hold whose clean-up removes what the server may have of this claim; for a shared
- * owner, that is the grant, if it is still marked. Returns NULL when out of memory. */
-static hf_hold *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_slice caller,
-                                     hf_time now) {
-    hf_hold *stand_in = hf_client_add_copy(client, claim, caller);
-    if (!stand_in) return NULL;
-    hf_renewer_clean_up(client, stand_in, now);
+/* Adds a claim for the same owner, whose clean-up removes what the server may have of this one; for
+ * a shared owner, that is the grant, if it is still marked. Returns NULL when out of memory. */
+static hf_claim *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, hf_time now) {
+    hf_claim *stand_in = hf_client_add_copy(client, claim);
+    if (stand_in) hf_renewer_clean_up(client, stand_in, now);
     return stand_in;
 }
 
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now) {
-    hf_hold *stand_in = clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
-    if (stand_in) stand_in->claim->same_connection = true;
+    hf_claim *stand_in = clean_up_by_stand_in(client, claim, now);
+    if (stand_in) stand_in->same_connection = true;
 }
 
-hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
-    return has_mark(claim) ? clean_up_by_stand_in(client, claim, HF_NO_TEXT, now) : NULL;
+hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
+    return has_mark(claim) ? clean_up_by_stand_in(client, claim, now) : NULL;
 }
 
 /* A hold that is not in the table has been replaced by its caller's newer hold, which the clean-up
  * must not affect. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    hf_slice caller = hf_claim_is_known(claim) ? hf_hold_caller(hold) : HF_NO_TEXT;
-    hf_hold_ref(hold);
-    if (hf_claim_is_known(claim)) hf_holds_remove(&client->holds, claim);
-    if (hf_renewer_may_remain(hold)) clean_up_by_stand_in(client, claim, caller, now);
-    hf_hold_unref(hold);
+    bool known = hf_hold_is_known(hold), remains = hf_renewer_may_remain(hold);
+    if (known && remains) {
+        if (claim->shared) hf_claim_freed(claim);
+        hf_holds_renew_hold(&client->holds, claim);
+        hf_renewer_clean_up(client, claim, now);
+    } else if (known) {
+        hf_holds_remove(&client->holds, claim);
+    } else if (remains && !hf_hold_is_left(hold)) {
+        clean_up_by_stand_in(client, claim, now);
+    }
 }
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
-    hf_claim *claim = hold->claim;
-    if (claim->record) {
-        hf_holds_remove(&client->holds, claim);
-        return;
-    }
+    const hf_claim *claim = hold->claim;
     bool marked = claim->granted && claim->wait > 0;
     hf_client_lose(client, hold, reason);
-    if (marked) clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
+    if (marked) clean_up_by_stand_in(client, claim, now);
 }
 
-void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_renewer_lose(client, hold, hf_lost_reason_at_end(hold), now);
+void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason reason, hf_time now) {
+    if (claim->hold) hf_renewer_lose(client, claim->hold, reason, now);
+    else hf_holds_remove(&client->holds, claim);
+}
+
+void hf_renewer_lose_at_end(hf_client *client, hf_claim *claim, hf_time now) {
+    hf_renewer_lose_claim(client, claim, hf_lost_reason_at_end(claim), now);
 }
 
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
@@ -205,18 +209,18 @@ void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) 
 
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    hf_hold *aside = claim->shared ? NULL : clean_up_by_stand_in(client, claim, HF_NO_TEXT, now);
-    if (!aside) return false;
-    hf_holds_wake_at(&client->holds, aside->claim,
-                     hf_lease_retry_at(now, aside->claim->valid_until));
-    hf_holds_remove(&client->holds, claim);
+    if (claim->shared) return false;
+    if (!hf_hold_is_known(hold)) return true;
+    claim->same_connection = false;
+    hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
+    hf_holds_set_aside(&client->holds, claim);
     return true;
 }
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
-    hf_hold *hold = hf_client_add_hold(client, kind, key, HF_NO_TEXT, HF_NO_TEXT);
+    hf_claim *claim = hf_client_add_claim(client, kind, key, HF_NO_TEXT);
     /* If out of memory, the waiters continue at their own rechecks. */
-    if (hold) hf_renewer_clean_up(client, hold, now);
+    if (claim) hf_renewer_clean_up(client, claim, now);
 }
 
 /* ---- entries that no caller will release ---- */
@@ -237,7 +241,7 @@ static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hf_claim_is_known(hold->claim)) return;
+    if (!hf_hold_is_known(hold)) return;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;
@@ -254,7 +258,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         if (hold->claim->shared) hold->claim->pending_releases += count;
         return;
     }
-    hf_renewer_clean_up(client, hold, now);
+    hf_renewer_clean_up(client, hold->claim, now);
 }
 
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
@@ -287,7 +291,8 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
     hf_task *task = hf_task_inherit(client, ask, on_late_answer);
     if (!task) return false;
-    if (hold->state == HF_HOLD_ACQUIRING) hf_renewer_clean_up_same_connection(client, hold, now);
+    if (hold->state == HF_HOLD_ACQUIRING)
+        hf_renewer_clean_up_same_connection(client, hold->claim, now);
     hf_task_add(task, hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;

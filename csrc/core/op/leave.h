@@ -22,12 +22,11 @@
 
 #include "interfaces.h"
 
-/* Passes the hold to the renewer, which cleans it up. */
-void hf_renewer_clean_up(hf_client *client, hf_hold *hold, hf_time now);
+/* Passes the claim to the renewer, which makes the server forget it. Its hold is over. */
+void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Passes the hold to the renewer, which cleans it up over the same link as the command in doubt,
- * after that command. */
-void hf_renewer_clean_up_same_connection(hf_client *client, hf_hold *hold, hf_time now);
+/* Does the same over the same link as the command in doubt, after that command. */
+void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Passes what the server may have of the claim to the renewer of a closed client. Does not restore
  * the order of the heap. */
@@ -41,7 +40,7 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Frees the caller from a hold that could not be cleaned up, while the renewer keeps trying.
- * Returns false when out of memory, and for a shared owner, whose holds are counted together. */
+ * Returns false for a shared owner, whose holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Lets the renewer continue with a release that got no reply, of a hold that its caller has already
@@ -49,26 +48,30 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now);
 
 /* Lets the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
- * the hold that does this; NULL if there is nothing to pass on, or when out of memory. */
-hf_hold *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
+ * the claim that does this; NULL if there is nothing to pass on, or when out of memory. */
+hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
 
 /* Lets the renewer evict dead waiters of a lock that the server has freed, so that the next waiter
  * gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
-/* Marks the hold lost; removes it if it is kept only until its record is written. If its grant was
- * not confirmed, the mark of the grant in the queue is removed at once. Otherwise the server would
- * believe that the wait, which is over, had missed its grant, and serve it again. */
+/* Marks the hold lost. If its grant was not confirmed, the mark of the grant in the queue is
+ * removed at once. Otherwise the server would believe that the wait, which is over, had missed its
+ * grant, and serve it again. */
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now);
 
-/* Marks the hold lost because its lease is over. */
-void hf_renewer_lose_at_end(hf_client *client, hf_hold *hold, hf_time now);
+/* Marks the claim's hold lost. Removes a claim without a hold, which is kept only until the record
+ * of a run is written. */
+void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason reason, hf_time now);
+
+/* Does the same because the lease is over. */
+void hf_renewer_lose_at_end(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Returns whether the server may still have the lost hold. */
 bool hf_renewer_may_remain(const hf_hold *hold);
 
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server; then
- * the renewer cleans it up by a new hold of the same caller, which stands in for it. */
+ * the renewer cleans up its claim, for which its caller finds another hold until that is done. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the use of a hold by an operation that has left nothing on the server to undo. A hold that

@@ -107,8 +107,20 @@ static void add_hold_event(hf_client *client, hf_event_kind kind, const hf_hold 
     if (!is_wanted(client, hold->observer)) return;
     hf_event *event = add(client, kind, hf_hold_key(hold), hf_hold_owner(hold));
     if (!event) return;
-    fill(event, class_of(client, hold->class), hold->observer, code, duration);
+    fill(event, class_of(client, hold->claim->class), hold->observer, code, duration);
     event->token = hold->token;
+}
+
+/* Adds an event of a claim's hold or, if it has none, of the claim itself. */
+static void add_claim_event(hf_client *client, hf_event_kind kind, const hf_claim *claim,
+                            hf_time duration) {
+    if (claim->hold) {
+        add_hold_event(client, kind, claim->hold, NULL, duration);
+        return;
+    }
+    hf_event *event =
+        is_wanted(client, 0) ? add(client, kind, hf_claim_key(claim), hf_claim_owner(claim)) : NULL;
+    if (event) fill(event, class_of(client, claim->class), 0, NULL, duration);
 }
 
 /* Adds an event of an operation that has not acquired a hold. */
@@ -161,7 +173,7 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
         return;
     }
     hold->held_since = now;
-    hold->class = op->spec.class;
+    hold->claim->class = (uint8_t)op->spec.class;
     hold->observer = op->spec.observer;
     if (class) {
         class->outcomes[HF_OK]++;
@@ -173,7 +185,7 @@ static void on_acquired(hf_op *op, hf_hold *hold, hf_time now) {
 
 static void end_as(hf_client *client, hf_hold *hold, hf_event_kind kind, const char *code,
                    hf_time now) {
-    hf_class *class = class_of(client, hold->class);
+    hf_class *class = class_of(client, hold->claim->class);
     hf_time span = now > hold->held_since ? now - hold->held_since : 0;
     if (hold->held_since == 0 || client->is_member) return;
     hold->held_since = 0;
@@ -269,20 +281,20 @@ void hf_observe_delay(void *node, const hf_request *request, hf_code code, const
     if (request->routing.context_is_op) hf_observe_cut_off(request->context, code, reason, now);
 }
 
-void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now) {
-    hf_class *class = class_of(client, hold->class);
+void hf_observe_risk(hf_client *client, const hf_claim *claim, hf_time now) {
+    hf_class *class = class_of(client, claim->class);
     if (class) class->risks++;
     if (client->is_member) return;
-    add_hold_event(client, HF_EVENT_AT_RISK, hold, NULL, hf_claim_time_left(hold->claim, now));
+    add_claim_event(client, HF_EVENT_AT_RISK, claim, hf_claim_time_left(claim, now));
 }
 
-void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late) {
-    hf_class *class = class_of(client, hold->class);
+void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late) {
+    hf_class *class = class_of(client, claim->class);
     if (class) {
         class->renewals++;
         class->renewed_late += late;
     }
-    if (late && !client->is_member) add_hold_event(client, HF_EVENT_RENEWED_LATE, hold, NULL, 0);
+    if (late && !client->is_member) add_claim_event(client, HF_EVENT_RENEWED_LATE, claim, 0);
 }
 
 void hf_observe_link(void *context, const hf_session *session, bool open) {
@@ -315,7 +327,7 @@ static uint16_t class_of_request(const hf_request *request) {
     if (!request->routing.context_is_op) return 0;
     const hf_op *op = request->context;
     bool known = op->hold && !hf_op_asked_for(op)->acquires;
-    return known ? op->hold->class : op->spec.class;
+    return known ? op->hold->claim->class : op->spec.class;
 }
 
 void hf_observe_answer(void *context, const hf_request *request, hf_time now) {

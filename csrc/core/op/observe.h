@@ -27,9 +27,9 @@ void hf_observe_op(hf_op *op, hf_time now);
 /* Counts the end of an abandoned hold, for whose release no operation waits. */
 void hf_observe_end(hf_client *client, hf_hold *hold, hf_time now);
 void hf_observe_loss(hf_client *client, hf_hold *hold);
-void hf_observe_risk(hf_client *client, const hf_hold *hold, hf_time now);
+void hf_observe_risk(hf_client *client, const hf_claim *claim, hf_time now);
 /* Counts a renewal. `late`: earlier attempts had failed. */
-void hf_observe_renewal(hf_client *client, const hf_hold *hold, bool late);
+void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late);
 /* Adds the event that a wait freed the hold of a crashed process. `class` and `observer` are those
  * of the wait, which may have ended since. */
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,

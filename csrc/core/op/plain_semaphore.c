@@ -28,13 +28,13 @@ static bool is_rival(const hf_op *op, const hf_op *other) {
 /* Makes the renewer settle the call. Does nothing when out of memory. */
 static void settle(hf_op *op, bool undoes, hf_time now) {
     char owner[HF_OWNER_SIZE];
-    hf_hold *hold = hf_client_add_hold(op->client, op->spec.lock_kind, op->spec.names->key,
-                                       HF_NO_TEXT, hf_op_owner(op, owner));
-    if (!hold) return;
-    hold->claim->undoes = undoes;
-    hold->claim->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
-    hold->claim->lease = SETTLE_TIME;
-    hf_renewer_clean_up_same_connection(op->client, hold, now);
+    hf_claim *claim = hf_client_add_claim(op->client, op->spec.lock_kind, op->spec.names->key,
+                                          hf_op_owner(op, owner));
+    if (!claim) return;
+    claim->undoes = undoes;
+    claim->amount = undoes ? 0 : (int32_t)(int64_t)op->spec.value;
+    claim->lease = SETTLE_TIME;
+    hf_renewer_clean_up_same_connection(op->client, claim, now);
 }
 
 static void forget_note(hf_op *op) {

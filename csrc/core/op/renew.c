@@ -70,11 +70,11 @@ static void follow_lease(const hf_claim *claim) {
     claim->record->deadline = claim->record->persists_until = claim->valid_until;
 }
 
-void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
-    hf_claim *claim = hold->claim;
+void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, hf_time now) {
+    bool held = hf_claim_is_held(claim);
     client->stats.renewals++;
-    hf_observe_renewal(client, hold, claim->at_risk && hold->state == HF_HOLD_HELD);
-    if (hold->state != HF_HOLD_HELD) {
+    hf_observe_renewal(client, claim, claim->at_risk && held);
+    if (!held) {
         client->stats.late_renewals++;
         return;
     }
@@ -92,7 +92,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf
 
 static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
-    if (!claim->at_risk) hf_observe_risk(client, claim->hold, now);
+    if (!claim->at_risk) hf_observe_risk(client, claim, now);
     claim->at_risk = true;
     claim->failures++;
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
@@ -100,9 +100,9 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
 
 /* Ends a kept lock that no caller has, so no loss is reported. Also called if it is in doubt
  * whether the server still has the lock. */
-static void end_idle(hf_client *client, hf_hold *hold, bool gone, hf_time now) {
-    if (gone) hf_holds_remove(&client->holds, hold->claim);
-    else hf_renewer_clean_up(client, hold, now);
+static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now) {
+    if (gone) hf_holds_remove(&client->holds, claim);
+    else hf_renewer_clean_up(client, claim, now);
 }
 
 /* A confirmation sets a lease that may be shorter than the grant's. If it got no reply, or was sent
@@ -116,13 +116,12 @@ static void bound_by_confirmation(const hf_task *task) {
 
 static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdict, hf_time sent_at,
                            hf_time now) {
-    hf_hold *hold = claim->hold;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
          held = hf_claim_is_held(claim);
     if (hf_claim_is_known(claim) && verdict == HF_VERDICT_YES)
-        hf_renewer_on_renewed(client, hold, sent_at, now);
-    else if (held && claim->idle) end_idle(client, hold, gone, now);
-    else if (held && gone) hf_renewer_lose(client, hold, hf_lost_reason_of(verdict), now);
+        hf_renewer_on_renewed(client, claim, sent_at, now);
+    else if (held && claim->idle) end_idle(client, claim, gone, now);
+    else if (held && gone) hf_renewer_lose_claim(client, claim, hf_lost_reason_of(verdict), now);
     else if (held) on_not_renewed(client, claim, now);
     hf_client_unblock(client, claim, now);
 }
@@ -327,7 +326,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
         claim->valid_until = short_end(client, claim, request->sent_at);
         hf_renewer_resume_idle(client, claim, now);
     } else if (idle) {
-        end_idle(client, claim->hold, gone, now);
+        end_idle(client, claim, gone, now);
     }
     hf_client_unblock(client, claim, now);
     hf_task_free(task);
@@ -340,7 +339,7 @@ static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
     hf_task *task = hf_task_new(client);
     if (!task || !encode_extend(client, claim, &task->request, lease, HF_WIRE_ANY_TTL)) {
         free(task);
-        hf_renewer_clean_up(client, claim->hold, now);
+        hf_renewer_clean_up(client, claim, now);
         return;
     }
     hf_task_add(task, claim);
@@ -358,7 +357,7 @@ void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
 
 static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
     if (now >= claim->lent->keep_until || now >= claim->valid_until)
-        hf_renewer_clean_up(client, claim->hold, now);
+        hf_renewer_clean_up(client, claim, now);
     else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (claim->lease > client->config.grant_lease) shorten(client, claim, now);
     else renew_batch(client, claim, now);
@@ -392,7 +391,7 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
     hf_claim *claim = hold->claim;
     bool held = hold->state == HF_HOLD_HELD, over = claim->count == claim->others;
     if (held && over) {
-        hf_renewer_clean_up_same_connection(client, hold, now);
+        hf_renewer_clean_up_same_connection(client, hold->claim, now);
         return;
     }
     if (held) count_as_renewal(client, claim, sent_at);
@@ -403,8 +402,8 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 /* ---- a record that is written after its call has ended ----
  *
  * The run has happened, so the lock must not become free before the record is written. Until then
- * another hold, which has no caller, is renewed. The server refuses a renewal after the record, and
- * a record after the end of the lock. */
+ * another claim for its owner, without a hold, is renewed. The server refuses a renewal after the
+ * record, and a record after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
@@ -419,26 +418,25 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     hf_task_free(task);
 }
 
-/* Returns a hold of the same owner, or NULL when out of memory. */
-static hf_hold *copy_for_record(hf_client *client, const hf_hold *hold) {
-    hf_claim *claim = hold->claim;
-    hf_hold *copy = hf_client_add_copy(client, claim, HF_NO_TEXT);
+/* Returns a claim for the same owner, or NULL when out of memory. */
+static hf_claim *copy_for_record(hf_client *client, const hf_claim *claim) {
+    hf_claim *copy = hf_client_add_copy(client, claim);
     if (!copy) return NULL;
-    copy->claim->count = 1;
-    copy->class = hold->class;
-    copy->claim->valid_until = claim->valid_until;
-    copy->claim->max_until = claim->max_until;
-    copy->claim->shortened = claim->shortened;
-    copy->claim->renewed = claim->renewed;
-    copy->claim->granted = claim->granted;
-    copy->claim->confirm_at = claim->confirm_at;
-    hf_hold_become(copy, HF_HOLD_HELD);
+    copy->count = 1;
+    copy->class = claim->class;
+    copy->valid_until = claim->valid_until;
+    copy->max_until = claim->max_until;
+    copy->shortened = claim->shortened;
+    copy->renewed = claim->renewed;
+    copy->granted = claim->granted;
+    copy->confirm_at = claim->confirm_at;
+    hf_claim_become(copy, HF_CLAIM_STANDING);
     return copy;
 }
 
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
     hf_task *task = hf_task_new(client);
-    hf_hold *copy = task ? copy_for_record(client, hold) : NULL;
+    hf_claim *copy = task ? copy_for_record(client, hold->claim) : NULL;
     if (!copy) {
         free(task);
         return false;
@@ -451,13 +449,14 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     task->request.done = on_recorded;
     task->request.context = task;
     task->request.waits_for_connection = task->request.accepted = true;
-    hf_claim_ref(copy->claim);
-    task->claims[task->count++] = copy->claim;
-    copy->claim->record = &task->request;
+    hf_claim_ref(copy);
+    task->claims[task->count++] = copy;
+    copy->record = &task->request;
     client->unanswered++;
-    follow_lease(copy->claim);
-    hf_renewer_resume(client, copy->claim, now);
-    if (!under_way) hf_client_submit(client, hf_hold_key(copy), HF_LINK_CALLS, &task->request, now);
+    follow_lease(copy);
+    hf_renewer_resume(client, copy, now);
+    if (!under_way)
+        hf_client_submit(client, hf_claim_key(copy), HF_LINK_CALLS, &task->request, now);
     return true;
 }
 
@@ -471,7 +470,7 @@ static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *cla
 
 static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (claim->idle) attend_idle(client, claim, now);
-    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim->hold, now);
+    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim, now);
     else if (claim->in_flight || (!claim->granted && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);

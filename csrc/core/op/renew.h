@@ -43,8 +43,8 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
                                     hf_request *request, hf_time now);
 
-/* Notes that the server has renewed the hold by a command that was sent at `sent_at`. */
-void hf_renewer_on_renewed(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
+/* Notes that the server has renewed the claim by a command that was sent at `sent_at`. */
+void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, hf_time now);
 
 /* Notes that one entry of the hold was released by a command that was sent at `sent_at`.
  * hold->count is what is left. Entries may have been abandoned since the command was sent. */

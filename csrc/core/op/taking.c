@@ -43,7 +43,7 @@ hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
 }
 
 void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
-    assert(!hold->claim->in_flight && hf_claim_is_known(hold->claim));
+    assert(!hold->claim->in_flight && hf_hold_is_known(hold));
     hold->claim->in_flight = true;
     hf_holds_wake_at(&op->client->holds, hold->claim,
                      hold->state == HF_HOLD_HELD ? hold->claim->valid_until : HF_NEVER);

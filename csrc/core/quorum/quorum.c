@@ -156,7 +156,7 @@ uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_h
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
-        if (!member_hold || !hf_claim_is_known(member_hold->claim)) continue;
+        if (!member_hold || !hf_hold_is_known(member_hold)) continue;
         uint32_t own = hf_member_hold_entries(client->quorum->members[i], member_hold);
         if (member_hold->state == HF_HOLD_LOST || own > keep)
             hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
@@ -201,7 +201,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
 
 /* A reason that a server has given takes precedence over that of a server that did not reply. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
-    hf_lost_reason reason = hf_lost_reason_at_end(hold);
+    hf_lost_reason reason = hf_lost_reason_at_end(hold->claim);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->claim->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
@@ -262,8 +262,8 @@ static void notice(hf_client *client, hf_time now) {
         quorum->losses_seen = losses;
         refresh_all(client, now);
     }
-    for (hf_hold *hold; (hold = hf_holds_first_ended(&client->holds, now));)
-        hf_quorum_refresh(client, hold, now);
+    for (const hf_claim *claim; (claim = hf_holds_first_ended(&client->holds, now));)
+        hf_quorum_refresh(client, claim->hold, now);
 }
 
 static void approve(hf_client *client, hf_hold *hold, hf_time now) {
@@ -292,7 +292,7 @@ static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
 }
 
 void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
-    if (!hf_claim_is_known(hold->claim)) return;
+    if (!hf_hold_is_known(hold)) return;
     if (is_being_reentered(client, hold)) {
         hold->dropped += count;
         return;

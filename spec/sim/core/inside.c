@@ -33,6 +33,13 @@ static void push_hold(lua_State *L, const hf_hold *hold) {
                     is_at_risk(hold) ? " at_risk" : "");
 }
 
+/* A claim without a hold is described as if it had one. */
+static void push_claim(lua_State *L, hf_claim *claim) {
+    hf_hold none = {.claim = claim,
+                    .state = is_leaving(claim) ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD};
+    push_hold(L, claim->hold ? claim->hold : &none);
+}
+
 /* states(client, list) -> how many: `list` becomes the texts that describe each operation and each
  * hold */
 static int l_states(lua_State *L) {
@@ -46,7 +53,7 @@ static int l_states(lua_State *L) {
         lua_rawseti(L, 2, ++count);
     }
     for (size_t i = 0; i < hold_count(client); i++) {
-        push_hold(L, hold_in_heap(holds_of(client), i));
+        push_claim(L, claim_in_heap(holds_of(client), i));
         lua_rawseti(L, 2, ++count);
     }
     hf_driver_leave(driver);
