@@ -17,7 +17,7 @@ static double seconds(void) {
 }
 
 static void answer(hf_node *node, hf_op *op, hf_time now) {
-    hf_request request = {.context = op, .routing.of_op = true, .sent_at = now};
+    hf_request request = {.context = op, .routing.context_is_op = true, .sent_at = now};
     hf_observe_answer(node, &request, now + 30000);
 }
 
@@ -25,7 +25,7 @@ static void cycle(hf_node *node, hf_op *acquire, hf_op *release, hf_time now) {
     hf_client *client = node->client;
     hf_hold *hold = acquire->hold;
     acquire->begun_at = now;
-    hold->state = HF_HOLD_HELD;
+    hold->state = HF_HOLD_HELD; /* without the steps between, which cost time of their own */
     hf_presence_note(client, now);
     answer(node, acquire, now);
     hf_presence_end(acquire, now);
