@@ -6,7 +6,7 @@
 --              after the last refusal, if the lease lasts until then; where nothing else goes wrong
 local WORDS = { "NOREPLICAS ", "MISCONF ", "OOM ", "LOADING ", "BUSY ", "TRYAGAIN ", "CLUSTERDOWN ",
   "MASTERDOWN ", "READONLY " }
-local OF_USER = { "NOAUTH ", "NOPERM ", "ERR The user executing the script " } -- a right is missing
+local OF_USER = { "NOAUTH ", "WRONGPASS ", "NOPERM ", "ERR The user executing the script " } -- no right
 local CLOCKS = 0.98  -- how early a wait may end, by its process's clock
 local SOON = 3000000 -- a release is retried each second, and the network may be slow;
 local RECORDED = 1500000 -- a record, twice a second
