@@ -105,7 +105,8 @@ hf_load hf_client_load(const hf_client *client) {
     for (const hf_op *op = client->ops; op; op = op->next) load.operations += !op->done;
     for (size_t i = 0; i < client->holds.count; i++) {
         const hf_claim *claim = client->holds.heap[i];
-        load.held += !hf_claim_is_leaving(claim) && claim->hold->state != HF_HOLD_LOST;
+        bool lost = claim->hold && claim->hold->state == HF_HOLD_LOST;
+        load.held += !hf_claim_is_leaving(claim) && !lost;
         load.renewed += claim->renewed && hf_claim_is_held(claim);
     }
     return load;

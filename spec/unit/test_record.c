@@ -112,6 +112,16 @@ TEST(an_idempotent_run_whose_record_is_written_after_refusals_reports_no_error) 
     CHECK(hf_client_is_quiet(&rig.client));
 }
 
+/* A caller that waits until nothing is held waits for the record, too. */
+TEST(an_idempotent_run_counts_as_held_until_its_record_has_been_written) {
+    hold_guard(AT(0));
+    hf_op_end(begin_complete(AT(1)), AT(2));
+    CHECK_EQ_U64(hf_client_load(&rig.client).held, 1);
+    output_of(link_of(&rig, CALLS));
+    feed_calls(&rig, ":1\r\n", AT(3));
+    CHECK_EQ_U64(hf_client_load(&rig.client).held, 0);
+}
+
 TEST(a_call_that_waits_for_an_idempotent_runs_abandoned_record_fails_as_not_held) {
     hold_guard(AT(0));
     hf_op *op = begin_complete(AT(1));
