@@ -106,6 +106,10 @@ leave_out() {
         under_lua=
         skipped lua5.4 "busted does not run under Lua 5.4 here (no lua-system for it): all specs run under LuaJIT alone"
     fi
+    if ! has tmux; then
+        without="$without spec/command_terminal_spec.lua"
+        skipped terminal "there is no tmux: the command and its jobs are tried on no terminal"
+    fi
 }
 
 # What LuaJIT cannot do, of files that make test runs under LuaJIT: variables and coroutines that are closed, hooks.
