@@ -364,7 +364,7 @@ describe("an installation #install", function()
     command_works()
   end)
 
-  it("is not needed by the specs, which pass in the unpacked tarball without git", function()
+  it("is not needed by specs and checks, which pass in the unpacked tarball without git", function()
     local ok, output = shell(([[
       set -e
       make -s dist BUILD=%s/build
@@ -372,6 +372,7 @@ describe("an installation #install", function()
       cd %s/holdfast-*
       make -s FLAVOURS=lua5.4 build
       lua5.4 "$(command -v busted)" spec/lock_spec.lua spec/misuse_spec.lua
+      lua5.4 tools/check_lines.lua
       make -s dist
     ]]):format(tree, tree, tree, tree), env)
     assert(ok, output)

@@ -64,11 +64,12 @@ local function check_words(path)
   end
 end
 
-local TREE = "git ls-files -co --exclude-standard -- ':!spec/fixtures' "
-for _, path in ipairs(files.lines_of(TREE .. "':!CHANGELOG.md' ':!csrc/programs' ':!tools/check_lines.lua'")) do
+local OURS = "-not -path 'spec/fixtures/*' "
+for _, path in ipairs(files.sources(OURS .. "-not -name CHANGELOG.md -not -path 'csrc/programs/*' "
+  .. "-not -path tools/check_lines.lua")) do
   check_words(path)
 end
-for _, path in ipairs(files.lines_of(TREE .. "'*.lua'")) do
+for _, path in ipairs(files.sources(OURS .. "-name '*.lua'")) do
   check(path)
   local adapter = path:match "^lua/holdfast/loop/(.+)%.lua$"
   local _, lines = files.read(path):gsub("\n", "")

@@ -45,6 +45,14 @@ function files.lines_of(command)
   return lines
 end
 
+-- → the paths of the sources that `conditions` of find(1) select, also where there is no git
+function files.sources(conditions)
+  local paths = files.lines_of("LC_ALL=C find * .[!.]* -type f -not -path '.git/*' -not -path 'build*' "
+    .. "-not -path '*lua_modules/*' -not -path '*luarocks/*' -not -name '*.so' " .. (conditions or ""))
+  table.sort(paths)
+  return paths
+end
+
 function files.sorted(set)
   local names = {}
   for name in pairs(set) do names[#names + 1] = name end

@@ -6,7 +6,8 @@ local files = require "tools.files"
 
 local kinds = { describe = true, it = true, it_as_root = true, it_yields = true, it_runs = true,
   case = true }
-local list = arg[1] and arg or files.lines_of "git ls-files 'spec/*.lua' 'spec/unit/test_*.c'"
+local list = arg[1] and arg
+  or files.sources "-path 'spec/*' '(' -name '*.lua' -o -path 'spec/unit/test_*.c' ')'"
 
 for _, path in ipairs(list) do
   for line in files.read(path):gmatch "[^\n]+" do
