@@ -378,7 +378,7 @@ function Client:read_write_lock(key, opts)
   return read_write_lock.new(self, key, opts, defaults[self])
 end
 
--- A lock whose waiters line up in the list of Redisson's RFairLock. Does no I/O.
+-- A lock whose waiters line up in the list of RedissonFairLock. Does no I/O.
 ---@param key string 1 to 1048576 bytes
 ---@param opts? holdfast.lock_options without owner
 ---@return holdfast.lock lock

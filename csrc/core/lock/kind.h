@@ -11,7 +11,7 @@ extern const hf_kind hf_kind_guard; /* a hash that becomes the record of a run *
 extern const hf_kind hf_kind_read;  /* the halves of Redisson's RReadWriteLock */
 extern const hf_kind hf_kind_write;
 extern const hf_kind hf_kind_permit; /* the permits of Redisson's RPermitExpirableSemaphore */
-extern const hf_kind hf_kind_fair;   /* Redisson's RFairLock */
+extern const hf_kind hf_kind_fair;   /* RedissonFairLock */
 extern const hf_kind hf_kind_latch;  /* Redisson's RCountDownLatch, which nobody holds */
 extern const hf_kind hf_kind_plain_semaphore; /* Redisson's RSemaphore: permits without a lease */
 

@@ -1,6 +1,6 @@
 --#fragment
 --#include "CHANNEL:announcing"
--- The waiters of a fair lock, in the layout of Redisson's RFairLock: see docs/how-to/fair.md.
+-- The waiters of a fair lock, in the layout of RedissonFairLock: see docs/how-to/fair.md.
 --
 -- KEYS[3] a list: the waiting owners, in the order in which they are served
 -- KEYS[4] the prefix of each waiter's channel: <prefix>:<owner>
