@@ -1,5 +1,5 @@
-/* A claim is what a server may have under one owner. The renewer works on claims; what a caller
- * believes about a claim is its hold.
+/* A claim is what a server may have stored under one owner. The renewer works on claims; a hold is
+ * what a caller believes about one.
  *
  *     ASKED --> STANDING --> LEAVING --> GONE
  *
@@ -8,16 +8,16 @@
  *   LEAVING   the renewer makes the server forget the owner
  *   GONE      nothing of the claim is left, and it is not in the table
  *
- * A claim only moves forward, and may skip states: owners are never reused. It lives until its
- * hold, the table and every task have dropped their references. It may outlive its hold, have
- * another one after it, or never have one; in the table, it is without a hold only if it is LEAVING
+ * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
+ * hold, the table and every task have dropped their references. It may outlive its hold, get
+ * another one afterwards, or never have one. A claim in the table has no hold only if it is LEAVING
  * or has a `record`.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
  * - No lease that is requested for it ends after `max_until`.
  * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
- *   somebody has ended that lease.
+ *   that lease has been ended early, for example by a forced release.
  * - In the table it has a place in the heap, and no other claim has its number.
  * - Only a shared owner has `pending_releases`, and only a kept lock is `idle`.
  * - `same_connection` and `unclaimed` are set only while it is LEAVING. */
@@ -58,13 +58,13 @@ typedef struct hf_claim {
     hf_time valid_until;       /* the end of its validity */
     hf_time wake_at;           /* when the renewer handles the claim next */
     hf_time confirm_at;        /* with `granted`: when to confirm the grant */
-    hf_time shortened;         /* a lease that an extend in doubt may still set, or HF_NEVER */
+    hf_time shortened;         /* a shorter lease that a command in doubt may set, or HF_NEVER */
     hf_time max_until;         /* no lease may end after this time; HF_NEVER for no limit */
     hf_time settled_at;        /* when the last command in flight for it ended */
     uint64_t wait;             /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms;     /* the fencing counter's TTL in milliseconds; 0 for no fencing */
-    hf_lent *lent;             /* the kept lock from which it is lent, or NULL */
-    hf_request *record;        /* writes the record of a run that has ended, or NULL */
+    hf_lent *lent;             /* the kept lock to which it belongs, or NULL */
+    hf_request *record;        /* the request that writes an ended run's record, or NULL */
     uint32_t heap_index;       /* its place in holds->heap */
     uint32_t count;            /* the server's count of its owner's holds */
     uint32_t others;           /* shared owner: how many of `count` are other processes' holds */
@@ -91,12 +91,12 @@ typedef struct hf_claim {
     bool same_connection : 1;  /* LEAVING: must use the connection of the command in doubt */
     bool undoes : 1;           /* LEAVING, with call notes: undoes an acquire, adds nothing */
     bool refused : 1;          /* LEAVING: the server refuses it for a transient reason */
-    bool unclaimed : 1;        /* LEAVING: it came by a grant that nobody here waited for */
+    bool unclaimed : 1;        /* LEAVING: its wait had ended before it was granted */
     char bytes[];              /* key, caller, owner */
 } hf_claim;
 
-/* Return the claim's strings. The slices are valid as long as the claim. The caller is the one that
- * asked for the claim, or empty. */
+/* Return the claim's strings. The slices are valid as long as the claim. The caller is empty if no
+ * caller requested the claim. */
 static inline hf_slice hf_claim_key(const hf_claim *claim) {
     return (hf_slice){claim->bytes, claim->key_size};
 }
@@ -118,7 +118,7 @@ static inline bool hf_claim_is_known(const hf_claim *claim) {
     return claim->state != HF_CLAIM_GONE;
 }
 
-/* Frees a claim without references, which is GONE. */
+/* Frees a claim that is GONE and has no references. */
 void hf_claim_free(hf_claim *claim);
 
 /* Adds and drops a reference; the last one frees the claim. */
@@ -144,11 +144,10 @@ void hf_claim_freed(hf_claim *claim);
  * owner's other processes. */
 void hf_claim_rebase(hf_claim *claim, uint32_t count);
 
-/* Notes that the server may run a command that sets the TTL to `lease` if the TTL is at most
- * `most`. */
+/* Notes that the server may still run a command that sets a TTL of at most `most` to `lease`. */
 void hf_claim_bound_lease(hf_claim *claim, hf_time lease, hf_time most);
 
-/* Returns the lease for a renewal: the claim's own, or less while an extend in doubt may still set
+/* Returns the lease for a renewal: the claim's own, or less while a command in doubt may still set
  * a shorter one. */
 hf_time hf_claim_lease(const hf_claim *claim);
 
@@ -162,7 +161,7 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at);
 /* Returns how much of the lease is left. */
 hf_time hf_claim_time_left(const hf_claim *claim, hf_time now);
 
-/* Returns how long it may still be held, or 0 if there is no limit. */
+/* Returns how much longer it may be held, at least HF_LEASE_MIN, or 0 if there is no limit. */
 hf_time hf_claim_max_left(const hf_claim *claim, hf_time now);
 
 /* Returns whether the present lease ends at `max_until`, so that renewals cannot extend it. */

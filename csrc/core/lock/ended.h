@@ -1,6 +1,6 @@
-/* Remembers waits that ended recently. A grant may still arrive for one of them; any other grant
- * that is not for a present wait is forged. Only the number, the kind and a hash of the key of each
- * wait are stored, so forged keys use no memory. */
+/* Remembers waits that ended recently. A grant may still arrive for one of them. Any other grant
+ * that is not for a current wait is treated as forged. Only the number, the kind and a hash of the
+ * key of each wait are stored, so forged keys use no memory. */
 #ifndef HF_ENDED_H
 #define HF_ENDED_H
 
@@ -12,7 +12,7 @@
 typedef struct hf_ended_wait hf_ended_wait;
 
 typedef struct hf_ended {
-    hf_ended_wait *waits; /* NULL until one has ended */
+    hf_ended_wait *waits; /* NULL until a wait has ended */
 } hf_ended;
 
 /* Notes a wait of this client that may still be granted a lock of this kind. `number` is the number

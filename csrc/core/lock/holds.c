@@ -178,7 +178,7 @@ static bool grow_heap(hf_holds *holds) {
 }
 
 static void check(const hf_claim *claim) {
-    if (claim->hold) hf_hold_check(claim->hold); /* it checks its claim, too */
+    if (claim->hold) hf_hold_check(claim->hold); /* this also checks the claim */
     else hf_claim_check(claim);
 }
 
@@ -237,7 +237,7 @@ static hf_hold *new_hold(hf_claim *claim) {
     return hold;
 }
 
-static bool enter(hf_holds *holds, hf_claim *claim) {
+static bool add_to_table(hf_holds *holds, hf_claim *claim) {
     uint64_t hash = hash_of(hf_claim_key(claim), hf_claim_caller(claim));
     if (!grow_heap(holds) ||
         !hf_numbers_put(&holds->numbers, &claim->by_number, holds->last_number + 1, claim))
@@ -257,7 +257,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
     assert(caller.size > 0 && !hf_holds_find(holds, kind, key, caller));
     hf_claim *claim = hf_claim_new(kind, key, caller, owner);
     hf_hold *hold = claim ? new_hold(claim) : NULL;
-    if (hold && enter(holds, claim)) return hold;
+    if (hold && add_to_table(holds, claim)) return hold;
     if (!claim) return NULL;
     hf_claim_become(claim, HF_CLAIM_GONE);
     claim->hold = NULL;
@@ -268,7 +268,7 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner) {
     hf_claim *claim = hf_claim_new(kind, key, (hf_slice){"", 0}, owner);
-    if (!claim || enter(holds, claim)) return claim;
+    if (!claim || add_to_table(holds, claim)) return claim;
     hf_claim_become(claim, HF_CLAIM_GONE);
     hf_claim_unref(claim);
     return NULL;
@@ -348,7 +348,7 @@ static const int legal[HF_HOLD_STATES] = {
 
 /* The states that a hold's claim may have in each state of the hold. A claim that is GONE is no
  * longer in the table, but operations and handles may still refer to its hold. */
-static const int fitting[HF_HOLD_STATES] = {
+static const int claim_states[HF_HOLD_STATES] = {
     [HF_HOLD_ACQUIRING] = 1 << HF_CLAIM_ASKED | 1 << HF_CLAIM_GONE,
     [HF_HOLD_HELD] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
     [HF_HOLD_LOST] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
@@ -369,8 +369,8 @@ static void check_state(const hf_hold *hold) {
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
     assert(!hold->claim->lent || hold->claim->lent->hold == hold);
     assert((hold->member_count == 0) == !hold->member_holds);
-    assert(fitting[hold->state] & 1 << hold->claim->state);
-    (void)held, (void)cleaning_up, (void)fitting;
+    assert(claim_states[hold->state] & 1 << hold->claim->state);
+    (void)held, (void)cleaning_up, (void)claim_states;
 }
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
@@ -390,7 +390,7 @@ void hf_hold_check(const hf_hold *hold) {
 }
 
 #ifndef NDEBUG
-/* Asserts what is true of a claim in the table when no event is being handled. */
+/* Asserts what must be true of a claim in the table when no event is being handled. */
 static void check_at_rest(const hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
     bool busy = hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING);

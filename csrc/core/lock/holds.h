@@ -4,10 +4,10 @@
  * string of a shared owner. The owner identifies the hold on the server. No two holds have the same
  * owner unless processes share it, so a command that arrives late affects no other hold.
  *
- * A hold in the table is found by kind, key and caller. It lives until the table and every handle
- * have dropped their references. The heap has the claims of the holds: heap[0] needs attention
- * first; equal times are served in the order of their numbers. The heap has room for every claim in
- * the table, so only hf_holds_add allocates. */
+ * A hold in the table is found by kind, key and caller. It is freed when the table and every handle
+ * have dropped their references. The heap contains the claims: heap[0] needs attention first, and
+ * claims with the same time are served in the order of their numbers. The heap has room for every
+ * claim in the table, so only hf_holds_add allocates. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 
@@ -15,13 +15,13 @@
 
 typedef struct hf_holds hf_holds;
 
-/* A kept lock, as far as the holds need it: see op/kept.h. It is due when its hold has ended or
+/* The part of a kept lock that the holds need: see op/kept.h. It is due when its hold has ended or
  * others want the lock. */
 struct hf_lent {
     hf_holds *holds;
     hf_hold *hold;      /* its hold in the table, ACQUIRING or HELD, or NULL */
     uint64_t number;    /* the number in the hold's owner */
-    hf_time keep_until; /* until when its present hold may be kept */
+    hf_time keep_until; /* when the client must stop keeping its present hold */
     bool wished;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
     hf_lent *next_due;  /* the next kept lock in that list, or NULL */
@@ -35,7 +35,7 @@ struct hf_hold {
     uint64_t agent;     /* the number of the coroutine that acquired it */
     hf_stake *stakes;   /* the list of its stakes */
     uint32_t strays;    /* releases through handles without an entry: see hf_hold_note_stray */
-    uint32_t dropped;   /* entries of garbage-collected handles, released after the re-entry */
+    uint32_t dropped;   /* entries of handles that were collected during a re-entry under way */
     uint32_t copies;    /* quorum: how many owners were created for servers that joined later */
     uint32_t refs;      /* the number of references to it */
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
@@ -44,8 +44,7 @@ struct hf_hold {
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
 
-    /* In a quorum: the hold of each member, referenced, or NULL for a member without one. Otherwise
-     * NULL. */
+    /* In a quorum: each member's hold, referenced, or NULL if it has none. Otherwise NULL. */
     hf_hold **member_holds;
 };
 
@@ -82,21 +81,22 @@ static inline bool hf_claim_is_leaving(const hf_claim *claim) {
 /* Returns the caller's hold of this lock in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 
-/* Returns any caller's valid hold of this lock that lasts at least until `until` and that no other
+/* Returns any caller's HELD hold of this lock that lasts at least until `until` and that no other
  * process may release, or NULL. Searches the whole table. */
 hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                hf_time until);
 
-/* Returns the claim with this number, or a shared owner's claim that came by the wait with this
- * number, or NULL. */
+/* Returns the claim with this number, the claim of a kept lock whose owner has this number, a
+ * shared owner's claim that was granted to the wait with this number, or NULL. */
 hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 
-/* Returns a claim that is LEAVING and has this number of a wait, or NULL. */
+/* Returns a claim that is LEAVING and whose wait has this number, or NULL. */
 hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
-/* Lets messages name the claim by this number, too, instead of any earlier alias. */
+/* Lets messages name the claim by this number, too. It replaces an earlier alias. */
 void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number);
 
+/* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
 void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
 /* Counts a claim that is LEAVING as unclaimed while it is in the table. */
@@ -122,9 +122,8 @@ void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
 /* Removes the claim and its hold from the table, and drops the table's references. */
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
-/* Changes the hold's state; no other function does. Asserts that the step is allowed. A claim that
- * is ASKED is STANDING once its hold is HELD; before a hold is CLEANING_UP, its claim is LEAVING.
- */
+/* Changes the hold's state; no other function does. Asserts that the step is allowed. A hold that
+ * becomes HELD makes its ASKED claim STANDING. CLEANING_UP requires a LEAVING claim. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts the invariants of a hold. */
@@ -134,7 +133,7 @@ void hf_hold_check(const hf_hold *hold);
  * been handled. Examines at most the first 64 holds of the heap. */
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
-/* Adds the kept lock to the list of due ones. */
+/* Adds the kept lock to the list holds->due. */
 void hf_lent_note(hf_lent *lent);
 
 /* Notes that others want the lock whose owner has this number, if the client still holds it. */
@@ -162,8 +161,8 @@ static inline bool hf_hold_is_known(const hf_hold *hold) {
     return hold->claim->hold == hold;
 }
 
-/* Returns whether the hold is over although its claim is still in the table: calls that are under
- * way for the hold no longer count for the claim. */
+/* Returns whether the hold is over although its claim is still in the table: calls under way for
+ * the hold then no longer affect the claim. */
 static inline bool hf_hold_is_left(const hf_hold *hold) {
     return !hf_hold_is_known(hold) && hf_claim_is_known(hold->claim);
 }
@@ -181,7 +180,8 @@ bool hf_hold_is_released(const hf_hold *hold);
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner
- * unchanged. In a quorum, a server to which a lock was written again has a copy as its owner. */
+ * unchanged. A quorum that acquires a held lock on a further server uses such a copy as the owner
+ * there. */
 hf_slice hf_owner_without_copy(hf_slice owner);
 
 /* Marks a hold as lost; it must be one that can be lost. Only hf_client_lose calls this. */

@@ -74,7 +74,7 @@ const hf_kind hf_kind_guard = {
     .fingerprinted = true,
     .one_owner = true,
     .programs = {[HF_VERB_ACQUIRE] = HAS(BEGIN),
-                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* the count 0 is a `keep` of 0: no record */
+                 [HF_VERB_RELEASE] = HAS(COMPLETE), /* the count 0 is a `keep` of 0 */
                  [HF_VERB_COMPLETE] = HAS(COMPLETE),
                  [HF_VERB_LEAVE] = HAS(LEAVE),
                  [HF_VERB_INFO] = HAS(INFO),

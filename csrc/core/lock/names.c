@@ -17,12 +17,12 @@ static char *put(char *at, hf_slice part) {
 }
 
 /* Follows Redisson: a key with a brace is used unchanged, any other key is put in braces. */
-static char *put_name(char *at, const char *prefix, hf_slice key, bool tagged, hf_slice *name) {
+static char *put_name(char *at, const char *prefix, hf_slice key, bool has_brace, hf_slice *name) {
     char *start = at;
     at = put(at, hf_slice_of(prefix));
-    if (!tagged) *at++ = '{';
+    if (!has_brace) *at++ = '{';
     at = put(at, key);
-    if (!tagged) *at++ = '}';
+    if (!has_brace) *at++ = '}';
     *name = (hf_slice){start, (size_t)(at - start)};
     return at;
 }
@@ -36,15 +36,16 @@ bool hf_names_are_shared(hf_slice key) {
            !memchr(key.data + 1, '{', key.size - 1);
 }
 
-static const char *queue_prefix(const hf_kind *kind, bool tagged) {
+static const char *queue_prefix(const hf_kind *kind, bool has_brace) {
     if (kind && kind->listed) return hf_prefix.list;
-    return tagged ? "holdfast_queue::" : hf_prefix.queue;
+    return has_brace ? "holdfast_queue::" : hf_prefix.queue;
 }
 
-static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool tagged, hf_slice *name) {
-    if (kind && kind->listed) return put_name(at, hf_prefix.timeouts, key, tagged, name);
+static char *put_leases(char *at, const hf_kind *kind, hf_slice key, bool has_brace,
+                        hf_slice *name) {
+    if (kind && kind->listed) return put_name(at, hf_prefix.timeouts, key, has_brace, name);
     char *start = at;
-    at = put(put_name(at, "", key, tagged, name), hf_slice_of(":timeout"));
+    at = put(put_name(at, "", key, has_brace, name), hf_slice_of(":timeout"));
     name->size = (size_t)(at - start);
     return at;
 }
@@ -62,16 +63,16 @@ static size_t size_for(hf_slice key) {
 
 /* `at` has room for size_for(key) bytes. */
 static void fill(hf_names *names, char *at, hf_slice key, const hf_kind *kind) {
-    bool tagged = memchr(key.data, '{', key.size) != NULL;
+    bool has_brace = memchr(key.data, '{', key.size) != NULL;
     names->key = (hf_slice){at, key.size};
     at = put(at, key);
-    at = put_name(at, hf_prefix.counter, key, tagged, &names->counter);
-    at = put_name(at, queue_prefix(kind, tagged), key, tagged, &names->queue);
-    at = put_leases(at, kind, key, tagged, &names->leases);
+    at = put_name(at, hf_prefix.counter, key, has_brace, &names->counter);
+    at = put_name(at, queue_prefix(kind, has_brace), key, has_brace, &names->queue);
+    at = put_leases(at, kind, key, has_brace, &names->leases);
     const char *channel = kind && kind->channel ? kind->channel : hf_prefix.releases;
-    at = put_name(at, channel, key, tagged, &names->releases);
+    at = put_name(at, channel, key, has_brace, &names->releases);
     if (kind && kind->counts_our_listeners) at = put_ours(at, names->releases, &names->ours);
-    put_name(at, hf_prefix.listening, key, tagged, &names->listening);
+    put_name(at, hf_prefix.listening, key, has_brace, &names->listening);
     assert((size_t)(names->listening.data + names->listening.size - names->key.data) <=
            size_for(key));
 }
@@ -149,8 +150,8 @@ size_t hf_names_lease(char *text, hf_slice key, hf_slice owner) {
 
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner) {
     hf_slice name;
-    bool tagged = memchr(key.data, '{', key.size) != NULL;
-    char *at = put_name(text, hf_prefix.call, key, tagged, &name);
+    bool has_brace = memchr(key.data, '{', key.size) != NULL;
+    char *at = put_name(text, hf_prefix.call, key, has_brace, &name);
     at = put(at, (hf_slice){":", 1});
     return (size_t)(put(at, owner) - text);
 }

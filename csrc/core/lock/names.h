@@ -15,9 +15,10 @@ bool hf_names_make(hf_names *names, hf_slice key);
 /* Does the same for this kind; NULL stands for a kind that uses the default names. */
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
-/* Creates the channels of one waiter of a `listed` kind, or of leaders: the `releases` and
- * `listening` of the lock, followed by ":<owner>". The other names are empty. Returns false when
- * out of memory; otherwise the caller calls hf_names_free. */
+/* Creates the channels of one waiter of a `listed` kind, or, with the owner "leader", those on
+ * which new leaders are announced: the lock's `releases` and `listening`, followed by ":<owner>".
+ * The other names are empty. Returns false when out of memory; otherwise the caller calls
+ * hf_names_free. */
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
 
 /* Sets `releases` to this prefix and the key in braces, even if the key has braces of its own. */
@@ -26,14 +27,14 @@ void hf_names_set_braced_releases(hf_names *names, const char *prefix);
 /* Frees the block, not the struct. */
 void hf_names_free(hf_names *names);
 
-/* Writes the name of the key that has the lease of a reader's first hold,
+/* Writes the name of the key that stores the lease of a reader's first hold,
  * {key}:<owner>:rwlock_timeout:1, and returns its size in bytes. `text` must have room for the key,
  * the owner and HF_NAMES_LEASE more bytes. */
 #define HF_NAMES_LEASE 32
 size_t hf_names_lease(char *text, hf_slice key, hf_slice owner);
 
-/* Writes the name of the key that has a call's note, holdfast_call:{key}:<owner>, and returns its
- * size in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the owner and
+/* Writes the name of the key that stores a call's note, holdfast_call:{key}:<owner>, and returns
+ * its size in bytes. The owner is <uuid>:<number>. `text` must have room for the key, the owner and
  * HF_NAMES_NOTE more bytes. */
 #define HF_NAMES_NOTE 20
 size_t hf_names_note(char *text, hf_slice key, hf_slice owner);

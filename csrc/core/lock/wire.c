@@ -85,13 +85,13 @@ bool hf_wire_acquire_call(hf_request *request, const hf_wire_lock *lock,
     args[n++] = hf_decimal(lease, hf_lease_ms(acquire->lease));
     args[n++] = hf_decimal(ttl, acquire->token_ttl_ms);
     args[n++] = acquire->waiter;
-    size_t least = lock->kind->fingerprinted ? n + 1 : n;
+    size_t required = lock->kind->fingerprinted ? n + 1 : n;
     args[n++] = acquire->fingerprint;
     args[n++] = optional(floor, acquire->token_floor);
     args[n++] = optional(permits, acquire->permits);
     args[n++] = acquire->writer;
     assert(n <= sizeof args / sizeof *args);
-    while (n > least && args[n - 1].size == 0) n--;
+    while (n > required && args[n - 1].size == 0) n--;
     return call(request, lock->kind, HF_VERB_ACQUIRE, key_count(lock), n, args);
 }
 
@@ -103,12 +103,12 @@ static hf_slice own_holds_text(number_text text, uint32_t own_holds) {
 bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_time lease,
                      uint32_t own_holds, hf_slice granted) {
     hf_slice args[11];
-    number_text grant, stays, ms, releases;
+    number_text grant, remaining, ms, releases;
     size_t n = begin(args, lock, grant);
     if (to == 0 && own_holds == HF_WIRE_NOT_SHARED && has_default_grant_lease(lock))
-        n--; /* only the owner */
+        n--; /* the owner is the only argument */
     else {
-        args[n++] = hf_decimal(stays, to);
+        args[n++] = hf_decimal(remaining, to);
         args[n++] = hf_decimal(ms, hf_lease_ms(lease));
         args[n++] = own_holds_text(releases, own_holds);
         if (granted.size > 0) args[n++] = granted;
@@ -120,9 +120,9 @@ bool hf_wire_release(hf_request *request, const hf_wire_lock *lock, uint32_t to,
 bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, hf_slice waiter,
                    uint32_t own_holds) {
     hf_slice args[10];
-    number_text grant, stays, releases;
+    number_text grant, remaining, releases;
     size_t n = begin(args, lock, grant);
-    args[n++] = hf_decimal(stays, to);
+    args[n++] = hf_decimal(remaining, to);
     args[n++] = waiter;
     args[n++] = own_holds_text(releases, own_holds);
     assert(n <= sizeof args / sizeof *args);
@@ -158,10 +158,10 @@ bool hf_wire_force(hf_request *request, const hf_wire_lock *lock) {
     return call(request, lock->kind, HF_VERB_FORCE, key_count(lock), n, args);
 }
 
-/* Returns the second key of a hold of a read/write lock: for a reader, the key of its first lease;
- * for a writer, whose lease is the lock's own, the lock's key. While a cluster moves a slot, the
- * lease may not have moved yet, and the server runs only commands that find both keys. `text` has
- * room for the key, the owner and HF_NAMES_LEASE more bytes. */
+/* Returns the second key in commands for a hold of a read/write lock: for a reader, the key of its
+ * first lease; for a writer, whose lease is the lock's own, the lock's key. While a cluster moves a
+ * slot, the lease may not have moved yet, and the server runs only commands that find both keys.
+ * `text` has room for the key, the owner and HF_NAMES_LEASE more bytes. */
 static hf_slice lease_key(char *text, const hf_kind *kind, hf_slice key, hf_slice owner) {
     if (!kind->joint) return key;
     return (hf_slice){text, hf_names_lease(text, key, owner)};
@@ -171,7 +171,7 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
                     uint64_t max_shortened_ms, hf_slice waiter) {
     const hf_kind *kind = lock->kind;
     const hf_names *names = lock->names;
-    number_text ms, least;
+    number_text ms, max_shortened;
     char *text = kind->joint ? malloc(names->key.size + lock->owner.size + HF_NAMES_LEASE) : NULL;
     if (kind->joint && !text) return false;
     size_t n = 0;
@@ -182,8 +182,8 @@ bool hf_wire_extend(hf_request *request, const hf_wire_lock *lock, hf_time lease
     size_t keys = n;
     args[n++] = lock->owner;
     args[n++] = hf_decimal(ms, hf_lease_ms(lease));
-    args[n++] =
-        max_shortened_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT : hf_decimal(least, max_shortened_ms);
+    args[n++] = max_shortened_ms == HF_WIRE_ANY_TTL ? HF_NO_TEXT
+                                                    : hf_decimal(max_shortened, max_shortened_ms);
     args[n++] = waiter;
     if (lease > 0) args[n++] = names->releases;
     bool encoded = call(request, kind, HF_VERB_EXTEND, keys, n, args);
@@ -317,11 +317,11 @@ static bool leases_of(hf_slice key, hf_slice *leases) {
 bool hf_wire_renew_permits(hf_request *request, const hf_kind *kind, size_t count,
                            const hf_slice *keys, const hf_slice *owners, const hf_time *leases) {
     hf_slice *names = calloc(count, sizeof *names);
-    size_t made = 0;
-    while (names && made < count && leases_of(keys[made], &names[made])) made++;
+    size_t created = 0;
+    while (names && created < count && leases_of(keys[created], &names[created])) created++;
     bool encoded =
-        names && made == count && hf_wire_renew(request, kind, count, names, owners, leases);
-    for (size_t i = 0; i < made; i++) free((char *)(uintptr_t)names[i].data);
+        names && created == count && hf_wire_renew(request, kind, count, names, owners, leases);
+    for (size_t i = 0; i < created; i++) free((char *)(uintptr_t)names[i].data);
     free(names);
     return encoded;
 }
@@ -455,8 +455,9 @@ static const char *other_kind_at(const hf_reply *reply, size_t i) {
     return "another kind of lock";
 }
 
-/* Reads the short form of { 1, token, 0 }: the token, a clock's time rounded up to TOKEN_GRAIN, or
- * 0 without fencing. So a stray reply to another command is most likely refused. */
+/* Reads the short form of { 1, token, 0 }, which is the token alone: a clock's time rounded up to
+ * TOKEN_GRAIN, or 0 without fencing. Most stray replies to other commands are not such a number,
+ * and are refused. */
 static hf_wire_answer read_token(long long token, bool fenced) {
     bool valid = hf_wire_is_token(token) && token % TOKEN_GRAIN == 0 && (token > 0) == fenced;
     if (!valid) return (hf_wire_answer){.verdict = HF_VERDICT_NONSENSE, .ahead = -1};

@@ -1,7 +1,7 @@
 /* The wire format of locks: the keys and arguments of each program, the readers of its replies,
- * queue members, and the messages between clients. Only this file and wire.c know them,
- * except that plain_semaphore.c, latch.c and fence.c read their own programs' replies.
- * docs/reference/protocol.md specifies them.
+ * queue members, and the messages between clients. Only this file and wire.c know them, except that
+ * the files of some operations read simple replies themselves. docs/reference/protocol.md specifies
+ * them.
  *
  * A function that encodes a command returns false when out of memory. Times are nanoseconds here,
  * and milliseconds on the wire. */
@@ -30,7 +30,7 @@ typedef struct hf_wire_acquire {
     hf_time lease;
     uint64_t token_ttl_ms; /* as in hf_op_spec */
     hf_slice waiter;       /* the queue member; empty if the acquire does not wait */
-    hf_slice fingerprint;  /* of a guard's request; otherwise empty */
+    hf_slice fingerprint;  /* that of a guard's request; otherwise empty */
     uint64_t token_floor;  /* the smallest acceptable token, or 0 */
     uint64_t permits;      /* the total of a semaphore that does not exist yet, or 0 */
     hf_slice writer;       /* read lock: the owner of the same caller's write lock, or empty */
@@ -54,10 +54,10 @@ bool hf_wire_leave(hf_request *request, const hf_wire_lock *lock, uint32_t to, h
 /* Encodes the command that sets a semaphore's number of permits. */
 bool hf_wire_set(hf_request *request, const hf_wire_lock *lock, uint64_t value);
 
-/* Encodes a guard's release, which leaves the result as a record for `keep`, or no record if `keep`
- * is 0. */
+/* Encodes a guard's release, which leaves the result as a record for `keep`; 0 for no record. */
 bool hf_wire_complete(hf_request *request, const hf_wire_lock *lock, hf_time keep,
                       hf_slice fingerprint, hf_slice result);
+
 /* Encodes a forced release for any owner. */
 bool hf_wire_force(hf_request *request, const hf_wire_lock *lock);
 
@@ -85,11 +85,11 @@ bool hf_wire_is_accepted(const hf_reply *reply);
 
 /* ---- the fires of a schedule ---- */
 
-/* Returns whether the reply has the format of the program that records runs: three numbers and the
+/* Returns whether this is a reply of the program that records runs: three numbers and the
  * record. */
 bool hf_wire_is_fire(const hf_reply *reply);
 
-/* ---- a kind that nobody holds ---- */
+/* ---- kinds that nobody holds ---- */
 
 /* Encodes a call of the verb's program. The lock's owner identifies the call, so a command that is
  * run twice counts once while the call's note remains on the server, for `keep`. */
@@ -146,7 +146,7 @@ typedef enum hf_verdict {
     HF_VERDICT_YES,        /* acquired, extended, renewed, freed or released */
     HF_VERDICT_BUSY,       /* another owner holds the lock; leave: nothing was released */
     HF_VERDICT_STILL_HELD, /* release: more holds are left; acquire: another process holds it */
-    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or notify the others of a record */
+    HF_VERDICT_MORE, /* freed; a leave must evict dead waiters, or report the record to others */
     HF_VERDICT_DONE_BEFORE, /* an earlier run left its record */
     HF_VERDICT_MISMATCH,    /* the key has a different fingerprint */
     HF_VERDICT_DELETED,     /* the hold is lost: the key does not exist */
@@ -155,18 +155,18 @@ typedef enum hf_verdict {
     HF_VERDICT_NEWER,       /* the first waiter has a newer format */
     HF_VERDICT_TOO_MANY,    /* more permits were requested than the semaphore's total */
     HF_VERDICT_OTHER_KIND,  /* a lock of another kind has the key */
-    HF_VERDICT_NONSENSE     /* no program replies in this way */
+    HF_VERDICT_NONSENSE     /* no program sends this reply */
 } hf_verdict;
 
 typedef struct hf_wire_answer {
     hf_verdict verdict;
     long long number;     /* YES: the token; STILL_HELD: the owner's count; TOO_MANY: the total */
-    long long others;     /* YES: the server's count less the requested one */
+    long long others;     /* YES: the server's earlier count minus hf_wire_acquire.from */
     long long server_us;  /* YES: the server's clock in microseconds; 0 if not given */
     long long last_token; /* YES: the last token for an owner that keeps the lock, otherwise 0 */
     long long ttl_ms;     /* BUSY: the rest of the holder's lease; negative if it has no end */
     long long ahead;      /* BUSY: how many waiters are ahead of this one */
-    bool foreign;         /* BUSY: the holder does not hand over */
+    bool foreign;         /* BUSY: the holder will not hand the lock over */
     bool deaf;            /* BUSY: the client that keeps the lock cannot be asked for it */
     long long overdue_ms; /* BUSY: in how many ms the first waiter is passed over; -1: unknown */
     hf_slice place;       /* BUSY: this waiter's place, a part of the reply; or empty */
@@ -178,7 +178,7 @@ typedef struct hf_wire_answer {
  * into the reply. */
 hf_wire_answer hf_wire_read_acquire(const hf_reply *reply, bool fenced);
 
-/* Returns whether the number may be a program's token. True also for 0, no token. */
+/* Returns whether the number may be a program's token, or 0 for no token. */
 bool hf_wire_is_token(long long number);
 
 /* Reads the reply to an acquire of several locks. If the verdict is not YES, sets `*i` to the
@@ -242,10 +242,10 @@ typedef struct hf_message {
     hf_slice other_waiters; /* the numbers and places of those waiters */
 } hf_message;
 
-/* Reads a message. The result points into it. */
+/* Reads a message. The result points into `text`. */
 hf_message hf_wire_read_message(hf_slice text);
 
-/* Turns the grant into the grant to the next of several waiters. Returns false if there is none. */
+/* Changes the grant into that of the next waiter. Returns false if there is no other. */
 bool hf_wire_next_grant(hf_message *grant);
 
 #endif
