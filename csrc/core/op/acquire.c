@@ -25,13 +25,13 @@
 #define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
 #define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
-#define FIRST_SILENT_RECHECK (30 * HF_MS) /* for a holder that announces nothing */
+#define FIRST_SILENT_RECHECK (30 * HF_MS) /* behind a holder that announces nothing */
 #define MAX_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
 #define SAME_HOLD (5 * HF_MS)       /* how much two replies may differ about the end of one hold */
 #define LISTEN_AFTER (150 * HF_MS)  /* after this, the first waiter listens to Redisson, too */
-#define MAX_HOLDS 1000000000LL      /* of one owner, in all its processes */
-#define MAX_JOINS 3                 /* attempts to add to a count that others change */
+#define MAX_HOLDS 1000000000LL      /* the maximum count of one owner, in all its processes */
+#define MAX_JOINS 3                 /* how often to retry if other processes change the count */
 
 static void ask(hf_op *op, hf_time now);
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
@@ -56,8 +56,8 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Lets the renewer await the reply, if this is an acquire of a shared owner that is under way; to
- * read it, the renewer must know whether a token was asked for. Returns whether it does. */
+/* Lets the renewer await the reply if a shared owner's acquire is under way. To read the reply, it
+ * must know whether a token was requested. Returns whether it awaits the reply. */
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
@@ -88,7 +88,7 @@ static void roll_back(hf_op *op, hf_time now) {
     else forget(op, now);
 }
 
-/* Used for a semaphore without a known holder. */
+/* The message for a semaphore if it is not known when a permit becomes free. */
 #define TOO_FEW_PERMITS                                                                            \
     "too few permits are free (set the total with the permits option or set_permits)"
 
@@ -100,7 +100,7 @@ void hf_acquire_fail_as_shed(hf_op *op, long long waiters) {
 static void fail_busy(hf_op *op, hf_time now) {
     const hf_session *events = &op->node->links[HF_LINK_EVENTS];
     bool deaf = op->wait.needs_events && !op->node->subscribed && events->reason[0];
-    const char *aside = deaf ? "; cannot listen for releases: " : "",
+    const char *suffix = deaf ? "; cannot listen for releases: " : "",
                *reason = deaf ? events->reason : "";
     const char *taken = op->spec.lock_kind->taken;
     if (op->acquire.shed_behind > 0) {
@@ -110,10 +110,10 @@ static void fail_busy(hf_op *op, hf_time now) {
     if (op->acquire.busy_until > now) {
         char left[32];
         hf_op_fail(op, HF_BUSY, "%s, for up to %s s more unless renewed%s%s", taken,
-                   hf_seconds_text(left, op->acquire.busy_until - now, 3), aside, reason);
+                   hf_seconds_text(left, op->acquire.busy_until - now, 3), suffix, reason);
     } else {
         hf_op_fail(op, HF_BUSY, "%s%s%s", op->spec.lock_kind->counted ? TOO_FEW_PERMITS : taken,
-                   aside, reason);
+                   suffix, reason);
     }
 }
 
@@ -205,8 +205,7 @@ static bool is_subscribed(const hf_op *op) {
     return op->wait.needs_events && op->node->subscribed;
 }
 
-/* For a read lock: returns the owner under which its caller holds the write lock, or an empty
- * slice. */
+/* For a read lock: returns the owner of its caller's write lock, or an empty slice. */
 static hf_slice writer_of(const hf_op *op) {
     const hf_kind *writes = op->spec.lock_kind->writes;
     if (!writes) return HF_NO_TEXT;
@@ -215,14 +214,14 @@ static hf_slice writer_of(const hf_op *op) {
     return hold && hold->state == HF_HOLD_HELD ? hf_hold_owner(hold) : HF_NO_TEXT;
 }
 
-static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
+static bool encode_ask(hf_op *op, bool as_waiter, hf_time now) {
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     hf_wire_acquire acquire = {
         .from = op->acquire.from,
         .shared = op->spec.shared,
         .lease = hf_claim_lease_within(op->hold->claim, op->spec.lease, now),
         .token_ttl_ms = op->spec.token_ttl_ms,
-        .waiter = with_place ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
+        .waiter = as_waiter ? (hf_slice){op->acquire.waiter, op->acquire.waiter_size} : HF_NO_TEXT,
         .fingerprint = op->spec.fingerprint,
         .writer = writer_of(op),
         .token_floor = op->spec.token_floor,
@@ -231,16 +230,16 @@ static bool encode_ask(hf_op *op, bool with_place, hf_time now) {
            hf_client_sync(op->client, &op->request);
 }
 
-static hf_time least_patience(const hf_op *op) {
+static hf_time min_patience(const hf_op *op) {
     return hf_time_min(MIN_PATIENCE + op->client->config.sync.timeout, LEAVE_WITHIN);
 }
 
 static hf_time ask_deadline(const hf_op *op, hf_time now) {
-    hf_time timeout = op->client->config.session.command_timeout, least = least_patience(op);
-    if (op->acquire.queued) return hf_time_max(op->wait.until, now + least);
+    hf_time timeout = op->client->config.session.command_timeout, minimum = min_patience(op);
+    if (op->acquire.queued) return hf_time_max(op->wait.until, now + minimum);
     if (op->spec.wait == 0) return op->begun_at + timeout;
     return now + hf_time_min(timeout,
-                             hf_time_max(op->wait.until > now ? op->wait.until - now : 0, least));
+                             hf_time_max(op->wait.until > now ? op->wait.until - now : 0, minimum));
 }
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
@@ -253,8 +252,8 @@ static void ask(hf_op *op, hf_time now) {
     assert(!op->blocked && (op->hold->claim->in_flight || op->hold->state == HF_HOLD_LOST));
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
     bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
-    bool with_place = op->acquire.queued || (may_wait && is_subscribed(op));
-    if ((with_place && !make_waiter(op)) || !encode_ask(op, with_place, now)) {
+    bool as_waiter = op->acquire.queued || (may_wait && is_subscribed(op));
+    if ((as_waiter && !make_waiter(op)) || !encode_ask(op, as_waiter, now)) {
         fail_out_of_memory(op, now);
         return;
     }
@@ -264,7 +263,7 @@ static void ask(hf_op *op, hf_time now) {
     bool waits_for_connection = op->acquire.queued;
     op->request.accepted = op->acquire.let_in && !op->wait.interrupted;
     op->request.no_retry = op->spec.shared && op->acquire.from > 0;
-    op->acquire.queued = op->acquire.queued || with_place;
+    op->acquire.queued = op->acquire.queued || as_waiter;
     /* A held lock must not wait: it is not renewed during the acquire. */
     op->request.persists_until = persists ? op->wait.until : 0;
     hf_op_send(op, on_answer, ask_deadline(op, now), waits_for_connection, now);
@@ -273,7 +272,7 @@ static void ask(hf_op *op, hf_time now) {
 /* Returns the deadline for leaving the queue. A process that was stopped or suspended when its wait
  * ended gets as much time as any other. */
 static hf_time leave_deadline(const hf_op *op, hf_time now) {
-    bool late = now > hf_time_add(op->wait.until, least_patience(op));
+    bool late = now > hf_time_add(op->wait.until, min_patience(op));
     hf_time since = late ? now : hf_time_min(now, op->wait.until);
     hf_time timeout = op->client->config.session.command_timeout;
     return hf_time_min(now + timeout, since + LEAVE_WITHIN);
@@ -317,16 +316,16 @@ static void on_cancelled(hf_request *request, const hf_reply *reply, hf_time now
     else end_as(op, op->acquire.ended, now);
 }
 
-/* ---- answers ---- */
+/* ---- replies ---- */
 
 /* Converts milliseconds; a negative number means no end. */
 static hf_time time_of(long long ms) {
     return ms < 0 ? HF_NEVER : hf_time_of_ms((uint64_t)ms);
 }
 
-/* Returns when to recheck. Once the time of the holder or of the first waiter is over, the waiters
- * recheck one after the other. They also recheck often enough to notice a first waiter that is dead
- * but seems alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
+/* Returns when to recheck. Once the time of the holder or of the first waiter has run out, the
+ * waiters recheck one after the other. They also recheck often enough to notice a first waiter that
+ * is dead but seems alive; up to MAX_RECHECK, the cost grows with the logarithm of their number. */
 static hf_time next_recheck(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     hf_client *client = op->client;
     hf_time rank = answer->ahead < 0 ? 0 : hf_time_min((hf_time)answer->ahead, 1000000);
@@ -360,7 +359,7 @@ static void watch_foreign(hf_op *op, hf_time now) {
 }
 
 /* Notes the waiter's place. The server never assigns a place twice, except that of a waiter it has
- * passed over, so a grant that names this place was made after the command that found us there. */
+ * passed over, so a grant that names this place was sent after the command whose reply named it. */
 static void note_place(hf_op *op, hf_slice place) {
     size_t size = place.size < sizeof op->acquire.place ? place.size : 0;
     assert(size < sizeof op->acquire.place);
@@ -392,8 +391,8 @@ static bool is_behind_itself(const hf_op *op, const hf_wire_answer *answer) {
     return behind && op->spec.blocking && has_lasting_hold(op, kind);
 }
 
-/* Returns whether too many waiters prevent this one from waiting, and notes how many they are; else
- * lets a waiter with a place in. A waiter that was let in keeps its place. */
+/* Returns whether too many waiters are ahead of this one, and notes their number. Otherwise lets
+ * the waiter in if it is queued. From then on it keeps its place. */
 static bool shed_or_let_in(hf_op *op, const hf_wire_answer *answer) {
     bool is_new = op->acquire.queued && !op->acquire.let_in;
     if (is_new && op->spec.sheds && answer->ahead >= (long long)op->spec.max_waiters)
@@ -419,7 +418,7 @@ static void follow(hf_op *op, hf_hold *hold) {
 }
 
 /* Returns whether this hold keeps the caller out while its release is under way: it is the other
- * half of a read/write lock, or has permits, for which each acquire uses a caller of its own. */
+ * half of a read/write lock, or has permits, for which each acquire has its own caller. */
 static bool excludes(const hf_op *op, const hf_hold *hold) {
     hf_claim *claim = hold->claim;
     const hf_kind *kind = op->spec.lock_kind;
@@ -448,9 +447,9 @@ static hf_hold *half_to_clean_up(const hf_op *op) {
     return hold && hf_claim_is_leaving(hold->claim) && hold->claim->failures == 0 ? hold : NULL;
 }
 
-/* Returns whether the acquire must wait for the caller's own release, which was sent before it but
- * is not done, because it had to be sent again or was given up. If that
- * hold must be cleaned up, this is done at once. */
+/* Returns whether the acquire must wait for the caller's own release. That release was sent before
+ * the acquire but is not done, because it had to be sent again or was given up. If its hold must be
+ * cleaned up, this begins at once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
     if (op->behind && op->behind->claim->in_flight) return true;
@@ -496,7 +495,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
         if (op->spec.lock_kind->listed) hf_client_listen_to_foreign(op, now);
         bool foreign = ahead == 0 && answer->foreign;
         bool silent = foreign || answer->deaf;
-        /* For a new hold, recheck often at first. */
+        /* The holder is new, so recheck often at first. */
         if (silent && op->acquire.busy_until > hf_time_add(op->acquire.silent_until, SAME_HOLD)) {
             op->acquire.silent_since = now;
             op->acquire.silent_until = op->acquire.busy_until;
@@ -508,8 +507,7 @@ static void on_busy(hf_op *op, const hf_wire_answer *answer, hf_time now) {
     }
 }
 
-/* Another process holds the lock under the same owner, so this acquire adds a hold to that owner's
- * count. */
+/* Another process holds the lock as the same owner, so this acquire adds a hold to the count. */
 static void on_shared(hf_op *op, long long count, hf_time now) {
     if (count < 1 || count >= MAX_HOLDS || ++op->acquire.joins > MAX_JOINS) {
         roll_back(op, now);
@@ -667,7 +665,7 @@ static bool may_send_before_released(const hf_client *client, const hf_hold *hol
     return on_its_way && decides_alone && !client->topology->moves_slots;
 }
 
-/* Returns whether the caller requests to write while it reads, and so would wait for itself. */
+/* Returns whether the caller wants to write while it reads, and would therefore wait for itself. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     const hf_kind *reads = op->spec.lock_kind->reads;
     if (!reads || (hold && hold->state == HF_HOLD_HELD)) return false;
@@ -676,7 +674,7 @@ static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     return read && read->state == HF_HOLD_HELD;
 }
 
-/* Returns whether the caller's hold does not permit the acquire, which has then failed. */
+/* Fails the acquire if the caller's hold does not permit it. Returns whether it has failed. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
     bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
     bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
@@ -806,8 +804,7 @@ static bool is_doubtful(const hf_op *op) {
     return op->client->config.tenant[0] != '\0';
 }
 
-/* Asks the server at once, but if doubtful grants follow each other, no sooner than a recheck
- * may. */
+/* Asks the server at once or, soon after another doubtful grant, no earlier than a recheck. */
 static void check_grant(hf_op *op, hf_time now) {
     if (now < op->acquire.doubted_at + MIN_RECHECK) {
         on_recheck(op, 0, now);
@@ -817,9 +814,9 @@ static void check_grant(hf_op *op, hf_time now) {
     ask(op, now);
 }
 
-/* The server made a grant that names our place after the command that found us there was sent. So
- * the hold lasts at least for the grant's lease from that time, or for the lock's own lease from
- * now, if that ends sooner. */
+/* The server sent a grant that names our place after we sent the command whose reply named it. The
+ * hold therefore lasts at least for the grant's lease from that time, or for the lock's own lease
+ * from now, if that ends sooner. */
 static void use_grant(hf_op *op, const hf_message *grant, hf_time now) {
     hf_time lease = hf_time_min(grant->lease, op->client->config.grant_lease);
     hf_time end =
@@ -923,7 +920,7 @@ static void interrupt(hf_op *op, hf_time now) {
 static hf_time patience_end(const hf_op *op) {
     hf_time timeout = op->client->config.session.command_timeout;
     if (op->spec.wait == 0) return op->begun_at + timeout;
-    return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, least_patience(op)));
+    return hf_time_max(op->wait.until, op->begun_at + hf_time_min(timeout, min_patience(op)));
 }
 
 static hf_time deadline(const hf_op *op) {

@@ -6,10 +6,10 @@
 
 #define HF_UNDER_WAY "another call by this owner for this key is in progress"
 
-/* Sets op->hold to the caller's own hold or a new one. Returns false if the operation is done. */
+/* Sets op->hold to the caller's own hold or a new one. Returns false on failure. */
 bool hf_acquire_choose_hold(hf_op *op, hf_time now);
 
-/* Asks the server for the lock as soon as it may. */
+/* Asks the server for the lock, once no other command for the caller's hold is in flight. */
 void hf_acquire_ask(hf_op *op, hf_time now);
 
 /* For a wait that ended before it could ask the server: returns whether it waited for another call
@@ -23,11 +23,10 @@ hf_time hf_acquire_confirm_at(const hf_op *op, hf_time end, hf_time now);
  * at least until the end of the wait. */
 bool hf_acquire_waits_for_itself(const hf_op *op);
 
-/* Fails the operation with HF_DEADLOCK for that reason, or for the cycle of which it is part. */
+/* Fails the operation with HF_DEADLOCK because it waits for itself, or is part of a cycle. */
 void hf_acquire_fail_as_deadlock(hf_op *op);
 
-/* Fails the operation as busy because `waiters` callers are waiting already, which is too many for
- * its max_waiters. */
+/* Fails the operation as busy, because max_waiters or more are already waiting: `waiters`. */
 void hf_acquire_fail_as_shed(hf_op *op, long long waiters);
 
 #endif

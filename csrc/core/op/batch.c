@@ -1,8 +1,8 @@
 /* Several locks of one owner at once: all or none are acquired atomically, or all are released.
  *
  * Each lock has its own hold, as if it had been acquired alone. The renewer renews them in one
- * batch. The operation begins when no hold has a command in flight. A release refers to its holds
- * even while it waits for that, because from then on the caller no longer counts their entries. */
+ * batch. The operation begins when no hold has a command in flight. A release references its holds
+ * even while it waits to begin, because the caller counts their entries as released. */
 #include <assert.h>
 #include <stdlib.h>
 
@@ -34,7 +34,7 @@ static void for_each(hf_op *op, void (*act)(hf_op *, hf_hold *, hf_time), hf_tim
     }
 }
 
-static void forget_holds(hf_op *op) {
+static void unref_holds(hf_op *op) {
     for (size_t i = 0; op->batch.holds && i < op->spec.batch_count; i++) {
         if (op->batch.holds[i]) hf_hold_unref(op->batch.holds[i]);
     }
@@ -80,9 +80,8 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     return released ? NULL : hold;
 }
 
-/* Returns whether every existing hold can be used now. If not, the operation waits or has
- * failed. */
-static bool all_are_idle(hf_op *op, hf_time now) {
+/* Returns whether all existing holds can be used now. If not, the operation waits or has failed. */
+static bool none_is_busy(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = find(op, i, now);
         if (hold && hold->state != HF_HOLD_LOST && blocks(op, hold, now)) return false;
@@ -98,7 +97,7 @@ static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
 static void fail_out_of_memory(hf_op *op, hf_time now) {
     hf_op_fail_out_of_memory(op);
     for_each(op, free_hold, now);
-    forget_holds(op);
+    unref_holds(op);
 }
 
 /* An acquire adds the holds that the caller does not have. Returns false when out of memory. */
@@ -247,8 +246,9 @@ static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
     hf_client_unblock(op->client, claim, now);
 }
 
-/* Returns false if the server no longer had the lock, so the hold is lost. It is not lost if the
- * first copy of the command may have released it, or if it was abandoned in the meantime. */
+/* Returns false if the server no longer had the lock. The hold is then lost, unless it was
+ * abandoned in the meantime. If the command was sent twice, its first copy may have released the
+ * lock; this counts as a release. */
 static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time now) {
     hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
@@ -271,7 +271,7 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
     return true;
 }
 
-static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
+static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     if (hold->state == HF_HOLD_LOST) {
         hf_renewer_clean_up_lost(op->client, hold, now);
@@ -289,7 +289,7 @@ static void release_behind(hf_op *op, hf_hold *hold, hf_time now) {
 static void on_released(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_op *op = request->context;
     if (!reply) {
-        for_each(op, release_behind, now);
+        for_each(op, release_in_background, now);
         hf_op_fail(op, request->failure.code, "%s; the release continues in the background",
                    hf_fault_text(&request->failure));
         return;
@@ -300,7 +300,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
         hf_verdict verdict = hf_wire_read_at(reply, i);
         bool nonsense = verdict == HF_VERDICT_NONSENSE || verdict == HF_VERDICT_BUSY;
         if (hold && nonsense) {
-            release_behind(op, hold, now);
+            release_in_background(op, hold, now);
             unclear++;
         } else if (!hold || !release_one(op, hold, verdict, now)) {
             lost++;
@@ -325,7 +325,7 @@ static void forget_blocker(hf_op *op) {
     op->hold = NULL;
 }
 
-static bool has_any(const hf_op *op) {
+static bool has_a_hold(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         if (op->batch.holds[i]) return true;
     }
@@ -345,10 +345,10 @@ static bool is_kept(hf_op *op, hf_time now) {
 /* Returns whether the holds are chosen and can be used now. If not, the operation waits or has
  * failed. */
 static bool take_holds(hf_op *op, hf_time now) {
-    forget_holds(op); /* those that it waited for may have been replaced */
-    if (acquires(op)) return !is_kept(op, now) && all_are_idle(op, now) && choose_all(op, now);
-    if (!choose_all(op, now) || all_are_idle(op, now)) return !op->done;
-    if (op->done) forget_holds(op); /* the caller still has its entries */
+    unref_holds(op); /* those that it waited for may have been replaced */
+    if (acquires(op)) return !is_kept(op, now) && none_is_busy(op, now) && choose_all(op, now);
+    if (!choose_all(op, now) || none_is_busy(op, now)) return !op->done;
+    if (op->done) unref_holds(op); /* the caller still has its entries */
     return false;
 }
 
@@ -357,7 +357,7 @@ static void begin(hf_op *op, hf_time now) {
     forget_blocker(op);
     if (!take_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
-    if (!has_any(op)) {
+    if (!has_a_hold(op)) {
         hf_op_fail(op, HF_NOT_HELD, "this owner holds none of the locks");
         return;
     }
@@ -377,12 +377,12 @@ static void abandon_entry(hf_op *op, hf_hold *hold, hf_time now) {
 static void abandon(hf_op *op, hf_time now) {
     hf_session_drop(&op->request);
     if (op->blocked && !acquires(op)) for_each(op, abandon_entry, now);
-    else for_each(op, acquires(op) ? undo_hold : release_behind, now);
+    else for_each(op, acquires(op) ? undo_hold : release_in_background, now);
 }
 
 static void end(hf_op *op, hf_time now) {
     (void)now;
-    forget_holds(op);
+    unref_holds(op);
 }
 
 #define ALL_IMPL(name, words, acquiring)                                                           \

@@ -1,7 +1,6 @@
 #include "op/calls.h"
 
-/* Release, complete, extend and check use a hold of the caller. Without one they fail and send
- * nothing. */
+/* Release, complete, extend and check use a hold of the caller. Without one they fail at once. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,7 +38,7 @@ static bool is_gone(hf_verdict verdict) {
     return verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
 }
 
-/* Lets a reply that no program sends count as a missing one. */
+/* Makes a reply that no program sends count as a missing reply. */
 static void note_nonsense(hf_request *request) {
     hf_fault_set(&request->failure, HF_SERVER, "the script returned an unexpected reply");
 }
@@ -62,8 +61,7 @@ static void fail_not_held(hf_op *op) {
     hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
 }
 
-/* The call is about the lost hold, even if another handle of this owner has acquired the lock
- * again. */
+/* The call is about the lost hold, even if another handle has acquired the lock again. */
 void hf_call_begin_on_lost(hf_op *op) {
     assert(op->spec.lost->state != HF_HOLD_HELD);
     refer_to(op, op->spec.lost);
@@ -151,8 +149,8 @@ static bool is_replaced(const hf_hold *hold) {
     return hf_hold_is_released(hold) && !hf_hold_is_known(hold);
 }
 
-/* The owner has released the lock. The renewer continues to work on the hold until the server has
- * released it too, or the lease has ended. */
+/* Called when a release got no reply. For the caller the entry is released; the renewer continues
+ * until the server has released it, too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
@@ -175,7 +173,7 @@ static void clean_up(hf_op *op, hf_time now) {
         hf_client_unblock(op->client, claim, now);
     } else if (used_up) {
         drop_from_table(op, now);
-    } else { /* this must follow the release that may be under way */
+    } else { /* the clean-up must follow the release that may be under way */
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     }
 }
@@ -254,9 +252,9 @@ static bool write_later(hf_op *op, hf_time now) {
 static void fail_to_complete(hf_op *op, const hf_request *request, hf_time now) {
     hf_code code = request->failure.code;
     bool refused = code == HF_UNREACHABLE || code == HF_DENIED;
-    bool goes_on = refused && write_later(op, now);
+    bool continues = refused && write_later(op, now);
     hf_op_fail(op, code, "%s%s", hf_fault_text(&request->failure),
-               goes_on ? "; the record is being written in the background" : "");
+               continues ? "; the record is being written in the background" : "");
 }
 
 /* A guard's hold ends with a record of the run. If the record could not be written, the key remains
@@ -364,8 +362,8 @@ static bool encode_extend(hf_op *op, hf_time lease) {
     size_t size = claim->granted ? hf_client_write_waiter(waiter, op->client, claim, claim->wait,
                                                           claim->token_ttl_ms)
                                  : 0;
-    uint64_t least = claim->shared ? 0 : HF_WIRE_ANY_TTL;
-    bool encoded = hf_wire_extend(&op->request, &lock, lease, least, (hf_slice){waiter, size});
+    uint64_t max_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
+    bool encoded = hf_wire_extend(&op->request, &lock, lease, max_ms, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
 }
 
@@ -416,13 +414,12 @@ static void unblock(hf_op *op, hf_time now) {
 /* Lets a sent command continue without the operation, because the server may still request the
  * program's source. Returns false if there is no such command. */
 static bool continue_alone(hf_op *op) {
-    bool goes_on = !op->blocked && hf_renewer_see_through(op->client, &op->request);
-    if (!goes_on) hf_session_drop(&op->request);
-    return goes_on;
+    bool continues = !op->blocked && hf_renewer_see_through(op->client, &op->request);
+    if (!continues) hf_session_drop(&op->request);
+    return continues;
 }
 
-/* An abandoned release continues in the background. A shared owner's release must not be sent
- * twice. */
+/* An abandoned release continues in the background, but a shared owner's is not sent again. */
 static void abandon_release(hf_op *op, hf_time now) {
     if (op->hold->claim->shared) continue_alone(op);
     else hf_session_drop(&op->request);
@@ -457,7 +454,7 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold && hold->state == HF_HOLD_HELD) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
-    /* Other callers may have acquired it since: the server is asked about their holds. */
+    /* Other callers may have acquired the lock since, so ask the server about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 

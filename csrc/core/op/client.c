@@ -1,5 +1,4 @@
-/* The life of a client. Its work for locks is in the files of its operations, decider and
- * topology. */
+/* A client's creation, clock and end. Operations, deciders and topologies have their own files. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>

@@ -26,7 +26,8 @@ struct hf_lookout {
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
     hf_time ahead;               /* how many waiters are ahead of this one; not a time */
     hf_time ask_at;              /* when to ask the server for the owner again */
-    size_t place; /* `names` is of the operation's lock if 0, otherwise of spec.args[place - 1] */
+    size_t
+        place; /* the lock of `names`: 0 for the operation's own, otherwise spec.args[place - 1] */
     const hf_kind *kind;
     hf_names names;
     uint16_t class;
@@ -59,8 +60,8 @@ static hf_slice key_at(const hf_op *op, size_t place) {
     return place > 0 ? op->spec.args[place - 1] : op->spec.names->key;
 }
 
-/* Looks at the next lock after `pause`: a client that knows no crashes may already have acquired
- * the first one, and be waiting for the next until its lease ends. After the last lock, or without
+/* Looks at the next lock after `pause`: a client that does not detect crashes may already have
+ * acquired the first one, and wait until the next one's lease ends. After the last lock, or without
  * memory, asks for the operation's own owner again after `own_pause`. */
 static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time own_pause, hf_time now) {
     const hf_op *op = lookout->op;

@@ -62,7 +62,8 @@ static void end(hf_walk *walk) {
     free(walk);
 }
 
-/* Called for each server's reply, and once when all have been asked: continues after the last. */
+/* Called for each server's reply, and once all have been asked. The last call continues the
+ * walk. */
 static void count_down(hf_walk *walk, hf_time now) {
     if (--walk->pending > 0) return;
     if (walk->op) walk->next(walk, now);
@@ -255,8 +256,8 @@ static void on_holders(hf_walk *walk, hf_time now) {
     ask(walk, encode_wait, (hf_slice){key, size}, on_wait, on_waits, now);
 }
 
-/* Stores the owner, unless the waiter is no longer queued, or no grant could reach it: it then does
- * not wait. A quorum has no queue, so this check is only for a single server. */
+/* Stores the owner, unless the waiter is no longer queued or no grant could reach it, and it
+ * therefore does not wait. A quorum has no queue, so this check is only for a single server. */
 static void on_holder(hf_request *request, const hf_reply *reply, hf_time now) {
     answer *from = request->context;
     const hf_walk *walk = from->walk;

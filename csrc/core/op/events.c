@@ -13,8 +13,8 @@
 
 #define LINGER (500 * HF_MS)
 #define PING_AFTER (5 * HF_SECOND)
-#define MAX_UNCLAIMED                                                                              \
-    64 /* the maximum number of clean-ups at a time for grants that nobody waits for */
+/* The maximum number of clean-ups at a time for grants whose waits have ended. */
+#define MAX_UNCLAIMED 64
 
 static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
@@ -41,8 +41,7 @@ static void send_pattern(hf_node *node, const char *command, const hf_names *nam
     free((char *)(uintptr_t)pattern.data);
 }
 
-/* If the programs count our subscribers, one command subscribes to both channels: see
- * send_sharded. */
+/* With `with_ours`, one command names both channels, as in send_sharded. */
 static void send_plain(hf_node *node, const char *command, const hf_names *names, bool with_ours) {
     hf_slice args[] = {hf_slice_of(command), names->releases, names->ours};
     hf_session_send(&node->links[HF_LINK_EVENTS], with_ours ? 3 : 2, args);
@@ -112,14 +111,14 @@ void hf_client_listen(hf_op *op, bool listen, hf_time now) {
 }
 
 /* Returns false when out of memory; the waiter then only rechecks at regular times. */
-static bool make_channels(hf_op *op) {
+static bool create_channels(hf_op *op) {
     if (!op->spec.lock_kind->listed || op->wait.channels.block) return true;
     return hf_names_of_waiter(&op->wait.channels, op->spec.names, hf_hold_owner(op->hold));
 }
 
 void hf_client_listen_to_foreign(hf_op *op, hf_time now) {
     assert(op->wait.needs_events && !op->done);
-    if (listens(op) || !make_channels(op)) return;
+    if (listens(op) || !create_channels(op)) return;
     const hf_op *other = other_foreign_listener(op);
     op->wait.listening = other ? other->wait.listening : HF_LISTENING_ASKED;
     if (!other) {
@@ -182,8 +181,8 @@ static void on_events_closed(void *context, hf_time now) {
     }
 }
 
-/* The subscription to our channel is confirmed. No grant is missed from now on, so every waiter
- * asks once. */
+/* The subscription to our channel is confirmed. From now on no grant is missed. One may have been
+ * missed before, so every waiter asks the server once. */
 static void on_subscribed(hf_node *node, hf_time now) {
     node->subscribed = true;
     for (hf_op *op = node->client->ops; op; op = op->next) {
@@ -275,11 +274,11 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
     return hf_ended_has(&client->ended, grant->number, grant->kind, grant->key);
 }
 
-/* Handles a grant for a wait that has ended here: the renewer passes the lock on. An existing hold
- * that is not lost is handled according to its own state. If a shared owner's hold is gone, the
- * clean-up finds nothing to remove: leaving the queue has passed on the grant, or the grant ends
- * with its lease. So does a grant that arrives while too many others are being cleaned up. A grant
- * that arrives on a node other than the key's has also arrived there. */
+/* Handles a grant for a wait that has ended here: the renewer passes the lock on. If the wait's
+ * claim exists and its hold is not lost, the claim is handled anyway. If a shared owner's hold is
+ * gone, the clean-up finds nothing to remove: leaving the queue has passed on the grant, or the
+ * grant expires with its lease. Beyond MAX_UNCLAIMED a grant also expires. In a cluster a grant may
+ * arrive on several nodes, and only the key's node handles it. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -335,7 +334,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
     if (node->subscribed) {
-        /* What was refused is not our own channel, but another, usually a pattern. Rechecks find
+        /* The server has refused another channel than our own, usually a pattern. Rechecks find
          * the releases that it would have announced. */
         bool denied = hf_code_of_error(error) == HF_DENIED;
         node->pattern_denied =
@@ -371,8 +370,8 @@ static void on_event(void *context, const hf_reply *event, hf_time now) {
         on_pattern_subscribed(node, hf_reply_string_at(event, 1), now);
 }
 
-/* A server that vanished without closing the connection would leave the link open for ever. The
- * PING makes the session give up a link that remains silent. */
+/* A server that vanished without closing the connection would leave the link open forever. The PING
+ * makes the session give up a link that remains silent. */
 void hf_events_tick(hf_node *node, hf_time now) {
     hf_session *events = &node->links[HF_LINK_EVENTS];
     if (node->waiting == 0 && now >= node->linger_until) events->wanted = false;

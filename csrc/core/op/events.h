@@ -17,7 +17,7 @@ hf_time hf_events_deadline(const hf_node *node);
 bool hf_node_has_sharded_channels(const hf_node *node);
 
 /* Notes that something needs the node's events link, or no longer does. With `linger`, a link that
- * nothing needs stays open for a moment. */
+ * nothing needs remains open for a moment. */
 void hf_node_listen(hf_node *node, bool listen, bool linger, hf_time now);
 
 /* Do the same for the operation; the second also subscribes to Redisson's releases. */

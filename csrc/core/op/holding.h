@@ -1,5 +1,5 @@
-/* A client's holds: adding them, how commands name them, and the operations that wait until one is
- * no longer busy. */
+/* Functions for a client's holds: they add a hold, name it for commands, and unblock the operations
+ * that wait until it is no longer busy. */
 #ifndef HF_HOLDING_H
 #define HF_HOLDING_H
 
@@ -16,7 +16,7 @@ hf_hold *hf_client_add_hold(hf_client *client, const hf_kind *kind, hf_slice key
 hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice key,
                                hf_slice caller, uint32_t permits);
 
-/* Adds a claim without a hold; `owner` as above. Returns NULL when out of memory. */
+/* Adds a claim without a hold. `owner` may be empty here, too. Returns NULL when out of memory. */
 hf_claim *hf_client_add_claim(hf_client *client, const hf_kind *kind, hf_slice key, hf_slice owner);
 
 /* Adds a claim without a hold for the same owner, with everything that commands for the owner need.

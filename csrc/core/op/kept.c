@@ -138,18 +138,18 @@ static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
     return now + lease / 4 < hold->claim->valid_until;
 }
 
-/* Returns whether the lease on the server is at most the next caller's or the grant lease. */
+/* Returns whether the server's lease is no longer than the next caller's or the grant lease. */
 static bool is_short(const hf_hold *hold, const hf_op *op) {
     return hold->claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
 
-static bool is_in_time(const hf_kept *kept, hf_time now) {
+static bool may_still_keep(const hf_kept *kept, hf_time now) {
     return now < kept->lent.keep_until;
 }
 
 static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
-    bool before = !kept->lent.wished || op->number <= kept->last_served;
-    return before && !kept->forced && is_in_time(kept, now) && lasts(hold, op, now) &&
+    bool has_precedence = !kept->lent.wished || op->number <= kept->last_served;
+    return has_precedence && !kept->forced && may_still_keep(kept, now) && lasts(hold, op, now) &&
            is_short(hold, op) && has_token(kept, op);
 }
 
@@ -247,8 +247,7 @@ static bool may_keep(const hf_op *op) {
     return spec->lock_kind->may_be_kept && !spec->shared && spec->token_floor == 0;
 }
 
-/* Counts only this client's waiters. The first of them learns from the server how many wait
- * there. */
+/* Counts this client's waiters. The first of them learns from the server how many wait there. */
 static long long count_waiters(const hf_kept *kept) {
     long long waiters = kept->lent.hold && kept->lent.hold->state == HF_HOLD_ACQUIRING;
     for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
@@ -265,8 +264,7 @@ static void wait_here(hf_kept *kept, hf_op *op) {
     else join(kept, op);
 }
 
-/* Lends the idle lock, or releases it to the server and lets the operation wait for that
- * command. */
+/* Lends the idle lock, or releases it to the server and makes the operation wait for that. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
     hf_hold *idle = kept->lent.hold;
     if (idle->claim->in_flight) {
@@ -296,8 +294,7 @@ static bool is_lent(const hf_kept *kept) {
     return kept->lent.hold && !kept->lent.hold->claim->idle;
 }
 
-/* Returns the idle lock of this kind to the server. Returns the hold that is on its way back, or
- * NULL. */
+/* Returns the idle lock of this kind to the server. Returns the hold being returned, or NULL. */
 static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
@@ -307,16 +304,16 @@ static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_t
     return idle;
 }
 
-hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now) {
+hf_hold *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now) {
     hf_hold *hold = NULL;
     for (const hf_kind *const *kind = hf_kinds; *kind && !hold; kind++) {
-        if ((*kind)->may_be_kept && *kind != but) hold = clear(client, *kind, key, now);
+        if ((*kind)->may_be_kept && *kind != except) hold = clear(client, *kind, key, now);
     }
     return hold;
 }
 
-/* Makes the operation wait for the hold's command. Returns false if there is no hold. */
-static bool begin_behind(hf_op *op, hf_hold *hold, hf_time now) {
+/* Makes the operation wait until the hold is cleaned up. Returns false if there is no hold. */
+static bool block_on_clean_up(hf_op *op, hf_hold *hold, hf_time now) {
     if (!hold) return false;
     block(op, hold);
     hf_renewer_clean_up_first(op->client, hold->claim, now);
@@ -329,14 +326,14 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     hf_slice key = spec->names->key;
     if (spec->keep == 0 && !client->kept.buckets) return false;
     if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
-    if (begin_behind(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
+    if (block_on_clean_up(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->lent.hold, now);
     if (kept && is_idle(kept)) {
         begin_idle(kept, op, now);
         return true;
     }
-    if (begin_behind(op, find_returning(client, spec->lock_kind, key), now)) return true;
+    if (block_on_clean_up(op, find_returning(client, spec->lock_kind, key), now)) return true;
     if (spec->keep == 0 || !may_keep(op)) return false;
     if (!kept) kept = add(op, now);
     if (!kept) return false;
@@ -388,16 +385,15 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 
 /* ---- the end ---- */
 
-/* Returns whether no command for the hold is in doubt: the server could still run it while the next
- * caller has the lock. */
+/* Returns whether no command for the hold is in doubt. The server could run such a command while
+ * the next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hold->state == HF_HOLD_HELD && now < hold->claim->valid_until &&
            hold->claim->shortened == HF_NEVER && !hold->claim->at_risk && !hold->claim->uncertain &&
            !client->closed;
 }
 
-/* Returns whether the waiting caller already has a hold, from another call or in need of
- * clean-up. */
+/* Returns whether the waiting caller has a hold, from another call or for a clean-up. */
 static bool has_hold(const hf_op *op) {
     return hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key,
                          op->spec.caller);
@@ -409,8 +405,9 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
     hf_op *next = kept->first;
     note_wish(client, kept);
     kept->wait = hold->claim->granted ? hold->claim->wait : 0;
-    if (!is_in_time(kept, now) && !kept->kind->announced) kept->closed_until = now + FOR_POLLERS;
-    if (!is_sure(client, hold, now) || kept->forced || !is_in_time(kept, now)) return false;
+    if (!may_still_keep(kept, now) && !kept->kind->announced)
+        kept->closed_until = now + FOR_POLLERS;
+    if (!is_sure(client, hold, now) || kept->forced || !may_still_keep(kept, now)) return false;
     if (next) {
         if (has_hold(next) || !may_lend(kept, hold, next, now)) return false;
         hf_kept_cancel(next);

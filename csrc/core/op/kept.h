@@ -32,24 +32,24 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now);
 /* Removes the acquire from this client's queue. */
 void hf_kept_cancel(hf_op *op);
 
-/* Returns when the hold that the acquire is waiting for ends by itself, or when the acquire may ask
- * the server. */
+/* Returns when the hold for which the acquire waits expires, or when the acquire may ask the
+ * server. */
 hf_time hf_kept_end(const hf_op *op);
 
-/* Handles that time when it has come. */
+/* Called at that time. */
 void hf_kept_notice(hf_op *op, hf_time now);
 
 /* Called for the last release of a hold. Returns true if the client keeps the lock; the hold is
  * then over. */
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Returns an idle lock on this key to the server, before a command for which it would be in the
- * way. The lock may be of any kind except `but`, which may be NULL. Returns the hold that is being
+/* Returns an idle lock on this key to the server, before a command that the lock would block. The
+ * lock may be of any kind except `except`, which may be NULL. Returns the hold that is being
  * returned, or NULL if there is none. Call again once that hold is gone: there may be another. */
-hf_hold *hf_kept_clear(hf_client *client, const hf_kind *but, hf_slice key, hf_time now);
+hf_hold *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now);
 
-/* Prepares for a forced release of the lock, which is lent to no further callers: an idle one is
- * returned first. */
+/* Prepares for a forced release of the lock: it is not lent to another caller, and is first
+ * returned to the server if it is idle. */
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
 /* Serves entries whose holds have ended or whose locks others want. */

@@ -1,12 +1,11 @@
 /* The operations on a latch, which nobody holds. A message is only a hint to poll, because only the
- * count opens a latch. A lost message, or one about an earlier count, therefore costs at most a
- * poll. */
+ * count opens a latch. A lost or outdated message therefore costs at most a poll. */
 #include "lock/wire.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-/* A call's note must last longer than a proxy may delay a command, and longer than the command may
- * be sent again. */
+/* A call's note must outlast any delay of a command by a proxy, and the time in which the client
+ * may resend the command. */
 #define MIN_NOTE_TTL (60 * HF_SECOND)
 #define NOTE_TTL_TIMEOUTS 4
 
@@ -46,8 +45,8 @@ static void begin_delete(hf_op *op, hf_time now) {
 
 /* ---- reading it ---- */
 
-/* Sets the operation's result to the count in the reply. If it is none, fails the operation and
- * returns false. */
+/* Sets the operation's result to the count in the reply. If the reply is not a count, fails the
+ * operation and returns false. */
 static bool read_count(hf_op *op, const hf_reply *reply) {
     bool read = hf_wire_read_count(reply, &op->result.value);
     if (!read) hf_op_fail(op, HF_CONFLICT, "the key holds a string that is not a whole number");

@@ -10,7 +10,7 @@
 #define CLEAN_UP_FOR (30 * HF_SECOND)
 #define CLOSED_RETRY (50 * HF_MS) /* the first delay; it doubles twice */
 
-/* Makes the claim LEAVING, or begins anew if it is. Returns when to send its leave. */
+/* Makes the claim LEAVING, or starts again if it already is. Returns when to send its leave. */
 static hf_time begin_to_leave(hf_client *client, hf_claim *claim, hf_time now) {
     bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
     if (claim->hold) hf_observe_end(client, claim->hold, now);
@@ -113,7 +113,7 @@ void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- leaving ---- */
 
-/* A closed client retries sooner, because nobody waits long for it. */
+/* A closed client retries sooner, because the program does not wait long for it. */
 static hf_time retry_at(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time at = hf_lease_retry_at(now, claim->valid_until);
     if (!client->closed) return at;
@@ -219,7 +219,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_claim *claim = hf_client_add_claim(client, kind, key, HF_NO_TEXT);
-    /* If out of memory, the waiters continue at their own rechecks. */
+    /* When out of memory, the waiters continue at their own rechecks. */
     if (claim) hf_renewer_clean_up(client, claim, now);
 }
 
@@ -253,7 +253,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         return;
     }
     if (hold->claim->count - hold->claim->others > count) {
-        hold->claim->count -= count; /* the next release tells the server */
+        hold->claim->count -= count; /* the next release sends it */
         hold->claim->uncertain = true;
         if (hold->claim->shared) hold->claim->pending_releases += count;
         return;

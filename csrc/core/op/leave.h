@@ -7,13 +7,13 @@
  *
  *   DUE        at `wake_at` the leave is sent: at once, or within a second after an attempt that
  *              the server refused or did not reply to
- *   IN FLIGHT  until the reply, or until no reply is to come
- *   GONE       the server has replied, or must not get the command twice, or `valid_until` has come
+ *   IN FLIGHT  until the reply, or until no reply can come
+ *   GONE       the server has replied, or must not get the command twice, or it is `valid_until`
  *
  * Invariants of a claim that is LEAVING:
  * - No caller relies on it, and it never becomes a hold again. The caller's next acquire waits
  *   until it is GONE, or sets it aside.
- * - At `valid_until` the renewer gives up: after as long as the lease, but at least 30 s. Entries
+ * - At `valid_until` the renewer gives up: after the length of a lease, but at least 30 s. Entries
  *   of a shared owner are released only within their lease, because after it another process of
  *   the owner may hold the lock.
  * - A leave may be sent twice, unless it releases entries of a shared owner. */
@@ -28,12 +28,11 @@ void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now);
 /* Does the same over the same link as the command in doubt, after that command. */
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Passes what the server may have of the claim to the renewer of a closed client. Does not restore
- * the order of the heap. */
+/* Passes the claim to the renewer of a closed client if the server may have something of it. Does
+ * not restore the order of the heap. */
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now);
 
-/* If the claim is LEAVING, sends its leave now, over the callers' link, because a caller is
- * waiting. */
+/* If the claim is LEAVING, sends its leave now, over the callers' link: a caller is waiting. */
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Handles a claim that is LEAVING and needs attention now. */
@@ -48,7 +47,7 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now);
 
 /* Lets the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
- * the claim that does this; NULL if there is nothing to pass on, or when out of memory. */
+ * the claim for this clean-up; NULL if there is nothing to pass on, or when out of memory. */
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
 
 /* Lets the renewer evict dead waiters of a lock that the server has freed, so that the next waiter
@@ -84,16 +83,16 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
 /* Releases what was abandoned during a re-entry that is now over. */
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Notes that an acquire of a shared owner, which began at `asked_at`, took a hold that no caller
+/* Notes that a shared owner's acquire, which was sent at `asked_at`, took a hold that no caller
  * has. The next release releases it, too. */
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at);
 
 /* Lets the renewer await the reply to `ask`, an abandoned acquire of a shared owner, and release
- * what it took. Returns false if no reply is to come, or when out of memory. */
+ * what it took. Returns false if no reply can come, or when out of memory. */
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the
- * reply comes. Returns false if no reply is to come, or when out of memory. */
+ * reply comes. Returns false if no reply can come, or when out of memory. */
 bool hf_renewer_see_through(hf_client *client, hf_request *request);
 
 #endif

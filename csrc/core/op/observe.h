@@ -1,6 +1,5 @@
-/* A client's counters and histograms for each class of locks, and its list of events. The list is
- * filled only if somebody wants events, and has at most HF_EVENTS_MAX entries. The driver collects
- * them. */
+/* A client's counters and histograms for each class of locks, and its list of events. Events are
+ * added only if somebody wants them, up to HF_EVENTS_MAX. The driver takes them from the list. */
 #ifndef HF_OBSERVE_H
 #define HF_OBSERVE_H
 

@@ -1,4 +1,4 @@
-/* The operation that asks or records which run counts for a scheduled fire. It needs no hold: the
+/* The operation that reads or records which run counts for a scheduled time. It needs no hold: the
  * program compares the run, its time and its token with those of the record. */
 #include "lock/wire.h"
 #include "op/operation.h"

@@ -80,7 +80,7 @@ static bool spans_slots(const hf_op *op) {
 
 /* Returns whether another key would have the same names on the server. Locks of a kind with
  * refuses_braced_key would then take each other's permits or places in the queue. */
-static bool has_names_of_another(const hf_op *op) {
+static bool shares_names(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind;
     return kind && kind->refuses_braced_key && op->spec.names &&
            hf_names_are_shared(op->spec.names->key);
@@ -197,7 +197,7 @@ hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]) {
     return (hf_slice){text, hf_wire_owner(text, op->spec.lock_kind, op->client->uuid, op->number)};
 }
 
-/* Thousands of waiters have one each. */
+/* There may be thousands of waiters, each with an operation. */
 _Static_assert(sizeof(hf_op) <= 1300, "an operation remains small");
 
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
@@ -206,8 +206,8 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
     op->client = client;
     assert(spec->batch_count <= HF_BATCH_MAX);
     assert(!spec->names || (spec->lock_kind && spec->batch_count == 0));
-    /* the row must say that the call's number is a lease; otherwise no lease would be set, and the
-     * hold would end at once */
+    /* The row must say that the call's number is a lease. Otherwise no lease would be set, and the
+     * hold would end at once. */
     assert(!hf_op_impls[spec->kind]->sets_lease ||
            hf_op_rows[spec->kind].number == HF_NUMBER_LEASE);
     op->spec = *spec;
@@ -227,7 +227,7 @@ hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now) {
         hf_op_fail(op, HF_CONFLICT,
                    "the key's braces do not form a hash tag, so the lock would span several slots "
                    "of the cluster");
-    else if (has_names_of_another(op))
+    else if (shares_names(op))
         hf_op_fail(op, HF_CONFLICT,
                    "this key cannot be used, because it would clash on the server with the same "
                    "key without its braces");

@@ -1,4 +1,5 @@
-/* The life of an operation: its node, request, failure and end. hf_op_impl has the rest. */
+/* What all operations have in common: their nodes, requests, failures and ends. Each hf_op_impl
+ * does the rest. */
 #ifndef HF_OPERATION_H
 #define HF_OPERATION_H
 
@@ -17,7 +18,7 @@ void hf_op_succeed(hf_op *op);
 void hf_op_fail(hf_op *op, hf_code code, const char *detail, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Fail an operation because its request has failed, or when out of memory. */
+/* Fail an operation because its request has failed, or because memory has run out. */
 void hf_op_fail_as(hf_op *op, const hf_request *request);
 void hf_op_fail_out_of_memory(hf_op *op);
 
@@ -29,7 +30,7 @@ void hf_op_fail_in_doubt(hf_op *op, const hf_request *request);
  * have confirmed the write or when out of memory. */
 void hf_op_succeed_with(hf_op *op, const hf_request *request, const hf_reply *reply);
 
-/* Fails an acquire because the key has a lock of another kind. `has` as in hf_wire_answer. */
+/* Fails an acquire because the key has a lock of another kind. `has` is that of hf_wire_answer. */
 void hf_op_fail_for_other_kind(hf_op *op, const char *has);
 
 /* Fails an operation whose request was run but confirmed by too few replicas. */
@@ -55,10 +56,11 @@ void hf_op_run_program(hf_op *op, const hf_program *program, hf_request_done *do
 /* Does what is due for an operation that is not done. */
 void hf_op_tick(hf_op *op, hf_time now);
 
-/* Limits the time of the operation's request to `until`. */
+/* Makes the operation's request end by `until`. */
 void hf_op_hurry(hf_op *op, hf_time until);
 
-/* Blocks the operation until hf_client_unblock of this hold, to which it must have a reference. */
+/* Blocks the operation until hf_client_unblock is called for the hold's claim. The operation must
+ * have a reference to the hold. */
 void hf_op_block(hf_op *op, hf_hold *hold);
 
 /* Returns the operation's lock with this owner, for encoding commands. */
@@ -68,8 +70,7 @@ hf_wire_lock hf_op_wire_lock(const hf_op *op, hf_slice owner);
  * `since`, or HF_NEVER without a limit. */
 hf_time hf_op_max_until(const hf_op *op, hf_time since);
 
-/* Writes to `text`, and returns, the owner that identifies this operation's call on something that
- * nobody holds. */
+/* Writes the owner that identifies this call on a kind that nobody holds, and returns it. */
 hf_slice hf_op_owner(const hf_op *op, char text[HF_OWNER_SIZE]);
 
 #endif

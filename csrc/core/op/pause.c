@@ -1,5 +1,5 @@
-/* Pauses for spec.wait and sends nothing. It works with every driver, and closing the client ends
- * it. */
+/* Pauses for spec.wait and sends nothing. Works with every driver, and ends when the client
+ * closes. */
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {

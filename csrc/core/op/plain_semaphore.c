@@ -5,16 +5,16 @@
  * note is deleted.
  *
  * A message is for all waiters of a client, and there may be permits for only a few. The waiters
- * poll in the order in which they began: each one lets the next one poll for which the remaining
- * permits are enough. */
+ * poll in the order in which they began: each one then makes the next waiter poll for which the
+ * remaining permits are enough. */
 #include "lock/wire.h"
 #include "op/leave.h"
 #include "op/operation.h"
 #include "op/poll.h"
 
-#define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* for settling a call, whose note lasts longer */
+#define SETTLE_TIME (HF_WIRE_NOTE_TTL / 2) /* to settle a call, whose note lasts longer */
 #define ANY_COUNT (-1)
-/* TURN_MS of the programs plus 1 ms, because the key lasts to the end of its last millisecond */
+/* The programs' TURN_MS plus 1 ms: their key lasts until the end of its last millisecond. */
 #define TURN (11 * HF_MS)
 
 /* Returns whether `other` is also an acquire of the same semaphore that is not done. */
@@ -81,7 +81,7 @@ static void end_taking(hf_op *op, hf_time now) {
 
 /* ---- taking ---- */
 
-/* Lets the client's next waiter that needs at most `count` permits poll; with ANY_COUNT, the next
+/* Makes the client's next waiter poll that needs at most `count` permits; ANY_COUNT for any
  * waiter. */
 static void pass_on(const hf_op *op, long long count, hf_time now) {
     for (hf_op *other = op->next; other; other = other->next) {
@@ -118,7 +118,7 @@ static void fail_on_timeout(hf_op *op) {
 
 /* Undoes an acquire that has failed. If the operation has not polled since the last message, or
  * during a turn of others, the next waiter polls. If it has succeeded, the next waiter that needs
- * no more than what is left does. */
+ * no more than the remaining permits polls. */
 static void on_take_ended(hf_op *op, hf_time now) {
     bool polled = op->noted.answered && !op->wait.woken && op->wait.turn_ends == 0;
     undo(op, now);
@@ -186,8 +186,7 @@ static void abandon_drain(hf_op *op, hf_time now) {
     undo(op, now);
 }
 
-/* Returns whether the call adds permits. These may have been taken, so a refusal must not lose
- * them. */
+/* Returns whether the call adds permits. They may have been taken: a refusal must not lose them. */
 static bool gives_back(const hf_op *op) {
     return (int64_t)op->spec.value > 0;
 }

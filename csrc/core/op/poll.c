@@ -9,9 +9,9 @@
 /* The maximum time for the reply to one poll. It must be shorter than HF_WIRE_NOTE_TTL, because the
  * server recognises a resent command of a plain semaphore by its note. */
 #define MAX_PATIENCE (1800 * HF_SECOND)
-#define FIRST_DEAF_RECHECK                                                                         \
-    (30 * HF_MS) /* between two polls if the channel cannot be subscribed to */
-#define MAX_DEAF_RECHECK (200 * HF_MS)
+/* The time between two polls while the subscription to the channel is not confirmed. */
+#define FIRST_UNSUBSCRIBED_RECHECK (30 * HF_MS)
+#define MAX_UNSUBSCRIBED_RECHECK (200 * HF_MS)
 
 static hf_time command_timeout(const hf_op *op) {
     return op->client->config.session.command_timeout;
@@ -49,8 +49,8 @@ static hf_time next_recheck(const hf_op *op, hf_time now) {
     if (op->wait.needs_events && op->node->subscribed && !op->impl->poll->accompanies_wait &&
         op->wait.listening != HF_LISTENING_CONFIRMED)
         interval = hf_time_min(
-            interval, hf_time_min(MAX_DEAF_RECHECK,
-                                  hf_time_max(FIRST_DEAF_RECHECK, (now - op->begun_at) / 4)));
+            interval, hf_time_min(MAX_UNSUBSCRIBED_RECHECK, hf_time_max(FIRST_UNSUBSCRIBED_RECHECK,
+                                                                        (now - op->begun_at) / 4)));
     hf_time at = now + interval - interval / 10 + hf_jitter(&client->random, interval / 10);
     return op->wait.turn_ends > now ? hf_time_min(at, op->wait.turn_ends) : at;
 }
@@ -67,8 +67,7 @@ static void on_failed(hf_op *op, hf_time now) {
     else finish(op, now);
 }
 
-/* Returns whether one command was refused for as long as it may be sent, although the wait
- * continues. */
+/* Returns whether the server refused a command until its deadline, although the wait continues. */
 static bool outlasts_refusals(const hf_op *op, hf_time now) {
     const hf_request *request = &op->request;
     return request->refusals > 0 && request->sends == 0 && request->persists_until > 0 &&
@@ -105,8 +104,7 @@ static void on_answer(hf_request *request, const hf_reply *reply, hf_time now) {
     }
 }
 
-/* Returns the deadline of a poll. The wait outlasts an outage, unless it begins during the
- * outage. */
+/* Returns the deadline of a poll. A wait outlasts an outage that begins during the wait. */
 static hf_time poll_deadline(const hf_op *op, bool first, hf_time now) {
     hf_time patience_end = hf_time_max(op->wait.until, now + MIN_PATIENCE);
     return first ? hf_time_min(patience_end, now + command_timeout(op))

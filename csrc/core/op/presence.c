@@ -105,7 +105,7 @@ static bool may_publish(const hf_client *client) {
     return client->presence.who[0] != '\0' && !client->closed;
 }
 
-/* Returns when the last of the holds will end, as far as is known, or 0 without holds. */
+/* Returns when the last of the client's holds ends unless it is renewed, or 0 without holds. */
 static hf_time held_until(const hf_client *client) {
     hf_time last = 0;
     for (size_t i = 0; i < client->holds.count; i++) {
@@ -141,7 +141,7 @@ static bool may_hold_soon(const hf_op *op) {
     return hf_op_asked_for(op)->acquires && !op->done && op->presence.publish_at == 0;
 }
 
-/* Returns whether the operation's caller already holds this, which may be NULL. */
+/* Returns whether the operation's caller holds another lock by this hold, which may be NULL. */
 static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
     return hold && hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
 }

@@ -8,9 +8,10 @@
 #include "op/leave.h"
 #include "op/task.h"
 
-#define MAX_SPLITS 3 /* after this many refused batches keys are renewed one by one */
+#define MAX_SPLITS 3 /* after this many splits in a row, keys are renewed one by one */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* after this, another batch is tried */
-#define ALIKE 4 /* in a batch the claims' times left differ by at most this factor */
+/* The largest factor by which the times left of a batch's claims may differ. */
+#define MAX_TIME_RATIO 4
 
 /* Returns the link for renewals to the claim's node. */
 static const hf_session *renewer_link(const hf_client *client, const hf_claim *claim) {
@@ -40,7 +41,7 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
 
 /* ---- whether the server accepts batches ----
  *
- * A server that refuses every batch (a proxy of a cluster) must not be sent one for each renewal. A
+ * A server that refuses every batch (a proxy of a cluster) must not get one for each renewal. A
  * server that refused everything for a while (because a permission was revoked) will accept batches
  * again. The two look the same, so only consecutive splits count, and another batch is tried a
  * minute after the last one at the latest. */
@@ -134,9 +135,9 @@ static bool is_refused(const hf_request *request) {
     return final && request->refusals == 0;
 }
 
-/* If the server refuses one key (an ACL, another slot), the program fails for all keys. Each key is
- * then renewed by itself, and joins others again once that has succeeded. Returns false if the
- * batch had only one key. */
+/* If the server refuses one key (because of an ACL or its slot), the program fails for all keys.
+ * Each key is then renewed by itself, and joins others again once that has succeeded. Returns false
+ * if the batch had only one key. */
 static bool split_batch(hf_task *task, hf_time now) {
     if (task->count == 1 || !is_refused(&task->request)) return false;
     task->client->split_open = true;
@@ -169,7 +170,7 @@ static void renewal_done(hf_request *request, const hf_reply *reply, hf_time now
 /* Returns how long to wait for a reply. An open connection may be dead, so half of the time that is
  * left is reserved for another attempt over a new connection. A connection that is being opened, or
  * that the callers share, gets all the time, because a new one would not be faster. In a cluster
- * the other attempt may use another node. */
+ * the other attempt may use a different node. */
 static hf_time patience(const hf_client *client, const hf_claim *claim, hf_time now) {
     hf_time left = hf_claim_time_left(claim, now);
     bool once = client->config.renewer != HF_LINK_RENEWER ||
@@ -225,8 +226,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
            hf_client_sync(client, request);
 }
 
-/* Returns a task with the claim. Returns NULL when out of memory; the claim is then renewed
- * later. */
+/* Returns a task with the claim, or NULL when out of memory; the claim is then renewed later. */
 static hf_task *new_renewal(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_held(claim) && !claim->in_flight);
     hf_task *task = hf_task_new(client);
@@ -253,12 +253,12 @@ static void send_renewal(hf_task *task, bool encoded, hf_time now) {
     hf_task_free(task);
 }
 
-/* A batch can wait for its reply only until the first of its claims ends. A claim with little
- * time left must not hurry those with much. */
+/* A batch can wait for its reply only until the first of its claims ends. A claim with little time
+ * left must not shorten the wait of the others. */
 static bool is_alike(const hf_task *task, const hf_claim *claim, hf_time now) {
     hf_time first_end = hf_time_min(task->first_end, claim->valid_until),
             last_end = hf_time_max(task->last_end, claim->valid_until);
-    return first_end > now && (last_end - now) / ALIKE <= first_end - now;
+    return first_end > now && (last_end - now) / MAX_TIME_RATIO <= first_end - now;
 }
 
 /* In a cluster each key is renewed alone: keys on one node are usually in different slots, and
@@ -303,9 +303,8 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
 
 /* ---- a kept lock that no caller has ---- */
 
-/* Returns the time until which the claim is valid once a shorter lease, which was requested at
- * `sent_at`, is set. If replicas must confirm leases, the claim gains no time, because none has
- * confirmed this one. */
+/* Returns when the claim's validity ends with the shorter lease that was requested at `sent_at`. If
+ * replicas must confirm leases, the claim gains no time, because none has confirmed this one. */
 static hf_time short_end(const hf_client *client, const hf_claim *claim, hf_time sent_at) {
     bool needs_no_replicas = client->config.sync.replicas == 0;
     hf_time end = hf_lease_end(sent_at, claim->lease);
@@ -332,8 +331,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_task_free(task);
 }
 
-/* Shortens the lease to that of a grant, so that others do not wait longer if this client
- * crashes. */
+/* Shortens the lease to the grant lease, which limits how long others wait after a crash. */
 static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time lease = client->config.grant_lease;
     hf_task *task = hf_task_new(client);

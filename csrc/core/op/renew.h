@@ -9,13 +9,13 @@
  *   WAITING     until `wake_at`: for a third of the lease; after a failed command, when it is
  *               `at_risk`, for an eighth of the time that is left, at most a second
  *   UNAPPROVED  with config.needs_approval, until the owner approves
- *   IN FLIGHT   until the reply, or until no reply is to come
+ *   IN FLIGHT   until the reply, or until no reply can come
  *
  * Invariants of a claim whose hold is HELD:
  * - It needs attention at `valid_until` at the latest, whatever is in flight. Then its hold is
  *   lost, or the lock is given back if it is `idle`.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
- * - `valid_until` increases only when the server has replied, and counts from when it was asked.
+ * - Only a reply increases `valid_until`, which counts from when the command was sent.
  * - It is no longer renewed when `max_until` prevents its lease from growing. */
 #ifndef HF_RENEW_H
 #define HF_RENEW_H
@@ -33,9 +33,9 @@ void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now);
  * is renewed until the client no longer keeps the lock. */
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Lets the renewer resend the request, which writes the record of the run under this hold, until
- * the record is written or the lock is lost, and renew the lock until then. Until then the client
- * is not quiet. Returns false when out of memory. */
+/* Lets the renewer resend the request, which writes the record of the run under this hold, and
+ * renew the lock until the record is written or the lock is lost. Until then the client is not
+ * quiet. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
 
 /* Encodes the command that renews one claim, and confirms it if it came by a grant. Returns false
@@ -46,8 +46,8 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
 /* Notes that the server has renewed the claim by a command that was sent at `sent_at`. */
 void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, hf_time now);
 
-/* Notes that one entry of the hold was released by a command that was sent at `sent_at`.
- * hold->count is what is left. Entries may have been abandoned since the command was sent. */
+/* Notes that one entry of the hold was released by a command that was sent at `sent_at`. The
+ * claim's count is what is left. Entries may have been abandoned since the command was sent. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
 /* Implement hf_client_approve and hf_client_set_renewed. */

@@ -29,8 +29,7 @@ void hf_task_free(hf_task *task) {
     free(task);
 }
 
-/* Wakes the renewer at the claim's end, because a command without a reply must not hide the
- * loss. */
+/* Wakes the renewer at the claim's end, so that a missing reply does not hide the loss. */
 void hf_task_add(hf_task *task, hf_claim *claim) {
     assert(task->count < HF_RENEWALS_MAX && hf_claim_is_known(claim));
     hf_claim_ref(claim);

@@ -6,7 +6,7 @@
 
 #include "interfaces.h"
 
-/* how long a round trip may take on a healthy server */
+/* How long a round trip may take on a healthy server. */
 #define HF_TASK_PATIENCE (250 * HF_MS)
 
 typedef struct hf_task {
@@ -20,8 +20,8 @@ typedef struct hf_task {
 /* Returns a task without claims, or NULL when out of memory. */
 hf_task *hf_task_new(hf_client *client);
 
-/* Returns a task that takes over a request that was sent, or NULL if no reply is to come or when
- * out of memory. */
+/* Returns a task that takes over a request that was sent, or NULL if no reply can come or when out
+ * of memory. */
 hf_task *hf_task_inherit(hf_client *client, hf_request *request, hf_request_done *done);
 
 void hf_task_free(hf_task *task);
@@ -33,8 +33,8 @@ void hf_task_add(hf_task *task, hf_claim *claim);
 void hf_task_submit(hf_task *task, hf_link link, hf_request_done *done, hf_time deadline,
                     bool waits_for_connection, hf_time now);
 
-/* Gives up the link if the server has not answered the request, unless a claim's time was shorter
- * than a healthy round trip: such a claim must not take the link from the others. */
+/* Gives up the link if the server has not replied to the request. The link is kept if a claim ended
+ * too soon even for a healthy server to reply, because other claims need the link. */
 void hf_task_abort_link(const hf_task *task, hf_time now);
 
 #endif

@@ -1,4 +1,4 @@
-/* Shared by quorum.c (members, holds, late replies) and the files of its operations. */
+/* What quorum.c (members, holds, late replies) and the files of its operations share. */
 #ifndef HF_QUORUM_INTERNAL_H
 #define HF_QUORUM_INTERNAL_H
 
@@ -17,7 +17,7 @@ typedef struct hf_vote {
     hf_op *op;    /* the member's operation; NULL if it was not asked or its operation has ended */
     bool counted; /* the member has voted */
     bool yes;     /* the vote is a yes; otherwise it is a no */
-    bool skipped; /* it is a no because the member was not asked: its server has just refused */
+    bool skipped; /* it is a no without asking: the server has just refused a connection */
     bool rolled_back;    /* it is a yes that does not count and has been rolled back */
     bool refused;        /* it is a no for a transient reason: its server refuses for now */
     bool guarded;        /* it does not count: its server has not been known for long enough */
@@ -28,7 +28,7 @@ typedef struct hf_vote {
     hf_op *write_back;   /* the operation that writes the token back; NULL if not needed or done */
 } hf_vote;
 
-/* A quorum's operation on all members. It lives until the last member operation has ended. */
+/* A quorum's operation on all members. It is freed when the last member operation has ended. */
 struct hf_round {
     uint32_t refs;
     hf_round_state state;
@@ -86,7 +86,8 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
 /* Returns whether the member's server may have forgotten a lock, because no client has known its
- * run id for as long as restart_guard. If it has not, leaves the mark for other clients. */
+ * run id for as long as restart_guard. Otherwise leaves the mark that shows this to other
+ * clients. */
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now);
 
 /* Adds the member hold to the quorum's hold. Returns false when out of memory. */

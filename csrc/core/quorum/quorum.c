@@ -199,7 +199,7 @@ static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_tim
     return end;
 }
 
-/* A reason that a server has given takes precedence over that of a server that did not reply. */
+/* A reason that a server has given takes precedence over a missing reply. */
 static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     hf_lost_reason reason = hf_lost_reason_at_end(hold->claim);
     if (reason == HF_LOST_MAX_HOLD && now >= hold->claim->valid_until) return reason;

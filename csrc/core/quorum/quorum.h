@@ -1,10 +1,11 @@
 /* Several independent servers act as one: a lock is held while its owner holds it on a majority of
  * them.
  *
- * Each server has its own client, a member, which acquires, renews and cleans up independently. An
- * operation of the quorum is a round: the same operation on every member at once, decided as soon
- * as the outcome is certain. A hold of the quorum has a member hold on each member. It is valid
- * for as long as a majority of its member holds is valid, and lost when too few of them are left.
+ * Each server has its own client, a member, which acquires, renews and cleans up independently. The
+ * quorum carries out an operation as a round: it begins the operation on every member at once, and
+ * decides once no further reply can change the outcome. A hold of the quorum consists of member
+ * holds, at most one on each member. It is valid for as long as a majority of its member holds is
+ * valid, and lost when too few of them are left.
  *
  * A member operation that is still under way when the round is decided becomes a late reply: it
  * continues in the background, and a late yes adds its member hold to the hold.
@@ -29,8 +30,7 @@ struct hf_quorum {
     hf_time closed_at;       /* when the quorum was closed, or 0 */
     hf_time quiet_at;        /* when a majority of a closed quorum's members became quiet, or 0 */
 
-    /* The members of a closed quorum that are not quiet have had enough time: it no longer waits
-     * for them. */
+    /* The quorum is closed, and no longer waits for the members that are not quiet. */
     bool ignores_rest;
 };
 

@@ -83,7 +83,7 @@ static void begin(hf_op *op, hf_time now) {
     }
     const hf_op_impl *impl = hf_op_asked_for(op);
     const char *refusal = refusal_of(op);
-    /* round_acquire.c and finish_release combine no results */
+    /* round_acquire.c and finish_release do not combine results. */
     assert(refusal || !(impl->acquires || impl->releases) ||
            hf_op_rows[op->spec.kind].returns <= HF_RETURNS_LOCK);
     if (refusal) hf_op_fail(op, HF_SERVER, "%s", refusal);

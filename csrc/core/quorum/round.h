@@ -1,4 +1,4 @@
-/* Shared by the files of a quorum's operations. */
+/* Declarations that the files of a quorum's operations share. */
 #ifndef HF_ROUND_H
 #define HF_ROUND_H
 

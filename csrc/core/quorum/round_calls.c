@@ -105,7 +105,7 @@ static void combine_forced(hf_op *op, hf_time now) {
 
 typedef void combiner(hf_op *op, hf_time now);
 
-/* The operations whose results in a quorum mean more than their row says. */
+/* Operations whose results are not combined as their row suggests. */
 static combiner *const combiners[HF_OP_KINDS] = {[HF_OP_FORCE] = combine_forced};
 
 /* Returns the function that combines the members' results into what the operation returns, or NULL
@@ -138,7 +138,7 @@ void hf_round_fail_lost(hf_op *op, const hf_hold *hold) {
                hf_lost_reason_name(hold->reason));
 }
 
-/* Returns whether the servers that hold the lock and those that did not reply cannot be a
+/* Returns whether the servers that hold the lock and those that did not reply are too few for a
  * majority. */
 static bool is_gone(const hf_op *op) {
     return hf_votes_count(op->round).lost > op->round->count - hf_quorum_of(op)->majority;
@@ -267,9 +267,9 @@ static void finish_plain(hf_op *op, bool done, hf_time now) {
     hf_votes_conclude(op, now);
 }
 
-/* Returns whether to wait for every reply that arrives soon. A read does, because it might
- * otherwise miss a majority. A failure on a hold also does, because the member holds show whether
- * the hold is lost. */
+/* Returns whether to wait for every reply that arrives soon. A read waits, because it might
+ * otherwise miss a majority. A failed call on a hold also waits, because the member holds show
+ * whether the hold is lost. */
 static bool wants_all(const hf_op *op, bool done) {
     if (op->round->hold) return !done;
     return combiner_of(op) != NULL;

@@ -14,10 +14,10 @@
 /* ---- life ---- */
 
 static hf_slice copy(char **to, hf_slice from) {
-    hf_slice made = {*to, from.size};
+    hf_slice copied = {*to, from.size};
     if (from.size > 0) memcpy(*to, from.data, from.size);
     *to += from.size;
-    return made;
+    return copied;
 }
 
 hf_round *hf_round_new(const hf_op_spec *spec, size_t count) {
@@ -250,8 +250,7 @@ bool hf_votes_ask_skipped(hf_op *op, hf_time now) {
     return true;
 }
 
-/* Returns whether the server granted the acquire, even if the grant was not counted or came too
- * late. */
+/* Returns whether the server granted the acquire, even if the grant did not count or was late. */
 static bool was_granted(const hf_op *op, const hf_vote *vote) {
     return acquires(op) && vote->op && vote->op->done && vote->op->failure.code == HF_OK &&
            !vote->rolled_back;
@@ -309,7 +308,7 @@ void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now) {
     round->decide_by = hf_time_min(round->decide_by, since + grace);
 }
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
 static void list_failures(const hf_op *op, char *text, size_t size) {
     const hf_round *round = op->round;

@@ -17,8 +17,8 @@ static inline hf_quorum *hf_quorum_of(const hf_op *op) {
 
 hf_tally hf_votes_count(const hf_round *round);
 
-/* Returns until when to wait for votes that are requested now: as long as a command may take, but
- * not much longer than the operation waits. */
+/* Returns when to stop waiting for votes that are requested now: after as long as a command may
+ * take, but not much later than the operation's own wait. */
 hf_time hf_votes_last_at(const hf_op *op, hf_time now);
 
 /* hf_votes_open begins an attempt without votes. The others ask all members in a new attempt, ask
@@ -38,13 +38,12 @@ void hf_votes_count_done(hf_op *op, hf_time now);
 void hf_votes_time_out(const hf_op *op);
 void hf_votes_hurry(hf_op *op, const hf_tally *votes, hf_time now);
 
-/* Return the code for the operation's failure according to the votes, and fail the operation with
- * it. */
+/* Return the failure code that the votes suggest, and fail the operation with a code. `done` is the
+ * participle after the number of yeses in the message, such as "granted". */
 hf_code hf_votes_code(const hf_op *op);
 void hf_votes_fail(hf_op *op, hf_code code, const char *done);
 
-/* Adds HF_EVENT_CUT_OFF, once: the acquire gets no replies from a majority, but continues to
- * wait. */
+/* Adds HF_EVENT_CUT_OFF, once: the acquire has no majority of replies, but keeps waiting. */
 void hf_votes_cut_off(hf_op *op, hf_code code, hf_time now);
 
 /* Ends the votes of an operation that is decided. Member operations under way continue in the
