@@ -128,7 +128,7 @@ typedef enum hf_acquire_state {
     HF_ACQUIRE_SUBSCRIBING, /* waits for the subscription to the client's channel */
     HF_ACQUIRE_WAITING,     /* is queued, or waits for a message on a channel */
     HF_ACQUIRE_CANCELLING,  /* is leaving the queue */
-    HF_ACQUIRE_QUEUED, /* waits in this client to get the kept lock or to ask the server for it */
+    HF_ACQUIRE_QUEUED,      /* is in this client's own queue for a kept lock: see op/kept.h */
     HF_ACQUIRE_STATES
 } hf_acquire_state;
 
@@ -191,7 +191,7 @@ typedef struct hf_op_acquire {
     uint32_t joins;      /* how often another process changed that count, so that it asked again */
     hf_code ended;       /* CANCELLING: the code with which it will fail */
     long long shed_behind; /* the number of waiters when max_waiters ended it, or 0 */
-    bool queued;           /* it may be in the server's queue */
+    bool queued;           /* it may be in the server's queue; not the state QUEUED */
     bool let_in;           /* it has been queued: max_waiters and missing rights no longer end it */
     bool handed_over;      /* it got the lock by a grant */
 } hf_op_acquire;

@@ -18,8 +18,7 @@ typedef struct hf_wait_functions {
      * has no number. */
     void (*on_grant)(hf_op *op, const hf_message *grant, hf_time now);
 
-    /* Called when a release leaves the lock to Redisson's waiters for `window`, at most a
-     * second. */
+    /* Called when a release leaves the lock to Redisson's waiters for `window`, up to 1 s. */
     void (*on_window)(hf_op *op, hf_time window, hf_time now);
 
     /* Called when the operation must ask the server again after `delay`. */
@@ -85,17 +84,15 @@ struct hf_op_impl {
     /* Begins the operation, which may be done when this returns. */
     void (*begin)(hf_op *op, hf_time now);
 
-    /* Called when the command that blocked the operation is done. NULL if nothing ever blocks
-     * it. */
+    /* Called when the command that blocked the operation is done. NULL if it is never blocked. */
     void (*unblock)(hf_op *op, hf_time now);
 
-    /* Called by hf_op_on_answer with the reply. NULL if the operation does not use
-     * hf_op_on_answer. */
+    /* Called by hf_op_on_answer with the reply. NULL if the operation does not use that. */
     void (*answer)(hf_op *op, const hf_reply *reply, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. Both or neither are NULL. Without them
-     * the operation has only one limit: it waits at most command_timeout for other commands for its
-     * hold, in all, even if it waits for several holds one after the other. */
+     * the operation has only one limit: it waits at most command_timeout in total for other
+     * commands for its holds. */
     hf_time (*deadline)(const hf_op *op);
     void (*tick)(hf_op *op, hf_time now);
 
@@ -106,7 +103,7 @@ struct hf_op_impl {
      * command is dropped. */
     void (*abandon)(hf_op *op, hf_time now);
 
-    /* Frees the memory of the operation's own fields in hf_op. NULL if they own none. */
+    /* Frees or settles what the operation's own fields in hf_op own at its end. May be NULL. */
     void (*end)(hf_op *op, hf_time now);
 };
 
@@ -123,8 +120,7 @@ static inline const hf_op_impl *hf_op_asked_for(const hf_op *op) {
     return hf_op_impls[op->spec.kind];
 }
 
-/* Where keys are, and how requests get there. Only node_of, group_of and submit must not be
- * NULL. */
+/* Where keys are, and how requests get there. Only node_of, group_of and submit are required. */
 struct hf_topology {
     /* The client's first node is config.servers[0]; without this it is session.server. */
     bool has_server_list;
@@ -156,8 +152,7 @@ struct hf_topology {
     /* Sends the request over this link of the key's node. An empty key means any node. */
     void (*submit)(hf_client *client, hf_slice key, hf_link link, hf_request *request, hf_time now);
 
-    /* Called when this link of the node was lost, so what is known about the node may be
-     * outdated. */
+    /* Called when this link of the node was lost: what is known of the node may be outdated. */
     void (*invalidate)(hf_node *node, hf_link link, hf_time now);
 
     /* `deadline` returns when `tick` has something to do. `thread` says which thread
@@ -198,9 +193,11 @@ struct hf_decider {
     void (*set_renewed)(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
     void (*abandon)(hf_client *client, hf_hold *hold, uint32_t count, hf_time now);
 
-    /* These four are NULL if clients have no nodes of their own. In this order, they are called
-     * when a link was opened or closed, when a reply to the request has arrived, when the request
-     * is delayed for `reason`, and when the operation's key has moved to this node. */
+    /* The next four are NULL if clients have no nodes of their own. `node` is an hf_node.
+     * on_link: one of the node's links was opened or closed.
+     * on_answer: the reply to the request has arrived over one of the node's links.
+     * on_delay: the request cannot be served now, for `reason`, and will be sent again.
+     * move: the operation's key has moved to this node. */
     void (*on_link)(void *node, const hf_session *session, bool open);
     void (*on_answer)(void *node, const hf_request *request, hf_time now);
     void (*on_delay)(void *node, const hf_request *request, hf_code code, const char *reason,

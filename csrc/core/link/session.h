@@ -97,8 +97,8 @@ struct hf_session {
     bool stranger;          /* the last log-in found another server at the node's address */
     bool sharded;           /* the server of this connection supports sharded channels */
     hf_time awaiting_since; /* since when at least one reply has been awaited */
-    uint32_t failed_opens;  /* attempts to connect, or to learn the address or log-in, since the
-                               server last replied to a command */
+    uint32_t failed_opens;  /* attempts to open a connection since the server last replied to
+                               a command; includes one under way */
     uint64_t *random;       /* the state of the client's random numbers */
     hf_code reason_code;
     char reason[160];   /* why there is no connection, or "" */
