@@ -146,8 +146,8 @@ struct hf_names {
     hf_slice leases;
 
     hf_slice releases;  /* the channel of releases, with the kind's own prefix or the default one */
-    hf_slice listening; /* holdfast_listening:{key}: our subscribers if `releases` is sharded */
-    hf_slice ours;      /* <releases>:holdfast: our subscribers if it is not; may be empty */
+    hf_slice listening; /* holdfast_listening:{key}: counts our SSUBSCRIBEs to `releases` */
+    hf_slice ours;      /* <releases>:holdfast: counts our SUBSCRIBEs to `releases`; may be empty */
     char *block;        /* the allocation that contains the strings, or NULL */
 };
 

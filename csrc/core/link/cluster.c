@@ -431,8 +431,8 @@ static void accept_map(hf_cluster *cluster, hf_time now) {
     move_waiters(cluster, now);
 }
 
-/* Adds the node's failure to the trouble. A refused log-in explains more than an unreachable node,
- * so its code takes precedence. */
+/* Adds the node's failure to `trouble`. A refused log-in explains more than an unreachable node, so
+ * its code takes precedence. */
 static void note_trouble(hf_cluster *cluster, hf_code code, const char *reason) {
     size_t used = strlen(cluster->trouble);
     const char *label = cluster->client->nodes[cluster->asked]->server.label;
@@ -526,8 +526,9 @@ static bool is_in_map(const hf_cluster *cluster, size_t index) {
     return hf_slots_has_address(&cluster->read, &address);
 }
 
-/* A configured address may have come to belong to another cluster. So a new client's first map that
- * names the asked address but no other configured one counts only if no better map is found. */
+/* A configured address may have come to belong to another cluster. A new client's first map that
+ * names the asked address but no other configured one is therefore used only if there is no better
+ * one. */
 static bool is_doubted(const hf_cluster *cluster) {
     size_t count = cluster->client->config.server_count, configured_count = 0;
     bool last = cluster->doubted == SIZE_MAX && cluster->tried + 1 >= count_asked(cluster);

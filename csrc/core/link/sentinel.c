@@ -10,8 +10,8 @@
  * a link to the master must be opened, GRACE after the first address. A round begins when a link
  * must be opened and, while something is held or waited for, every POLL_EVERY, or at once if GRACE
  * ended the last round without a majority. Polling is needed because an old master that was cut off
- * or hung may act as master for seconds after its replacement. It takes one small command per
- * second and Sentinel, and unlike a subscription to +switch-master it cannot miss anything.
+ * or hung may act as master for seconds after its replacement. It costs each Sentinel one small
+ * command per second, and unlike a subscription to +switch-master it cannot miss anything.
  *
  * The state of each Sentinel in a round:
  *

@@ -10,8 +10,8 @@
 #define RETRY_MAX_SOON (250 * HF_MS) /* a failover or a refusal may end at any moment */
 #define TRANSIENT_RETRY (20 * HF_MS) /* doubles with each refusal, up to 320 ms */
 #define TRANSIENT_DOUBLINGS 4
-/* After a new connection because of a replica's refusal or NOAUTH, for how long further ones are no
- * reason for another. Doubles with each such connection, up to 800 ms. */
+/* How long READONLY and NOAUTH cause no further connection after they have caused one. Doubles with
+ * each such connection, up to 800 ms. */
 #define REPLICA_PAUSE (100 * HF_MS)
 #define REPLICA_DOUBLINGS 3
 #define IDLE_AFTER HF_SECOND /* a connection that was silent for this long may be dead */
@@ -248,8 +248,8 @@ static bool refuses_for_now(const hf_session *session) {
     return hf_refusal_is_transient(hf_refusal_of(session->reason), false);
 }
 
-/* A successful log-in does not reset failed_opens; a later reply does. So a server that closes each
- * connection as soon as it opens is tried no more often than one that refuses connections. */
+/* A successful log-in does not reset failed_opens; a later reply does. A server that closes each
+ * connection as soon as it opens is thus tried no more often than one that refuses connections. */
 static void schedule_reopen(hf_session *session, hf_time now) {
     if (session->failed_opens == 0 || session->retries_login) {
         session->retry_at = now;

@@ -80,8 +80,8 @@ struct hf_session {
     hf_time retry_at;             /* CLOSED: when it may be opened again */
     hf_time received_at;          /* when the server last sent something */
     hf_time login_duration;       /* how long the last log-in took */
-    hf_time no_reconnect_until;   /* until then NOAUTH, and READONLY unless a master is followed, is
-                                     no reason for a new connection */
+    hf_time no_reconnect_until;   /* until then, NOAUTH causes no new connection; nor does READONLY
+                                     unless the session follows a master */
     uint32_t refused_connections; /* how many consecutive connections ended after such a refusal;
                                      counts only up to the limit of the pauses */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
@@ -102,7 +102,7 @@ struct hf_session {
     uint64_t *random;       /* the state of the client's random numbers */
     hf_code reason_code;
     char reason[160];   /* why there is no connection, or "" */
-    bool reason_of_one; /* the reason is the refusal of a request, not of all (sent_back) */
+    bool reason_of_one; /* the reason applies only to requests that are sent_back */
 
     void (*on_ready)(void *context, hf_time now); /* called after the log-in; may be NULL */
 
@@ -153,8 +153,7 @@ void hf_session_adopt(hf_session *session, hf_request *request, hf_time now);
 /* Fails a request that is not in a session. */
 void hf_request_fail(hf_request *request, hf_code code, const char *reason, hf_time now);
 
-/* Lets the driver connect now if requests are waiting for a connection, however often connecting
- * has failed. */
+/* Lets the driver connect now if requests are waiting for that, however often it has failed. */
 void hf_session_retry_now(hf_session *session, hf_time now);
 
 /* Takes the request from its session, if it has one, without calling `done`; a late reply is

@@ -33,8 +33,7 @@ typedef struct hf_slots {
 } hf_slots;
 
 /* Returns the slot of a key or channel, 0..HF_SLOTS - 1: the CRC16 (XMODEM), modulo HF_SLOTS, of
- * the string between the first { and the next }, or of the whole string if there is nothing
- * between. */
+ * the string between the first { and the next }, or of the whole string without such a part. */
 uint16_t hf_slot_of(hf_slice key);
 
 /* Returns whether the keys and the channel of a lock are in one slot. They are not if the key has

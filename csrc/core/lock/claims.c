@@ -105,8 +105,7 @@ hf_time hf_claim_end_of(const hf_claim *claim, hf_time lease, hf_time sent_at) {
 }
 
 /* `valid_until` is earlier than the end of the lease by the drift. The drift used here is that of
- * the full lease. A lease that max_until cuts off has a smaller drift, so this errs towards
- * true. */
+ * the full lease. It is smaller for a lease that max_until cuts off, so this errs towards true. */
 bool hf_claim_has_last_lease(const hf_claim *claim) {
     hf_time drift = claim->lease - hf_lease_end(0, claim->lease);
     return hf_time_add(claim->valid_until, drift) >= claim->max_until;

@@ -180,7 +180,7 @@ bool hf_hold_is_released(const hf_hold *hold);
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner
- * unchanged. A quorum that acquires a held lock on a further server uses such a copy as the owner
+ * unchanged. A quorum that acquires a held lock on a further server uses a copy of its owner
  * there. */
 hf_slice hf_owner_without_copy(hf_slice owner);
 

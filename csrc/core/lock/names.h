@@ -15,10 +15,9 @@ bool hf_names_make(hf_names *names, hf_slice key);
 /* Does the same for this kind; NULL stands for a kind that uses the default names. */
 bool hf_names_make_on(hf_names *names, hf_slice key, const hf_kind *kind);
 
-/* Creates the channels of one waiter of a `listed` kind, or, with the owner "leader", those on
- * which new leaders are announced: the lock's `releases` and `listening`, followed by ":<owner>".
- * The other names are empty. Returns false when out of memory; otherwise the caller calls
- * hf_names_free. */
+/* Creates the channels of one waiter of a `listed` kind, or those that announce new leaders if the
+ * owner is "leader": the lock's `releases` and `listening`, followed by ":<owner>". The other names
+ * are empty. Returns false when out of memory; otherwise the caller calls hf_names_free. */
 bool hf_names_of_waiter(hf_names *names, const hf_names *lock, hf_slice owner);
 
 /* Sets `releases` to this prefix and the key in braces, even if the key has braces of its own. */

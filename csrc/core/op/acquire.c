@@ -3,8 +3,9 @@
 /* The acquire operation: asks for the lock, and waits in the queue while another owner has it.
  * operation.c has the table of its states and transitions.
  *
- * The hold exists from the start, so nothing can fail once the server has said yes. It becomes HELD
- * only if that yes is still valid. The renewer undoes whatever else the server may have granted. */
+ * The hold exists from the start, so nothing can fail once the server has given the lock. The hold
+ * becomes HELD only if its lease is still valid. The renewer undoes anything else that the server
+ * may have given. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@
 #define LEAVE_WITHIN (900 * HF_MS)   /* an acquire leaves the queue within 1 s of its wait's end */
 #define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
-#define CROWD 100 /* behind twice this many, waiters recheck less than once per grant lease */
+#define CROWD 100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
 #define FIRST_SILENT_RECHECK (30 * HF_MS) /* behind a holder that announces nothing */
 #define MAX_FOREIGN_RECHECK (200 * HF_MS)
 #define LISTENERS_TURN (50 * HF_MS) /* a turn for clients that listen; those that poll get less */
@@ -754,7 +755,7 @@ static void begin(hf_op *op, hf_time now) {
 }
 
 /* The wait may have been for several calls, one after the other, each in flight only for a short
- * time. So a call that ended just before also counts. */
+ * time. A call that ended just before therefore also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     if (op->spec.wait == 0 || hf_claim_is_leaving(hold->claim)) return false;

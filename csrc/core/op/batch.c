@@ -172,7 +172,7 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
-/* All locks get one lease, so it must end before the earliest max_hold. */
+/* All locks get the same lease, so it must end before the earliest max_hold. */
 static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)

@@ -279,7 +279,8 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     end_hold(op, verdict, now);
 }
 
-/* No renewal is sent while the operation is under way, so it must end in time for one. */
+/* No renewal is sent while the operation is under way, so the operation must end in time for
+ * one. */
 static hf_time record_deadline(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     hf_time left = hf_claim_time_left(hold->claim, now);
@@ -303,9 +304,9 @@ static void begin_complete(hf_op *op, hf_time now) {
 
 /* ---- extend, check ---- */
 
-/* Handles an extend without a reply. If it was not sent, the old lease continues. If it was, the
- * server may run it at any time, even after renewals that were sent later, so no renewal counts for
- * more than the lease that the extend requested. */
+/* Handles an extend without a reply. If the extend was not sent, the old lease remains valid.
+ * Otherwise the server may run it at any time, even after renewals that were sent later, so no
+ * renewal counts for more than the lease that the extend requested. */
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
@@ -375,7 +376,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
 }
 
 /* A check also confirms a hold that came by a grant, and renews one that is due, because a caller
- * that checks continually leaves the renewer no time to do so. */
+ * that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
     assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);

@@ -55,14 +55,14 @@ static hf_time ask_pause(const hf_lookout *lookout) {
 
 /* ---- the locks ---- */
 
-/* Returns the key at this place: the operation's own, then those that its caller acquires next. */
+/* Returns the key at this place: 0 is the operation's own; the rest its caller acquires next. */
 static hf_slice key_at(const hf_op *op, size_t place) {
     return place > 0 ? op->spec.args[place - 1] : op->spec.names->key;
 }
 
-/* Looks at the next lock after `pause`: a client that does not detect crashes may already have
- * acquired the first one, and wait until the next one's lease ends. After the last lock, or without
- * memory, asks for the operation's own owner again after `own_pause`. */
+/* Turns to the next lock, after `pause`: a client that does not detect crashes may already have
+ * acquired the first one, and wait until the next one's lease ends. After the last lock, or when
+ * out of memory, asks for the owner of the operation's own lock again after `own_pause`. */
 static void look_at_next(hf_lookout *lookout, hf_time pause, hf_time own_pause, hf_time now) {
     const hf_op *op = lookout->op;
     size_t next = lookout->place < op->spec.arg_count ? lookout->place + 1 : 0;

@@ -6,7 +6,7 @@
  * end is proved, the waiter sends the release that the owner would have sent. The program compares
  * the owner, and no other hold ever has the same one, so the release is harmless if it arrives late
  * or twice. One exception: the processes of a job may enter the job's lock as the same owner, and
- * each adds a hold. So a job's lock is freed only if it is held once. */
+ * each adds a hold. A job's lock is therefore freed only if it is held once. */
 #ifndef HF_CRASH_RELEASE_H
 #define HF_CRASH_RELEASE_H
 

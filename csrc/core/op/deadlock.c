@@ -62,8 +62,7 @@ static void end(hf_walk *walk) {
     free(walk);
 }
 
-/* Called for each server's reply, and once all have been asked. The last call continues the
- * walk. */
+/* Called for each server's reply, and once all are asked. The last call continues the walk. */
 static void count_down(hf_walk *walk, hf_time now) {
     if (--walk->pending > 0) return;
     if (walk->op) walk->next(walk, now);

@@ -20,7 +20,7 @@ static bool waits_at(const hf_node *node, const hf_op *op) {
     return op->node == node && op->impl->wait && op->wait.needs_events && !op->done;
 }
 
-/* Returns the channels on which a waiter learns of Redisson's releases, or of another leader. */
+/* Returns the channels on which a waiter learns of Redisson's releases or of a new leader. */
 static const hf_names *channels_of(const hf_op *op) {
     return op->wait.channels.block ? &op->wait.channels : op->spec.names;
 }
@@ -63,7 +63,7 @@ static void listen_to_releases(hf_node *node, bool listen, const hf_op *op) {
     /* No program counts the subscribers of an operation's own channels. */
     if (kind->subscribers_not_counted || op->wait.channels.block)
         send_plain(node, listen ? "SUBSCRIBE" : "UNSUBSCRIBE", names, kind->counts_our_listeners);
-    /* A tenant's user must not use patterns, which would reveal others' grants. */
+    /* A tenant's user must not use patterns, because they would reveal other tenants' grants. */
     else if (!node->client->config.tenant[0] && (!listen || !node->pattern_denied))
         send_pattern(node, listen ? "PSUBSCRIBE" : "PUNSUBSCRIBE", names);
     /* In a cluster a Redisson client may use either kind of channel. */

@@ -31,8 +31,8 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now);
 size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
                               uint64_t wait, uint64_t token_ttl_ms);
 
-/* Writes the claim's queue member for its own wait, and returns it, or an empty slice if it was
- * not granted after a wait. */
+/* Writes the claim's queue member for its own wait, and returns it. Returns an empty slice if the
+ * claim has no wait. */
 hf_slice hf_client_write_claim_waiter(char *text, const hf_client *client, const hf_claim *claim);
 
 /* Returns the claim's lock as commands name it. */

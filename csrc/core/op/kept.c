@@ -209,8 +209,8 @@ static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) 
     return (hf_slice){text, HF_UUID_SIZE + 2};
 }
 
-/* Keeps the lock without a caller. Returns false if it cannot: there is only one idle hold at a
- * time, and an earlier one may still be on its way back to a server that does not answer. */
+/* Keeps the lock without a caller. Returns false if that is impossible: there is only one idle hold
+ * at a time, and an earlier one may still be on its way back to a server that does not reply. */
 static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
     char text[HF_UUID_SIZE + 2];
     hf_time grant = client->config.grant_lease;
@@ -427,7 +427,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
     clear(client, kind, key, now);
 }
 
-/* Returns the idle lock that others want, and lets the first waiting callers ask the server. */
+/* If others want an idle lock, returns it to the server. Lets waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
     note_wish(client, kept);

@@ -32,8 +32,7 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now);
 /* Removes the acquire from this client's queue. */
 void hf_kept_cancel(hf_op *op);
 
-/* Returns when the hold for which the acquire waits expires, or when the acquire may ask the
- * server. */
+/* Returns when the hold for which the acquire waits expires, or when it may ask the server. */
 hf_time hf_kept_end(const hf_op *op);
 
 /* Called at that time. */

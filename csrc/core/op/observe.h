@@ -33,7 +33,7 @@ void hf_observe_renewal(hf_client *client, const hf_claim *claim, bool late);
  * of the wait, which may have ended since. */
 void hf_observe_crash(hf_client *client, uint16_t class, uint64_t observer, hf_slice key,
                       hf_slice owner);
-/* Adds the event that the wait continues although its server does not reply or refuses its
+/* Adds the event that the wait continues although its server does not reply, or refuses its
  * commands. The event is not repeated until the wait is resumed. `reason` is a failure's text. */
 void hf_observe_cut_off(hf_op *op, hf_code code, const char *reason, hf_time now);
 void hf_observe_resumed(hf_op *op, hf_time now);

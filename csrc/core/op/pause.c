@@ -1,5 +1,4 @@
-/* Pauses for spec.wait and sends nothing. Works with every driver, and ends when the client
- * closes. */
+/* Pauses for spec.wait and sends nothing. Works with every driver; closing the client ends it. */
 #include "op/operation.h"
 
 static void begin(hf_op *op, hf_time now) {

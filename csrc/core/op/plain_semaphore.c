@@ -1,5 +1,5 @@
 /* The server does not know a permit's owner, so a permit that nobody releases remains taken. The
- * renewer settles each call whose reply was lost: an acquire is undone, a release is carried out.
+ * renewer settles each call whose reply was lost: it undoes an acquire and carries out a release.
  * Each call has a note on the server, so both happen once, however often and late its commands are
  * run. Once a command that was sent only once has its reply, no copy of it can arrive later, so its
  * note is deleted.
@@ -72,7 +72,7 @@ static void undo(hf_op *op, hf_time now) {
     if (!has_succeeded(op) && may_have_been_run(op)) settle(op, true, now);
 }
 
-/* Gives the permits back if no caller took the result; otherwise deletes the note. */
+/* On success, gives the permits back if no caller took the result, or else deletes the note. */
 static void end_taking(hf_op *op, hf_time now) {
     if (!has_succeeded(op)) return;
     if (!op->result.taken) settle(op, true, now);

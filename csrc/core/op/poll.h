@@ -18,8 +18,7 @@ void hf_poll_abandon(hf_op *op, hf_time now);
  * because that reply may be older than the change. */
 void hf_poll_again(hf_op *op, hf_time now);
 
-/* Leaves free permits to other clients for `turn`. The operation polls then, or earlier after a
- * change. */
+/* Leaves free permits to other clients for `turn`, then polls. Polls earlier after a change. */
 void hf_poll_after_turn(hf_op *op, hf_time turn, hf_time now);
 
 /* The hf_wait_functions of an operation that polls. `recheck` is called for each message. */

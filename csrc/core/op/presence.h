@@ -11,7 +11,7 @@
 
 #include "client.h"
 
-/* Notes that an operation has begun, which may hold or wait. */
+/* Notes that an operation has begun, so the client may soon hold or wait. */
 void hf_presence_note(hf_client *client, hf_time now);
 /* Notes that the acquire has found the lock taken, and is waiting. */
 void hf_presence_note_wait(hf_op *op, hf_time now);

@@ -1,6 +1,5 @@
-/* A task is a request of the renewer about one or several claims of one node. It has references to
- * its claims until it is freed. Each claim is `in_flight` from hf_task_add until it is
- * unblocked. */
+/* A task is a request of the renewer about one or more claims on one node. It has references to its
+ * claims until it is freed. Each claim is `in_flight` from hf_task_add until it is unblocked. */
 #ifndef HF_TASK_H
 #define HF_TASK_H
 

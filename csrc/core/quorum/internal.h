@@ -86,8 +86,7 @@ void hf_quorum_end_late_replies(hf_client *client, const hf_hold *hold, hf_time 
 bool hf_quorum_has_late_reply(const hf_quorum *quorum, const hf_hold *hold, size_t index);
 
 /* Returns whether the member's server may have forgotten a lock, because no client has known its
- * run id for as long as restart_guard. Otherwise leaves the mark that shows this to other
- * clients. */
+ * run id for as long as restart_guard. Otherwise leaves a mark for other clients. */
 bool hf_quorum_is_guarded(const hf_client *client, size_t index, hf_time now);
 
 /* Adds the member hold to the quorum's hold. Returns false when out of memory. */

@@ -164,9 +164,8 @@ static bool still_counts(const hf_vote *vote, hf_time now) {
            hf_hold_is_valid(vote->op->hold, now);
 }
 
-/* Returns the majority-th smallest token of the votes that still count, or 0 if they are too few.
- * An earlier hold's token was known to a majority, so any majority of yeses includes a higher
- * one. */
+/* Returns the majority-th smallest token of the votes that still count, or 0 if they are too few. A
+ * majority knew an earlier hold's token, so any majority of yeses includes a higher one. */
 static uint64_t common_token(const hf_op *op, hf_time now) {
     const hf_round *round = op->round;
     uint64_t common = UINT64_MAX;
