@@ -279,8 +279,7 @@ static void on_completed(hf_request *request, const hf_reply *reply, hf_time now
     end_hold(op, verdict, now);
 }
 
-/* No renewal is sent while the operation is under way, so the operation must end in time for
- * one. */
+/* No renewal is sent while the operation is under way, so the operation must leave time for one. */
 static hf_time record_deadline(const hf_op *op, hf_time now) {
     const hf_hold *hold = op->hold;
     hf_time left = hf_claim_time_left(hold->claim, now);

@@ -26,8 +26,7 @@ struct hf_lookout {
     char uuid[HF_UUID_SIZE + 1]; /* the uuid of the owner's client */
     hf_time ahead;               /* how many waiters are ahead of this one; not a time */
     hf_time ask_at;              /* when to ask the server for the owner again */
-    size_t
-        place; /* the lock of `names`: 0 for the operation's own, otherwise spec.args[place - 1] */
+    size_t place; /* which lock `names` is of: 0: the operation's own; else spec.args[place - 1] */
     const hf_kind *kind;
     hf_names names;
     uint16_t class;
@@ -55,7 +54,7 @@ static hf_time ask_pause(const hf_lookout *lookout) {
 
 /* ---- the locks ---- */
 
-/* Returns the key at this place: 0 is the operation's own; the rest its caller acquires next. */
+/* Returns the key at this place: 0 is the operation's own; its caller acquires the others next. */
 static hf_slice key_at(const hf_op *op, size_t place) {
     return place > 0 ? op->spec.args[place - 1] : op->spec.names->key;
 }

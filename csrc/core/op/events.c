@@ -275,10 +275,10 @@ static bool was_waited_for(const hf_client *client, const hf_message *grant, con
 }
 
 /* Handles a grant for a wait that has ended here: the renewer passes the lock on. If the wait's
- * claim exists and its hold is not lost, the claim is handled anyway. If a shared owner's hold is
- * gone, the clean-up finds nothing to remove: leaving the queue has passed on the grant, or the
- * grant expires with its lease. Beyond MAX_UNCLAIMED a grant also expires. In a cluster a grant may
- * arrive on several nodes, and only the key's node handles it. */
+ * claim exists and its hold is not lost, that claim already covers the grant. If a shared owner's
+ * hold is gone, the clean-up finds nothing to remove: leaving the queue has passed on the grant, or
+ * the grant expires with its lease. Beyond MAX_UNCLAIMED a grant also expires. In a cluster a grant
+ * may arrive on several nodes, and only the key's node handles it. */
 static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) {
     hf_client *client = node->client;
     hf_holds *holds = &client->holds;
@@ -334,7 +334,7 @@ static void on_plain_message(hf_node *node, const hf_reply *event, hf_time now) 
 
 static void on_refused(hf_node *node, const char *error, hf_time now) {
     if (node->subscribed) {
-        /* The server has refused another channel than our own, usually a pattern. Rechecks find
+        /* The server has refused a channel other than our own, usually a pattern. Rechecks find
          * the releases that it would have announced. */
         bool denied = hf_code_of_error(error) == HF_DENIED;
         node->pattern_denied =

@@ -35,7 +35,7 @@ void hf_kept_cancel(hf_op *op);
 /* Returns when the hold for which the acquire waits expires, or when it may ask the server. */
 hf_time hf_kept_end(const hf_op *op);
 
-/* Called at that time. */
+/* Handles the time that hf_kept_end has returned. */
 void hf_kept_notice(hf_op *op, hf_time now);
 
 /* Called for the last release of a hold. Returns true if the client keeps the lock; the hold is

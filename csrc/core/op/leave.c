@@ -253,7 +253,7 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         return;
     }
     if (hold->claim->count - hold->claim->others > count) {
-        hold->claim->count -= count; /* the next release sends it */
+        hold->claim->count -= count; /* the next release sends the new count */
         hold->claim->uncertain = true;
         if (hold->claim->shared) hold->claim->pending_releases += count;
         return;
