@@ -200,7 +200,7 @@ return {
   { "batch.c:take_all", "hf_op_succeed(op); ⇄ for_each(op, free_hold, now);", "what is done for the holds does not depend on the outcome" },
   { "batch.c:on_acquired", "long long i = «0|1»;", "it is set with each reply, and read only then" },
   { "calls.c:release_lost", "fail_lost(op, op->hold->reason); ⇄ hf_renewer_clean_up_lost(op->client, op->hold, now);", "the reason stays" },
-  { "calls.c:clean_up", "hf_renewer_clean_up_replaced(op->client, claim, now); ⇄ hf_client_unblock(op->client, claim, now);", SENT_LATER },
+  { "calls.c:clean_up", "hf_renewer_clean_up(op->client, claim, now); ⇄ hf_client_unblock(op->client, claim, now);", SENT_LATER },
   { "calls.c:on_released", "«HF_VERDICT_NONSENSE|HF_VERDICT_YES»", NOT_PASSED_ON },
   { "calls.c:on_released", "hf_op_succeed(op); ⇄ end_hold(op, verdict, now);", RELEASE_UNREAD },
   { "calls.c:begin_release", "hf_op_succeed(op); ⇄ drop_from_table(op, now);", RELEASE_UNREAD },

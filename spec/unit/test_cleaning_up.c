@@ -66,8 +66,7 @@ TEST(the_clean_up_of_a_replaced_semaphore_hold_releases_all_its_permits) {
     hf_hold *hold =
         hf_client_add_permits(&rig.client, &hf_kind_permit, hf_slice_of("k"), hf_slice_of("me"), 3);
     set_wait(hold, 7);
-    hf_renewer_clean_up_replaced(&rig.client, claim_of(hold), AT(0));
-    hf_holds_remove(holds_of(&rig.client), claim_of(hold));
+    hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(0));
     CHECK_SENT_AT(CALLS, AT(0),
                   "EVALSHA permit_leave 5 k redisson_lock_token:{k} holdfast_queue:{k} "
                   "redisson_sc:{k} {k}:timeout " THREE " 2000 0 1p" DRIVE_UUID ":7:0 " THREE " ");

@@ -697,7 +697,7 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
     if (hold && may_send_before_released(client, hold)) {
         follow(op, hold);
-        hf_holds_remove(&client->holds, hold->claim);
+        hf_renewer_set_overtaken_aside(client, hold);
         hold = NULL;
     }
     if (hold && is_refused(op, hold)) return false;

@@ -99,8 +99,14 @@ static bool take_hold(hf_op *op, hf_time now) {
 
 /* ---- release ---- */
 
+/* Returns whether the caller has acquired the lock again since this release began. */
+static bool is_overtaken(const hf_hold *hold) {
+    return hold->unawaited && hf_hold_is_left(hold);
+}
+
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (hf_hold_is_known(op->hold)) hf_holds_remove(&op->client->holds, op->hold->claim);
+    if (hf_hold_is_known(op->hold) || is_overtaken(op->hold))
+        hf_holds_remove(&op->client->holds, op->hold->claim);
     hf_client_unblock(op->client, op->hold->claim, now);
 }
 
@@ -144,11 +150,6 @@ static bool is_used_up(const hf_request *request) {
     return request->no_retry && request->sends > 0;
 }
 
-/* Returns whether the caller has acquired the lock again since this release began. */
-static bool is_replaced(const hf_hold *hold) {
-    return hf_hold_is_released(hold) && !hf_hold_is_known(hold);
-}
-
 /* Called when a release got no reply. For the caller the entry is released; the renewer continues
  * until the server has released it, too, or the lease has ended. */
 static void clean_up(hf_op *op, hf_time now) {
@@ -156,8 +157,8 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_claim *claim = hold->claim;
     bool used_up = is_used_up(&op->request),
          gone = !hf_hold_is_known(hold) || hold->state == HF_HOLD_LOST;
-    if (is_replaced(hold)) {
-        hf_renewer_clean_up_replaced(op->client, claim, now);
+    if (is_overtaken(hold)) {
+        hf_renewer_clean_up(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
     } else if (hf_hold_is_left(hold)) {
         hf_client_unblock(op->client, claim, now);

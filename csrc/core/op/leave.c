@@ -62,11 +62,6 @@ static hf_claim *clean_up_by_stand_in(hf_client *client, const hf_claim *claim, 
     return stand_in;
 }
 
-void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now) {
-    hf_claim *stand_in = clean_up_by_stand_in(client, claim, now);
-    if (stand_in) stand_in->same_connection = true;
-}
-
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now) {
     return has_mark(claim) ? clean_up_by_stand_in(client, claim, now) : NULL;
 }
@@ -215,6 +210,14 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
     hf_holds_set_aside(&client->holds, claim);
     return true;
+}
+
+void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
+    hf_claim *claim = hold->claim;
+    assert(hf_hold_is_released(hold) && claim->in_flight && !claim->shared);
+    hf_holds_set_aside(&client->holds, claim);
+    hf_claim_become(claim, HF_CLAIM_LEAVING);
+    claim->same_connection = true;
 }
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {

@@ -42,9 +42,9 @@ void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
  * Returns false for a shared owner, whose holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
 
-/* Lets the renewer continue with a release that got no reply, of a hold that its caller has already
- * replaced. */
-void hf_renewer_clean_up_replaced(hf_client *client, const hf_claim *claim, hf_time now);
+/* Frees the caller from a hold whose release is under way. The claim leaves by that release; if the
+ * release gets no reply, hf_renewer_clean_up lets the renewer continue with it. */
+void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold);
 
 /* Lets the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
  * the claim for this clean-up; NULL if there is nothing to pass on, or when out of memory. */
