@@ -258,9 +258,9 @@ struct hf_op {
     bool done;
     bool reported;   /* hf_client_next_done has returned it */
     bool detached;   /* no caller waits for it; the client ends it */
-    bool blocked;    /* it waits for another command for its hold */
-    hf_hold *hold;   /* the hold that it acquires or uses, referenced; or NULL */
-    hf_hold *behind; /* acquire: the hold whose release it must follow, referenced; or NULL */
+    bool blocked;     /* it waits until no command is in flight for `behind` or its hold */
+    hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
+    hf_claim *behind; /* the claim for whose command it waits, referenced; or NULL */
     hf_request request;
     hf_names own_names; /* detached: the names to which its spec points */
     char *own_caller;   /* detached: the caller to which its spec points, owned */

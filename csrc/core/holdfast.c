@@ -23,11 +23,10 @@ hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice
 
 hf_hold_view hf_view_of(const hf_hold *hold) {
     hf_claim *claim = hold->claim;
-    hf_hold_state state = hold->state;
-    return (hf_hold_view){.state = state,
+    return (hf_hold_view){.state = hold->state,
                           .reason = hold->reason,
-                          .over = !hf_hold_is_known(hold) || state == HF_HOLD_LOST ||
-                                  state == HF_HOLD_CLEANING_UP,
+                          .held = hf_hold_is_held(hold),
+                          .over = !hf_hold_is_known(hold) || hf_hold_is_lost(hold),
                           .in_table = hf_hold_is_known(hold),
                           .detached = hold->unawaited,
                           .ending = hold->unawaited && claim->in_flight,
@@ -105,7 +104,7 @@ hf_load hf_client_load(const hf_client *client) {
     for (const hf_op *op = client->ops; op; op = op->next) load.operations += !op->done;
     for (size_t i = 0; i < client->holds.count; i++) {
         const hf_claim *claim = client->holds.heap[i];
-        bool lost = claim->hold && claim->hold->state == HF_HOLD_LOST;
+        bool lost = claim->hold && hf_hold_is_lost(claim->hold);
         load.held += !hf_claim_is_leaving(claim) && !lost;
         load.renewed += claim->renewed && hf_claim_is_held(claim);
     }

@@ -181,16 +181,16 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 
 /* ---- holds ---- */
 
-/* A hold is one lock on one key, from the acquire until the server has forgotten it. The client's
- * table finds it by kind, key and caller. Once it is over, another hold may replace it there. It is
- * freed when the table and every other reference have dropped it. */
+/* A hold is one caller's lock on one key, from the acquire until the caller has given it up. The
+ * client's table finds it by kind, key and caller. Once it is over, it is no longer in the table and
+ * remains in its last state. It is freed when the table and every other reference have dropped
+ * it. */
 
 typedef enum hf_hold_state {
     HF_HOLD_ACQUIRING, /* the lock is requested, but not held yet */
     HF_HOLD_HELD,
     HF_HOLD_LOST, /* lost for `reason`; remains so until the owner releases or acquires again */
-    HF_HOLD_RELEASING,   /* the owner's release is under way */
-    HF_HOLD_CLEANING_UP, /* the renewer is making the server forget it */
+    HF_HOLD_RELEASING, /* the owner's release is under way */
     HF_HOLD_STATES
 } hf_hold_state;
 
@@ -223,7 +223,8 @@ hf_slice hf_hold_owner(const hf_hold *hold);
 typedef struct hf_hold_view {
     hf_hold_state state;
     hf_lost_reason reason; /* HF_LOST_NOT if it is not lost */
-    bool over;             /* it is lost, being cleaned up, or no longer in the table */
+    bool held;             /* it is in the table, and HELD */
+    bool over;             /* it is lost, or no longer in the table */
     bool in_table;         /* hf_client_find can find it */
     bool detached;         /* its release is or was detached */
     bool ending;           /* a detached release is under way, and may still discover a loss */

@@ -115,7 +115,7 @@ void hf_lock_note_releasing(hf_lua_lock *lock, const hf_hold *hold) {
 /* Ends what `collect` began. */
 static void stop_renewing(hf_lua_lock *lock, taken *entry) {
     hf_hold *hold = entry->stake.hold;
-    if (entry->renewed_until_settled && hf_view_of(hold).state == HF_HOLD_HELD)
+    if (entry->renewed_until_settled && hf_view_of(hold).held)
         hf_client_set_renewed(lock->driver->client, hold, false, hf_driver_now(lock->driver));
     entry->renewed_until_settled = false;
 }
@@ -423,7 +423,7 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
         bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (own && hf_view_of(entry->stake.hold).state == HF_HOLD_HELD) act(lock, entry);
+        if (own && hf_view_of(entry->stake.hold).held) act(lock, entry);
     }
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
@@ -643,7 +643,7 @@ static int l_owner(lua_State *L) {
     if (!lock->driver) return 0;
     hf_lock_enter(lock);
     const hf_hold *hold = own_hold(lock, number);
-    bool held = hold && hf_view_of(hold).state == HF_HOLD_HELD;
+    bool held = hold && hf_view_of(hold).held;
     hf_slice owner = held ? hf_hold_owner(hold) : hf_lock_caller(lock, number, &text);
     memcpy(bytes, owner.data, owner.size);
     hf_driver_leave(lock->driver);

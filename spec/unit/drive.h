@@ -139,6 +139,8 @@ struct rig {
     uint64_t opens;               /* how many connections the client has asked for */
     bool begun;                   /* the client is there until rig_end */
     hf_time now;                  /* the latest time that the test named */
+    hf_hold *watched[32];         /* holds that live until rig_end: see watch */
+    size_t watched_count;
 };
 
 /* What the client asks a node of a cluster at the log-in, and the replies of a node with the id
@@ -155,6 +157,7 @@ static UNUSED hf_client_config rig_config(void) {
 static UNUSED void rig_end(struct rig *rig, hf_time now) {
     if (!rig->begun) return;
     while (ops_of(&rig->client)) hf_op_end(ops_of(&rig->client), now);
+    while (rig->watched_count > 0) hf_hold_unref(rig->watched[--rig->watched_count]);
     hf_client_free(&rig->client);
     hf_names_free(&rig->names);
     rig->begun = false;
@@ -297,10 +300,24 @@ static UNUSED hf_hold *hold_of(struct rig *rig) {
                          hf_slice_of("me"));
 }
 
-/* Returns the hold's state, or -1 if there is no hold. */
+/* Returns the hold, with a reference until the rig ends, so that it can be seen once it is over. */
+static UNUSED hf_hold *watch(struct rig *rig, hf_hold *hold) {
+    if (rig->watched_count == sizeof rig->watched / sizeof *rig->watched) abort();
+    hf_hold_ref(hold);
+    return rig->watched[rig->watched_count++] = hold;
+}
+
+/* Returns the claim of this caller that is leaving, or NULL. */
+static UNUSED hf_claim *leaving_of(struct rig *rig) {
+    return hf_holds_find_leaving(holds_of(&rig->client), &hf_kind_lock, hf_slice_of("k"),
+                                 hf_slice_of("me"));
+}
+
+/* Returns the hold's state, CLEANING_UP if only its claim is there, or -1. */
 static UNUSED int state_of(struct rig *rig) {
     const hf_hold *hold = hold_of(rig);
-    return hold ? (int)hold_state(hold) : -1;
+    if (hold) return hold_state(hold);
+    return leaving_of(rig) ? CLEANING_UP : -1;
 }
 
 /* The arguments of the programs for key k and owner me. The grant lease of 2 s follows, except in

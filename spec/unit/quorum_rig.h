@@ -146,11 +146,14 @@ static UNUSED void hold_by(int count, hf_time now) {
     rig_hush(&rig);
 }
 
-/* Returns the state of this member's hold of the key, or -1 if it has none. */
+/* Returns the state of this member's hold of the key, CLEANING_UP if only its claim is there, or
+ * -1. */
 static UNUSED int part_state(int i) {
-    const hf_hold *part =
-        hf_holds_find(holds_of(member(i)), &hf_kind_lock, hf_slice_of("k"), hf_slice_of("me"));
-    return part ? (int)hold_state(part) : -1;
+    const hf_holds *holds = holds_of(member(i));
+    hf_slice key = hf_slice_of("k"), me = hf_slice_of("me");
+    const hf_hold *part = hf_holds_find(holds, &hf_kind_lock, key, me);
+    if (part) return hold_state(part);
+    return hf_holds_find_leaving(holds, &hf_kind_lock, key, me) ? CLEANING_UP : -1;
 }
 
 #define CHECK_CONTAINS(text, part)                                                                 \

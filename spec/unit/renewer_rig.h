@@ -43,7 +43,7 @@ static UNUSED int batch_size(void) {
 
 /* A hold since AT(0) whose clean-up begins at `now`. */
 static UNUSED hf_hold *clean_up(const char *key, const char *owner, hf_time lease, hf_time now) {
-    hf_hold *hold = add_hold(key, owner, lease, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold(key, owner, lease, true, AT(0)));
     hf_renewer_clean_up(&rig.client, claim_of(hold), now);
     return hold;
 }

@@ -82,11 +82,11 @@ TEST(an_acquire_whose_outcome_is_unknown_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_SLEEP(op, AT(0), AT(2999), "under way");
     CHECK_SLEEP(op, AT(2999), AT(3000), "unreachable");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     rig_sleep(&rig, AT(3000), AT(3500)); /* the silent connection was abandoned for a new one */
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n", AT(3600));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
 
@@ -156,7 +156,7 @@ TEST(an_acquire_whose_login_is_refused_after_a_lost_reply_is_undone) {
     hf_session_closed(link_of(&rig, CALLS), "reset", AT(100));
     rig_tick(&rig, AT(200));
     CHECK_ANSWER(op, "-WRONGPASS no\r\n", AT(201), "denied");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 TEST(an_acquire_of_a_key_that_is_not_a_lock_fails_with_conflict) {
@@ -222,7 +222,7 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
     EACH_CASE (i, replies) {
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         CHECK_ANSWER(op, replies[i], AT(1), "server");
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     }
 }
 
@@ -230,7 +230,7 @@ TEST(an_acquire_with_impossible_numbers_in_its_reply_fails_and_is_undone) {
 TEST(an_acquire_that_finds_a_hash_without_a_ttl_fails_with_conflict_and_is_undone) {
     hf_op *op = begin_acquire(&rig, 0, AT(0));
     CHECK_ANSWER(op, "*1\r\n:-3\r\n", AT(1), "conflict");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 TEST(a_shared_owners_waiter_that_may_not_join_its_other_processes_holds_leaves_the_queue) {
@@ -387,7 +387,7 @@ TEST(an_acquire_with_an_impossible_hold_count_in_its_reply_fails_with_a_server_e
         hf_op *op = begin_acquire(&rig, 0, AT(0));
         snprintf(reply, sizeof reply, "*3\r\n:1\r\n:77\r\n:%s\r\n", others[i]);
         CHECK_ANSWER(op, reply, AT(1), "server");
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     }
 }
 
@@ -427,8 +427,8 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone_only_within_its_
     RIG_BEGIN(config.sync = (hf_sync){1, 100 * HF_MS});
     begin_shared(0, AT(0));
     feed_calls(&rig, ACQUIRED ":0\r\n", AT(90));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), AT(29698));
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_U64(claim_ends_at(leaving_of(&rig)), AT(29698));
 }
 
 TEST(an_acquire_that_does_not_wait_opens_no_subscription_connection) {

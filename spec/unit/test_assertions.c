@@ -40,24 +40,42 @@ static void ask_for_chance_without_a_state(void) {
     hf_jitter(&state, 10);
 }
 
-static void leave(hf_hold *hold) {
-    hf_claim_become(claim_of(hold), HF_CLAIM_LEAVING);
-    hf_hold_become(hold, HF_HOLD_CLEANING_UP);
+/* Returns a held hold that ends at 100, and needs attention at `wake`. */
+static hf_hold *new_held(hf_holds *holds, hf_time wake) {
+    hf_hold *hold = new_hold(holds, "k");
+    set_count(hold, 1);
+    set_end(hold, 100);
+    hf_hold_become(hold, HF_HOLD_HELD);
+    hf_holds_wake_at(holds, claim_of(hold), wake);
+    return hold;
 }
 
-static void hold_what_was_cleaned_up(void) {
+/* Returns the claim of the hold, which is over. */
+static hf_claim *leave(hf_holds *holds, hf_hold *hold) {
+    hf_claim *claim = claim_of(hold);
+    hf_holds_leave(holds, claim);
+    return claim;
+}
+
+static void hold_what_was_lost(void) {
     hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
-    leave(hold);
-    set_count(hold, 1);
+    hf_hold *hold = new_held(&holds, 100);
+    hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
     hf_hold_become(hold, HF_HOLD_HELD);
+}
+
+static void lose_what_was_given_up(void) {
+    hf_holds holds = {0};
+    hf_hold *hold = new_held(&holds, 100);
+    hf_hold_ref(hold);
+    leave(&holds, hold);
+    hf_holds_lose(&holds, hold, HF_LOST_TAKEN);
 }
 
 static void claim_again_what_leaves(void) {
     hf_holds holds = {0};
-    hf_hold *hold = new_hold(&holds, "k");
-    leave(hold);
-    hf_claim_become(claim_of(hold), HF_CLAIM_STANDING);
+    hf_claim *claim = leave(&holds, new_hold(&holds, "k"));
+    hf_claim_become(claim, HF_CLAIM_STANDING);
 }
 
 static void leave_with_a_claim_that_is_gone(void) {
@@ -116,23 +134,13 @@ static void wake_a_hold_that_is_elsewhere_in_the_heap(void) {
     hf_holds_wake_at(&holds, claim_of(hold), 10);
 }
 
-/* Returns a held hold that ends at 100, and needs attention at `wake`. */
-static hf_hold *new_held(hf_holds *holds, hf_time wake) {
-    hf_hold *hold = new_hold(holds, "k");
-    set_count(hold, 1);
-    set_end(hold, 100);
-    hf_hold_become(hold, HF_HOLD_HELD);
-    hf_holds_wake_at(holds, claim_of(hold), wake);
-    return hold;
-}
-
 static void pass_a_sound_table(void) {
     hf_holds holds = {0};
     new_held(&holds, 100);
     hf_holds_check(&holds, 0);
     hf_holds_wake_at(&holds, claim_of(hold_in_heap(&holds, 0)), 101);
     hf_holds_check(&holds, 101);
-    leave(hold_in_heap(&holds, 0));
+    leave(&holds, hold_in_heap(&holds, 0));
     hf_holds_check(&holds, 101);
 }
 
@@ -157,8 +165,7 @@ static void release_without_a_command(void) {
 static void forget_a_clean_up(void) {
     hf_holds holds = {0};
     hf_hold *hold = new_held(&holds, 100);
-    leave(hold);
-    hf_holds_wake_at(&holds, claim_of(hold), HF_NEVER);
+    hf_holds_wake_at(&holds, leave(&holds, hold), HF_NEVER);
     hf_holds_check(&holds, 0);
 }
 
@@ -217,7 +224,8 @@ TEST(a_violated_assertion_aborts_the_process) {
     static void (*const acts[])(void) = {
         take_more_than_there_is,
         ask_for_chance_without_a_state,
-        hold_what_was_cleaned_up,
+        hold_what_was_lost,
+        lose_what_was_given_up,
         claim_again_what_leaves,
         leave_with_a_claim_that_is_gone,
         hold_what_leaves,

@@ -38,8 +38,14 @@ static hf_hold *hold_at(size_t i) {
     return hf_holds_find(holds_of(&rig.client), &hf_kind_lock, names[i].key, hf_slice_of("me"));
 }
 
+static hf_claim *leaving_at(size_t i) {
+    return hf_holds_find_leaving(holds_of(&rig.client), &hf_kind_lock, names[i].key,
+                                 hf_slice_of("me"));
+}
+
 static int state_at(size_t i) {
-    return hold_at(i) ? (int)hold_state(hold_at(i)) : -1;
+    if (hold_at(i)) return hold_state(hold_at(i));
+    return leaving_at(i) ? CLEANING_UP : -1;
 }
 
 /* A letter for each lock: held, lost, being cleaned up, or none. */
@@ -49,7 +55,7 @@ static const char *states(void) {
         int state = state_at(i);
         text[i] = state == HF_HOLD_HELD          ? 'h'
                   : state == HF_HOLD_LOST        ? 'l'
-                  : state == HF_HOLD_CLEANING_UP ? 'c'
+                  : state == CLEANING_UP ? 'c'
                   : state == -1                  ? '-'
                                                  : '?';
     }
@@ -311,7 +317,7 @@ TEST(a_hold_abandoned_during_a_multi_locks_partial_release_is_cleaned_up) {
     hf_client_abandon(&rig.client, hold_at(0), 1, AT(11));
     output_of(link_of(&rig, CALLS));
     CHECK_ANSWER(op, "*3\r\n:2\r\n:2\r\n:2\r\n", AT(12), "ok");
-    CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(0), CLEANING_UP);
     CHECK_EQ_INT(state_at(1), HF_HOLD_HELD);
     CHECK_SENT_PART_AT(CALLS, AT(12), "EVALSHA leave 4 a ");
 }
@@ -432,8 +438,8 @@ TEST(a_new_hold_of_a_multi_lock_does_not_inherit_the_queue_position_of_an_abando
     hf_op_interrupt(op, AT(10));
     rig_sleep(&rig, AT(10), AT(5000));
     CHECK_ENDS(op, "interrupted", AT(5000));
-    CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(wait_of_hold(hold_at(0)), 1);
+    CHECK_EQ_INT(state_at(0), CLEANING_UP);
+    CHECK_EQ_U64(claim_wait(leaving_at(0)), 1);
     rig.refusing = false;
     op = begin_all(HF_OP_ACQUIRE_ALL, AT(5000));
     CHECK_OUTCOME(op, "under way");
@@ -493,7 +499,7 @@ static void check_survives(hf_op_kind kind, const char *reply, bool held) {
             bool acquired = op && kind == HF_OP_ACQUIRE_ALL && hf_op_code(op) == HF_OK;
             if (acquired) CHECK_EQ_INT(state_at(i), HF_HOLD_HELD);
             if (kind == HF_OP_ACQUIRE_ALL && !acquired && hold_at(i))
-                CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
+                CHECK_EQ_INT(state_at(i), CLEANING_UP);
             CHECK(state_at(i) != HF_HOLD_ACQUIRING);
         }
         finish();
@@ -541,7 +547,7 @@ TEST(a_multi_lock_acquire_waits_for_several_clean_ups_one_after_the_other) {
     feed_calls(&rig, ":1\r\n", AT(2));
     CHECK(hf_op_is_blocked(op));
     CHECK(!strstr(output_of(link_of(&rig, CALLS)), "acquire_all"));
-    CHECK_EQ_INT(state_at(2), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(2), CLEANING_UP);
     feed_calls(&rig, ":1\r\n", AT(3));
     CHECK(!hf_op_is_blocked(op));
     CHECK_SENT(&rig, CALLS, "EVALSHA acquire_all " THEIR_KEYS "30000 1000 me 0 me 1 me 0");
@@ -620,27 +626,27 @@ TEST(an_abandoned_re_entry_cleans_up_a_hold_abandoned_during_it) {
 /* The clean-up is tried again, now that somebody waits for it. */
 TEST(a_multi_lock_acquire_waits_for_a_clean_up_even_if_that_has_failed_before) {
     hold_all(AT(0));
-    hf_hold *hold = hold_at(1);
+    hf_hold *hold = watch(&rig, hold_at(1));
     hf_client_abandon(&rig.client, hold, 1, AT(1));
     set_failures(hold, 1);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(2));
-    CHECK(hf_op_is_blocked(op) && hold_in(op) == hold);
+    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(hold));
     CHECK_SENT_PART(CALLS, "EVALSHA leave");
 }
 
 /* That try is still under way when the batch has waited for another lock. */
 TEST(a_multi_lock_acquire_waits_for_the_next_attempt_of_a_clean_up) {
     hold_all(AT(0));
-    hf_hold *first = hold_at(0), *second = hold_at(1);
+    hf_hold *first = watch(&rig, hold_at(0)), *second = watch(&rig, hold_at(1));
     set_in_flight(first, true);
     hf_op *op = begin_all(HF_OP_ACQUIRE_ALL, AT(1));
-    CHECK(hf_op_is_blocked(op) && hold_in(op) == first);
+    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(first));
     hf_renewer_clean_up(&rig.client, claim_of(second), AT(2));
     rig_tick(&rig, AT(2));
     CHECK(is_in_flight(second));
     set_failures(second, 1);
     hf_client_unblock(&rig.client, claim_of(first), AT(3));
-    CHECK(hf_op_is_blocked(op) && hold_in(op) == second);
+    CHECK(hf_op_is_blocked(op) && behind_in(op) == claim_of(second));
 }
 
 /* The clock has ended it, so the server may have it still. */
@@ -755,7 +761,7 @@ TEST(a_multi_lock_acquire_that_ran_out_of_memory_blocks_no_later_call) {
             begin_one(HF_OP_CHECK, 0, AT(2));
             hf_client_abandon(&rig.client, hold_at(0), 1, AT(3));
             feed_calls(&rig, ":1\r\n", AT(4));
-            CHECK_EQ_INT(state_at(0), HF_HOLD_CLEANING_UP);
+            CHECK_EQ_INT(state_at(0), CLEANING_UP);
         }
     }
     CHECK(!failed);
@@ -893,7 +899,7 @@ TEST(a_lock_lost_during_a_multi_locks_failed_release_is_cleaned_up_once) {
     CHECK(hf_op_is_blocked(waits));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
     CHECK_ANSWER(waits, "-OOM no\r\n", AT(12), "lost");
-    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(1), CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), COUNT);
 }
 
@@ -921,8 +927,8 @@ TEST(holds_abandoned_during_a_multi_lock_release_are_cleaned_up_after_it_has_fai
     feed_calls(&rig, "-ERR no\r\n", AT(12));
     CHECK_OUTCOME(op, "server");
     for (size_t i = 0; i < COUNT; i++) {
-        CHECK_EQ_INT(state_at(i), HF_HOLD_CLEANING_UP);
-        CHECK_EQ_INT(count_of(hold_at(i)), 1);
+        CHECK_EQ_INT(state_at(i), CLEANING_UP);
+        CHECK_EQ_INT(claim_count(leaving_at(i)), 1);
     }
     rig_tick(&rig, AT(13));
     CHECK_EQ_INT(commands_in(output_of(link_of(&rig, RENEWER)), "EVALSHA leave "), COUNT);
@@ -997,7 +1003,7 @@ TEST(a_check_that_waited_for_a_multi_locks_call_fails_as_not_held_if_the_hold_wa
     hf_op *waits = begin_one(HF_OP_CHECK, 1, AT(12));
     CHECK(hf_op_is_blocked(waits));
     CHECK_ANSWER(waits, "*3\r\n:0\r\n:1\r\n:500\r\n", AT(13), "not_held");
-    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(1), CLEANING_UP);
 }
 
 TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_owner_holds_it) {
@@ -1007,7 +1013,7 @@ TEST(a_lock_lost_in_a_failed_multi_lock_release_is_cleaned_up_unless_another_own
         begin_all(HF_OP_RELEASE_ALL, AT(10));
         hf_client_lose(&rig.client, hold_at(1), reasons[i]);
         feed_calls(&rig, "-OOM no\r\n", AT(12));
-        CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_at(1), reasons[i] == HF_LOST_TAKEN ? -1 : CLEANING_UP);
     }
 }
 
@@ -1017,7 +1023,7 @@ TEST(a_lock_lost_during_a_multi_locks_release_is_cleaned_up_once) {
     hf_op *waits = begin_one(HF_OP_RELEASE, 1, AT(11));
     hf_client_lose(&rig.client, hold_at(1), HF_LOST_EXPIRED);
     CHECK_ANSWER(waits, "*3\r\n:1\r\n:1\r\n:1\r\n", AT(12), "lost");
-    CHECK_EQ_INT(state_at(1), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_at(1), CLEANING_UP);
     CHECK_EQ_INT(hold_count(&rig.client), 1);
 }
 

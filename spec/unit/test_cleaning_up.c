@@ -15,7 +15,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     rig_sleep(&rig, AT(10), AT(1000));
     CHECK_SENT(&rig, RENEWER, ""); /* once */
     feed_renewer(&rig, ":1\r\n", AT(1001));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK(hf_client_is_quiet(&rig.client));
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
@@ -23,12 +23,12 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
 #define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
 
 TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_hold_ref(hold);
     hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
     memerr_fail(1);
     hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
-    CHECK(memerr_end());
+    CHECK(!memerr_end()); /* it has allocated nothing */
     CHECK(is_leaving(claim_in_heap(holds_of(&rig.client), 0)));
     CHECK(is_lost(hold) && !is_in_table(hold));
     rig_sleep(&rig, AT(1), AT(2000));
@@ -39,7 +39,7 @@ TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
 /* As much as the server may have of it: the command names the owner, its place and its permits. */
 TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
     EACH_NUMBER (shared, 2) {
-        hf_hold *hold = add_hold("k", "me", 70 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
         set_shared(hold, shared);
         set_granted(hold, shared);
         set_keeps_lock(hold, true);
@@ -50,7 +50,7 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
             other = hf_renewer_clean_up_grant(&rig.client, claim_of(hold), AT(1));
         } else {
             hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
-            CHECK(hf_renewer_set_aside(&rig.client, hold, AT(1)));
+            CHECK(hf_renewer_set_aside(&rig.client, claim_of(hold), AT(1)));
             other = hf_holds_first(holds_of(&rig.client));
         }
         CHECK(is_leaving(other) && !hold_of_claim(other));
@@ -80,7 +80,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
             bool clock = reason == HF_LOST_EXPIRED || reason == HF_LOST_UNREACHABLE ||
                          reason == HF_LOST_MAX_HOLD;
             rig_begin(&rig);
-            hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+            hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
             set_shared(hold, shared);
             set_granted(hold, granted);
             set_wait(hold, waited ? 7 : 0);
@@ -93,7 +93,7 @@ TEST(a_lost_hold_is_cleaned_up_only_if_it_may_still_exist_on_the_server) {
 /* The queue's mark of a confirmed grant has gone. */
 TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed) {
     EACH_NUMBER (bits, 4) {
-        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
         set_granted(hold, bits & 1);
         set_wait(hold, bits & 2 ? 7 : 0);
         hf_renewer_lose(&rig.client, hold, HF_LOST_TAKEN, AT(1));
@@ -104,13 +104,13 @@ TEST(after_a_loss_a_queue_entry_is_cleaned_up_only_if_its_grant_was_unconfirmed)
 /* A hold in the table keeps its caller's place there, so that a new acquire waits for it. */
 TEST(the_clean_up_of_a_lost_hold_delays_its_callers_next_acquire_unless_a_new_hold_exists) {
     EACH_NUMBER (replaced, 2) {
-        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, HF_LOST_EXPIRED);
         if (replaced) hf_holds_remove(holds_of(&rig.client), claim_of(hold));
         hf_renewer_clean_up_lost(&rig.client, hold, AT(1));
         CHECK_EQ_INT(hold_count(&rig.client), 1);
-        CHECK_EQ_INT(hold_of(&rig) != NULL, !replaced);
+        CHECK_EQ_INT(state_of(&rig), replaced ? -1 : CLEANING_UP);
         hf_hold_unref(hold);
     }
 }
@@ -122,7 +122,8 @@ TEST(a_clean_up_is_retried_until_its_lease_ends_and_for_at_least_30_s) {
         uint32_t others;
     } cases[] = {{3, 31, false, 0}, {70, 71, false, 0}, {70, 71, true, 1}, {3, 3, true, 0}};
     EACH_CASE (i, cases) {
-        hf_hold *hold = add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0));
+        hf_hold *hold =
+            watch(&rig, add_hold("k", "me", (hf_time)cases[i].lease_s * HF_SECOND, true, AT(0)));
         set_end(hold, AT(3000));
         set_shared(hold, cases[i].shared);
         set_others(hold, cases[i].others);
@@ -142,7 +143,7 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[256];
         rig_begin(&rig);
-        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         set_shared(hold, true);
         set_count(hold, cases[i].count);
         set_others(hold, cases[i].others);
@@ -159,7 +160,7 @@ TEST(a_shared_owners_clean_up_releases_only_the_holds_of_its_own_process) {
 
 /* Behind the command in doubt there is no other link to try. */
 TEST(a_clean_up_over_the_connection_for_calls_sends_nothing_over_the_one_for_renewals) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     begin(&rig, HF_OP_PING, AT(0));
     feed(link_of(&rig, CALLS), "+PONG\r\n", AT(0));
     hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
@@ -180,7 +181,7 @@ TEST(a_clean_up_that_a_caller_waits_for_is_sent_at_once) {
 
 /* One that is blocked has entered nothing: the next command for the hold is the leave. */
 TEST(a_hold_abandoned_while_an_acquire_waits_for_its_renewal_is_cleaned_up) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     rig_sleep(&rig, AT(0), AT(10000));
     CHECK(is_in_flight(hold));
     hf_op *op = begin_acquire(&rig, HF_SECOND, AT(10001));
@@ -196,7 +197,7 @@ TEST(a_handle_with_several_holds_reports_each_loss_once) {
     hf_losses losses = {0};
     hf_stake stakes[3];
     for (int i = 0; i < 3; i++) {
-        hf_hold *hold = add_hold(keys[i], "me", HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold(keys[i], "me", HF_SECOND, true, AT(0)));
         hf_stake_begin(&stakes[i], &rig.client, hold, &losses);
         hf_client_lose(&rig.client, hold, reasons[i]);
         CHECK_EQ_INT(losses.first, HF_LOST_TAKEN);
@@ -214,7 +215,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
         hf_losses losses[3] = {{0}};
         hf_stake stakes[3], moved;
         rig_begin(&rig);
-        hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
         for (int i = 0; i < 3; i++) hf_stake_begin(&stakes[i], &rig.client, hold, &losses[i]);
         hf_stake_move(&moved, &stakes[(ends + 1) % 3]);
         hf_stake_end(&stakes[ends]);
@@ -228,7 +229,7 @@ TEST(each_handle_of_a_lost_hold_learns_of_the_loss_in_whatever_order_they_end) {
 
 /* Entries that handles leave behind one after the other during a re-entry. */
 TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at_its_end) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
     set_count(hold, 4);
     hf_op *op = begin_acquire(&rig, 0, AT(1));
     hf_client_abandon(&rig.client, hold, 1, AT(2));
@@ -240,7 +241,7 @@ TEST(holds_abandoned_one_after_the_other_during_a_re_entry_are_all_subtracted_at
 }
 
 TEST(abandoned_holds_of_a_shared_owner_are_all_released_with_the_next_command) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     set_count(hold, 5);
     set_others(hold, 1);
@@ -255,8 +256,8 @@ TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
     hf_op *op = BEGIN(HF_OP_ACQUIRE, AT(0), spec.shared = true, spec.lease = 60 * HF_SECOND,
                       spec.wait = HF_NEVER);
     hf_op_end(op, AT(1));
-    const hf_hold *hold = hold_of(&rig);
-    CHECK(hold && is_cleaned_up(hold) && is_in_flight(hold));
+    const hf_claim *claim = leaving_of(&rig);
+    CHECK(claim && claim_is_in_flight(claim));
     hf_session *link = link_of(&rig, CALLS);
     output_of(link);
     hf_session_closed(link, "reset", AT(2)); /* it is not sent again */
@@ -266,7 +267,7 @@ TEST(a_shared_owners_abandoned_acquire_is_not_resent) {
 
 /* A pending release begins the time of a hold that had none, from the asking. */
 TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     hf_time end = ends_at(hold);
     hf_renewer_add_pending_release(claim_of(hold), AT(500));
@@ -290,13 +291,13 @@ TEST(a_shared_owners_pending_release_sets_a_lease_only_if_the_hold_had_none) {
 TEST(a_clean_up_is_retried_until_the_lease_has_ended) {
     clean_up("k", "me", 3 * HF_SECOND, AT(0));
     int tries = 0;
-    for (int ms = 0; ms < 31000 && hold_of(&rig); ms += 10) {
+    for (int ms = 0; ms < 31000 && leaving_of(&rig); ms += 10) {
         rig_sleep(&rig, AT(ms), AT(ms + 10));
         if (output_of(link_of(&rig, RENEWER))[0] == '\0') continue;
         tries++;
         feed_renewer(&rig, "-OOM command not allowed\r\n", AT(ms + 10));
     }
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_OR(tries > 25 && tries < 100, "%d tries", tries);
     CHECK(hf_client_is_quiet(&rig.client));
 }
@@ -313,7 +314,7 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
     static const int pauses[] = {50, 100, 200, 200, 200, 200};
     for (uint32_t failures = 0; failures < 6; failures++) {
         rig_begin(&rig);
-        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         hf_client_close(&rig.client, AT(10));
         rig_tick(&rig, AT(10));
         set_failures(hold, failures);
@@ -324,13 +325,13 @@ TEST(a_closed_client_retries_a_failed_clean_up_within_200_ms) {
 
 /* The callers go on over it; only the renewer's own link is replaced for a leave. */
 TEST(a_clean_up_without_a_reply_does_not_close_the_connection_of_calls) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
     set_shared(hold, true);
     set_end(hold, AT(500));
     hf_renewer_clean_up_same_connection(&rig.client, claim_of(hold), AT(1));
     CHECK_SENT_PART_AT(CALLS, AT(1), "EVALSHA leave");
     hf_client_tick(&rig.client, AT(500));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK(hf_session_wants(link_of(&rig, CALLS), AT(500)) != HF_WANT_CLOSE);
 }
 
@@ -338,7 +339,7 @@ TEST(a_clean_up_on_a_server_that_remains_unreachable_is_given_up_within_40_s) {
     rig.refusing = true;
     clean_up("k", "me", 3 * HF_SECOND, AT(0));
     int wakes = rig_sleep(&rig, AT(0), AT(40000));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_OR(wakes < 300, "%d wakes", wakes);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
@@ -348,22 +349,22 @@ TEST(a_key_of_another_type_needs_no_clean_up) {
     rig_tick(&rig, AT(0));
     feed_renewer(&rig, "-WRONGTYPE Operation against a key holding the wrong kind of value\r\n",
                  AT(1));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_clean_up_is_repeated_while_dead_waiters_remain_in_the_queue) {
     clean_up("k", "me", 30 * HF_SECOND, AT(0));
     for (int turn = 0; turn < 3; turn++) {
         CHECK_SENT_AT(RENEWER, AT(turn), LEAVE_OF_K("0", ""));
-        CHECK(is_cleaned_up(hold_of(&rig)));
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
         feed_renewer(&rig, turn < 2 ? ":3\r\n" : ":1\r\n", AT(turn));
     }
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
 
 TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
-    hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
     set_wait(hold, 7);
     set_token_ttl(hold, 1000);
     set_others(hold, 2);
@@ -374,7 +375,7 @@ TEST(a_clean_up_removes_the_waiters_queue_entry_by_its_name) {
 }
 
 TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     CHECK_BATCH(AT(0), AT(10000), 1);
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     CHECK_SENT_UNTIL(RENEWER, AT(10001), AT(10100), "");
@@ -382,21 +383,21 @@ TEST(a_hold_abandoned_during_its_renewal_is_cleaned_up_after_the_reply) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).renewals, 1);
     CHECK_SENT_AT(RENEWER, AT(10100), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10101));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_hold_abandoned_during_a_renewal_that_fails_is_cleaned_up_afterwards) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     rig_sleep(&rig, AT(0), AT(10000));
     output_of(link_of(&rig, RENEWER));
     hf_client_abandon(&rig.client, hold, 1, AT(10001));
     feed_renewer(&rig, "-OOM no\r\n", AT(10002));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     CHECK_SENT_AT(RENEWER, AT(10002), LEAVE_OF_K("0", ""));
 }
 
 TEST(a_hold_abandoned_during_an_extend_is_cleaned_up_after_the_reply) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_op *op = begin(&rig, HF_OP_EXTEND, AT(10));
     hf_client_abandon(&rig.client, hold, 1, AT(11));
     CHECK_SENT_AT(RENEWER, AT(12), "");
@@ -426,7 +427,7 @@ TEST(a_multi_lock_acquire_sends_a_pending_clean_up_at_once_and_waits_for_it) {
 /* ---- abandoned handles ---- */
 
 TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_count(hold, 3);
     hf_client_abandon(&rig.client, hold, 2, AT(1));
     CHECK(is_held(hold));
@@ -438,7 +439,7 @@ TEST(abandoning_all_re_entries_of_a_hold_cleans_it_up) {
 }
 
 TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     hf_hold_ref(hold);
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(1));
@@ -452,12 +453,12 @@ TEST(abandoning_a_hold_of_a_lock_that_another_owner_now_holds_sends_nothing) {
 TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_EXPIRED};
     EACH_NUMBER (i, 2) {
-        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
         hf_hold_ref(hold);
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_abandon(&rig.client, hold, 1, AT(3000));
         CHECK(is_lost(hold));
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
         CHECK(!hf_client_is_quiet(&rig.client));
         CHECK_SENT_AT(RENEWER, AT(3001), LEAVE_OF_K("0", ""));
         feed_renewer(&rig, ":1\r\n", AT(3002));
@@ -470,7 +471,7 @@ TEST(abandoning_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
 TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
     static const hf_lost_reason reasons[] = {HF_LOST_UNREACHABLE, HF_LOST_DELETED};
     EACH_NUMBER (i, 2) {
-        hf_hold *hold = add_hold("k", "me", 3 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 3 * HF_SECOND, true, AT(0)));
         hf_client_lose(&rig.client, hold, reasons[i]);
         hf_client_close(&rig.client, AT(3000));
         CHECK_EQ_INT(hf_client_is_quiet(&rig.client), i);
@@ -480,7 +481,7 @@ TEST(closing_a_client_cleans_up_holds_whose_lease_ended_by_the_clock) {
 /* The lost entries are another process's by now; only the mark in the queue is this client's. */
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_also_at_close_and_no_hold_is_released) {
     EACH_NUMBER (closes, 2) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
         set_shared(hold, true);
         set_granted(hold, true);
         set_wait(hold, 5);
@@ -531,7 +532,7 @@ TEST(a_clean_up_in_flight_is_awaited_even_after_the_lease_has_ended) {
     set_end(hold, AT(100));
     hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(100));
     rig_tick(&rig, AT(100));
-    CHECK(hold_of(&rig) == hold && is_in_flight(hold));
+    CHECK(leaving_of(&rig) == claim_of(hold) && is_in_flight(hold));
     CHECK(!hf_client_is_quiet(&rig.client));
 }
 
@@ -560,7 +561,7 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
     bool failed = true;
     for (; failed; nth++) {
         rig_begin(&rig);
-        hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+        hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
         hf_session_opening(link_of(&rig, RENEWER), AT(0));
         hf_session_opened(link_of(&rig, RENEWER), AT(0));
         hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
@@ -575,7 +576,7 @@ TEST(a_clean_up_that_runs_out_of_memory_is_retried) {
 /* ---- the owner's approval ---- */
 
 TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
-    hf_hold *hold = add_hold("k", "me", HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", HF_SECOND, true, AT(0)));
     set_shared(hold, true);
     hf_client_abandon(&rig.client, hold, 1, AT(10));
     rig_tick(&rig, AT(10));
@@ -587,7 +588,7 @@ TEST(a_clean_up_without_a_reply_closes_the_renewers_connection) {
 
 /* Its mark in the queue shows that it has the lock by a grant; only that is released. */
 TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_hold) {
-    hf_hold *hold = hold_lock(&rig, AT(0));
+    hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
     set_shared(hold, true);
     set_granted(hold, true);
     set_wait(hold, 5);
@@ -601,7 +602,7 @@ TEST(the_clean_up_of_a_shared_owners_lost_grant_removes_its_queue_entry_and_no_h
 }
 
 TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     set_failures(hold, 3);
     hf_client_close(&rig.client, AT(10));
     rig_tick(&rig, AT(10));
@@ -611,7 +612,7 @@ TEST(failed_renewals_of_a_hold_do_not_prolong_the_pauses_of_its_clean_up) {
 
 TEST(a_hold_that_a_new_one_replaced_during_its_clean_up_is_cleaned_up_at_the_next_retry) {
     hf_hold *hold = clean_up("k", "me", 30 * HF_SECOND, AT(0));
-    CHECK(hf_renewer_set_aside(&rig.client, hold, AT(0)));
+    CHECK(hf_renewer_set_aside(&rig.client, claim_of(hold), AT(0)));
     const hf_claim *aside = hf_holds_first(holds_of(&rig.client));
     CHECK_EQ_U64(hf_client_renewer_deadline(&rig.client),
                  hf_lease_retry_at(AT(0), claim_ends_at(aside)));
@@ -626,7 +627,7 @@ TEST(a_shared_owners_lost_hold_that_was_not_granted_is_not_cleaned_up) {
         uint64_t wait;
     } cases[] = {{false, 0}, {false, 5}, {true, 0}};
     EACH_CASE (i, cases) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
         set_shared(hold, true);
         set_granted(hold, cases[i].granted);
         set_wait(hold, cases[i].wait);
@@ -658,7 +659,7 @@ TEST(an_abandoned_request_is_finished_in_the_background_only_if_it_had_been_sent
 TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
     static hf_names other;
     if (!hf_names_make(&other, hf_slice_of("l"))) abort();
-    hf_hold *first = hold_lock(&rig, AT(0));
+    hf_hold *first = watch(&rig, hold_lock(&rig, AT(0)));
     const hf_names *all[] = {&rig.names, &other};
     hf_op *op =
         BEGIN(HF_OP_ACQUIRE_ALL, AT(1), spec.names = NULL, spec.batch = all, spec.batch_count = 2);
@@ -676,7 +677,7 @@ TEST(a_hold_abandoned_during_a_multi_lock_call_is_cleaned_up_at_its_end) {
  * count. */
 TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) {
     EACH_NUMBER (granted, 2) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
         set_shared(hold, true);
         set_granted(hold, granted);
         set_wait(hold, 5);
@@ -692,7 +693,7 @@ TEST(a_shared_owners_lost_grant_is_removed_from_the_queue_even_after_its_lease) 
 }
 
 TEST(a_clean_up_that_ran_out_of_memory_is_retried_only_after_a_pause) {
-    hf_hold *hold = add_hold("k", "me", 30 * HF_SECOND, true, AT(0));
+    hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
     open_session(link_of(&rig, RENEWER), AT(0));
     hf_renewer_clean_up(&rig.client, claim_of(hold), AT(1));
     memerr_fail(1);

@@ -370,16 +370,17 @@ TEST(two_grants_to_waits_that_have_ended_are_each_handed_to_the_next_waiter) {
 /* The hold with the number of the grant handles it, unless it was lost. */
 TEST(a_grant_that_belongs_to_a_current_hold_is_not_handed_to_the_next_waiter) {
     static const struct {
-        hf_hold_state state;
+        int state;
         bool passed_on;
     } cases[] = {{HF_HOLD_HELD, false},
                  {HF_HOLD_RELEASING, false},
-                 {HF_HOLD_CLEANING_UP, false},
+                 {CLEANING_UP, false},
                  {HF_HOLD_LOST, true}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         listen_to_grants();
-        hf_hold *hold = hold_lock(&rig, AT(2));
-        set_hold_state(hold, cases[i].state);
+        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(2)));
+        if (cases[i].state == CLEANING_UP) hf_holds_leave(holds_of(&rig.client), claim_of(hold));
+        else set_hold_state(hold, (hf_hold_state)cases[i].state);
         if (is_lost(hold)) set_reason(hold, HF_LOST_TAKEN);
         set_in_flight(hold, cases[i].state != HF_HOLD_LOST);
         CHECK_EQ_U64(number_of(hold), 2);
@@ -595,11 +596,11 @@ TEST(closing_a_client_with_hundreds_of_holds_keeps_their_timers_in_order) {
     hf_client_close(&rig.client, AT(0));
     hf_time last = 0;
     for (size_t i = 0; i < hold_count(&rig.client); i++) {
-        const hf_hold *hold = hold_in_heap(holds_of(&rig.client), i),
-                      *parent = hold_in_heap(holds_of(&rig.client), i ? (i - 1) / 2 : 0);
-        CHECK(wakes_at(parent) <= wakes_at(hold));
-        CHECK(is_cleaned_up(hold) || is_lost(hold));
-        last = hf_time_max(last, wakes_at(hold));
+        const hf_claim *claim = claim_in_heap(holds_of(&rig.client), i),
+                       *parent = claim_in_heap(holds_of(&rig.client), i ? (i - 1) / 2 : 0);
+        CHECK(claim_wakes_at(parent) <= claim_wakes_at(claim));
+        CHECK(is_leaving(claim) || is_lost(hold_of_claim(claim)));
+        last = hf_time_max(last, claim_wakes_at(claim));
     }
     CHECK_EQ_U64(last, HF_NEVER);
 }
@@ -846,7 +847,8 @@ static const char *broken_rule(void) {
     for (const hf_op *op = ops_of(&rig.client); op; op = next_op(op)) {
         waiting += needs_events(op);
         if (hf_op_is_done(op) && needs_events(op)) return "a done operation listens";
-        if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op)) return "blocked by nothing";
+        if (hf_op_is_blocked(op) && !hf_op_is_done(op) && !hold_in(op) && !behind_in(op))
+            return "blocked by nothing";
     }
     if (waiting != first_node(&rig.client)->waiting) return "the number of waiters is wrong";
     const hf_holds *holds = holds_of(&rig.client);
@@ -1100,7 +1102,7 @@ TEST(abandoning_handles_removes_no_hold_that_another_handle_has_released_already
         uint32_t held, released, first, left, second, left_then; /* 0 left: it is cleaned up */
     } cases[] = {{1, 1, 1, 1, 1, 0}, {1, 1, 2, 0, 0, 0}, {3, 2, 1, 3, 2, 2}, {3, 1, 2, 2, 1, 1}};
     EACH_CASE (i, cases) {
-        hf_hold *hold = hold_lock(&rig, AT(0));
+        hf_hold *hold = watch(&rig, hold_lock(&rig, AT(0)));
         set_count(hold, cases[i].held);
         for (uint32_t j = 0; j < cases[i].released; j++) hf_hold_note_stray(hold);
         hf_client_abandon(&rig.client, hold, cases[i].first, AT(1));

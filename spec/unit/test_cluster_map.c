@@ -27,7 +27,7 @@ TEST(a_client_that_needs_the_cluster_map_tries_the_next_node_if_one_is_silent) {
     CHECK(!hf_op_is_done(op));
     CHECK_SLEEP(op, AT(1999), AT(2000), "unreachable");
     CHECK_MESSAGE(op, "a:1: no reply in time, b:2: no reply in time");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_silent_node_delays_the_cluster_map_by_at_most_the_connect_timeout) {
@@ -67,7 +67,7 @@ TEST(an_error_message_names_every_cluster_node_that_refuses_connections) {
     CHECK_TICK(op, AT(0), "unreachable");
     CHECK_MESSAGE(op, "a:1: refused, b:2: refused");
     CHECK_EQ_INT(rig.opens, 2);
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_deadline(&rig.client), HF_NEVER);
 }
 

@@ -213,7 +213,7 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
         {&hf_kind_lock, "k", HF_HOLD_HELD, 90, 50},
         {&hf_kind_lock, "k", HF_HOLD_HELD, 20, 20},
         {&hf_kind_lock, "k", HF_HOLD_HELD, HF_NEVER, 50},
-        {&hf_kind_lock, "k", HF_HOLD_CLEANING_UP, 90, 90},
+        {&hf_kind_lock, "k", HF_HOLD_RELEASING, 90, 90},
         {&hf_kind_mutex, "k", HF_HOLD_HELD, 90, 90},
         {&hf_kind_lock, "j", HF_HOLD_HELD, 90, 90},
     };
@@ -237,13 +237,14 @@ TEST(after_a_change_of_a_key_the_next_check_of_its_holds_is_moved_earlier_but_ne
 TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
     hf_holds holds = {0};
     hf_hold *one = add(&holds, "a", "o"), *other = add(&holds, "b", "o");
-    set_hold_state(one, HF_HOLD_CLEANING_UP);
-    set_hold_state(other, HF_HOLD_CLEANING_UP);
-    hf_holds_note_unclaimed(&holds, claim_of(one));
+    hf_claim *first = claim_of(one), *second = claim_of(other);
+    hf_holds_leave(&holds, first);
+    hf_holds_leave(&holds, second);
+    hf_holds_note_unclaimed(&holds, first);
     CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, claim_of(other));
+    hf_holds_remove(&holds, second);
     CHECK_EQ_INT((int)holds.unclaimed, 1);
-    hf_holds_remove(&holds, claim_of(one));
+    hf_holds_remove(&holds, first);
     CHECK_EQ_INT((int)holds.unclaimed, 0);
     hf_holds_free(&holds);
 }

@@ -277,7 +277,7 @@ TEST(an_acquire_waits_while_its_client_is_returning_the_kept_lock) {
     hf_op *plain = begin_spec(&rig, &spec, AT(1000));
     CHECK_OUTCOME(keeps, "under way");
     CHECK_OUTCOME(plain, "under way");
-    CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == hold_in(keeps));
+    CHECK(hf_kept_clear(&rig.client, NULL, spec.names->key, AT(1000)) == behind_in(keeps));
     CHECK_SENT(&rig, CALLS, "");
     feed(link_of(&rig, RENEWER), ":1\r\n", AT(1001));
     CHECK_SENT_PART(CALLS, "EVALSHA acquire " KEYS);
@@ -508,9 +508,9 @@ TEST(a_kept_locks_shortened_lease_counts_from_its_sending_and_is_not_sent_again)
             CHECK_SENT_UNTIL(RENEWER, AT(670), AT(720), SHORTEN("01"));
         }
         feed(link_of(&rig, RENEWER), ":1\r\n", AT(900));
-        const hf_hold *hold = hold_of_claim(hf_holds_first(holds_of(&rig.client)));
-        CHECK_EQ_INT(hold_state(hold), twice ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD);
-        CHECK(twice || ends_at(hold) <= hf_lease_end(AT(668), 2 * HF_SECOND));
+        const hf_claim *claim = hf_holds_first(holds_of(&rig.client));
+        CHECK_EQ_INT(is_leaving(claim), twice);
+        CHECK(twice || claim_ends_at(claim) <= hf_lease_end(AT(668), 2 * HF_SECOND));
     }
 }
 
@@ -1030,7 +1030,7 @@ TEST(a_client_that_could_not_return_a_kept_lock_does_not_keep_that_key_again) {
     CHECK_SENT_UNTIL(RENEWER, AT(900), AT(1000), LEAVE("01"));
     rig_sleep(&rig, AT(1000), AT(12000));
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK(failures_of(hold_in_heap(holds_of(&rig.client), 0)) > 0);
+    CHECK(claim_failures(claim_in_heap(holds_of(&rig.client), 0)) > 0);
     hf_op *op = acquire("b", AT(12000));
     CHECK_ENDS_WITH(op, RANGE, AT(12000), "ok");
     output_of(link_of(&rig, CALLS));

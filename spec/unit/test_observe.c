@@ -580,7 +580,7 @@ TEST(a_failed_acquire_causes_no_event_for_a_release) {
     rig.refusing = true;
     rig_sleep(&rig, AT(1), AT(3000));
     CHECK(hf_op_is_done(op));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     hf_op_end(op, AT(3000));
     const char *text = events();
     CHECK_OR(!strstr(text, "released"), "%s", text);

@@ -170,7 +170,7 @@ TEST(a_quorum_acquire_granted_by_a_minority_only_is_undone_there) {
     tick(AT(1));
     tick(AT(1));
     for (int i = 0; i < 2; i++) {
-        CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(part_state(i), CLEANING_UP);
         CHECK_CONTAINS(output_of(link_at(i, RENEWER)), "EVALSHA leave");
     }
     for (int i = 2; i < COUNT; i++) CHECK_EQ_INT(part_state(i), -1);
@@ -325,10 +325,10 @@ TEST(a_quorum_grant_received_after_the_release_is_undone) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(10));
     CHECK_ANSWERS_END(op, 0, MAJORITY, ":1\r\n", AT(11), "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
     pass(AT(11), AT(12));
     answer(3, yes(78), AT(12)); /* the reply to the acquire, which nobody awaits */
-    CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(3), CLEANING_UP);
     CHECK_EQ_INT(state_of(&rig), -1);
 }
 
@@ -337,7 +337,7 @@ TEST(a_quorum_grant_received_just_before_its_acquire_is_abandoned_is_undone) {
     feed(link_at(2, CALLS), yes(7), AT(1));
     CHECK_EQ_INT(part_state(2), HF_HOLD_HELD);
     hf_op_end(op, AT(1));
-    CHECK_EQ_INT(part_state(2), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(2), CLEANING_UP);
 }
 
 TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
@@ -346,7 +346,7 @@ TEST(a_new_quorum_acquire_cleans_up_what_a_lost_hold_left_on_each_server) {
         hf_client_lose(member(i), member_holds_of(hold_of(&rig))[i], HF_LOST_DELETED);
     hf_op *op = begin_quorum(HF_OP_ACQUIRE, 0, AT(10));
     CHECK_ANSWERS_END(op, 0, MAJORITY, busy(20000, 0, 0), AT(11), "busy");
-    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(an_idempotent_run_completes_only_once_a_majority_of_servers_has_stored_its_record) {
@@ -544,7 +544,7 @@ TEST(a_server_that_restarted_within_restart_guard_does_not_count_toward_a_quorum
     CHECK(!strstr(message_of(op), "s4"));
     hf_op_end(op, AT(1));
     tick(AT(1));
-    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_quorum_counts_servers_that_another_client_has_marked_as_known) {
@@ -564,7 +564,7 @@ TEST(a_late_grant_from_a_recently_restarted_server_is_undone) {
     CHECK_ENDS(op, "ok", AT(1));
     answers(MAJORITY, COUNT, yes(7), AT(2));
     CHECK_EQ_INT(parts_held(), 4);
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 TEST(a_restarted_server_counts_after_restart_guard_and_is_then_marked_as_known) {
@@ -1119,7 +1119,7 @@ TEST(a_late_grant_for_a_lost_quorum_hold_is_undone) {
     hold_by(3, AT(0));
     hf_client_lose(&rig.client, hold_of(&rig), HF_LOST_TAKEN);
     answer(4, yes(7), AT(1));
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
     CHECK_EQ_INT(state_of(&rig), HF_HOLD_LOST);
 }
 

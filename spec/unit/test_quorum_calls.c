@@ -167,7 +167,7 @@ TEST(a_partial_quorum_release_without_a_majority_reports_a_loss) {
     op = begin_quorum(HF_OP_RELEASE, 0, AT(5));
     CHECK_ENDS(op, "lost", AT(5));
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 3; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_call_on_another_handles_lost_hold_does_not_release_it) {
@@ -196,7 +196,7 @@ TEST(a_check_of_a_lost_quorum_hold_releases_nothing) {
     op = begin_quorum(HF_OP_RELEASE, 0, AT(2));
     CHECK_ENDS(op, "lost", AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
-    CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(0), CLEANING_UP);
 }
 
 /* ---- abandoned ---- */
@@ -210,14 +210,14 @@ TEST(abandoning_one_re_entry_of_a_quorum_hold_keeps_the_others) {
     CHECK_EQ_INT(parts_held(), 5);
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(3));
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(abandoning_more_re_entries_than_a_quorum_hold_has_cleans_up_the_hold) {
     hold_by(5, AT(0));
     hf_client_abandon(&rig.client, hold_of(&rig), 7, AT(2));
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 0; i < COUNT; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it) {
@@ -229,7 +229,7 @@ TEST(a_re_entry_abandoned_during_a_partial_quorum_release_is_cleaned_up_after_it
     tick(AT(4));
     CHECK_OUTCOME(op, "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
@@ -239,7 +239,7 @@ TEST(a_quorum_hold_that_is_abandoned_entirely_during_a_re_entry_is_cleaned_up) {
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     CHECK_ANSWERS(op, 0, 5, yes(77), AT(3), "ok");
     CHECK_EQ_INT(state_of(&rig), -1);
-    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), HF_HOLD_CLEANING_UP);
+    for (int i = 0; i < MAJORITY; i++) CHECK_EQ_INT(part_state(i), CLEANING_UP);
 }
 
 TEST(a_quorum_re_entry_granted_after_the_majority_adds_no_hold_on_its_server) {

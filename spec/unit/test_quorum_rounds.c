@@ -326,7 +326,7 @@ TEST(a_grant_that_arrives_after_a_quorum_has_decided_is_undone) {
     CHECK_EQ_INT(part_state(4), HF_HOLD_HELD);
     CHECK_ANSWERS(op, 0, 2, ":1\r\n", end + 2 * HF_MS, "ok");
     CHECK_EQ_INT(part_state(3), HF_HOLD_HELD);
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 TEST(a_quorum_hold_reports_its_owner_without_the_suffix_used_on_one_server) {
@@ -409,7 +409,7 @@ TEST(an_abandoned_quorum_hold_is_cleaned_up_without_awaiting_late_replies) {
     CHECK(quorum_of(&rig.client)->late_replies);
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     CHECK(!quorum_of(&rig.client)->late_replies);
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
@@ -417,8 +417,8 @@ TEST(an_abandoned_quorum_hold_undoes_a_late_grant_that_has_just_arrived) {
     feed(link_at(4, CALLS), yes(5), AT(1)); /* not counted yet */
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(1));
     tick(AT(2));
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_INT(part_state(3), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
+    CHECK_EQ_INT(part_state(3), CLEANING_UP);
 }
 
 TEST(an_abandoned_quorum_acquire_leaves_no_hold_in_the_client) {
@@ -503,7 +503,7 @@ TEST(an_abandoned_quorum_release_that_one_server_refused_is_cleaned_up_there) {
     hf_op *op = begin_quorum(HF_OP_RELEASE, 0, AT(1));
     answer(4, "-ERR no\r\n", AT(2));
     CHECK_ENDS(op, "under way", AT(3));
-    CHECK_EQ_INT(part_state(4), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(4), CLEANING_UP);
 }
 
 /* A late reply may outlive what its caller has passed. */
@@ -570,7 +570,7 @@ TEST(a_quorum_acquire_of_unknown_outcome_is_undone_as_soon_as_its_connection_is_
     hf_session_closed(calls, "gone", AT(1));
     hf_time now = AT(1);
     for (; calls->failed_opens < 9; now += 100 * HF_MS) tick(now);
-    CHECK_EQ_INT(part_state(0), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(part_state(0), CLEANING_UP);
     CHECK(calls->state == HF_SESSION_CLOSED && calls->retry_at > now);
     rig.down[0] = NULL;
     now = hf_time_max(now, calls->opened_at + 101 * HF_MS);

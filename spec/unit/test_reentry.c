@@ -84,7 +84,7 @@ TEST(a_lost_hold_released_during_a_re_entry_is_cleaned_up) {
     output_of(link_of(&rig, CALLS));
     CHECK_SLEEP(begin(&rig, HF_OP_RELEASE, AT(29701)), AT(29000), AT(29700), "lost");
     CHECK(is_lost(hold));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     CHECK_SENT_PART_AT(RENEWER, AT(29701), LEAVE_OF_K("0", ""));
     CHECK_ANSWER(op, "*2\r\n:1\r\n:0\r\n", AT(29800), "lost");
 }
@@ -498,7 +498,7 @@ TEST(an_acquire_outlasts_a_refused_clean_up_only_if_it_waits) {
     EACH_NUMBER (wait, 2) {
         hf_op *op = begin_shared(0, AT(0));
         end_with(op, ACQUIRED, AT(0));
-        hf_hold *hold = hold_of(&rig);
+        hf_hold *hold = watch(&rig, hold_of(&rig));
         hf_client_abandon(&rig.client, hold, 1, AT(1));
         op = begin_shared((hf_time)wait * HF_SECOND, AT(1));
         CHECK_STATE(op, BLOCKED);

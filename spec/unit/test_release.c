@@ -11,7 +11,7 @@ TEST(a_release_of_one_hold_frees_the_lock) {
     CHECK(is_releasing(hold));
     CHECK(!hf_hold_is_valid(hold, AT(10)));
     CHECK_ANSWER(op, ":1\r\n", AT(11), "ok");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_EQ_U64(hf_client_stats(&rig.client).releases, 1);
     hf_op_end(op, AT(11));
     rig_sleep(&rig, AT(11), AT(60000));
@@ -30,7 +30,7 @@ TEST(releasing_one_of_several_holds_keeps_the_others_and_renews_the_lease) {
     op = begin(&rig, HF_OP_RELEASE, AT(6000));
     CHECK_SENT(&rig, CALLS, BRIEF_RELEASE_OF_K);
     CHECK_ANSWER(op, ":1\r\n", AT(6001), "ok");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_call_on_a_lock_that_is_not_held_fails) {
@@ -65,7 +65,7 @@ TEST(a_release_that_finds_the_lock_gone_reports_a_loss) {
         CHECK_ANSWER(op, cases[i].reply, AT(2), "lost");
         CHECK(hold_in(op) == hold);
         CHECK_EQ_INT(reason_of(hold), cases[i].reason);
-        CHECK(!hold_of(&rig));
+        CHECK_EQ_INT(state_of(&rig), -1);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 1);
     }
 }
@@ -103,7 +103,7 @@ TEST(a_release_without_a_reply_is_retried_in_the_background) {
     CHECK_SENT_UNTIL(CALLS, AT(3100), AT(3200), LEAVE_OF_K("0", ""));
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ":1\r\n", AT(3201));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(the_next_release_also_covers_an_earlier_one_that_failed) {
@@ -136,7 +136,7 @@ TEST(a_release_that_waited_for_a_renewal_reports_the_loss_that_the_renewal_found
     feed_renewer(&rig, "*1\r\n:-1\r\n", AT(10002));
     CHECK_OUTCOME(op, "lost");
     CHECK_SENT(&rig, CALLS, "");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
@@ -145,7 +145,7 @@ TEST(a_release_that_waits_for_a_renewal_without_a_reply_times_out) {
     rig_sleep(&rig, AT(10001), AT(17000));
     CHECK(hf_op_is_done(op));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 /* Two calls wait for the renewer; the first one takes the hold away from under the second. */
@@ -170,7 +170,7 @@ TEST(a_call_that_waited_for_a_lost_and_forgotten_hold_reports_its_loss) {
     CHECK_OUTCOME(waiting, "under way");
     hf_client_lose(&rig.client, hold, HF_LOST_TAKEN);
     hf_client_abandon(&rig.client, hold, 1, AT(10002));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_OUTCOME(waiting, "under way");
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     CHECK_OUTCOME(waiting, "lost");
@@ -182,7 +182,7 @@ TEST(a_release_of_a_lost_hold_reports_the_loss_once_and_then_forgets_it) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(1));
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "another owner holds it");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
     CHECK_SILENT(&rig);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(2)), "not_held");
 }
@@ -236,7 +236,7 @@ TEST(a_lost_hold_is_still_reported_as_lost_while_it_is_cleaned_up_in_the_backgro
     hf_hold *hold = hold_times(2, AT(0));
     hf_hold_ref(hold);
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(29698)), "lost");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     CHECK(hold_of(&rig) != hold);
     rig_tick(&rig, AT(29698));
     feed_renewer(&rig, ":1\r\n", AT(29699));
@@ -253,7 +253,7 @@ TEST(a_release_of_a_hold_whose_lease_ended_by_the_clock_cleans_it_up) {
     hf_op *op = begin(&rig, HF_OP_RELEASE, AT(29698)); /* the client has not noticed yet */
     CHECK_OUTCOME(op, "lost");
     CHECK_MESSAGE(op, "its lease had already ended");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     CHECK_SENT_AT(RENEWER, AT(29698), LEAVE_OF_K("0", ""));
 }
 
@@ -263,7 +263,7 @@ TEST(an_abandoned_release_is_finished_in_the_background) {
     hf_op_end(op, AT(2));
     CHECK_SENT_AT(CALLS, AT(2), BRIEF_RELEASE_OF_K "\n" LEAVE_OF_K("0", ""));
     feed_calls(&rig, ":1\r\n:0\r\n", AT(3));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
@@ -280,13 +280,13 @@ TEST(an_abandoned_release_of_one_of_two_holds_still_removes_that_hold) {
 TEST(a_release_abandoned_before_it_was_sent_is_finished_in_the_background) {
     hold_while_renewed(1);
     hf_op_end(begin(&rig, HF_OP_RELEASE, AT(10001)), AT(10002));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     rig_tick(&rig, AT(10002));
     CHECK_SENT(&rig, RENEWER, ""); /* not before the renewal is answered */
     feed_renewer(&rig, "*1\r\n:1\r\n", AT(10003));
     CHECK_SENT_AT(RENEWER, AT(10003), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(10004));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 /* It cannot be sent twice, and the server may not know the program yet. */
@@ -310,7 +310,7 @@ TEST(a_shared_owner_releases_only_its_own_processes_holds) {
     CHECK_SENT(&rig, CALLS, RELEASE_OF_K("1"));
     CHECK(is_releasing(hold));
     CHECK_ANSWER(op, ":2\r\n", AT(2), "ok");
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_after_it) {
@@ -331,7 +331,7 @@ TEST(a_remaining_hold_abandoned_during_a_release_is_cleaned_up_even_after_the_le
     CHECK_ANSWER(op, ":2\r\n", AT(3), "ok");
     CHECK_SENT_AT(RENEWER, AT(3), LEAVE_OF_K("0", ""));
     feed_renewer(&rig, ":1\r\n", AT(4));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 /* A second copy would release another process's hold. */
@@ -555,7 +555,7 @@ TEST(a_hold_that_two_releases_in_a_row_find_expired_is_cleaned_up_once) {
     CHECK_OUTCOME(begin(&rig, HF_OP_RELEASE, AT(10002)), "lost");
     CHECK_OUTCOME(waits, "lost");
     CHECK_EQ_INT(hold_count(&rig.client), 1);
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 /* ---- malformed replies ---- */
@@ -566,7 +566,7 @@ TEST(a_release_with_a_malformed_reply_is_retried_in_the_background) {
         hf_op *op = begin(&rig, HF_OP_RELEASE, AT(10));
         CHECK_ANSWER(op, senseless[i], AT(11), "server");
         CHECK_MESSAGE(op, "the release continues in the background");
-        CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
         CHECK_EQ_U64(hf_client_stats(&rig.client).losses, 0);
     }
 }

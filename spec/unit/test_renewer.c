@@ -710,7 +710,7 @@ TEST(a_renewal_that_runs_out_of_memory_is_retried) {
 TEST(a_client_that_remains_out_of_memory_does_not_retry_renewals_in_a_busy_loop) {
     hf_hold *hold = add_hold("k", "me", 300 * HF_MS, true, AT(0));
     hf_hold *left = add_hold("l", "me", 300 * HF_MS, true, AT(0));
-    set_hold_state(left, HF_HOLD_CLEANING_UP);
+    hf_holds_leave(holds_of(&rig.client), claim_of(left));
     rig.refusing = true;
     int wakes = 0;
     for (hf_time now = AT(0); now < AT(400); wakes++) {

@@ -692,7 +692,7 @@ TEST(a_shared_owners_acquire_that_no_replica_confirms_is_undone) {
         rig_tick(&rig, AT(4));
         CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "") "1");
         feed_calls(&rig, ":1\r\n", AT(5));
-        CHECK(!hold_of(&rig));
+        CHECK_EQ_INT(state_of(&rig), -1);
     }
 }
 
@@ -978,7 +978,7 @@ TEST(only_locks_with_automatic_renewal_are_renewed_soon_at_a_new_master) {
         spec.renewed = i != NOT_RENEWED;
         hf_op *op = hf_client_begin(&rig.client, &spec, AT(0));
         CHECK_ANSWER_BY(0, op, ACQUIRED, AT(0), "ok");
-        holds[i] = hold_in(op);
+        holds[i] = watch(&rig, hold_in(op));
         hf_op_end(op, AT(0));
     }
     rig_sleep(&rig, AT(1), AT(1110));

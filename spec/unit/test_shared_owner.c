@@ -196,9 +196,9 @@ TEST(a_shared_owners_abandoned_hold_is_not_released_after_its_lease) {
     rig.refusing = true;
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(2));
     rig_sleep(&rig, AT(2), AT(29000));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
     rig_sleep(&rig, AT(29000), AT(31000));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_shared_owners_release_after_an_abandoned_re_entry_includes_the_hold_if_it_took_one) {
@@ -226,8 +226,8 @@ TEST(a_re_entry_that_a_shared_owner_has_abandoned_does_not_extend_its_abandoned_
     hf_op_end(op, AT(9001));
     hf_client_abandon(&rig.client, hold_of(&rig), 1, AT(9002));
     feed_calls(&rig, ACQUIRED, AT(9003));
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(ends_at(hold_of(&rig)), end);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_U64(claim_ends_at(leaving_of(&rig)), end);
 }
 
 TEST(a_shared_owners_re_entry_without_a_reply_is_renewed_in_time) {

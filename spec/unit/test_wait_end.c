@@ -116,8 +116,8 @@ TEST(a_wait_whose_server_was_lost_ends_as_unreachable) {
     CHECK_SLEEP(op, AT(500), AT(999), "under way");
     hf_client_tick(&rig.client, AT(1000));
     CHECK_OUTCOME(op, "unreachable");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 1);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_U64(claim_wait(leaving_of(&rig)), 1);
 }
 
 TEST(an_endless_wait_survives_a_minute_without_the_server) {
@@ -164,7 +164,7 @@ TEST(a_waiter_interrupted_during_its_request_to_an_unreachable_server_ends_early
     hf_op_interrupt(op, AT(5000));
     hf_op_interrupt(op, AT(5050)); /* as often as the driver likes */
     CHECK_SLEEP(op, AT(5050), AT(5100), "interrupted");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 TEST(an_acquire_interrupted_while_it_waits_for_a_renewal_ends_early) {
@@ -195,7 +195,7 @@ TEST(an_acquire_abandoned_during_its_request_is_undone) {
     CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", "")); /* behind the question, over the same link */
     CHECK_SENT(&rig, RENEWER, "");
     feed_calls(&rig, ACQUIRED ":1\r\n", AT(2)); /* nobody waits for this reply */
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(a_waiter_abandoned_before_its_subscription_leaves_nothing_on_the_server) {
@@ -219,7 +219,7 @@ TEST(a_waiter_abandoned_while_it_is_leaving_the_queue_still_leaves_it) {
     hf_op_end(op, AT(1001));
     CHECK_SENT_AT(CALLS, AT(1001), LEAVE_OF_K("0", MEMBER("1")));
     feed_calls(&rig, ":0\r\n:0\r\n", AT(1002));
-    CHECK(!hold_of(&rig));
+    CHECK_EQ_INT(state_of(&rig), -1);
 }
 
 TEST(an_acquire_abandoned_before_it_was_sent_sends_nothing) {
@@ -388,8 +388,8 @@ TEST(the_clean_up_after_a_waiters_acquire_that_arrived_late_names_no_queue_entry
     feed_calls(&rig, busy(20000, 0, 0), AT(1));
     feed_subscribed(&rig, AT(2));
     CHECK_ANSWER(op, ACQUIRED, AT(1500), "lost");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
-    CHECK_EQ_U64(wait_of_hold(hold_of(&rig)), 0);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
+    CHECK_EQ_U64(claim_wait(leaving_of(&rig)), 0);
 }
 
 TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
@@ -399,7 +399,7 @@ TEST(a_queued_waiter_interrupted_while_its_server_is_unreachable_ends) {
     hf_op_interrupt(op, AT(11));
     rig_serve(&rig, AT(11));
     CHECK_OUTCOME(op, "interrupted");
-    CHECK_EQ_INT(state_of(&rig), HF_HOLD_CLEANING_UP);
+    CHECK_EQ_INT(state_of(&rig), CLEANING_UP);
 }
 
 TEST(a_client_whose_waiters_have_given_up_needs_no_subscription_connection) {

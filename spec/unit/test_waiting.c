@@ -104,7 +104,7 @@ TEST(an_acquire_fails_with_conflict_behind_a_waiter_of_a_newer_format) {
         CHECK_ANSWER(op, "*1\r\n:-4\r\n", AT(2000), "conflict");
         CHECK_MESSAGE(op, "incompatible version of holdfast is waiting for it");
         CHECK_SENT_AT(CALLS, AT(2001), queued ? LEAVE_OF_K("0", MEMBER("1")) : "");
-        CHECK_EQ_INT(state_of(&rig), queued ? (int)HF_HOLD_CLEANING_UP : -1);
+        CHECK_EQ_INT(state_of(&rig), queued ? (int)CLEANING_UP : -1);
     }
 }
 

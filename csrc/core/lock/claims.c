@@ -54,6 +54,7 @@ void hf_claim_check(const hf_claim *claim) {
     assert((!claim->undoes && claim->amount == 0) || claim->kind->has_call_notes);
     assert(claim->pending_releases == 0 || claim->shared);
     assert(claim->state < HF_CLAIM_STATES);
+    assert(claim->state != HF_CLAIM_LEAVING || !claim->hold);
     assert(claim->state == HF_CLAIM_LEAVING || claim->state == HF_CLAIM_GONE ||
            (!claim->same_connection && !claim->refused && !claim->unclaimed));
     (void)claim;

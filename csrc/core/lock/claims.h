@@ -9,9 +9,9 @@
  *   GONE      nothing of the claim is left, and it is not in the table
  *
  * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
- * hold, the table and every task have dropped their references. It may outlive its hold, get
- * another one afterwards, or never have one. A claim in the table has no hold only if it is LEAVING
- * or has a `record`.
+ * hold, the table, every task and every operation have dropped their references. It may outlive its
+ * hold, or never have one. A claim in the table has no hold if and only if it is LEAVING or has a
+ * `record`.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -73,8 +73,8 @@ typedef struct hf_claim {
     int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */
     uint32_t failures;         /* consecutive failed renewals or attempts to clean up */
     uint32_t key_size;         /* with the next two: the sizes of the strings in `bytes` */
+    uint32_t refs;     /* the number of references to it */
     uint16_t caller_size, owner_size;
-    uint16_t refs; /* the number of references to it */
     uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;
     hf_claim_state state : 3;  /* changed only by hf_claim_become */
@@ -123,7 +123,7 @@ void hf_claim_free(hf_claim *claim);
 
 /* Adds and drops a reference; the last one frees the claim. */
 static inline void hf_claim_ref(hf_claim *claim) {
-    assert(claim->refs > 0 && claim->refs < UINT16_MAX);
+    assert(claim->refs > 0 && claim->refs < UINT32_MAX);
     claim->refs++;
 }
 static inline void hf_claim_unref(hf_claim *claim) {

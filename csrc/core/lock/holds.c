@@ -56,7 +56,18 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
     uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         const hf_claim *claim = entry->object;
-        if (is_for(claim, kind, key, caller)) return claim->hold;
+        if (claim->hold && is_for(claim, kind, key, caller)) return claim->hold;
+    }
+    return NULL;
+}
+
+hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
+                                hf_slice caller) {
+    const hf_number *entry = NULL;
+    uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
+    while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
+        hf_claim *claim = entry->object;
+        if (hf_claim_is_leaving(claim) && is_for(claim, kind, key, caller)) return claim;
     }
     return NULL;
 }
@@ -305,16 +316,18 @@ static void drop_hold(hf_claim *claim) {
     if (hold) hf_hold_unref(hold);
 }
 
+void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
+    assert(hf_claim_is_known(claim) && holds->heap[claim->heap_index] == claim);
+    (void)holds;
+    end_lent(claim);
+    hf_claim_become(claim, HF_CLAIM_LEAVING);
+    drop_hold(claim);
+}
+
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_is_known(claim) && !claim->lent);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     drop_hold(claim);
-}
-
-void hf_holds_renew_hold(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_known(claim) && claim->hold && !claim->lent);
-    drop_hold(claim);
-    if (!new_hold(claim)) hf_holds_set_aside(holds, claim);
 }
 
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
@@ -336,41 +349,30 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
 }
 
 enum { HELD = 1 << HF_HOLD_HELD, LOST = 1 << HF_HOLD_LOST, RELEASING = 1 << HF_HOLD_RELEASING };
-enum { CLEANING_UP = 1 << HF_HOLD_CLEANING_UP };
 
 static const int legal[HF_HOLD_STATES] = {
-    [HF_HOLD_ACQUIRING] = HELD | CLEANING_UP,
-    [HF_HOLD_HELD] = HELD | LOST | RELEASING | CLEANING_UP, /* HELD: a re-entry */
-    [HF_HOLD_LOST] = CLEANING_UP,                           /* it may still be on the server */
-    [HF_HOLD_RELEASING] = LOST | CLEANING_UP,
-    [HF_HOLD_CLEANING_UP] = CLEANING_UP, /* when the client is closed */
+    [HF_HOLD_ACQUIRING] = HELD,
+    [HF_HOLD_HELD] = HELD | LOST | RELEASING, /* HELD: a re-entry */
+    [HF_HOLD_RELEASING] = LOST,
 };
 
-/* The states that a hold's claim may have in each state of the hold. A claim that is GONE is no
- * longer in the table, but operations and handles may still refer to its hold. */
-static const int claim_states[HF_HOLD_STATES] = {
-    [HF_HOLD_ACQUIRING] = 1 << HF_CLAIM_ASKED | 1 << HF_CLAIM_GONE,
-    [HF_HOLD_HELD] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
-    [HF_HOLD_LOST] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
-    [HF_HOLD_RELEASING] = 1 << HF_CLAIM_STANDING | 1 << HF_CLAIM_GONE,
-    [HF_HOLD_CLEANING_UP] = 1 << HF_CLAIM_LEAVING | 1 << HF_CLAIM_GONE,
-};
-
-/* Asserts what must be true in the hold's state. */
+/* Asserts what must be true in the hold's state. Only a hold in the table says anything about its
+ * claim: operations and handles may refer to a hold that is over. */
 static void check_state(const hf_hold *hold) {
-    bool held = hold->state == HF_HOLD_HELD, cleaning_up = hold->state == HF_HOLD_CLEANING_UP;
-    assert(!held || hold->claim->count > 0 || hold->member_count > 0);
-    assert(!held || hold->claim->count >= hold->claim->others);
-    assert(hold->state != HF_HOLD_LOST || hold->reason != HF_LOST_NOT);
-    assert(hold->reason == HF_LOST_NOT || hold->state == HF_HOLD_LOST || cleaning_up);
-    assert(!hold->claim->undoes || cleaning_up || hold->claim->kind->has_call_notes);
-    assert(!hold->unawaited || (hold->state != HF_HOLD_ACQUIRING && !held));
-    assert(!hold->claim->idle || hold->state != HF_HOLD_LOST);
+    const hf_claim *claim = hold->claim;
+    bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
+    hf_claim_state fitting =
+        hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
+    assert(!held || claim->count > 0 || hold->member_count > 0);
+    assert(!held || claim->count >= claim->others);
+    assert((hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold));
+    assert(!hold->unawaited || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
+    assert(!claim->idle || !hf_hold_is_lost(hold));
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
-    assert(!hold->claim->lent || hold->claim->lent->hold == hold);
+    assert(!known || !claim->lent || claim->lent->hold == hold);
     assert((hold->member_count == 0) == !hold->member_holds);
-    assert(claim_states[hold->state] & 1 << hold->claim->state);
-    (void)held, (void)cleaning_up, (void)claim_states;
+    assert(!known || claim->state == fitting);
+    (void)held, (void)known, (void)claim, (void)fitting;
 }
 
 void hf_hold_become(hf_hold *hold, hf_hold_state state) {
@@ -378,9 +380,9 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     assert(legal[hold->state] & 1 << state);
     (void)legal;
     hold->state = state;
-    if (state == HF_HOLD_HELD && hold->claim->state == HF_CLAIM_ASKED)
+    if (state == HF_HOLD_HELD && hf_claim_is_asked(hold->claim))
         hf_claim_become(hold->claim, HF_CLAIM_STANDING);
-    if (state != HF_HOLD_HELD) end_lent(hold->claim);
+    if (state != HF_HOLD_HELD && hf_hold_is_known(hold)) end_lent(hold->claim);
     check_state(hold);
 }
 
@@ -393,8 +395,8 @@ void hf_hold_check(const hf_hold *hold) {
 /* Asserts what must be true of a claim in the table when no event is being handled. */
 static void check_at_rest(const hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
-    bool busy = hold && (hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING);
-    assert(hold || hf_claim_is_leaving(claim) || claim->record);
+    bool busy = hold && (hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold));
+    assert(!hold == (hf_claim_is_leaving(claim) || claim->record));
     assert(!busy || claim->in_flight);
     assert(!hf_claim_is_held(claim) || claim->wake_at <= hf_time_max(claim->valid_until, now));
     assert(!hf_claim_is_leaving(claim) || claim->in_flight || claim->wake_at < HF_NEVER);
@@ -440,15 +442,15 @@ void hf_hold_unref(hf_hold *hold) {
 }
 
 bool hf_hold_is_released(const hf_hold *hold) {
-    return hold->state == HF_HOLD_RELEASING && hold->unawaited;
+    return hf_hold_is_releasing(hold) && hold->unawaited;
 }
 
 bool hf_hold_can_be_lost(const hf_hold *hold) {
-    return legal[hold->state] & LOST;
+    return legal[hold->state] & LOST && (hf_hold_is_known(hold) || hold->unawaited);
 }
 
 void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
-    assert(reason != HF_LOST_NOT && (hf_hold_is_known(hold) || hold->unawaited));
+    assert(reason != HF_LOST_NOT && hf_hold_can_be_lost(hold));
     hold->reason = reason;
     hf_hold_become(hold, HF_HOLD_LOST);
     holds->losses++;
@@ -456,7 +458,7 @@ void hf_holds_lose(hf_holds *holds, hf_hold *hold, hf_lost_reason reason) {
 }
 
 bool hf_hold_is_valid(const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && now < hold->claim->valid_until;
+    return hf_hold_is_held(hold) && now < hold->claim->valid_until;
 }
 
 void hf_holds_free(hf_holds *holds) {

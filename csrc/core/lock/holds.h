@@ -81,6 +81,11 @@ static inline bool hf_claim_is_leaving(const hf_claim *claim) {
 /* Returns the caller's hold of this lock in the table, or NULL. */
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller);
 
+/* Returns the caller's claim to this lock that is LEAVING, or NULL if there is none, or if it was
+ * set aside. */
+hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
+                                hf_slice caller);
+
 /* Returns any caller's HELD hold of this lock that lasts at least until `until` and that no other
  * process may release, or NULL. Searches the whole table. */
 hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_slice key,
@@ -111,19 +116,19 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 /* Adds a new claim without a hold in the same way. No caller finds it by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Replaces the hold of a claim in the table by a new one, which its caller finds instead. When out
- * of memory, the claim is set aside. */
-void hf_holds_renew_hold(hf_holds *holds, hf_claim *claim);
+/* Makes the claim LEAVING, and drops its hold, which is over. The caller finds the claim until it is
+ * set aside. */
+void hf_holds_leave(hf_holds *holds, hf_claim *claim);
 
-/* Ends the hold of a claim that is in the table. The claim remains there, but its caller no longer
- * finds it. */
+/* Drops the claim's hold, if it has one, which is over. The claim remains in the table, but its
+ * caller no longer finds it. */
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim);
 
 /* Removes the claim and its hold from the table, and drops the table's references. */
 void hf_holds_remove(hf_holds *holds, hf_claim *claim);
 
 /* Changes the hold's state; no other function does. Asserts that the step is allowed. A hold that
- * becomes HELD makes its ASKED claim STANDING. CLEANING_UP requires a LEAVING claim. */
+ * becomes HELD makes its ASKED claim STANDING. */
 void hf_hold_become(hf_hold *hold, hf_hold_state state);
 
 /* Asserts the invariants of a hold. */
@@ -161,22 +166,40 @@ static inline bool hf_hold_is_known(const hf_hold *hold) {
     return hold->claim->hold == hold;
 }
 
-/* Returns whether the hold is over although its claim is still in the table: calls under way for
- * the hold then no longer affect the claim. */
-static inline bool hf_hold_is_left(const hf_hold *hold) {
-    return !hf_hold_is_known(hold) && hf_claim_is_known(hold->claim);
+/* Return whether the hold is in the table and ACQUIRING, or HELD. */
+static inline bool hf_hold_is_acquiring(const hf_hold *hold) {
+    return hold->state == HF_HOLD_ACQUIRING && hf_hold_is_known(hold);
+}
+static inline bool hf_hold_is_held(const hf_hold *hold) {
+    return hold->state == HF_HOLD_HELD && hf_hold_is_known(hold);
+}
+
+/* Return whether the hold is LOST, or RELEASING. Its caller may have a newer hold. */
+static inline bool hf_hold_is_lost(const hf_hold *hold) {
+    return hold->state == HF_HOLD_LOST;
+}
+static inline bool hf_hold_is_releasing(const hf_hold *hold) {
+    return hold->state == HF_HOLD_RELEASING;
+}
+
+/* Returns whether what the server says about the hold's owner counts for its claim: the hold is in
+ * the table, or its caller has given it up and the claim is leaving. It no longer does once the hold
+ * was lost and its claim is being cleaned up for that. */
+static inline bool hf_hold_owns_claim(const hf_hold *hold) {
+    bool left = !hf_hold_is_lost(hold) || hold->unawaited;
+    return hf_hold_is_known(hold) || (left && hf_claim_is_leaving(hold->claim));
 }
 
 /* Returns whether an acquire may still make the hold HELD, or enter it again. */
 static inline bool hf_hold_is_live(const hf_hold *hold) {
-    return hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_HELD;
+    return hf_hold_is_acquiring(hold) || hf_hold_is_held(hold);
 }
 
 /* Returns whether a release of the hold is under way without a caller that waits for it. */
 bool hf_hold_is_released(const hf_hold *hold);
 
-/* Returns whether the owner relies on the hold. A hold that is being cleaned up has no owner any
- * more, so a reply that it is gone is not a loss. */
+/* Returns whether the caller relies on the hold, or on its release. A reply that a hold is gone is
+ * not a loss if the caller has given the hold up. */
 bool hf_hold_can_be_lost(const hf_hold *hold);
 
 /* Returns an owner of the form "<uuid>:<number>.<copy>" as "<uuid>:<number>", and any other owner

@@ -167,7 +167,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         finish(op, now);
         return;
     }
-    bool first = hold->state == HF_HOLD_ACQUIRING;
+    bool first = hf_hold_is_acquiring(hold);
     hold->claim->others = first ? op->acquire.from : hold->claim->others;
     if (hold->claim->pending_releases > hold->claim->others)
         hold->claim->pending_releases = hold->claim->others;
@@ -212,7 +212,7 @@ static hf_slice writer_of(const hf_op *op) {
     if (!writes) return HF_NO_TEXT;
     const hf_hold *hold =
         hf_holds_find(&op->client->holds, writes, op->spec.names->key, op->spec.caller);
-    return hold && hold->state == HF_HOLD_HELD ? hf_hold_owner(hold) : HF_NO_TEXT;
+    return hold && hf_hold_is_held(hold) ? hf_hold_owner(hold) : HF_NO_TEXT;
 }
 
 static bool encode_ask(hf_op *op, bool as_waiter, hf_time now) {
@@ -250,9 +250,9 @@ static void fail_out_of_memory(hf_op *op, hf_time now) {
 }
 
 static void ask(hf_op *op, hf_time now) {
-    assert(!op->blocked && (op->hold->claim->in_flight || op->hold->state == HF_HOLD_LOST));
+    assert(!op->blocked && (op->hold->claim->in_flight || hf_hold_is_lost(op->hold)));
     bool may_wait = op->spec.wait > 0 && (op->acquire.from == 0 || op->spec.shared);
-    bool persists = may_wait && op->hold->state != HF_HOLD_HELD && !op->wait.interrupted;
+    bool persists = may_wait && !hf_hold_is_held(op->hold) && !op->wait.interrupted;
     bool as_waiter = op->acquire.queued || (may_wait && is_subscribed(op));
     if ((as_waiter && !make_waiter(op)) || !encode_ask(op, as_waiter, now)) {
         fail_out_of_memory(op, now);
@@ -411,13 +411,6 @@ static hf_code end_of_wait(hf_op *op, const hf_wire_answer *answer, hf_time now)
     return over || shed_or_let_in(op, answer) ? HF_BUSY : HF_OK;
 }
 
-static void follow(hf_op *op, hf_hold *hold) {
-    assert(hf_hold_is_released(hold) || hf_claim_is_leaving(hold->claim));
-    hf_hold_ref(hold);
-    if (op->behind) hf_hold_unref(op->behind);
-    op->behind = hold;
-}
-
 /* Returns whether this hold keeps the caller out while its release is under way: it is the other
  * half of a read/write lock, or has permits, for which each acquire has its own caller. */
 static bool excludes(const hf_op *op, const hf_hold *hold) {
@@ -429,35 +422,36 @@ static bool excludes(const hf_op *op, const hf_hold *hold) {
     return (half || permits) && hf_slice_equal(hf_hold_key(hold), op->spec.names->key);
 }
 
-/* Returns the hold of a release that excludes this operation and began before it, or NULL. */
-static hf_hold *released_before(const hf_op *op) {
+/* Returns the claim of a release that excludes this operation and began before it, or NULL. */
+static hf_claim *released_before(const hf_op *op) {
     for (const hf_op *other = op->client->ops; other != op; other = other->next) {
         bool under_way = other->detached && !other->done && hf_hold_is_released(other->hold);
         if (under_way && other->hold->claim->in_flight && excludes(op, other->hold))
-            return other->hold;
+            return other->hold->claim;
     }
     return NULL;
 }
 
-/* Returns the caller's hold of the other half of a read/write lock if it must be cleaned up and
- * that has not failed yet, or NULL. */
-static hf_hold *half_to_clean_up(const hf_op *op) {
+/* Returns the caller's claim to the other half of a read/write lock if it is leaving and that has
+ * not failed yet, or NULL. */
+static hf_claim *half_to_clean_up(const hf_op *op) {
     const hf_kind *kind = op->spec.lock_kind, *other = kind->reads ? kind->reads : kind->writes;
     if (!other) return NULL;
-    hf_hold *hold = hf_holds_find(&op->client->holds, other, op->spec.names->key, op->spec.caller);
-    return hold && hf_claim_is_leaving(hold->claim) && hold->claim->failures == 0 ? hold : NULL;
+    hf_claim *claim =
+        hf_holds_find_leaving(&op->client->holds, other, op->spec.names->key, op->spec.caller);
+    return claim && claim->failures == 0 ? claim : NULL;
 }
 
 /* Returns whether the acquire must wait for the caller's own release. That release was sent before
- * the acquire but is not done, because it had to be sent again or was given up. If its hold must be
- * cleaned up, this begins at once. */
+ * the acquire but is not done, because it had to be sent again or was given up. If its claim is
+ * leaving, the leave is sent at once. */
 static bool must_await_release(hf_op *op, hf_time now) {
     if (op->acquire.queued || op->wait.interrupted) return false;
-    if (op->behind && op->behind->claim->in_flight) return true;
-    hf_hold *before = released_before(op);
+    if (op->behind && op->behind->in_flight) return true;
+    hf_claim *before = released_before(op);
     if (!before) before = half_to_clean_up(op);
-    if (before) follow(op, before);
-    if (before) hf_renewer_clean_up_first(op->client, before->claim, now);
+    if (before) hf_op_follow(op, before);
+    if (before) hf_renewer_clean_up_first(op->client, before, now);
     return before != NULL;
 }
 
@@ -518,19 +512,19 @@ static void on_shared(hf_op *op, long long count, hf_time now) {
         return;
     }
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_HELD) hf_claim_rebase(hold->claim, (uint32_t)count);
+    if (hf_hold_is_held(hold)) hf_claim_rebase(hold->claim, (uint32_t)count);
     op->acquire.from = (uint32_t)count;
     ask(op, now);
 }
 
 static void on_gone(hf_op *op, hf_lost_reason reason, hf_time now) {
     hf_hold *hold = op->hold;
-    if (hold->state == HF_HOLD_ACQUIRING) { /* the other process has released it */
+    if (hf_hold_is_acquiring(hold)) { /* the other process has released it */
         op->acquire.from = 0;
         ask(op, now);
         return;
     }
-    if (hold->state == HF_HOLD_HELD) hf_renewer_lose(op->client, hold, reason, now);
+    if (hf_hold_is_held(hold)) hf_renewer_lose(op->client, hold, reason, now);
     forget(op, now);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
                hf_lost_reason_name(reason));
@@ -669,20 +663,29 @@ static bool may_send_before_released(const hf_client *client, const hf_hold *hol
 /* Returns whether the caller wants to write while it reads, and would therefore wait for itself. */
 static bool is_upgrade(hf_op *op, const hf_hold *hold, hf_time now) {
     const hf_kind *reads = op->spec.lock_kind->reads;
-    if (!reads || (hold && hold->state == HF_HOLD_HELD)) return false;
+    if (!reads || (hold && hf_hold_is_held(hold))) return false;
     hf_hold *read = hf_holds_find(&op->client->holds, reads, op->spec.names->key, op->spec.caller);
     if (read) hf_client_refresh(op->client, read, now);
-    return read && read->state == HF_HOLD_HELD;
+    return read && hf_hold_is_held(read);
 }
 
 /* Fails the acquire if the caller's hold does not permit it. Returns whether it has failed. */
 static bool is_refused(hf_op *op, const hf_hold *hold) {
-    bool under_way = hold->state == HF_HOLD_ACQUIRING || hold->state == HF_HOLD_RELEASING;
+    bool under_way = hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold);
     bool waits = hold->claim->in_flight && (op->client->is_member || op->spec.wait > 0);
-    if (hold->state == HF_HOLD_HELD && !op->spec.lock_kind->reentrant)
+    if (hf_hold_is_held(hold) && !op->spec.lock_kind->reentrant)
         hf_op_fail(op, HF_BUSY, "this owner already holds it, and the lock is not re-entrant");
     else if (under_way && !hold->unawaited && !waits) hf_op_fail(op, HF_BUSY, HF_UNDER_WAY);
     return op->done;
+}
+
+/* Returns whether the acquire must wait until its caller's claim has left. Otherwise it could wait
+ * in the server's queue for that claim. */
+static bool must_await_leave(hf_op *op) {
+    hf_claim *claim = hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind,
+                                            op->spec.names->key, op->spec.caller);
+    if (claim) hf_op_follow(op, claim);
+    return claim != NULL;
 }
 
 bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
@@ -696,11 +699,12 @@ bool hf_acquire_choose_hold(hf_op *op, hf_time now) {
     }
     hold = hf_op_find_hold_to_enter(op, op->spec.names->key, now);
     if (hold && may_send_before_released(client, hold)) {
-        follow(op, hold);
+        hf_op_follow(op, hold->claim);
         hf_renewer_set_overtaken_aside(client, hold);
         hold = NULL;
     }
     if (hold && is_refused(op, hold)) return false;
+    if (!hold && must_await_leave(op)) return true;
     if (!hold)
         hold = op->acquire.kept ? hf_kept_add_hold(op) : hf_op_add_hold(op, op->spec.names->key);
     if (!hold) {
@@ -716,28 +720,35 @@ static void start(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     assert(hf_hold_is_live(hold));
-    if (hold->state == HF_HOLD_ACQUIRING) {
+    if (hf_hold_is_acquiring(hold)) {
         claim->shared = op->spec.shared;
         claim->lease = op->spec.lease;
     }
-    op->acquire.from = hold->state == HF_HOLD_HELD ? claim->count : 0;
+    op->acquire.from = hf_hold_is_held(hold) ? claim->count : 0;
     hf_op_mark_in_flight(op, hold);
     if (op->spec.wait > 0 && op->node->subscribed) hf_client_listen(op, true, now);
     ask(op, now);
 }
 
+void hf_acquire_block(hf_op *op, hf_claim *claim, hf_time now) {
+    hf_op_follow(op, claim);
+    hf_op_block(op, claim);
+    hf_op_become(op, HF_ACQUIRE_BLOCKED);
+    hf_renewer_clean_up_first(op->client, claim, now);
+}
+
 /* Waits until another call of this caller is done, or until the renewer has removed what an earlier
  * call left on the server. */
 static void start_or_block(hf_op *op, hf_time now) {
-    hf_hold *hold = op->hold;
-    hf_claim *claim = hold->claim;
-    if (claim->in_flight || hf_claim_is_leaving(claim)) {
-        hf_op_block(op, hold);
-        hf_op_become(op, HF_ACQUIRE_BLOCKED);
-        hf_renewer_clean_up_first(op->client, claim, now);
-    } else {
+    hf_claim *claim = op->hold ? op->hold->claim : op->behind;
+    if (op->hold && !claim->in_flight) {
         start(op, now);
+        return;
     }
+    hf_op_follow(op, claim);
+    if (op->hold) hf_hold_unref(op->hold);
+    op->hold = NULL;
+    hf_acquire_block(op, claim, now);
 }
 
 void hf_acquire_ask(hf_op *op, hf_time now) {
@@ -757,9 +768,9 @@ static void begin(hf_op *op, hf_time now) {
 /* The wait may have been for several calls, one after the other, each in flight only for a short
  * time. A call that ended just before therefore also counts. */
 bool hf_acquire_was_behind_another(const hf_op *op, hf_time now) {
-    const hf_hold *hold = op->hold;
-    if (op->spec.wait == 0 || hf_claim_is_leaving(hold->claim)) return false;
-    return hold->state == HF_HOLD_ACQUIRING || now - hold->claim->settled_at < MIN_PATIENCE;
+    const hf_claim *claim = op->behind;
+    if (op->spec.wait == 0 || hf_claim_is_leaving(claim)) return false;
+    return hf_claim_is_asked(claim) || now - claim->settled_at < MIN_PATIENCE;
 }
 
 /* Fails because another call takes longer than this wait, or because the renewer could not remove
@@ -776,20 +787,18 @@ static void fail_blocked(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->state == HF_ACQUIRE_FOLLOWING || op->state == HF_ACQUIRE_BLOCKED);
-    hf_hold *hold = op->hold;
-    hf_claim *claim = hold->claim;
+    hf_claim *claim = op->behind;
     if (op->state == HF_ACQUIRE_FOLLOWING) {
         if (!block_behind_release(op, now)) ask(op, now);
         return;
     }
     bool failed = hf_claim_is_leaving(claim) && claim->failures > 0;
-    if (failed && !hf_renewer_set_aside(op->client, hold, now)) {
-        if (claim->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, hold);
+    if (failed && !hf_renewer_set_aside(op->client, claim, now)) {
+        if (claim->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, claim);
         else fail_blocked(op, now);
         return;
     }
-    hf_hold_unref(op->hold);
-    op->hold = NULL;
+    hf_op_follow(op, NULL);
     if (!hf_kept_begin(op, now)) hf_acquire_ask(op, now);
 }
 

@@ -71,7 +71,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
 /* ---- holds ---- */
 
 static void refresh(hf_client *client, hf_hold *hold, hf_time now) {
-    if (hold->state == HF_HOLD_HELD && !hf_hold_is_valid(hold, now))
+    if (hf_hold_is_held(hold) && !hf_hold_is_valid(hold, now))
         hf_renewer_lose_at_end(client, hold->claim, now);
 }
 

@@ -44,30 +44,27 @@ static void unref_holds(hf_op *op) {
 
 /* ---- choosing the holds ---- */
 
-static bool wait_for(hf_op *op, hf_hold *hold, hf_time now) {
-    assert(!op->hold);
-    hf_hold_ref(hold);
-    op->hold = hold;
+static bool wait_for(hf_op *op, hf_claim *claim, hf_time now) {
+    hf_op_follow(op, claim);
     op->batch.waited = true;
-    hf_op_block(op, hold);
-    hf_renewer_clean_up_first(op->client, hold->claim, now);
+    hf_op_block(op, claim);
+    hf_renewer_clean_up_first(op->client, claim, now);
     return false;
 }
 
 /* Returns whether the operation has failed, or must wait until what an earlier call left on the
- * server is removed. If the clean-up of that hold has failed, the hold is set aside. */
-static bool is_in_the_way(hf_op *op, hf_hold *hold, hf_time now) {
-    bool failed = op->batch.waited && !hold->claim->in_flight && hold->claim->failures > 0;
-    if (!failed) return !wait_for(op, hold, now);
-    if (hf_renewer_set_aside(op->client, hold, now)) return false;
+ * server is removed. If that has failed, the claim is set aside. */
+static bool is_in_the_way(hf_op *op, hf_claim *claim, hf_time now) {
+    bool failed = op->batch.waited && !claim->in_flight && claim->failures > 0;
+    if (!failed) return !wait_for(op, claim, now);
+    if (hf_renewer_set_aside(op->client, claim, now)) return false;
     hf_op_fail(op, HF_UNREACHABLE, "the effects of an earlier call could not be undone");
     return true;
 }
 
 static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
-    if (hf_claim_is_leaving(hold->claim)) return is_in_the_way(op, hold, now);
-    if (hf_hold_is_released(hold)) return !wait_for(op, hold, now);
-    if (hold->state == HF_HOLD_HELD) return hold->claim->in_flight && !wait_for(op, hold, now);
+    if (hf_hold_is_released(hold)) return !wait_for(op, hold->claim, now);
+    if (hf_hold_is_held(hold)) return hold->claim->in_flight && !wait_for(op, hold->claim, now);
     hf_op_fail(op, HF_BUSY, "another call by this owner for one of the keys is in progress");
     return true;
 }
@@ -76,22 +73,31 @@ static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_slice key = op->spec.batch[i]->key;
     if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
     hf_hold *hold = hf_op_find_hold(op, key, now);
-    bool released = hold && (hf_claim_is_leaving(hold->claim) || hf_hold_is_released(hold));
-    return released ? NULL : hold;
+    return hold && hf_hold_is_released(hold) ? NULL : hold;
+}
+
+/* Returns the caller's claim to lock `i` that an acquire must not overtake, because it is leaving,
+ * or NULL. */
+static hf_claim *find_leaving(const hf_op *op, size_t i) {
+    if (!acquires(op)) return NULL;
+    return hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind, op->spec.batch[i]->key,
+                                 op->spec.caller);
 }
 
 /* Returns whether all existing holds can be used now. If not, the operation waits or has failed. */
 static bool none_is_busy(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_hold *hold = find(op, i, now);
-        if (hold && hold->state != HF_HOLD_LOST && blocks(op, hold, now)) return false;
+        hf_claim *leaving = hold ? NULL : find_leaving(op, i);
+        if (leaving && is_in_the_way(op, leaving, now)) return false;
+        if (hold && !hf_hold_is_lost(hold) && blocks(op, hold, now)) return false;
     }
     return true;
 }
 
 static void mark_in_flight(hf_op *op, hf_hold *hold, hf_time now) {
     (void)now;
-    if (hold->state != HF_HOLD_LOST) hf_op_mark_in_flight(op, hold);
+    if (!hf_hold_is_lost(hold)) hf_op_mark_in_flight(op, hold);
 }
 
 static void fail_out_of_memory(hf_op *op, hf_time now) {
@@ -122,7 +128,7 @@ static bool choose_all(hf_op *op, hf_time now) {
 /* ---- the commands ---- */
 
 static uint32_t count_of(const hf_hold *hold) {
-    return hold && hold->state == HF_HOLD_HELD ? hold->claim->count : 0;
+    return hold && hf_hold_is_held(hold) ? hold->claim->count : 0;
 }
 
 static bool encode(hf_op *op, hf_time now) {
@@ -201,7 +207,7 @@ static void take_all(hf_op *op, const hf_reply *reply, hf_time now) {
 static void on_gone(hf_op *op, long long i, hf_verdict verdict, hf_time now) {
     bool known = i >= 1 && i <= (long long)op->spec.batch_count;
     hf_hold *hold = known ? op->batch.holds[i - 1] : NULL;
-    if (hold && hold->state == HF_HOLD_HELD)
+    if (hold && hf_hold_is_held(hold))
         hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
     name_key(op, i);
     hf_op_fail(op, HF_LOST, "this owner no longer holds the lock (%s)",
@@ -240,12 +246,6 @@ static void on_acquired(hf_request *request, const hf_reply *reply, hf_time now)
 
 /* ---- releasing ---- */
 
-static void drop_from_table(hf_op *op, hf_hold *hold, hf_time now) {
-    hf_claim *claim = hold->claim;
-    if (hf_hold_is_known(hold)) hf_holds_remove(&op->client->holds, claim);
-    hf_client_unblock(op->client, claim, now);
-}
-
 /* Returns false if the server no longer had the lock. The hold is then lost, unless it was
  * abandoned in the meantime. If the command was sent twice, its first copy may have released the
  * lock; this counts as a release. */
@@ -253,7 +253,7 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
     hf_claim *claim = hold->claim;
     bool gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN;
     bool freed_before = op->request.sends > 1 && claim->count <= 1;
-    if (hold->state == HF_HOLD_LOST || (gone && !freed_before)) {
+    if (hf_hold_is_lost(hold) || (gone && !freed_before)) {
         if (hf_hold_can_be_lost(hold))
             hf_renewer_lose(op->client, hold, hf_lost_reason_of(verdict), now);
         hf_renewer_clean_up_lost(op->client, hold, now);
@@ -267,18 +267,18 @@ static bool release_one(hf_op *op, hf_hold *hold, hf_verdict verdict, hf_time no
         hf_renewer_pass_on(op->client, claim->kind, hf_hold_key(hold), now);
     if (verdict == HF_VERDICT_STILL_HELD)
         hf_renewer_on_entry_released(op->client, hold, op->request.sent_at, now);
-    else drop_from_table(op, hold, now);
+    else hf_op_drop_hold(op, hold, now);
     return true;
 }
 
 static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
-    if (hold->state == HF_HOLD_LOST) {
+    if (hf_hold_is_lost(hold)) {
         hf_renewer_clean_up_lost(op->client, hold, now);
         hf_client_unblock(op->client, claim, now);
         return;
     }
-    bool held = hf_claim_is_held(claim);
+    bool held = hf_hold_is_held(hold);
     if (held) claim->count--;
     claim->uncertain = true;
     if (held && claim->count <= claim->others)
@@ -320,11 +320,6 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 #define NOT_BY_QUORUM "one-step operations on several locks need a single server, not a quorum"
 
-static void forget_blocker(hf_op *op) {
-    if (op->hold) hf_hold_unref(op->hold);
-    op->hold = NULL;
-}
-
 static bool has_a_hold(const hf_op *op) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         if (op->batch.holds[i]) return true;
@@ -336,7 +331,7 @@ static bool has_a_hold(const hf_op *op) {
  * the way. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
+        hf_claim *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);
         if (idle) return !wait_for(op, idle, now);
     }
     return false;
@@ -354,7 +349,7 @@ static bool take_holds(hf_op *op, hf_time now) {
 
 static void begin(hf_op *op, hf_time now) {
     assert(op->spec.batch_count > 0 && hf_kind_program(op->spec.lock_kind, HF_VERB_ACQUIRE_ALL));
-    forget_blocker(op);
+    hf_op_follow(op, NULL);
     if (!take_holds(op, now)) return;
     for_each(op, mark_in_flight, now);
     if (!has_a_hold(op)) {

@@ -63,7 +63,7 @@ static void fail_not_held(hf_op *op) {
 
 /* The call is about the lost hold, even if another handle has acquired the lock again. */
 void hf_call_begin_on_lost(hf_op *op) {
-    assert(op->spec.lost->state != HF_HOLD_HELD);
+    assert(!hf_hold_is_held(op->spec.lost));
     refer_to(op, op->spec.lost);
     if (op->spec.loss_notified) fail_not_held(op);
     else fail_lost(op, op->hold->reason);
@@ -83,15 +83,15 @@ static bool take_hold(hf_op *op, hf_time now) {
         return false;
     }
     hf_hold *hold = hf_op_find_hold(op, op->spec.names->key, now);
-    bool ours = hold && (hold->state == HF_HOLD_HELD || hold->state == HF_HOLD_LOST);
+    bool ours = hold && (hf_hold_is_held(hold) || hf_hold_is_lost(hold));
     if (!ours) {
         fail_not_held(op);
         return false;
     }
     refer_to(op, hold);
-    if (hold->state == HF_HOLD_LOST && op->impl->releases) release_lost(op, now);
-    else if (hold->state == HF_HOLD_LOST) fail_lost(op, hold->reason);
-    if (!op->done && hold->claim->in_flight) hf_op_block(op, hold);
+    if (hf_hold_is_lost(hold) && op->impl->releases) release_lost(op, now);
+    else if (hf_hold_is_lost(hold)) fail_lost(op, hold->reason);
+    if (!op->done && hold->claim->in_flight) hf_op_block(op, hold->claim);
     if (op->done || op->blocked) return false;
     hf_op_mark_in_flight(op, hold);
     return true;
@@ -101,13 +101,11 @@ static bool take_hold(hf_op *op, hf_time now) {
 
 /* Returns whether the caller has acquired the lock again since this release began. */
 static bool is_overtaken(const hf_hold *hold) {
-    return hold->unawaited && hf_hold_is_left(hold);
+    return hold->unawaited && !hf_hold_is_known(hold) && hf_claim_is_leaving(hold->claim);
 }
 
 static void drop_from_table(hf_op *op, hf_time now) {
-    if (hf_hold_is_known(op->hold) || is_overtaken(op->hold))
-        hf_holds_remove(&op->client->holds, op->hold->claim);
-    hf_client_unblock(op->client, op->hold->claim, now);
+    hf_op_drop_hold(op, op->hold, now);
 }
 
 /* Drops the hold from the table. It is over, whatever the reply was. */
@@ -121,8 +119,8 @@ static void end_hold(hf_op *op, hf_verdict verdict, hf_time now) {
 static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool last = hold->state == HF_HOLD_RELEASING;
-    if (!hf_hold_is_left(hold)) {
+    bool last = hf_hold_is_releasing(hold);
+    if (hf_hold_owns_claim(hold)) {
         assert(claim->count > 0 && claim->pending_releases >= op->call.pending_releases);
         claim->count--;
         claim->pending_releases -= op->call.pending_releases;
@@ -156,11 +154,11 @@ static void clean_up(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
     bool used_up = is_used_up(&op->request),
-         gone = !hf_hold_is_known(hold) || hold->state == HF_HOLD_LOST;
+         gone = !hf_hold_owns_claim(hold) || hf_hold_is_lost(hold);
     if (is_overtaken(hold)) {
         hf_renewer_clean_up(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
-    } else if (hf_hold_is_left(hold)) {
+    } else if (hf_claim_is_leaving(claim) && !hf_hold_owns_claim(hold)) {
         hf_client_unblock(op->client, claim, now);
     } else if (gone || claim->count > claim->others + 1) {
         claim->count--;
@@ -168,7 +166,7 @@ static void clean_up(hf_op *op, hf_time now) {
         if (claim->shared)
             claim->pending_releases = used_up ? claim->pending_releases - op->call.pending_releases
                                               : claim->pending_releases + 1;
-        bool over = hold->state == HF_HOLD_LOST && claim->count == claim->others;
+        bool over = hf_hold_is_lost(hold) && claim->count == claim->others;
         if (over && hf_hold_is_known(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
@@ -208,7 +206,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 
 static void begin_release(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     assert(op->hold->claim->count > op->hold->claim->others);
     hf_hold *hold = op->hold;
     if (hold->claim->count == 1 && hf_kept_take_back(op->client, hold, now)) {
@@ -289,7 +287,7 @@ static hf_time record_deadline(const hf_op *op, hf_time now) {
 
 static void begin_complete(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(op->hold->claim));
     if (!hf_wire_complete(&op->request, &lock, op->spec.keep, op->spec.fingerprint,
                           op->spec.result)) {
@@ -310,7 +308,7 @@ static void begin_complete(hf_op *op, hf_time now) {
 static void bound_lease(hf_op *op) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    if (hold->state != HF_HOLD_HELD) return;
+    if (!hf_hold_is_held(hold)) return;
     bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) claim->valid_until = op->call.believed_until;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
@@ -322,7 +320,7 @@ static void bound_lease(hf_op *op) {
 static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     hf_hold *hold = op->hold;
     hf_claim *claim = hold->claim;
-    bool held = hold->state == HF_HOLD_HELD;
+    bool held = hf_hold_is_held(hold);
     if (held && request->sends > 1) bound_lease(op);
     if (op->impl->sets_lease && held) {
         claim->lease = op->spec.lease;
@@ -331,10 +329,10 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
     }
-    if (hold->state == HF_HOLD_HELD && now >= claim->valid_until)
+    if (hf_hold_is_held(hold) && now >= claim->valid_until)
         hf_renewer_lose(op->client, hold,
                         hf_claim_has_last_lease(claim) ? HF_LOST_MAX_HOLD : HF_LOST_EXPIRED, now);
-    if (hold->state == HF_HOLD_HELD) hf_op_succeed(op);
+    if (hf_hold_is_held(hold)) hf_op_succeed(op);
     else fail_lost(op, hold->reason);
 }
 
@@ -379,7 +377,7 @@ static bool is_due(const hf_hold *hold, hf_time now) {
  * that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
-    assert(op->hold->state == HF_HOLD_HELD && op->hold->claim->in_flight);
+    assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
     hf_time lease =
         op->impl->sets_lease ? hf_claim_lease_within(op->hold->claim, op->spec.lease, now) : 0;
     op->call.confirms = lease == 0 && is_due(op->hold, now);
@@ -403,7 +401,7 @@ static void begin_extend(hf_op *op, hf_time now) {
 
 static void unblock(hf_op *op, hf_time now) {
     assert(op->hold && !op->blocked);
-    if (op->hold->state == HF_HOLD_LOST && !hf_hold_is_known(op->hold)) {
+    if (hf_hold_is_lost(op->hold) && !hf_hold_is_known(op->hold)) {
         fail_lost(op, op->hold->reason);
         return;
     }
@@ -454,8 +452,8 @@ static void on_forced(hf_op *op, const hf_reply *reply, hf_time now) {
         hf_renewer_pass_on(client, op->spec.lock_kind, op->spec.names->key, now);
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
-    /* Other callers may have acquired the lock since, so ask the server about their holds. */
+    if (hold && hf_hold_is_held(hold)) hf_renewer_lose(client, hold, HF_LOST_DELETED, now);
+    /* Other callers may have acquired it since: the server is asked about their holds. */
     hf_holds_wake_all(&client->holds, op->spec.lock_kind, op->spec.names->key, now);
 }
 

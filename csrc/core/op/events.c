@@ -285,7 +285,7 @@ static void on_stray_grant(hf_node *node, const hf_message *grant, hf_time now) 
     uint64_t wait = grant->number;
     if (holds->unclaimed >= MAX_UNCLAIMED) return;
     const hf_claim *known = hf_holds_find_wait(holds, wait);
-    bool lost = known && known->hold && known->hold->state == HF_HOLD_LOST;
+    bool lost = known && known->hold && hf_hold_is_lost(known->hold);
     if ((known && !lost) || hf_holds_find_clean_up(holds, wait)) return;
     if (!was_waited_for(client, grant, known)) return;
     if (hf_client_node(client, grant->key) != node) return;

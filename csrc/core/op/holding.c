@@ -21,16 +21,12 @@ void hf_client_refresh(hf_client *client, hf_hold *hold, hf_time now) {
     client->decider->refresh(client, hold, now);
 }
 
-static bool is_claim_of(const hf_hold *hold, const hf_claim *claim) {
-    return hold && hold->claim == claim;
-}
-
 void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
     hf_op *op = claim->awaited ? client->ops : NULL;
     claim->in_flight = claim->awaited = false;
     claim->settled_at = now;
     for (hf_op *next; op && !claim->in_flight; op = next) {
-        bool waits = is_claim_of(op->hold, claim) || is_claim_of(op->behind, claim);
+        bool waits = op->behind == claim || (op->hold && op->hold->claim == claim);
         next = op->next;
         if (op->done || !op->blocked || !waits) continue;
         op->blocked = false;

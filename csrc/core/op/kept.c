@@ -115,7 +115,7 @@ void hf_kept_cancel(hf_op *op) {
 hf_time hf_kept_end(const hf_op *op) {
     const hf_hold *hold = op->acquire.kept->lent.hold;
     if (!hold && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
-    return hold && hold->state == HF_HOLD_HELD ? hold->claim->valid_until : HF_NEVER;
+    return hold && hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER;
 }
 
 void hf_kept_notice(hf_op *op, hf_time now) {
@@ -215,7 +215,7 @@ static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now
     char text[HF_UUID_SIZE + 2];
     hf_time grant = client->config.grant_lease;
     hf_slice nobody = no_caller(client, text);
-    bool returning = hf_holds_find(&client->holds, kept->kind, hf_hold_key(old), nobody);
+    bool returning = hf_holds_find_leaving(&client->holds, kept->kind, hf_hold_key(old), nobody);
     hf_hold *hold = returning ? NULL : replace(client, kept, old, nobody);
     if (!hold) return false;
     if (hold->claim->valid_until <= now + grant)
@@ -226,18 +226,10 @@ static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now
     return true;
 }
 
-static void block(hf_op *op, hf_hold *hold) {
-    assert(!op->hold);
-    hf_hold_ref(hold);
-    op->hold = hold;
-    hf_op_become(op, HF_ACQUIRE_BLOCKED);
-    hf_op_block(op, hold);
-}
-
-static void release_idle(hf_client *client, hf_hold *idle, hf_time now) {
-    assert(idle->claim->idle && idle->claim->lent);
-    hf_renewer_clean_up(client, idle->claim, now);
-    hf_renewer_clean_up_first(client, idle->claim, now);
+static void release_idle(hf_client *client, hf_claim *idle, hf_time now) {
+    assert(idle->idle && idle->lent);
+    hf_renewer_clean_up(client, idle, now);
+    hf_renewer_clean_up_first(client, idle, now);
 }
 
 /* ---- the beginning ---- */
@@ -249,7 +241,8 @@ static bool may_keep(const hf_op *op) {
 
 /* Counts this client's waiters. The first of them learns from the server how many wait there. */
 static long long count_waiters(const hf_kept *kept) {
-    long long waiters = kept->lent.hold && kept->lent.hold->state == HF_HOLD_ACQUIRING;
+    const hf_hold *hold = kept->lent.hold;
+    long long waiters = hold && hf_hold_is_acquiring(hold);
     for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
     return waiters;
 }
@@ -266,24 +259,24 @@ static void wait_here(hf_kept *kept, hf_op *op) {
 
 /* Lends the idle lock, or releases it to the server and makes the operation wait for that. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
-    hf_hold *idle = kept->lent.hold;
-    if (idle->claim->in_flight) {
-        block(op, idle);
-    } else if (may_keep(op) && may_lend(kept, idle, op, now)) {
+    hf_claim *idle = kept->lent.hold->claim;
+    if (idle->in_flight) {
+        hf_acquire_block(op, idle, now);
+    } else if (may_keep(op) && may_lend(kept, kept->lent.hold, op, now)) {
         lend_idle(op->client, kept, op, now);
     } else {
-        block(op, idle);
+        hf_acquire_block(op, idle, now);
         release_idle(op->client, idle, now);
     }
 }
 
 /* Returns the kept lock that is being released to the server, perhaps over another connection, or
  * NULL. An acquire that overtakes this release would find the lock taken. */
-static hf_hold *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
+static hf_claim *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
     char text[HF_UUID_SIZE + 2];
-    hf_hold *hold = hf_holds_find(&client->holds, kind, key, no_caller(client, text));
-    bool returning = hold && hf_claim_is_leaving(hold->claim) && hold->claim->failures == 0;
-    return returning ? hold : NULL;
+    hf_claim *claim = hf_holds_find_leaving(&client->holds, kind, key, no_caller(client, text));
+    bool returning = claim && claim->failures == 0;
+    return returning ? claim : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
@@ -294,30 +287,37 @@ static bool is_lent(const hf_kept *kept) {
     return kept->lent.hold && !kept->lent.hold->claim->idle;
 }
 
-/* Returns the idle lock of this kind to the server. Returns the hold being returned, or NULL. */
-static hf_hold *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
+/* Returns the idle lock of this kind to the server. Returns the claim being returned, or NULL. */
+static hf_claim *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
-    hf_hold *idle = kept->lent.hold;
-    if (!idle->claim->in_flight) release_idle(client, idle, now);
+    hf_claim *idle = kept->lent.hold->claim;
+    if (!idle->in_flight) release_idle(client, idle, now);
     return idle;
 }
 
-hf_hold *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now) {
-    hf_hold *hold = NULL;
-    for (const hf_kind *const *kind = hf_kinds; *kind && !hold; kind++) {
-        if ((*kind)->may_be_kept && *kind != except) hold = clear(client, *kind, key, now);
+hf_claim *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now) {
+    hf_claim *claim = NULL;
+    for (const hf_kind *const *kind = hf_kinds; *kind && !claim; kind++) {
+        if ((*kind)->may_be_kept && *kind != except) claim = clear(client, *kind, key, now);
     }
-    return hold;
+    return claim;
 }
 
-/* Makes the operation wait until the hold is cleaned up. Returns false if there is no hold. */
-static bool block_on_clean_up(hf_op *op, hf_hold *hold, hf_time now) {
-    if (!hold) return false;
-    block(op, hold);
-    hf_renewer_clean_up_first(op->client, hold->claim, now);
-    return true;
+/* Makes the operation wait for the claim's command. Returns false if there is no claim. */
+static bool block_on_clean_up(hf_op *op, hf_claim *claim, hf_time now) {
+    if (claim) hf_acquire_block(op, claim, now);
+    return claim != NULL;
+}
+
+/* Returns whether the caller already has a hold, from another call, or a claim that is leaving. */
+static bool has_hold(const hf_op *op) {
+    const hf_holds *holds = &op->client->holds;
+    const hf_kind *kind = op->spec.lock_kind;
+    hf_slice key = op->spec.names->key, caller = op->spec.caller;
+    return hf_holds_find(holds, kind, key, caller) ||
+           hf_holds_find_leaving(holds, kind, key, caller);
 }
 
 bool hf_kept_begin(hf_op *op, hf_time now) {
@@ -325,7 +325,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     hf_client *client = op->client;
     hf_slice key = spec->names->key;
     if (spec->keep == 0 && !client->kept.buckets) return false;
-    if (hf_holds_find(&client->holds, spec->lock_kind, key, spec->caller)) return false;
+    if (has_hold(op)) return false;
     if (block_on_clean_up(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
     if (kept && is_lent(kept)) hf_client_refresh(client, kept->lent.hold, now);
@@ -374,7 +374,7 @@ static void note_wish(hf_client *client, hf_kept *kept) {
 
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     hf_hold *hold = op->hold;
-    assert(hold->claim->lent && hold->state == HF_HOLD_HELD);
+    assert(hold->claim->lent && hf_hold_is_held(hold));
     hf_kept *kept = kept_of(hold->claim->lent);
     kept->lent.keep_until = hf_time_add(now, op->spec.keep);
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
@@ -388,15 +388,9 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
 /* Returns whether no command for the hold is in doubt. The server could run such a command while
  * the next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
-    return hold->state == HF_HOLD_HELD && now < hold->claim->valid_until &&
+    return hf_hold_is_held(hold) && now < hold->claim->valid_until &&
            hold->claim->shortened == HF_NEVER && !hold->claim->at_risk && !hold->claim->uncertain &&
            !client->closed;
-}
-
-/* Returns whether the waiting caller has a hold, from another call or for a clean-up. */
-static bool has_hold(const hf_op *op) {
-    return hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key,
-                         op->spec.caller);
 }
 
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
@@ -431,7 +425,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     hf_hold *hold = kept->lent.hold;
     note_wish(client, kept);
-    if (hold && hold->claim->idle && kept->lent.wished) release_idle(client, hold, now);
+    if (hold && hold->claim->idle && kept->lent.wished) release_idle(client, hold->claim, now);
     while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);

@@ -43,9 +43,9 @@ void hf_kept_notice(hf_op *op, hf_time now);
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Returns an idle lock on this key to the server, before a command that the lock would block. The
- * lock may be of any kind except `except`, which may be NULL. Returns the hold that is being
- * returned, or NULL if there is none. Call again once that hold is gone: there may be another. */
-hf_hold *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now);
+ * lock may be of any kind except `except`, which may be NULL. Returns the claim that is being
+ * returned, or NULL if there is none. Call again once that claim is gone: there may be another. */
+hf_claim *hf_kept_clear(hf_client *client, const hf_kind *except, hf_slice key, hf_time now);
 
 /* Prepares for a forced release of the lock: it is not lent to another caller, and is first
  * returned to the server if it is idle. */

@@ -14,8 +14,7 @@
 static hf_time begin_to_leave(hf_client *client, hf_claim *claim, hf_time now) {
     bool counted = claim->shared && hf_claim_own_holds(claim) > 0;
     if (claim->hold) hf_observe_end(client, claim->hold, now);
-    if (!hf_claim_is_leaving(claim)) hf_claim_become(claim, HF_CLAIM_LEAVING);
-    if (claim->hold) hf_hold_become(claim->hold, HF_HOLD_CLEANING_UP);
+    if (!hf_claim_is_leaving(claim)) hf_holds_leave(&client->holds, claim);
     claim->failures = 0;
     if (!counted) claim->valid_until = now + hf_time_max(claim->lease, CLEAN_UP_FOR);
     return claim->in_flight ? claim->valid_until : now;
@@ -34,7 +33,7 @@ void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_
 
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
-    bool lost = hold && hold->state == HF_HOLD_LOST;
+    bool lost = hold && hf_hold_is_lost(hold);
     if (claim->record) return; /* the lock must not be free before the record is written */
     if (lost && claim->shared) hf_claim_freed(claim);
     if (!lost || hf_renewer_may_remain(hold)) claim->wake_at = begin_to_leave(client, claim, now);
@@ -73,11 +72,10 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
     bool known = hf_hold_is_known(hold), remains = hf_renewer_may_remain(hold);
     if (known && remains) {
         if (claim->shared) hf_claim_freed(claim);
-        hf_holds_renew_hold(&client->holds, claim);
         hf_renewer_clean_up(client, claim, now);
-    } else if (known) {
+    } else if (hf_hold_owns_claim(hold)) {
         hf_holds_remove(&client->holds, claim);
-    } else if (remains && !hf_hold_is_left(hold)) {
+    } else if (remains && !hf_claim_is_leaving(claim)) {
         clean_up_by_stand_in(client, claim, now);
     }
 }
@@ -202,10 +200,9 @@ void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) 
     else send_leave(client, claim, true, now);
 }
 
-bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
-    hf_claim *claim = hold->claim;
+bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now) {
+    assert(hf_claim_is_leaving(claim));
     if (claim->shared) return false;
-    if (!hf_hold_is_known(hold)) return true;
     claim->same_connection = false;
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
     hf_holds_set_aside(&client->holds, claim);
@@ -215,8 +212,8 @@ bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
     hf_claim *claim = hold->claim;
     assert(hf_hold_is_released(hold) && claim->in_flight && !claim->shared);
+    hf_holds_leave(&client->holds, claim);
     hf_holds_set_aside(&client->holds, claim);
-    hf_claim_become(claim, HF_CLAIM_LEAVING);
     claim->same_connection = true;
 }
 
@@ -245,11 +242,11 @@ static bool is_being_entered(const hf_client *client, const hf_hold *hold) {
 
 void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time now) {
     if (!hf_hold_is_known(hold)) return;
-    if (hold->state == HF_HOLD_LOST) {
+    if (hf_hold_is_lost(hold)) {
         hf_renewer_clean_up_lost(client, hold, now);
         return;
     }
-    if (hold->state != HF_HOLD_HELD) return;
+    if (!hf_hold_is_held(hold)) return;
     assert(count > 0);
     if (is_being_entered(client, hold)) {
         hold->dropped += count;
@@ -294,7 +291,7 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
     hf_task *task = hf_task_inherit(client, ask, on_late_answer);
     if (!task) return false;
-    if (hold->state == HF_HOLD_ACQUIRING)
+    if (hf_hold_is_acquiring(hold))
         hf_renewer_clean_up_same_connection(client, hold->claim, now);
     hf_task_add(task, hold->claim);
     task->request.no_retry = true;

@@ -38,9 +38,9 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 /* Handles a claim that is LEAVING and needs attention now. */
 void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Frees the caller from a hold that could not be cleaned up, while the renewer keeps trying.
- * Returns false for a shared owner, whose holds are counted together. */
-bool hf_renewer_set_aside(hf_client *client, hf_hold *hold, hf_time now);
+/* Frees the caller from a claim that is LEAVING and could not be cleaned up, while the renewer keeps
+ * trying. Returns false for a shared owner, whose holds are counted together. */
+bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Frees the caller from a hold whose release is under way. The claim leaves by that release; if the
  * release gets no reply, hf_renewer_clean_up lets the renewer continue with it. */
@@ -70,7 +70,7 @@ void hf_renewer_lose_at_end(hf_client *client, hf_claim *claim, hf_time now);
 bool hf_renewer_may_remain(const hf_hold *hold);
 
 /* Takes the lost hold out of the table. A hold that expired here may still be on the server; then
- * the renewer cleans up its claim, for which its caller finds another hold until that is done. */
+ * the renewer cleans up its claim. */
 void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Ends the use of a hold by an operation that has left nothing on the server to undo. A hold that

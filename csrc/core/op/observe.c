@@ -210,9 +210,9 @@ void hf_observe_loss(hf_client *client, hf_hold *hold) {
 /* The caller of a detached release has continued without the lock, so the hold ended when the
  * release began. */
 static void on_released(hf_op *op, hf_hold *hold, hf_time now) {
-    bool held = hf_claim_is_held(hold->claim);
+    bool held = hf_hold_is_held(hold);
     hf_time ended_at = op->detached ? op->begun_at : now;
-    if (!held && hold->state != HF_HOLD_LOST) hf_observe_end(op->client, hold, ended_at);
+    if (!held && !hf_hold_is_lost(hold)) hf_observe_end(op->client, hold, ended_at);
 }
 
 static void on_hold(hf_op *op, hf_hold *hold, bool acquires, hf_time now) {

@@ -264,10 +264,16 @@ void hf_op_tick(hf_op *op, hf_time now) {
         hf_op_stop(op, HF_UNREACHABLE, "an earlier command for this key got no reply", now);
 }
 
-void hf_op_block(hf_op *op, hf_hold *hold) {
-    assert(!op->done && (op->hold == hold || op->behind == hold));
+void hf_op_follow(hf_op *op, hf_claim *claim) {
+    if (claim) hf_claim_ref(claim);
+    if (op->behind) hf_claim_unref(op->behind);
+    op->behind = claim;
+}
+
+void hf_op_block(hf_op *op, hf_claim *claim) {
+    assert(!op->done && (op->behind == claim || (op->hold && op->hold->claim == claim)));
     op->blocked = true;
-    hold->claim->awaited = true;
+    claim->awaited = true;
 }
 
 static bool copy_names(hf_op *op) {
@@ -286,7 +292,7 @@ bool hf_op_detach(hf_op *op) {
     op->spec.caller.data = op->own_caller;
     op->detached = true;
     op->client->detached++;
-    if (op->hold && op->hold->state == HF_HOLD_RELEASING) op->hold->unawaited = true;
+    if (op->hold && hf_hold_is_releasing(op->hold)) op->hold->unawaited = true;
     return true;
 }
 
@@ -317,7 +323,7 @@ void hf_op_end(hf_op *op, hf_time now) {
         hf_ended_note(&client->ended, op->wait.number, op->spec.lock_kind, op->spec.names->key);
     hf_numbers_remove(&client->waits, &op->wait.by_number);
     if (op->hold) hf_hold_unref(op->hold);
-    if (op->behind) hf_hold_unref(op->behind);
+    hf_op_follow(op, NULL);
     assert(!op->wait.needs_events && client->detached >= op->detached);
     client->detached -= op->detached;
     hf_names_free(&op->own_names);

@@ -143,7 +143,7 @@ static bool may_hold_soon(const hf_op *op) {
 
 /* Returns whether the operation's caller holds another lock by this hold, which may be NULL. */
 static bool is_held_by_caller(const hf_op *op, const hf_hold *hold) {
-    return hold && hold != op->hold && hold->state == HF_HOLD_HELD && hold->agent == op->spec.agent;
+    return hold && hold != op->hold && hf_hold_is_held(hold) && hold->agent == op->spec.agent;
 }
 
 static void publish_wait(hf_op *op, const hf_hold *hold, const char *text, size_t size,

@@ -387,13 +387,13 @@ static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at
 
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool held = hold->state == HF_HOLD_HELD, over = claim->count == claim->others;
+    bool held = hf_hold_is_held(hold), over = claim->count == claim->others;
     if (held && over) {
         hf_renewer_clean_up_same_connection(client, hold->claim, now);
         return;
     }
     if (held) count_as_renewal(client, claim, sent_at);
-    else if (hold->state == HF_HOLD_LOST && over) hf_renewer_clean_up_lost(client, hold, now);
+    else if (hf_hold_is_lost(hold) && over) hf_renewer_clean_up_lost(client, hold, now);
     hf_client_unblock(client, claim, now);
 }
 

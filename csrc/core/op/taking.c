@@ -26,9 +26,9 @@ static void replace_lost(const hf_op *op, hf_hold *hold, hf_time now) {
 hf_hold *hf_op_find_hold_to_enter(const hf_op *op, hf_slice key, hf_time now) {
     assert(hf_op_asked_for(op)->acquires);
     hf_hold *hold = hf_op_find_hold(op, key, now);
-    if (!hold || hold->state != HF_HOLD_LOST) return hold;
+    if (!hold || !hf_hold_is_lost(hold)) return hold;
     replace_lost(op, hold, now);
-    return find(op, key);
+    return NULL;
 }
 
 hf_hold *hf_op_add_hold(const hf_op *op, hf_slice key) {
@@ -46,12 +46,12 @@ void hf_op_mark_in_flight(hf_op *op, hf_hold *hold) {
     assert(!hold->claim->in_flight && hf_hold_is_known(hold));
     hold->claim->in_flight = true;
     hf_holds_wake_at(&op->client->holds, hold->claim,
-                     hold->state == HF_HOLD_HELD ? hold->claim->valid_until : HF_NEVER);
+                     hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER);
 }
 
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     hf_claim *claim = hold->claim;
-    bool first = hold->state == HF_HOLD_ACQUIRING;
+    bool first = hf_hold_is_acquiring(hold);
     assert(hf_hold_is_live(hold));
     if (first) claim->max_until = hf_op_max_until(op, taken->since);
     hf_time end = hf_time_min(taken->end, claim->max_until);
@@ -67,4 +67,9 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     hf_hold_become(hold, HF_HOLD_HELD);
     if (first) op->client->stats.acquires++;
     else op->client->stats.reentries++;
+}
+
+void hf_op_drop_hold(hf_op *op, hf_hold *hold, hf_time now) {
+    if (hf_hold_owns_claim(hold)) hf_holds_remove(&op->client->holds, hold->claim);
+    hf_client_unblock(op->client, hold->claim, now);
 }

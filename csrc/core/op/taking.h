@@ -17,8 +17,8 @@ typedef struct hf_taken {
  * longer valid. Adds no reference. */
 hf_hold *hf_op_find_hold(const hf_op *op, hf_slice key, hf_time now);
 
-/* Does the same for an acquire, but removes a lost hold from the table. If the renewer must clean
- * up what that hold left on the server, returns the hold that stands for the clean-up. */
+/* Does the same for an acquire: a lost hold leaves the table. The renewer may still have to clean
+ * up what that hold left on the server: see hf_holds_find_leaving. */
 hf_hold *hf_op_find_hold_to_enter(const hf_op *op, hf_slice key, hf_time now);
 
 /* Adds a hold of this lock for the operation's caller, as the spec says. Returns NULL when out of
@@ -31,5 +31,9 @@ void hf_op_mark_in_flight(hf_op *op, hf_hold *hold);
 /* Adds an entry to the hold, which must be ACQUIRING or HELD, and makes it HELD. The hold is valid
  * until max_until at most. */
 void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken);
+
+/* Removes the hold, which the server has released, and its claim from the table. Operations that
+ * waited for the command continue. */
+void hf_op_drop_hold(hf_op *op, hf_hold *hold, hf_time now);
 
 #endif

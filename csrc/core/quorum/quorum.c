@@ -128,7 +128,7 @@ static void ignore_rest(hf_quorum *quorum, hf_time now) {
 /* ---- member holds ---- */
 
 bool hf_member_hold_is_held(const hf_hold *member_hold) {
-    return member_hold && hf_claim_is_held(member_hold->claim);
+    return member_hold && hf_hold_is_held(member_hold);
 }
 
 bool hf_quorum_add_member_hold(hf_client *client, hf_hold *hold, size_t index,
@@ -158,7 +158,7 @@ void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t 
         hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || !hf_hold_is_known(member_hold)) continue;
         uint32_t own = hf_member_hold_entries(client->quorum->members[i], member_hold);
-        if (member_hold->state == HF_HOLD_LOST || own > keep)
+        if (hf_hold_is_lost(member_hold) || own > keep)
             hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
     }
 }
@@ -205,7 +205,7 @@ static hf_lost_reason reason_of_loss(const hf_hold *hold, hf_time now) {
     if (reason == HF_LOST_MAX_HOLD && now >= hold->claim->valid_until) return reason;
     for (size_t i = 0; i < hold->member_count; i++) {
         const hf_hold *member_hold = hold->member_holds[i];
-        if (!member_hold || member_hold->state != HF_HOLD_LOST) continue;
+        if (!member_hold || !hf_hold_is_lost(member_hold)) continue;
         bool answered =
             member_hold->reason == HF_LOST_TAKEN || member_hold->reason == HF_LOST_DELETED;
         if (answered || member_hold->reason == HF_LOST_UNREACHABLE) reason = member_hold->reason;
@@ -284,7 +284,7 @@ static void set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time 
 
 /* Returns whether an undecided acquire is re-entering the hold. */
 static bool is_being_reentered(const hf_client *client, const hf_hold *hold) {
-    for (hf_op *op = client->ops; op && hold->state == HF_HOLD_HELD; op = op->next) {
+    for (hf_op *op = client->ops; op && hf_hold_is_held(hold); op = op->next) {
         bool enters = hf_op_asked_for(op)->acquires && op->round && op->round->hold == hold;
         if (enters && !op->blocked && op->round->state != HF_ROUND_DECIDED) return true;
     }
@@ -298,7 +298,7 @@ void hf_quorum_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_time
         return;
     }
     uint32_t keep =
-        hold->state == HF_HOLD_HELD && hold->claim->count > count ? hold->claim->count - count : 0;
+        hf_hold_is_held(hold) && hold->claim->count > count ? hold->claim->count - count : 0;
     hf_quorum_clean_up_member_holds(client, hold, keep, now);
     hold->claim->count = keep;
     if (keep > 0) return;
@@ -366,7 +366,7 @@ static void defer_repair(hf_client *client, hf_hold *hold, hf_time now) {
 /* While a majority holds the lock, also acquires it on the servers that forgot it or could not be
  * reached before. */
 static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->claim->renewed || hold->state != HF_HOLD_HELD) return;
+    if (!hold->claim->renewed || !hf_hold_is_held(hold)) return;
     for (size_t i = 0; i < hold->member_count; i++) {
         if (hf_member_hold_is_held(hold->member_holds[i]) ||
             hf_quorum_has_late_reply(client->quorum, hold, i))

@@ -20,7 +20,7 @@ void hf_round_forget_hold(hf_op *op) {
 
 void hf_round_fail_acquire(hf_op *op, hf_code code, hf_time now) {
     hf_quorum_refresh(op->client, op->hold, now);
-    bool lost = op->hold->state == HF_HOLD_LOST;
+    bool lost = hf_hold_is_lost(op->hold);
     hf_votes_fail(op, lost ? HF_LOST : op->wait.interrupted ? HF_INTERRUPTED : code, "granted");
     hf_votes_roll_back(op, now);
     hf_round_forget_hold(op);
@@ -87,7 +87,7 @@ static void on_no_majority(hf_op *op, hf_time now) {
     bool again = code == HF_NO_QUORUM && (op->round->attempts > 1 || waits_for_guard(op));
     bool may_change = op->wait.accepted || again || waits_for_refusals(op);
     if (!hf_code_is_transient(code, true)) may_change = false;
-    bool gone = op->hold->state == HF_HOLD_LOST;
+    bool gone = hf_hold_is_lost(op->hold);
     if (!may_change || gone || op->wait.interrupted || now >= op->wait.until) {
         hf_round_fail_acquire(op, code, now);
     } else if (code == HF_BUSY && (op->deadlock.cycle || hf_acquire_waits_for_itself(op))) {
@@ -119,7 +119,7 @@ static void roll_back(hf_op *op, bool first, hf_time now) {
  * out of memory. */
 static bool join_hold(hf_op *op, bool first, hf_time now) {
     hf_quorum_check_for_gap(op->client, op->hold, now);
-    bool usable = first || op->hold->state == HF_HOLD_HELD;
+    bool usable = first || hf_hold_is_held(op->hold);
     if (usable && add_member_holds(op)) return true;
     if (usable) hf_op_fail_out_of_memory(op);
     else hf_op_fail(op, HF_LOST, "this owner lost the lock in the meantime");
@@ -130,7 +130,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
     assert(op->hold == op->round->hold && op->hold->claim->in_flight);
     hf_hold *hold = op->hold;
     hf_client *client = op->client;
-    bool first = hold->state == HF_HOLD_ACQUIRING;
+    bool first = hf_hold_is_acquiring(hold);
     if (!join_hold(op, first, now)) {
         roll_back(op, first, now);
         return;
@@ -144,7 +144,7 @@ static void complete_acquire(hf_op *op, hf_time now) {
     hold->claim->shared = op->spec.shared;
     if (first) hold->token = op->round->token;
     hf_quorum_refresh(client, hold, now);
-    if (hold->state != HF_HOLD_HELD) {
+    if (!hf_hold_is_held(hold)) {
         hf_op_fail(op, HF_LOST, "the servers answered after the lease had ended");
         roll_back(op, first, now);
         return;
@@ -211,7 +211,7 @@ static void begin_write_back(hf_op *op, uint64_t token, hf_time now) {
 
 static void on_majority(hf_op *op, hf_time now) {
     hf_round *round = op->round;
-    bool first = op->hold->state == HF_HOLD_ACQUIRING;
+    bool first = hf_hold_is_acquiring(op->hold);
     hf_quorum_of(op)->last_round_time = hf_time_min(now - round->asked_at, HF_SECOND);
     if (!first || op->spec.token_ttl_ms == 0) {
         complete_acquire(op, now);
@@ -278,11 +278,12 @@ void hf_round_begin_acquire(hf_op *op, hf_time now) {
     hf_hold *known =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (known) hf_quorum_refresh(op->client, known, now);
-    if (known && known->state == HF_HOLD_LOST)
+    if (known && hf_hold_is_lost(known))
         hf_quorum_abandon(op->client, known, known->claim->count, now);
     if (!hf_acquire_choose_hold(op, now)) return;
     if (op->hold->claim->in_flight) {
-        hf_op_block(op, op->hold);
+        hf_op_follow(op, op->hold->claim);
+        hf_op_block(op, op->hold->claim);
         return;
     }
     assert(!op->round->hold);

@@ -100,7 +100,7 @@ static void combine_forced(hf_op *op, hf_time now) {
     op->result.value = locked > 0;
     hf_hold *hold =
         hf_holds_find(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
-    if (hold && hold->state == HF_HOLD_HELD) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
+    if (hold && hf_hold_is_held(hold)) hf_quorum_lose(op->client, hold, HF_LOST_DELETED, now);
 }
 
 typedef void combiner(hf_op *op, hf_time now);
@@ -157,7 +157,7 @@ static void finish_release(hf_op *op, bool done, hf_time now) {
     hf_hold *hold = op->round->hold;
     hf_claim *claim = hold->claim;
     hf_client *client = op->client;
-    bool last = hold->state == HF_HOLD_RELEASING;
+    bool last = hf_hold_is_releasing(hold);
     if (done) {
         client->stats.releases++;
         hf_op_succeed(op);
@@ -186,7 +186,7 @@ static void finish_extend(hf_op *op, bool done, hf_time now) {
     if (done && sets_lease(op)) hold->claim->lease = op->spec.lease;
     hf_holds_wake_at(&op->client->holds, hold->claim, HF_NEVER);
     hf_quorum_refresh(op->client, hold, now);
-    if (hold->state == HF_HOLD_LOST) hf_round_fail_lost(op, hold);
+    if (hf_hold_is_lost(hold)) hf_round_fail_lost(op, hold);
     else if (!hf_hold_is_known(hold))
         hf_op_fail(op, HF_NOT_HELD, "the lock was released in the meantime");
     else if (done) succeed(op, now);
@@ -232,19 +232,19 @@ void hf_round_begin_on_hold(hf_op *op, hf_time now) {
     hf_hold *hold =
         hf_holds_find(&client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller);
     if (hold) hf_quorum_refresh(client, hold, now);
-    if (!hold || (hold->state != HF_HOLD_HELD && hold->state != HF_HOLD_LOST)) {
+    if (!hold || (!hf_hold_is_held(hold) && !hf_hold_is_lost(hold))) {
         hf_op_fail(op, HF_NOT_HELD, "this owner does not hold it");
         return;
     }
     hf_hold_ref(hold);
     op->hold = hold;
-    if (hold->state == HF_HOLD_HELD && hold->claim->in_flight) {
-        hf_op_block(op, hold);
+    if (hf_hold_is_held(hold) && hold->claim->in_flight) {
+        hf_op_block(op, hold->claim);
         return;
     }
     hf_hold_ref(hold);
     op->round->hold = hold;
-    if (hold->state == HF_HOLD_LOST) {
+    if (hf_hold_is_lost(hold)) {
         hf_round_fail_lost(op, hold);
         if (releases(op)) hf_quorum_abandon(client, hold, hold->claim->count, now);
         return;

@@ -198,7 +198,7 @@ static bool refused_lately(const hf_client *member, hf_time now) {
 static void choose_owner(hf_op *op) {
     hf_round *round = op->round;
     if (!acquires(op) || op->spec.shared) return;
-    if (round->hold->state == HF_HOLD_HELD) {
+    if (hf_hold_is_held(round->hold)) {
         hf_round_choose_owner(round, round->hold);
         return;
     }
@@ -210,7 +210,7 @@ static void choose_owner(hf_op *op) {
 static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
-    if (acquires(op) && hold->state == HF_HOLD_HELD)
+    if (acquires(op) && hf_hold_is_held(hold))
         spec.max_hold = hf_claim_max_left(hold->claim, now);
     if (acquires(op) && spec.token_ttl_ms > 0)
         spec.token_floor = hf_quorum_propose(hf_quorum_of(op), now);

@@ -22,22 +22,20 @@ static void push_op(lua_State *L, const hf_op *op) {
     lua_pushfstring(L, "op %s%s", kinds[spec_in(op)->kind], impl_of(op)->wait ? state : "");
 }
 
-static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing", "cleaning_up"};
+static const char *const hold_states[] = {"acquiring", "held", "lost", "releasing"};
 _Static_assert(HF_NAMES(hold_states) == HF_HOLD_STATES, "each state has a name");
 
-static void push_hold(lua_State *L, const hf_hold *hold) {
-    lua_pushfstring(L, "hold %s%s%s%s%s%s%s", hold_states[hold_state(hold)],
-                    is_idle(hold) ? " idle" : "", is_granted(hold) ? " granted" : "",
-                    is_in_flight(hold) ? " in_flight" : "", is_shared(hold) ? " shared" : "",
-                    uses_same_connection(hold) ? " same_connection" : "",
-                    is_at_risk(hold) ? " at_risk" : "");
-}
-
-/* A claim without a hold is described as if it had one. */
+/* Pushes the claim, with the state of its hold, if it has one. */
 static void push_claim(lua_State *L, hf_claim *claim) {
-    hf_hold none = {.claim = claim,
-                    .state = is_leaving(claim) ? HF_HOLD_CLEANING_UP : HF_HOLD_HELD};
-    push_hold(L, claim->hold ? claim->hold : &none);
+    hf_hold any = {.claim = claim};
+    const hf_hold *hold = hold_of_claim(claim);
+    const char *without = is_leaving(claim) ? "leaving" : "standing";
+    lua_pushfstring(L, "%s %s%s%s%s%s%s%s", hold ? "hold" : "claim",
+                    hold ? hold_states[hold_state(hold)] : without, is_idle(&any) ? " idle" : "",
+                    is_granted(&any) ? " granted" : "", is_in_flight(&any) ? " in_flight" : "",
+                    is_shared(&any) ? " shared" : "",
+                    uses_same_connection(&any) ? " same_connection" : "",
+                    is_at_risk(&any) ? " at_risk" : "");
 }
 
 /* states(client, list) -> how many: `list` becomes the texts that describe each operation and each
