@@ -146,7 +146,7 @@ return {
   { "session.c:requeue_sent", "session->next_reply = «0|1»;", "positions are compared with each other alone" },
   { "session.c:schedule_reopen", "«        session->retry_at = now;|»", "it has passed when the connection was made" },
   { "session.c:schedule_reopen", ">random, delay / 2 «+|-» 1);", "a random time is 2 ns shorter" },
-  { "session.c:hf_session_closed", "requeue_sent(session); ⇄ schedule_reopen(session, now);", "the time does not depend on the queue" },
+  { "session.c:hf_session_closed", "note_refusals(session); ⇄ schedule_reopen(session, now);", "the time does not depend on the queue" },
   { "session.c:is_reply_due", "return request->sends «>|>=» 0 &&", "what was not sent is of no connection" },
   { "session.c:info_field", 'text) return (hf_slice){"", «0|1»};', "no field of the log-in is a zero byte" },
   { "session.c:note_version", "version.size «>|>=» 0 ? strtoul", "an empty text is a 0" },

@@ -380,6 +380,7 @@ local function run_kept()
   local seeds = require "spec.sim.seeds"
   local good = run_all(of_seeds(seeds.base, plans.base))
   good = run_all(of_seeds(seeds.whole, plans.drawn)) and good
+  good = run_all(of_seeds(seeds.system, plans.system)) and good
   return run_all(kept_schedules()) and good
 end
 

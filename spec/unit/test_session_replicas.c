@@ -96,6 +96,43 @@ TEST(a_request_refused_by_a_replica_is_resent_in_order_together_with_its_wait_co
     CHECK_STR(three.outcome, "8");
 }
 
+/* A request that is sent again until `until_ms` while the server refuses it. */
+static void submit_persisting(struct call *call, const char *text, int deadline_ms, int until_ms,
+                              hf_time now) {
+    prepare(call, NULL, text);
+    call->request.deadline = AT(deadline_ms);
+    call->request.persists_until = AT(until_ms);
+    hf_session_submit(&session, &call->request, now);
+}
+
+TEST(requests_sent_after_one_that_a_replica_refused_persist_for_as_long_as_it_does) {
+    EACH_NUMBER(follows, 2) {
+        session.follows_master = follows;
+        open_session(&session, AT(0));
+        if (follows) feed(&session, MASTER, AT(0));
+        submit_persisting(&one, "A", 1000, 3000, AT(0));
+        submit_persisting(&two, "B", 1000, 3000, AT(0));
+        feed(&session, "-READONLY no\r\n", AT(900));
+        hf_session_closed(&session, "closed by us", AT(900));
+        CHECK_TICK(AT(1000), two, "");
+        if (follows) hf_session_resolve(&session);
+        open_session(&session, AT(1500));
+        if (follows) feed(&session, MASTER, AT(1500));
+        CHECK_REPLY(":1\r\n:2\r\n", AT(1501), two, "2");
+    }
+}
+
+TEST(a_request_that_persists_waits_until_the_server_no_longer_refuses_logins) {
+    submit_persisting(&one, "A", 1000, 3000, AT(0));
+    config.asks_known = true;
+    open_session(&session, AT(0));
+    feed(&session, "-LOADING Redis is loading\r\n", AT(1));
+    hf_session_closed(&session, "closed by us", AT(1));
+    CHECK_TICK(AT(1000), one, "");
+    open_session(&session, AT(1500));
+    CHECK_REPLY("$-1\r\n:1\r\n", AT(1501), one, "1");
+}
+
 TEST(a_request_refused_by_a_replica_can_be_dropped_before_it_is_resent) {
     session.follows_master = true;
     open_session(&session, AT(0));

@@ -310,8 +310,18 @@ static void note_refusal(hf_request *request, bool transient) {
     request->waits_for_connection = true;
 }
 
+/* Called when a connection has ended. If the server refuses commands for now, this counts as a
+ * refusal of each request, because those that were sent after the refused one are refused as well,
+ * and their replies are not read. */
+static void note_refusals(hf_session *session) {
+    if (!refuses_for_now(session)) return;
+    for (hf_request *request = session->queue; request; request = request->next) {
+        if (request->refusals == 0) note_refusal(request, true);
+    }
+}
+
 /* Offers the requests to the topology, because the server is unreachable and another node may serve
- * them. A log-in that is refused for now counts as a refusal of each request. */
+ * them. */
 static void hand_over_queue(hf_session *session, hf_time now) {
     if (!session->on_refusal || session->reason_code != HF_UNREACHABLE) return;
     const char *error = refuses_for_now(session) ? session->reason : NULL;
@@ -320,7 +330,6 @@ static void hand_over_queue(hf_session *session, hf_time now) {
     session->queue_end = &session->queue;
     for (hf_request *next; request; request = next) {
         next = request->next;
-        if (error) note_refusal(request, true);
         if (must_not_resend(request) || !session->on_refusal(session->context, request, error, now))
             enqueue(session, request);
     }
@@ -380,6 +389,7 @@ void hf_session_closed(hf_session *session, const char *reason, hf_time now) {
     session->piggyback_count = 0;
     hf_reader_close(&session->reader);
     requeue_sent(session);
+    note_refusals(session);
     schedule_reopen(session, now);
     session->retries_login = false;
     if (!all_wait) hand_over_queue(session, now);
