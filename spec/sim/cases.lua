@@ -792,7 +792,7 @@ run_of_ours("measures other libraries' holds from when the lock was reserved for
 run_of_ours("records no holds of other libraries if the clock was set back", { 0, 0, 0, 300 }, { 1, 0, 0 })
 run_of_ours("records no holds of other libraries if a holdfast client held the lock last", { 1, 0, 0, -30 }, { 1, 9, -30 })
 run_of_ours("records no holds of other libraries if none of their clients acquired the lock", { 0, 1, 0, -30 }, { 0, 9, -30 })
-run_of_ours("by a shared owner records no holds of other libraries", { 0, 0, 0, -30 }, { 0, 9, -30 }, SHARED)
+run_of_ours("by a shared owner records them as well", { 0, 0, 0, -30 }, { 1, 30, 0 }, SHARED)
 
 case("a waiter joins the end of the queue, and its rechecks keep its position and renew the queue's TTL", function(c)
   held(c, OTHER)
