@@ -27,6 +27,11 @@ local TTL_SPARE = 1 / 64
 -- A counter without a TTL, or from which Java has drawn, is also Java's: Java's INCR renews no TTL,
 -- so the counter gets none. In a quorum, which has a floor, Java draws nothing.
 --
+-- After 8, 16, ... of Java's INCRs in a row, the counter looks as if only we had used it, and keeps
+-- its TTL until the next sign of Java. No token falls or repeats before the TTL ends, because each
+-- draw is above the counter. The counter is only lost if Java alone draws for the whole TTL;
+-- docs/reference/holds.md says what such keys need.
+--
 -- now_us: the clock, if known. end_of_range: range_end of ranges.lua, to draw a range.
 -- → the token, 0 if ttl_ms is '0'; the last token of the range, if one is drawn
 local function next_token(ttl_ms, floor, now_us, end_of_range)
