@@ -523,7 +523,7 @@ describe("holdfast.testing", function()
     local lock, fence = assert(client:lock("k"):acquire()), client:fence("scores")
     assert.has_error(function() fence:call(lock, "zadd", "scores", "GT", 1, "a") end,
       "holdfast.testing: ZADD GT is not in the small Redis")
-    assert.equal("server", code_of(fence:call(lock, "sadd", "tags", "a")))
+    assert.equal("server", code_of(fence:call(lock, "smove", "tags", "old", "a")))
     assert(fence:call(lock, "zadd", "scores", 1, "a"))
   end)
 

@@ -82,7 +82,8 @@ local STRINGS = {
   { "PEXPIRE", KEYS, TTLS }, { "PEXPIRE", KEYS, distinct_ttl, { "NX", "XX", "GT", "LT", "FOO" } },
   { "PEXPIRE", KEYS, distinct_ttl, some(2, 2, { "NX", "XX", "GT", "LT" }) },
   { "EXPIRE", KEYS, { "100", "4000", "0", "-1" } }, { "PTTL", KEYS }, { "TTL", KEYS },
-  { "PERSIST", KEYS },
+  { "PERSIST", KEYS }, { "APPEND", KEYS, VALUES }, { "SETNX", KEYS, VALUES },
+  { "SETEX", KEYS, { "100", "0", "-1", "x" }, VALUES }, { "PSETEX", KEYS, { "70000", "0", "1.5" }, VALUES },
 }
 
 local HASHES = {
@@ -93,6 +94,7 @@ local HASHES = {
   { "HKEYS", KEYS }, { "HGETALL", KEYS },
   { "HSCAN", KEYS, "0", one_of({}, { "COUNT", "100" }, { "count", "0" }, { "COUNT" }) },
   { "HLEN", KEYS }, { "HINCRBY", KEYS, FIELDS, INTEGERS },
+  { "HMSET", KEYS, some(1, 2, FIELDS, VALUES) },
 }
 
 local ZSETS = {
@@ -114,6 +116,13 @@ local LISTS = {
   { "RPUSH", KEYS, some(1, 3, FIELDS) }, { "RPUSH", KEYS, some(1, 3, FIELDS) },
   { "LPUSH", KEYS, some(1, 2, FIELDS) }, { "LPOP", KEYS }, { "LLEN", KEYS }, { "LINDEX", KEYS, INTEGERS },
   { "LRANGE", KEYS, INTEGERS, INTEGERS }, { "LREM", KEYS, INTEGERS, FIELDS },
+  { "RPOP", KEYS, some(0, 1, INTEGERS) },
+}
+
+local SETS = {
+  { "SADD", KEYS, some(1, 3, FIELDS) }, { "SADD", KEYS, some(1, 2, INTEGERS) },
+  { "SREM", KEYS, some(1, 2, FIELDS) }, { "SISMEMBER", KEYS, FIELDS }, { "SCARD", KEYS },
+  { "SMEMBERS", KEYS },
 }
 
 local SERVER = {
@@ -179,7 +188,9 @@ local SCRIPTS = {
 }
 
 local LOOSE = { PTTL = true, TTL = true }
-local SORTED = { KEYS = true, CHANNELS = true, UNSUBSCRIBE = true, PUNSUBSCRIBE = true }
+local SORTED = {
+  KEYS = true, SMEMBERS = true, CHANNELS = true, UNSUBSCRIBE = true, PUNSUBSCRIBE = true,
+}
 
 local function has(args, names)
   for _, word in ipairs(args) do
@@ -213,7 +224,7 @@ end
 local kinds = {}
 
 kinds.strings, kinds.hashes, kinds.zsets = from(STRINGS), from(HASHES), from(ZSETS)
-kinds.lists = from(LISTS)
+kinds.lists, kinds.sets = from(LISTS), from(SETS)
 kinds.server, kinds.messages = from(SERVER), from(MESSAGES)
 
 function kinds.listening(prng)
@@ -407,7 +418,7 @@ local function lock_listening(prng)
   return step_of(prng:range(steps.LISTENER, steps.CLIENTS), { name, prng:pick(channels) })
 end
 
-local PLAIN_KINDS = { "strings", "hashes", "zsets", "zsets", "lists", "server", "messages", "listening",
+local PLAIN_KINDS = { "strings", "hashes", "zsets", "zsets", "lists", "sets", "server", "messages", "listening",
   "wrapped", "script" }
 
 local function any_step(prng)

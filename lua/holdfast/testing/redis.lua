@@ -77,6 +77,7 @@ add_all(pubsub)
 add_all(require "holdfast.testing.redis.hashes")
 add_all(require "holdfast.testing.redis.lists")
 add_all(require "holdfast.testing.redis.scripting")
+add_all(require "holdfast.testing.redis.sets")
 add_all(require "holdfast.testing.redis.strings")
 add_all(require "holdfast.testing.redis.zsets")
 

@@ -21,6 +21,11 @@ commands.HSET = { -4, "wm", function(client, args)
   return added
 end }
 
+commands.HMSET = { -4, "wm", function(client, args)
+  commands.HSET[3](client, args)
+  return { ok = "OK" }
+end }
+
 commands.HGET = { 3, "r", function(client, args)
   return value_of(client, args[2], args[3]) or false
 end }

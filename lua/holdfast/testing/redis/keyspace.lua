@@ -1,8 +1,8 @@
--- The keys of a database. Between commands no hash, list or zset is empty. An expired entry is
+-- The keys of a database. Between commands no hash, list, set or zset is empty. An expired entry is
 -- removed by the first access.
 --
--- An entry is { kind = "string" | "hash" | "list" | "zset", value, expires = ms of server time |
--- nil }.
+-- An entry is { kind = "string" | "hash" | "list" | "set" | "zset", value, expires = ms of server
+-- time | nil }.
 
 local fail = require "holdfast.testing.redis.fail"
 local Hash = require "holdfast.testing.redis.hash"
@@ -10,7 +10,8 @@ local Zset = require "holdfast.testing.redis.zset"
 
 local function new_list() return { items = {}, count = 0 } end
 
-local EMPTY = { hash = Hash.new, list = new_list, zset = Zset.new }
+-- A set is stored as a hash whose fields are its members.
+local EMPTY = { hash = Hash.new, list = new_list, set = Hash.new, zset = Zset.new }
 
 local Keyspace = {}
 Keyspace.__index = Keyspace
@@ -40,7 +41,7 @@ function Keyspace:get(key, kind)
   return entry.value
 end
 
--- Returns the hash, list or zset at the key; creates it if missing.
+-- Returns the hash, list, set or zset at the key; creates it if missing.
 function Keyspace:open(key, kind)
   local value = self:get(key, kind)
   if not value then
@@ -61,7 +62,7 @@ function Keyspace:remove(key)
   return there
 end
 
--- Called after elements were removed from the hash, list or zset at the key.
+-- Called after elements were removed from the hash, list, set or zset at the key.
 function Keyspace:remove_if_empty(key)
   if self.entries[key].value.count == 0 then self.entries[key] = nil end
 end

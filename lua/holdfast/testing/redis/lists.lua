@@ -37,16 +37,23 @@ local function count_in(text)
   return count >= 0 and count or fail(message)
 end
 
--- → the first item, or with a count a list
-commands.LPOP = { -2, "w", function(client, args)
-  if #args > 3 then fail("ERR wrong number of arguments for 'lpop' command") end
+-- Returns the first item, or the last one if `from_end`; with a count, a list.
+local function pop(client, args, from_end)
+  if #args > 3 then
+    fail(("ERR wrong number of arguments for '%s' command"):format(args[1]:lower()))
+  end
   local count = args[3] and count_in(args[3])
   local list, items = read(client, args[2]), {}
   if list.count == 0 then return false end
-  for i = 1, math.min(count or 1, list.count) do items[i] = take_out(client, args[2], 1) end
+  for i = 1, math.min(count or 1, list.count) do
+    items[i] = take_out(client, args[2], from_end and list.count or 1)
+  end
   client.db:remove_if_empty(args[2])
   return count and items or items[1]
-end }
+end
+
+commands.LPOP = { -2, "w", function(client, args) return pop(client, args, false) end }
+commands.RPOP = { -2, "w", function(client, args) return pop(client, args, true) end }
 
 commands.LLEN = { 2, "r", function(client, args) return read(client, args[2]).count end }
 

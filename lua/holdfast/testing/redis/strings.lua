@@ -28,6 +28,13 @@ commands.GET = { 2, "r", function(client, args)
   return client.db:get(args[2], "string") or false
 end }
 
+commands.APPEND = { 3, "wm", function(client, args)
+  local text = (client.db:get(args[2], "string") or "") .. args[3]
+  local entry = client.db:find(args[2])
+  client.db:put(args[2], "string", text, entry and entry.expires)
+  return #text
+end }
+
 local EXPIRY = { EX = { 1000, false }, PX = { 1, false }, EXAT = { 1000, true },
   PXAT = { 1, true } }
 
@@ -57,17 +64,17 @@ local function set_options(args)
   return options
 end
 
-local function set_expiry(client, options)
+local function set_expiry(client, options, command)
   if not options.amount then return nil end
   local amount = arguments.integer(options.amount)
   local unit, absolute = EXPIRY[options.expiry][1], EXPIRY[options.expiry][2]
   local expires = amount > 0 and moment(client, amount, unit, absolute)
-  return expires or fail("ERR invalid expire time in 'set' command")
+  return expires or fail(("ERR invalid expire time in '%s' command"):format(command:lower()))
 end
 
 commands.SET = { -3, "wm", function(client, args)
   local options = set_options(args)
-  local expires = set_expiry(client, options)
+  local expires = set_expiry(client, options, args[1])
   local old = client.db:find(args[2])
   local reply = options.get and (client.db:get(args[2], "string") or false)
   if options.only == "NX" and old or options.only == "XX" and not old then return reply or false end
@@ -75,6 +82,20 @@ commands.SET = { -3, "wm", function(client, args)
   if options.get then return reply end
   return OK
 end }
+
+commands.SETNX = { 3, "wm", function(client, args)
+  if client.db:find(args[2]) then return 0 end
+  client.db:put(args[2], "string", args[3])
+  return 1
+end }
+
+for name, expiry in pairs { SETEX = "EX", PSETEX = "PX" } do
+  commands[name] = { 4, "wm", function(client, args)
+    local expires = set_expiry(client, { expiry = expiry, amount = args[3] }, name)
+    client.db:put(args[2], "string", args[4], expires)
+    return OK
+  end }
+end
 
 commands.DEL = { -2, "w", function(client, args)
   return count_if(args, function(key) return client.db:remove(key) end)
