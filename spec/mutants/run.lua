@@ -94,9 +94,9 @@ local SPECS_OF_API_FILE = {
   ["record.lua"] = { "templates" }, ["replies.lua"] = { "lock", "deadlocks" },
   ["servers.lua"] = { "quorum", "shards" }, ["shared_metrics.lua"] = { "status_*" },
   ["sorted.lua"] = { "observed", "status_*" }, ["notifier.lua"] = { "async_release", "loops_*", "resty_*" },
-  ["text.lua"] = { "misuse*", "command_hostile" }, ["traceback.lua"] = { "with_lock" },
+  ["text.lua"] = { "misuse*", "command_hostile" }, ["timer.lua"] = { "resty_*" }, ["traceback.lua"] = { "with_lock" },
   ["loop/copas.lua"] = LOOPS, ["loop/cqueues.lua"] = LOOPS, ["loop/descriptors.lua"] = LOOPS,
-  ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS,
+  ["loop/init.lua"] = LOOPS, ["loop/luv.lua"] = LOOPS, ["loop/owner.lua"] = LOOPS,
   ["loop/pump.lua"] = { "failing_loops", "loops_*", "resty_*", "status_*" },
   ["loop/cosockets.lua"] = { "failing_ngx", "resty_*" },
   ["loop/ngx.lua"] = { "failing_ngx", "resty_*" },
@@ -389,10 +389,15 @@ local function units_fail(tree, build, names)
   return ("%s, %s"):format(name, how == "fails" and first_failure(tree) or how)
 end
 
--- A name may be a pattern of the shell, and may match no file.
+-- A name may be a pattern of the shell. → the files that it names, at least one
+local function specs_named(name)
+  local list = paths(("spec/%s_spec.lua 2>/dev/null"):format(name))
+  return list[1] and list or fail("no file is called spec/%s_spec.lua", name)
+end
+
 local function specs_fail(tree, names)
   for _, name in ipairs(names or {}) do
-    for _, path in ipairs(paths(("spec/%s_spec.lua 2>/dev/null"):format(name))) do
+    for _, path in ipairs(specs_named(name)) do
       local how = spec_fails(tree, path, 120)
       if how then return how end
     end
