@@ -60,7 +60,7 @@ describe("holdfast", function()
       server:cli("SET", "endless", uuid)
       server:cli("SET", "number", 7)
       for _, case in ipairs {
-        { "pool", '2 of 3 permits of "pool" are taken; [^\r\n]*Take them back%? %[y/N%]', ": broken" },
+        { "pool", 'Clients hold 2 of 3 permits of "pool"; [^\r\n]*Take the permits back%? %[y/N%]', ": broken" },
         { "gate", 'The latch "gate" still has a count of 2; [^\r\n]*Open it%? %[y/N%]', ": broken" },
         { "job", 'The job "job" counts as done for another 3[56]%d%d%.%d s%. Let it run again%? %[y/N%]', ": may run again" },
         { "endless", 'The lock "endless" is held by ' .. uuid:gsub("%-", "%%-")

@@ -302,7 +302,7 @@ describe("the commands that only read locks", function()
     for verb, result in pairs(results) do
       assert.equal(0, result[1])
       assert.matches(verb == "ls" and "\ngood " or '"key":"good"', result[2])
-      assert.matches("left out: %d+ names, because together they are larger than 4 MiB; "
+      assert.matches("left out: %d+ names, because the names together are larger than 4 MiB; "
         .. "latches, because the list of channels is larger than 4 MiB", result[3])
     end
   end)

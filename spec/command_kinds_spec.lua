@@ -163,7 +163,7 @@ describe("holdfast", function()
     }
     listens "redisson_sc:{pool}"
     local _, output = run("ls")
-    assert.matches("^KEY[^\n]+\npool  1 of 1 permits +1 +%- +[%d.]+ s +%d+ +0 +%-\n$", output)
+    assert.matches("^KEY[^\n]+\npool  1 of 1 permit +1 +%- +[%d.]+ s +%d+ +0 +%-\n$", output)
     assert.matches("^1 lock, 0 waiters\n", (select(2, run("top", "--interval", "0.1"))))
     assert.matches("\npermits  1 of 1 taken\n", (select(2, run("show", "pool"))))
     listener:kill("KILL")

@@ -90,6 +90,11 @@ function text.name(s)
   return text.printable((s:gsub("\\(x%x%x)", HEX["\\"] .. "%1")))
 end
 
+-- Returns a whole number with its noun: "1 lock", "2 locks".
+function text.plural(count, noun)
+  return ("%.0f %s%s"):format(count, noun, count == 1 and "" or "s")
+end
+
 -- ---- durations ----
 
 local UNITS = { { 86400, "d" }, { 3600, "h" }, { 60, "min" }, { 1, "s" } }

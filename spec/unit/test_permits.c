@@ -117,7 +117,7 @@ TEST(a_busy_message_says_whether_all_permits_are_taken_or_their_number_is_not_se
 TEST(a_request_for_more_permits_than_exist_fails_with_conflict) {
     hf_op *op = begin_permits(3, HF_NEVER, AT(0));
     CHECK_ANSWER(op, "*2\r\n:-5\r\n:2\r\n", AT(1), "conflict");
-    CHECK_MESSAGE(op, "the semaphore has 2 permits in total, fewer than the 3 requested");
+    CHECK_MESSAGE(op, "the semaphore's total is 2, fewer than the 3 permits requested");
     CHECK(!permits_held());
 }
 

@@ -597,7 +597,7 @@ static void fail_refused(hf_op *op, const hf_wire_answer *answer) {
         break;
     case HF_VERDICT_TOO_MANY:
         hf_op_fail(op, HF_CONFLICT,
-                   "the semaphore has %lld permits in total, fewer than the %u requested",
+                   "the semaphore's total is %lld, fewer than the %u permits requested",
                    answer->number, op->spec.permits);
         break;
     case HF_VERDICT_OTHER_KIND: hf_op_fail_for_other_kind(op, answer->has); break;

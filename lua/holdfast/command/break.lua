@@ -48,8 +48,8 @@ end
 
 local function confirm_break(client, entry)
   if entry.permits then
-    return confirm('%d of %d permits of "%s" are taken; the work they protect would keep running unprotected. Take them back? [y/N] ',
-      entry.holds, entry.permits, output.name(entry.key))
+    return confirm('Clients hold %s of "%s"; their work would keep running unprotected. Take the permits back? [y/N] ',
+      locks.holder_text(entry), output.name(entry.key))
   end
   if kinds[entry.kind].removes then
     return confirm('The latch "%s" still has a count of %.0f; its waiters would continue at once. Open it? [y/N] ',

@@ -124,10 +124,10 @@ local function replicas(facts, add)
   local count = facts:number "min_slaves_good_slaves"
   local minimum = count and facts:setting "min-replicas-to-write"
   if minimum and count < minimum then
-    add(("%d of min-replicas-to-write %d replicas are connected: writes are refused (NOREPLICAS)")
+    add(("%d of min-replicas-to-write %d connected: writes are refused (NOREPLICAS)")
       :format(count, minimum), "bring the replicas back")
   elseif minimum and count == minimum then
-    add(("only min-replicas-to-write %d replicas are connected: if one fails, all locks are refused")
+    add(("only min-replicas-to-write %d connected: if one fails, all locks are refused")
       :format(minimum), "add a replica")
   end
   return true

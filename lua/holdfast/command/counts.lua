@@ -6,6 +6,7 @@ local core = require "holdfast.core"
 local locale = require "holdfast.locale"
 local pages = require "holdfast.pages"
 local replies = require "holdfast.replies"
+local texts = require "holdfast.text"
 
 local counts = {}
 
@@ -92,7 +93,8 @@ end
 
 -- Describes the number of a latch or a plain semaphore.
 function counts.text(entry)
-  return kinds[entry.kind].left:format(entry.count)
+  local row = kinds[entry.kind]
+  return row.left:format(row.unit and texts.plural(entry.count, row.unit) or entry.count)
 end
 
 return counts

@@ -4,6 +4,7 @@ local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 local locale = require "holdfast.locale"
 local process = require "holdfast.process"
+local texts = require "holdfast.text"
 
 local facts = {}
 
@@ -159,7 +160,7 @@ function Facts:role()
   if info.cluster_enabled == "1" then mode = "node of a cluster" end
   if info.role == "slave" then return mode .. ", replica of " .. (info.master_host or "?") end
   if replicas == 0 then return mode .. ", no replica" end
-  return ("%s, primary of %d replica%s"):format(mode, replicas, replicas == 1 and "" or "s")
+  return ("%s, primary of %s"):format(mode, texts.plural(replicas, "replica"))
 end
 
 return facts

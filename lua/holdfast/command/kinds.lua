@@ -4,7 +4,7 @@
 --   counts     a number without a TTL, which other programs store, too
 --   is_held    for a number: whether an acquire or a wait would have to wait
 --   state      how `show` describes it; for a number `%s` is "closed" or "open"
---   left       how a list describes a number
+--   left       how a list describes a number; unit: what the number counts, for `%s`
 --   removes    the verb that deletes it, which `break` also does
 --   has_mode   it is held to read or to write
 --   is_string  a string; is_mutex: a string written by SET NX PX
@@ -26,7 +26,8 @@ local kinds = {
     is_held = function(count) return count > 0 end,
   },
   plain_semaphore = {
-    core_kind = "plain_semaphore", counts = true, state = "a plain semaphore", left = "%.0f permits free",
+    core_kind = "plain_semaphore", counts = true, state = "a plain semaphore", left = "%s free",
+    unit = "permit",
     is_held = function(count) return count < 1 end,
   },
   number = {

@@ -365,7 +365,7 @@ function locks.left_out(scans)
     if one.unread == true then channels = true else names = names + (one.unread or 0) end
   end
   local list = {}
-  if names > 0 then list[1] = ("%d names, because together they are larger than 4 MiB"):format(names) end
+  if names > 0 then list[1] = texts.plural(names, "name") .. ", because the names together are larger than 4 MiB" end
   if channels then list[#list + 1] = "latches, because the list of channels is larger than 4 MiB" end
   return #list > 0 and "left out: " .. table.concat(list, "; ") or nil
 end
@@ -562,7 +562,7 @@ end
 -- Describes the holder, named by `who`; for a semaphore, the number of permits in use.
 function locks.holder_text(entry, who)
   if entry.count then return counts.text(entry) end
-  if entry.permits then return ("%d of %d permits"):format(entry.holds, entry.permits) end
+  if entry.permits then return ("%d of %s"):format(entry.holds, texts.plural(entry.permits, "permit")) end
   local holder = output.name(identity.text(who) or entry.owner)
   return holder .. locks.mode_text(entry, " (", ")")
 end

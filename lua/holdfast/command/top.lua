@@ -18,6 +18,7 @@ local process = require "holdfast.process"
 local rounds = require "holdfast.command.rounds"
 local screen = require "holdfast.command.screen"
 local table_of = require "holdfast.command.top_table"
+local texts = require "holdfast.text"
 local verb = require "holdfast.command.verb"
 local width = require "holdfast.command.width"
 
@@ -216,10 +217,6 @@ function View:arrange()
   self.list = list
 end
 
-local function plural(count, one)
-  return ("%d %s%s"):format(count, one, count == 1 and "" or "s")
-end
-
 -- Returns all searches, for locks.left_out.
 function View:scans()
   local list = { self.latches }
@@ -231,8 +228,8 @@ end
 
 function View:title()
   local left_out = locks.left_out(self:scans())
-  return plural(self.count, "lock") .. (self:is_complete() and ", " or " so far, ")
-    .. plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
+  return texts.plural(self.count, "lock") .. (self:is_complete() and ", " or " so far, ")
+    .. texts.plural(self.waiters, "waiter") .. (left_out and "; " .. left_out or "")
 end
 
 -- Returns { host, pid, name } of an owner, if known. Sends nothing to a server that does not reply.
@@ -266,7 +263,7 @@ end
 function View:filter_line()
   if not self.is_typing and self.filter == "" then return "" end
   return ("filter: %s%s   %d of %s"):format(output.printable(self.filter), self.is_typing and "_" or "",
-    #self.list, plural(self.count, "lock"))
+    #self.list, texts.plural(self.count, "lock"))
 end
 
 -- Says which locks are on the screen, unless all are.

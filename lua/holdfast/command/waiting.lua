@@ -85,7 +85,7 @@ end
 -- token } | nil, message, code
 
 local function state_of(entry, who, verb)
-  if entry.permits then return ("%d of %d permits taken"):format(entry.holds, entry.permits) end
+  if entry.permits then return locks.holder_text(entry) .. " taken" end
   if not entry.held then return nil end
   return (entry.count and "" or verb .. " by ") .. locks.holder_text(entry, who)
 end
