@@ -241,7 +241,7 @@ describe("holdfast run", function()
         held.locks = { lock }
         return held:release(), table.concat(warnings)
       end
-      assert.same({ true, 'cannot release "k": no answer in time; the lock expired with its lease' },
+      assert.same({ true, 'cannot release "k" in time; the lock expired with its lease' },
         { release(0.01, "lost") })
       assert.same({ nil, "" }, { release(60, "lost") })
       assert.same({ nil, "" }, { release(-1, "lost") })
@@ -251,6 +251,22 @@ describe("holdfast run", function()
     it("gives the job no extra descriptor except the one whose closing shows that the job has ended", function()
       local plain = command.other { "setsid", "sh", "-c", "ls /proc/self/fd" }
       exits(plain, 0)
+    it("names the code of the release after which it does not wait for the others", function()
+      local holding = require "holdfast.command.holding"
+      local own, out, warnings = client(), {}, {}
+      function out.problem(_, _, fields, text)
+        warnings[#warnings + 1] = fields[1][2] .. ": " .. text
+      end
+      local held = holding.new(own, {}, out)
+      held.locks = { own:lock("k"), own:lock("l") }
+      for _, lock in ipairs(held.locks) do assert(lock:acquire()) end
+      server:cli("ACL", "SETUSER", "default", "-evalsha", "-eval")
+      finally(function() server:cli("ACL", "SETUSER", "default", "+evalsha", "+eval") end)
+      assert.is_true(held:release())
+      assert.matches('^denied: cannot release "l"', warnings[1])
+      assert.matches('^denied: cannot release "k": the release before it failed with denied; the lock will expire', warnings[2])
+    end)
+
       for _, option in ipairs { "--no-crash-release", "--lease=30" } do
         local _, output = run { "run", option, "k", "-c", "ls /proc/self/fd" }
         if option == "--lease=30" then output = output:gsub("4%d%d\n", "") end

@@ -346,17 +346,17 @@ end
 
 -- A lock that expires while its release waits for the server does not count as lost.
 function Holding:report_expired(lock)
-  local text = ('cannot release "%s": no answer in time; the lock expired with its lease'):format(lock:key())
+  local text = ('cannot release "%s" in time; the lock expired with its lease'):format(lock:key())
   self.out:problem("warning", { { "code", "unreachable" }, { "key", lock:key() } }, text)
 end
 
--- Releases a lock. `silent`: the code of an earlier release that got no usable reply, or nil. After
--- such a release the client releases the others in the background, until it is closed.
+-- Releases a lock. `silent`: the code of an earlier release that the server did not carry out, or
+-- nil. After such a release the client releases the others in the background, until it is closed.
 -- → true | nil, message, code
 local function release_one(lock, silent)
   if not silent then return lock:release() end
   driver.abandon(lock)
-  return nil, ('cannot release "%s": the previous release got no answer'):format(lock:key()), silent
+  return nil, ('cannot release "%s": the release before it failed with %s'):format(lock:key(), silent), silent
 end
 
 -- Releases all locks, and warns of each one that it could not release.
