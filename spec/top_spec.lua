@@ -83,6 +83,37 @@ describe("holdfast top", function()
       assert.equal("0 locks, 0 waiters\n", run "c*")
     end)
 
+    it("starts over if another server answers in the middle of its search", function()
+      local own, directory = redis.start(), process.directory()
+      finally(function() own:stop() process.remove(directory) end)
+      own:cli("EVAL", "for i = 1, 2000 do redis.call('SET', i, i) end", 0) -- several pages
+      local top = process.lua {
+        args = { own:url(), directory .. "/go" }, env = { HOLDFAST_CONFIG = "/dev/null" }, code = [[
+          local pages, process = require "holdfast.pages", require "spec.support.process"
+          local scan, waits = pages.scan, true
+          function pages.scan(client, node, cursor, pattern, key_type, count)
+            local reply, message, code, fits = scan(client, node, cursor, pattern, key_type, count)
+            if key_type == "hash" and waits then
+              waits = false
+              print "looks" io.stdout:flush()
+              process.eventually(function() return io.open(arg[2]) end)
+            end
+            return reply, message, code, fits
+          end
+          os.exit(require("holdfast.command.top").main { "--url", arg[1] })
+        ]],
+      }
+      assert(top:wait_output("looks", PATIENCE), top:output())
+      own:restart(false)
+      for i = 1, 64 do
+        own:cli("HSET", "k" .. i, UUID .. ":1", 1)
+        own:cli("PEXPIRE", "k" .. i, 600000)
+      end
+      assert(io.open(directory .. "/go", "w")):close()
+      assert.same({ "exit", 0 }, { top:wait(PATIENCE) }, top:output())
+      assert.matches("^looks\n64 locks, 0 waiters\n", top:output())
+    end)
+
     it("prints no time held or waited that the server does not know", function()
       local java = "b983c153-7421-469a-addb-44fb92259a1b:33"
       server:cli("HSET", "java", java, 1)

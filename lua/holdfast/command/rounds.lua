@@ -11,12 +11,11 @@ local rounds = {}
 local PAGE = 500 -- keys that one SCAN visits
 
 -- A round's fields:
---   number     how many rounds have begun
---   began      when the current one began; nil between two rounds
---   has_ended  whether one has ever reached its end, complete or not
---   known_at   when the last complete one began
---   due        when the next one is due
---   looked     about how many keys the current one has looked at
+--   number    how many rounds have begun
+--   began     when the current one began; nil between two rounds
+--   known_at  when the last complete one began; nil before the first one is complete
+--   due       when the next one is due
+--   looked    about how many keys the current one has looked at
 local Round = {}
 Round.__index = Round
 
@@ -82,7 +81,6 @@ local function finish(round)
     local ok, message, code = round.finish(round.view)
     if not ok then return nil, message, code end
   end
-  round.has_ended = true
   if not was_whole or not is_whole(round) then
     round:give_up()
     return true

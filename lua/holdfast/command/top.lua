@@ -150,9 +150,9 @@ function View:continue_round(round, seconds)
   end)
 end
 
--- Returns whether each of the two rounds has reached its end once.
+-- Returns whether each of the two rounds was complete once.
 function View:is_complete()
-  return self.queues.has_ended and self.locks.has_ended
+  return self.queues.known_at ~= nil and self.locks.known_at ~= nil
 end
 
 -- Continues both rounds. → true | nil, message, code
