@@ -77,7 +77,7 @@ describe("holdfast run", function()
           remaining = function() return till - core.now() end }
         local function ignore() end
         local result = job.run(lock, {
-          argv = arg, environment = {}, lease = 10, renewed = true, grace = 0, min_hold = 0,
+          argv = arg, environment = {}, lease = 10, grace = 0, min_hold = 0,
           on_started = ignore, on_signal = ignore, on_ended = ignore,
           on_lost = function(reason, left) print(reason, left) end,
         })

@@ -79,18 +79,17 @@ describe("holdfast run", function()
 
     it("takes keys, lease, wait, grace period and mode from its options", function()
       for _, case in ipairs {
-        { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, renewed = true,
-          mode = false } },
+        { { "k" }, { keys = { "k" }, lease = 30, grace = 5, wait = math.huge, mode = false } },
         { { "-n", "--grace", "0", "b", "a" }, { keys = { "b", "a" }, wait = 0, grace = 0 } },
         { { "-w0", "k" }, { wait = 0 } }, { { "-w", "9", "k" }, { wait = 9 } },
         { { "-w", "9", "-w5", "k" }, { wait = 5 } },
-        { { "--lease", "3", "k" }, { lease = 3, renewed = true } },
+        { { "--lease", "3", "k" }, { lease = 3 } },
         { { "--one-by-one", "a:b:c" }, { keys = { "a_b:c" }, biz_type = "a", biz_id = "b:c",
-          renewed = true, lease = 30 } },
-        { { "--one-by-one", "a:b", "--lease", "3" }, { renewed = false, lease = 3 } },
+          lease = 30 } },
+        { { "--one-by-one", "a:b", "--lease", "3" }, { lease = 3 } },
         { { "-s", "k" }, { mode = "read" } }, { { "-x", "k" }, { mode = "write" } },
         { { "one\nkey" }, { keys = { "one\nkey" } } },
-        { { ("k"):rep(131000) }, { renewed = true } },
+        { { ("k"):rep(131000) }, { keys = { ("k"):rep(131000) } } },
         { { ("k"):rep(131001) }, "the KEYs are longer than 131000 bytes in total" },
         { { ("k"):rep(65500), ("l"):rep(65500) }, "the KEYs are longer than 131000 bytes in total" },
         { { "a", "b\nc" }, "with several KEYs, none may contain a line break" },

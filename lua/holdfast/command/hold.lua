@@ -30,7 +30,7 @@ local function wait_for_end(held, plan)
     held:tick()
     local reason, left = held:lost(), held.group:remaining()
     local till = left - plan.lease / 10
-    if not reason and till <= 0 then reason = plan.renewed and "unreachable" or "expired" end
+    if not reason and till <= 0 then reason = "unreachable" end
     if reason then return reason, left end
     local name = process.wait(math.min(till, period))
     if name and signals.terminating[name] then return nil, name end

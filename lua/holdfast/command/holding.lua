@@ -54,7 +54,7 @@ end
 function Holding:new_lock(key, owner)
   local plan = self.plan
   local opts = {
-    lease = plan.lease, watchdog = plan.renewed, wait = plan.wait, interruptible = true,
+    lease = plan.lease, watchdog = true, wait = plan.wait, interruptible = true,
   }
   if plan.biz_type then return self.client:mutex(key, opts) end
   if plan.given.permits then

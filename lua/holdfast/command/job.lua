@@ -149,7 +149,7 @@ end
 function Job:trouble()
   local reason = self.lock:lost()
   if reason or self.lock:remaining() > self.reserve then return reason end
-  return self.plan.renewed and "unreachable" or "expired"
+  return "unreachable"
 end
 
 -- Ends the job if the lock is lost or about to be. → true if it is neither
@@ -246,7 +246,7 @@ function Job:start()
 end
 
 -- Runs a job. The fields of `plan`:
---   argv, environment, lease, renewed, grace, min_hold, max_runtime or nil
+--   argv, environment, lease, grace, min_hold, max_runtime or nil
 --   keeps      hold the lock as long as a process runs that a signal did not reach
 --   uuid       the client whose process record becomes the job's, or nil
 --   tick()     called at each check, or nil

@@ -109,7 +109,7 @@ local function keys_of(given, words)
   return check_keys(words)
 end
 
--- → { keys, biz_type, biz_id, given, chosen, mode, lease, renewed, grace, wait } | nil, message
+-- → { keys, biz_type, biz_id, given, chosen, mode, lease, grace, wait } | nil, message
 function target.read(given, words)
   local plan, message = keys_of(given, words)
   if not plan then return nil, message end
@@ -128,7 +128,6 @@ function target.read(given, words)
   message = wrong_permits(given, plan)
   if message then return nil, message end
   plan.lease = chosen.lease or LEASE
-  plan.renewed = not (plan.biz_type and given.lease)
   plan.grace = chosen.grace or GRACE
   plan.wait = given["no-wait"] and 0 or given.wait or math.huge
   return plan

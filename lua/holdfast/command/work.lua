@@ -113,7 +113,7 @@ end
 function work.plan(plan, held, out)
   return {
     argv = plan.argv, environment = target.environment(plan, held.locks), keeps = plan.keeps,
-    lease = plan.lease, renewed = plan.renewed, grace = plan.grace, min_hold = plan.min_hold,
+    lease = plan.lease, grace = plan.grace, min_hold = plan.min_hold,
     uuid = plan.crash_release and core.client.uuid(held.client) or nil,
     max_runtime = plan.given["max-runtime"],
     tick = function() held:tick() end,
