@@ -662,7 +662,8 @@ function Watchdog:holds()
   return core.watchdog.holds(self)
 end
 
--- Returns whether the watchdog's thread is running; the first acquire starts it.
+-- Returns whether the watchdog's thread is running; the first acquire starts it. An event loop has
+-- no such thread.
 ---@return boolean running
 function Watchdog:is_running()
   check_self(self, watchdog_meta, "watchdog:is_running", 2)
@@ -670,7 +671,7 @@ function Watchdog:is_running()
 end
 
 -- Ends the thread until start is called. Until then locks are renewed only while a call of the
--- client is running.
+-- client is running. Has no effect in an event loop.
 function Watchdog:stop()
   check_self(self, watchdog_meta, "watchdog:stop", 2)
   core.watchdog.stop(self)
