@@ -78,6 +78,7 @@ return {
   { "SEEN_NOT_THROUGH", "core/op/calls.c", "continue_alone",
     "!op->blocked && hf_renewer_see_through(op->client, &op->request)", "false" },
   { "RELEASE_GIVEN_UP", "core/op/calls.c", "abandon_release", "clean_up(op, now);", "" },
+  { "EXTEND_GIVEN_UP", "core/op/calls.c", "abandon_extend", "bound_lease(op);", "" },
   { "MOVE_UNHEARD", "core/op/events.c", "on_event",
     "on_channel_subscribed(node, hf_reply_string_at(event, 1), false, now);", "" },
   { "ALL_NO_UNDO", "core/op/batch.c", "undo_hold", "hf_claim_is_asked(hold->claim)", "false" },

@@ -472,6 +472,7 @@ local IN_SCHEDULES = {
   {
     name = "LATE_ERROR", about = "an abandoned acquire of a shared owner takes an error for a hold",
   },
+  { name = "EXTEND_GIVEN_UP", about = "an extend that is given up counts as not carried out" },
   {
     name = "SEEN_NOT_THROUGH", about = "a shared owner's abandoned release ends at NOSCRIPT",
   },

@@ -720,6 +720,18 @@ local release_forgotten = plan(LOCK, {
   fault { name = "forget_scripts", at = 90000, process = 1, link = "calls" },
 })
 
+-- An extend to a shorter lease is given up before its reply, and reaches the server late, after a
+-- renewal. Another process waits.
+local extend_given_up = plan(LOCK, {
+  process(1), process(2),
+  task {
+    process = 1, slot = 8, start = 0, wait = 0, naps = { 100000 }, extend = 0.5, hurry = 10,
+    stays = 3 * S,
+  },
+  task { process = 2, slot = 7, start = 50000, wait = huge },
+  fault { name = "stall_up", at = 90000, process = 1, link = "calls", duration = S },
+})
+
 local function foreign(slot, start)
   return {
     what = "foreign", slot = slot, key = "a", kind = "lock", lease = 10, rounds = 2, gap = 0,
@@ -824,6 +836,7 @@ return {
   { "given_up_joining", given_up_joining, "LATE_LIST" },
   { "given_up_refused", given_up_refused, "LATE_ERROR" },
   { "release_forgotten", release_forgotten, "SEEN_NOT_THROUGH" },
+  { "extend_given_up", extend_given_up, "EXTEND_GIVEN_UP" },
   { "moved_channel", moved_channel, "MOVE_UNHEARD" },
   { "left_unused", left_unused, "run_long" },
   { "stopped_together", stopped_together, "permit_one_settled" },
