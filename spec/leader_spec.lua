@@ -83,8 +83,9 @@ describe("on_change in several processes", function()
 
   local function leads(name) return children[name]:output():find "leads" ~= nil end
 
-  local function waiting(count, cli)
-    eventually(function() return (cli or world.cli)("ZCARD", "holdfast_queue:{chief}") == count end)
+  local function waiting(count, cli, key)
+    local queue = ("holdfast_queue:{%s}"):format(key or "chief")
+    eventually(function() return (cli or world.cli)("ZCARD", queue) == count end)
   end
 
   local function check_order()
@@ -194,9 +195,10 @@ describe("on_change in several processes", function()
     tenant "a"
     eventually(function() return leads "a" end)
     tenant "b"
-    sees("b", "a")
+    waiting(1, cli, "t:chief")
     tenant "c"
-    sees("c", "a")
+    waiting(2, cli, "t:chief")
+    for name in pairs(children) do sees(name, "a") end
     resign "a"
     sees("c", "a b")
     for _, line in ipairs(server:cli("ACL", "LOG")) do assert.same({}, line) end
