@@ -37,13 +37,11 @@ local function urls_of(list)
   return urls
 end
 
-local function eventually(condition, what)
-  assert.is_truthy(process.wait_until(condition, PATIENCE), what)
-end
+local eventually = process.eventually
 
 local function is_renewed(lock)
   local before = lock:remaining()
-  eventually(function() return lock:remaining() > before end, "it is not renewed")
+  eventually(function() return lock:remaining() > before end, PATIENCE, "it is not renewed")
 end
 
 -- Acquires two locks; another client acquires the second one on the other server. The next renewal
@@ -54,7 +52,7 @@ local function learns(client, others, absent, taken, replace_it)
   replace_it()
   local theirs = assert(others():lock(taken):acquire(PATIENCE))
   for i, lock in ipairs { one, two } do
-    eventually(function() return lock:lost() end, "the loss is not reported")
+    eventually(function() return lock:lost() end, PATIENCE, "the loss is not reported")
     reasons[i] = lock:lost()
     assert.is_false(lock:is_held())
   end
@@ -107,7 +105,7 @@ describe("after a restart as another server at the same address", function()
     local new = replace(quorum[2])
     assert.equal("busy", (select(3, other:acquire(0))))
     is_renewed(lock)
-    eventually(function() return new:cli("EXISTS", "k") == 1 end, "the lock is not on the new server")
+    eventually(function() return new:cli("EXISTS", "k") == 1 end, PATIENCE, "the lock is not on the new server")
     assert(lock:release())
     assert(other:acquire(PATIENCE))
   end)

@@ -9,9 +9,7 @@ local sys = require "spec.support.sys"
 local PATIENCE = 40
 local NOBODY = "setpriv --reuid=65534 --clear-groups"
 
-local function eventually(condition, ...)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
-end
+local eventually = process.eventually
 
 local function shell(text)
   local child = command.other { "sh", "-ec", text }

@@ -9,9 +9,7 @@ local resp = require "spec.support.resp"
 local PATIENCE = 20
 local SIGNALS = { HUP = 1, USR1 = 10, TERM = 15, CHLD = 17, CONT = 18, TSTP = 20, WINCH = 28 }
 
-local function eventually(condition, ...)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
-end
+local eventually = process.eventually
 
 local function lines_of(path)
   local list, file = {}, io.open(path)
@@ -297,7 +295,7 @@ describe("holdfast", function()
       hold:kill("TERM")
       hold:wait(PATIENCE)
       for _, number in ipairs { SIGNALS.WINCH, SIGNALS.CONT } do child:kill(number) end
-      eventually(function() return #terms() == 2 end, child:output())
+      eventually(function() return #terms() == 2 end, PATIENCE, child:output())
     end)
 
     it("starts its next term after a loss or a killed command, despite ignored signals", function()
@@ -306,11 +304,11 @@ describe("holdfast", function()
       for _, name in ipairs { "WINCH", "CHLD", "CONT" } do child:kill(SIGNALS[name]) end
       process.sleep(0.3)
       process.signal(terms()[1].pid, "KILL")
-      eventually(function() return #terms() == 2 end, child:output())
+      eventually(function() return #terms() == 2 end, PATIENCE, child:output())
       child:kill(SIGNALS.WINCH)
       process.sleep(0.3)
       server:cli("DEL", "k")
-      eventually(function() return #terms() == 3 end, child:output())
+      eventually(function() return #terms() == 3 end, PATIENCE, child:output())
       child:kill("TERM")
       assert.equal(143, select(2, child:wait(PATIENCE)), child:output())
     end)
@@ -675,7 +673,7 @@ describe("holdfast", function()
       for key, holder in pairs(holders) do
         eventually(function()
           return select(2, run("show", "--tenant", "t:", key)):find(" pid " .. holder.pid .. " nightly", 1, true)
-        end, key)
+        end, PATIENCE, key)
         assert.is_nil((select(2, run("show", key))):find("nightly", 1, true))
       end
     end)

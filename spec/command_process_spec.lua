@@ -21,6 +21,7 @@ local COMMON = [[
     for _ in lfs.dir(path) do sum = sum + 1 end
     return sum
   end
+  local eventually = require("spec.support.process").eventually
   local function descriptors() return count "/proc/self/fd" end
   local function children()
     local list = {}
@@ -28,14 +29,6 @@ local COMMON = [[
       list[#list + 1] = tonumber(pid)
     end
     return list
-  end
-  local function eventually(condition)
-    for _ = 1, 4000 do
-      local result = condition()
-      if result then return result end
-      sys.sleep(0.005)
-    end
-    error("it never happened", 2)
   end
   local function ended(pid)
     local how, number, name

@@ -8,9 +8,7 @@ local waiting = require "holdfast.command.waiting"
 
 local PATIENCE = 40
 
-local function eventually(condition)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE))
-end
+local eventually = process.eventually
 
 describe("the status line of a wait", function()
   it("shows the waiter's place in the queue", function()

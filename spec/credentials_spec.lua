@@ -290,7 +290,7 @@ describe("a command whose login cannot be fetched while it holds a lock", functi
     local child = command.start(nil, words)
     world.children[#world.children + 1] = child
     local function eventually(condition)
-      assert.is_truthy(process.wait_until(condition, PATIENCE), child:output())
+      process.eventually(condition, PATIENCE, function() return child:output() end)
     end
     local function says(text)
       eventually(function() return lines(child, text) > 0 end)

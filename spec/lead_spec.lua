@@ -14,9 +14,7 @@ local LEASE = 3 -- seconds
 before_each(world.open)
 after_each(world.close)
 
-local function eventually(condition, ...)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
-end
+local eventually = process.eventually
 
 describe("client:lead", function()
   it("runs the function in term after term until it resigns", function()
@@ -710,7 +708,7 @@ describe("leaders under ngx_lua", function()
       local workers = front:workers()
       return #workers == 2 and not is_one_of(workers[1], before)
         and not is_one_of(workers[2], before)
-    end, "the old workers stay")
+    end, PATIENCE, "the old workers stay")
     eventually(function()
       local leader, now = state()
       return is_one_of(leader, front:workers()) and now == 1
@@ -747,7 +745,7 @@ describe("leaders under ngx_lua", function()
     eventually(function()
       local workers = front:workers()
       return #workers == 1 and workers[1] ~= before
-    end, "the old worker stays")
+    end, PATIENCE, "the old worker stays")
     eventually(function() return leads() and waits() end)
     other:release()
     assert.same({}, front:errors())

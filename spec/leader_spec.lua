@@ -20,9 +20,7 @@ after_each(function()
   world.close()
 end)
 
-local function eventually(condition, ...)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE), ...)
-end
+local eventually = process.eventually
 
 -- Prints each leader as "sees NAME PID TOKEN SINCE". Leads until the file `stop` exists, then
 -- resigns.
@@ -78,7 +76,7 @@ describe("on_change in several processes", function()
   end
 
   local function sees(name, expected)
-    eventually(function() return names_of(name) == expected end, children[name]:output())
+    eventually(function() return names_of(name) == expected end, PATIENCE, children[name]:output())
   end
 
   local function leads(name) return children[name]:output():find "leads" ~= nil end
@@ -194,6 +192,7 @@ describe("on_change in several processes", function()
     end
     tenant "a"
     eventually(function() return leads "a" end)
+    local function cli(...) return server:cli(...) end
     tenant "b"
     waiting(1, cli, "t:chief")
     tenant "c"
@@ -485,13 +484,13 @@ describe("on_change under ngx_lua", function()
     eventually(function()
       local pid, workers = leader(), front:workers()
       return pid and (pid == workers[1] or pid == workers[2])
-    end, "no common leader")
+    end, PATIENCE, "no common leader")
     local before = leader()
     front:reload()
     eventually(function()
       local pid, workers = leader(), front:workers()
       return pid and pid ~= before and (pid == workers[1] or pid == workers[2])
-    end, "no common leader after the reload")
+    end, PATIENCE, "no common leader after the reload")
     assert.same({}, front:errors())
   end)
 end)

@@ -13,10 +13,11 @@ local PATIENCE = 30
 
 -- Fails with what the programs have printed.
 local function eventually(condition, message)
-  if process.wait_until(condition, PATIENCE) then return end
-  local said = { message or "a wait has run out" }
-  for _, child in ipairs(world.children) do said[#said + 1] = child:output() end
-  error(table.concat(said, "\n"), 2)
+  process.eventually(condition, PATIENCE, function()
+    local said = { message or "the condition did not become true" }
+    for _, child in ipairs(world.children) do said[#said + 1] = child:output() end
+    return table.concat(said, "\n")
+  end)
 end
 
 local function copy(from, to)

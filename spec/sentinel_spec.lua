@@ -22,9 +22,7 @@ local function start(options)
   return set
 end
 
-local function eventually(condition)
-  return assert.is_truthy(process.wait_until(condition, PATIENCE))
-end
+local eventually = process.eventually
 
 local function url_of(list, name)
   local hosts = {}
