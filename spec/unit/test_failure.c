@@ -41,6 +41,24 @@ TEST(an_error_message_contains_advice_that_fits_its_error_code) {
               "add a resolver to nginx.conf, or use an IP address in the URL");
 }
 
+TEST(an_unreachable_server_that_has_replied_is_not_said_to_be_down) {
+    static const struct {
+        const char *error, *advice;
+    } cases[] = {
+        {"LOADING Redis is loading the dataset in memory", "wait until the server has loaded"},
+        {"CLUSTERDOWN The cluster is down", "check the cluster with CLUSTER INFO"},
+        {"MASTERDOWN Link with MASTER is down", "check the replica's link"},
+        {"READONLY You can't write against a read only replica.", "check which master"},
+        {"NOREPLICAS Not enough good replicas to write.", "check the server's replicas"},
+        {"BUSY Redis is busy running a script.", "check which script"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        hf_failure failure;
+        hf_failure_set(&failure, HF_UNREACHABLE, "acquire", ORDER, "h:1", "%s", cases[i].error);
+        CHECK_OR(strstr(failure.text, cases[i].advice), "%s", failure.text);
+        CHECK_OR(!strstr(failure.text, "is running and can be reached"), "%s", failure.text);
+    }
+}
+
 TEST(advice_is_appended_to_an_error_message_in_place_of_its_full_stop) {
     hf_failure failure;
     hf_failure_set(&failure, HF_DENIED, "ping", ORDER, "h:1", "%s",
