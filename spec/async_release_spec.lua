@@ -383,13 +383,6 @@ describe("the handle of an async release", function()
 end)
 
 describe("the option async_release", function()
-  it("must be a boolean", function()
-    local client = world.client()
-    assert.has_error(function() client:lock("k", { async_release = 1 }) end)
-    assert.has_error(function() client:one_by_one { async_release = "yes" } end)
-    assert.has_error(function() holdfast.new { async_release = 0 } end)
-  end)
-
   it("is accepted in a quorum, whose locks can be acquired again at once", function()
     local servers = { world.server:url(), world.another():url(), world.another():url() }
     local client = holdfast.new { servers = servers, mode = "quorum", async_release = true }

@@ -1,6 +1,5 @@
 -- Bounds for holders that hang and for waiters: max_hold and max_waiters.
 
-local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new()
 
@@ -9,12 +8,6 @@ local PATIENCE = 20
 
 before_each(world.open)
 after_each(world.close)
-
-local function fails(pattern, fn)
-  local ok, message = pcall(fn)
-  assert.is_false(ok)
-  assert.matches("bounds_spec.lua:%d+: " .. pattern, message)
-end
 
 -- On a busy machine, the reply may come after so short a lease: then this asks again.
 -- → what `ask` returns
@@ -111,29 +104,6 @@ describe("max_hold", function()
     assert.equal("max_hold", process.wait_until(function() return (all:lost()) end, PATIENCE))
     all:release()
   end)
-
-  it("is refused if the lock is not renewed, or if the value is out of range", function()
-    local client = world.client()
-    local need = ": max_hold limits how long the watchdog renews"
-    for _, opts in ipairs { { lease = 5 }, { watchdog = false } } do
-      opts.max_hold = 60
-      fails("client:lock" .. need, function() client:lock("k", opts) end)
-      fails("client:with_lock" .. need, function() client:with_lock("k", opts, function() end) end)
-      fails("client:semaphore" .. need, function() client:semaphore("k", opts) end)
-    end
-    fails("client:one_by_one" .. need, function() client:one_by_one { lease = 5, max_hold = 60 } end)
-    fails("one_by_one:execute" .. need, function()
-      client:one_by_one({ max_hold = 60 }):execute("job", 7, { lease = 5 }, function() end)
-    end)
-    for _, wrong in ipairs { 0, -1, 1e10, "60" } do
-      fails("client:lock: max_hold must be a number of seconds from 0.001 to 1e9", function()
-        client:lock("k", { max_hold = wrong })
-      end)
-    end
-    fails('holdfast.new: "max_hold" is an option of client:lock', function()
-      holdfast.new { max_hold = 60 }
-    end)
-  end)
 end)
 
 -- ---- max_waiters ----
@@ -189,19 +159,5 @@ describe("max_waiters", function()
     assert.matches("already running, 1 already waiting in line, and max_waiters is 1", message)
     assert(held:release())
     assert.same({ "exit", 0 }, { child:wait(PATIENCE) })
-  end)
-
-  it("is refused if the value is out of range, and in a quorum", function()
-    local client = world.client()
-    for _, wrong in ipairs { -1, 1.5, 1e10, "3" } do
-      fails("client:lock: max_waiters must be a whole number from 0 to 1e9", function()
-        client:lock("k", { max_waiters = wrong })
-      end)
-    end
-    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    fails("client:lock: max_waiters does not work in a quorum", function()
-      quorum:lock("k", { max_waiters = 1 })
-    end)
-    quorum:close()
   end)
 end)

@@ -386,52 +386,6 @@ describe("a kept lock", function()
   end)
 end)
 
-describe("the option keep", function()
-  local function fails(pattern, fn, ...)
-    local fine, message = pcall(fn, ...)
-    assert.is_false(fine)
-    assert.matches(pattern, message)
-  end
-
-  it("must be a number of seconds from 0 to 60", function()
-    local client = world.client()
-    for _, wrong in ipairs { -1, 61, "1", 0 / 0 } do
-      fails("keep_spec.lua:%d+: client:lock: keep must be a number of seconds from 0 to 60",
-        function() client:lock("k", { keep = wrong }) end)
-    end
-    fails("client:one_by_one: keep must be", function() client:one_by_one { keep = true } end)
-    fails("holdfast.new: keep must be", function() holdfast.new { keep = 100 } end)
-    fails("keep_spec.lua:%d+: client:lock: keep and owner cannot be combined", function()
-      client:lock("k", { keep = 1, owner = "svc" })
-    end)
-    fails("client:fair_lock: \"keep\" is an option of client:lock", function()
-      client:fair_lock("k", { keep = 1 })
-    end)
-    fails("client:read_write_lock: \"keep\" is an option", function()
-      client:read_write_lock("k", { keep = 1 })
-    end)
-    fails("client:multi_lock: \"keep\" is an option", function()
-      client:multi_lock({ "a", "b" }, { keep = 1 })
-    end)
-  end)
-
-  it("is refused in a quorum", function()
-    local servers = { "redis://127.0.0.1:1", "redis://127.0.0.1:2", "redis://127.0.0.1:3" }
-    fails("keep_spec.lua:%d+: holdfast.new: the option keep needs a single server, not a quorum", function()
-      holdfast.new { servers = servers, mode = "quorum", keep = 1 }
-    end)
-    local client = holdfast.new { servers = servers, mode = "quorum", keep = 0 }
-    client:mutex("k", { keep = 0 })
-    fails("keep_spec.lua:%d+: client:mutex: the option keep needs a single server, not a quorum", function()
-      client:mutex("k", { keep = 1 })
-    end)
-    fails("client:one_by_one: the option keep needs a single server, not a quorum", function()
-      client:one_by_one { keep = 1 }
-    end)
-    client:close()
-  end)
-end)
-
 for _, loop in ipairs(loops) do
   describe("a kept lock under " .. loop.name, function()
     it("goes from coroutine to coroutine in order, without a command to the server", function()

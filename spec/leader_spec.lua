@@ -1,7 +1,6 @@
 -- on_change of client:lead: how candidates learn who leads.
 
 local cluster = require "spec.support.cluster"
-local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -356,18 +355,6 @@ describe("on_change", function()
     child:wait(PATIENCE)
     eventually(function() return world.cli("ZCARD", "holdfast_queue:{chief}") == 0 end)
     lock:release()
-  end)
-
-  it("needs a single server, and must be a function", function()
-    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    local function raises(client, pattern, given)
-      local fine, message = pcall(function() client:lead("k", { on_change = given }, print) end)
-      assert.is_false(fine)
-      assert.matches("^spec/leader_spec.lua:%d+: client:lead: " .. pattern, message)
-    end
-    raises(quorum, "on_change needs a single server, not a quorum", print)
-    raises(world.client(), "on_change must be a function", 1)
-    quorum:close()
   end)
 end)
 

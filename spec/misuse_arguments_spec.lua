@@ -386,6 +386,7 @@ describe("an error at the caller's line", function()
   it("names options of a method that exclude each other", function()
     local bounds = "max_hold limits how long the watchdog renews the lock"
     each_with("max_hold", client, { lease = 0.5, max_hold = 9 }, bounds, "lead", "once")
+    each_with("max_hold", client, { watchdog = false, max_hold = 9 }, bounds, "lead", "once", "one_by_one")
     each_with("owner", client, { owner = "me", keep = 1 }, "keep and owner cannot be combined")
     local bounded = client:one_by_one { max_hold = 9 }
     says("one_by_one:execute: " .. bounds, bounded.execute, bounded, "a", 1, { lease = 0.5 }, print)
@@ -413,6 +414,8 @@ describe("an error at the caller's line", function()
     each_with("max_waiters", quorum, { max_waiters = 1 }, "max_waiters does not work in a quorum",
       unpack(left_out))
     each_with("keep", quorum, { keep = 1 }, "the option keep needs a single server, not a quorum")
+    each_with("on_change", quorum, { on_change = print }, "on_change needs a single server, not a quorum")
+    quorum:mutex("k", { keep = 0 })
     quorum:close()
   end)
 
@@ -449,6 +452,9 @@ describe("an error at the caller's line", function()
     } do says("holdfast.new: " .. text, holdfast.new, options) end
     says("holdfast.new: sync: timeout must be less than command_timeout", holdfast.new,
       { url = url, sync = { timeout = 3 } })
+    for _, scheme in ipairs { "redis", "rediss", "valkeys" } do
+      holdfast.new { url = scheme .. "+sentinel://h/m", sentinel_user = "u", sentinel_password = "" }
+    end
     says("holdfast.new: put the port in the URL", holdfast.new, url, 6379)
     says("holdfast.new: pass one table of options", holdfast.new, {}, {})
     says("holdfast.new: the first argument is already a URL", holdfast.new, url, { url = url })
@@ -549,11 +555,14 @@ local OPTION_BOUNDS = {
   ["holdfast.new: sync"] = {
     replicas = { { 1, 1000 }, { 0, 1001, 1.5, nan } }, timeout = { { 0.001 }, { 0.0009, 3600.5 } },
   },
+  ["holdfast.new: tls"] = {
+    ca_file = { { "x" }, { "", "a\0b" } }, ca_path = { { "x" }, { "", "a\0b" } },
+  },
   ["client:lock"] = {
     lease = LEASE, wait = WAITS, token_ttl = TOKEN_TTL, class = CLASS, max_waiters = {
       { 0, 1e9 }, { -1, 1e9 + 1, 0.5 },
     },
-    max_hold = LEASE, deadlock_check = { { 0.5, 1e9 }, { 0.4999, 1e9 + 1, nan } },
+    keep = { { 0, 60 }, { -0.5, 60.5, nan, "1" } }, max_hold = LEASE, deadlock_check = { { 0.5, 1e9 }, { 0.4999, 1e9 + 1, nan } },
     owner = { { "x", text(255) }, { "", text(256) } },
   },
   ["client:semaphore"] = { permits = { { 1, 1e9 }, { 0, 1e9 + 1, 1.5 } } },
@@ -604,6 +613,9 @@ describe("numeric limits", function()
       ["holdfast.new: sync"] = function(options)
         holdfast.new { url = url, command_timeout = 3600, sync = options }:close()
       end,
+      ["holdfast.new: tls"] = function(options)
+        holdfast.new { url = "rediss://h", tls = options }:close()
+      end,
       ["client:lock"] = function(options) client:lock("k", options) end,
       ["client:semaphore"] = function(options) client:semaphore("s", options) end,
       ["client:idempotent"] = function(options) assert(client:idempotent("i", options, call_back)) end,
@@ -629,8 +641,9 @@ describe("numeric limits", function()
     local latch, resource = client:latch "latch", client:fence "resource"
     local held = assert(lock:acquire())
     local runs = client:one_by_one()
-    local count, many = { { 1, 1000 }, { 0, 1001, 1.5 } }, { { 1, 1e9 }, { 0, 1e9 + 1, 1.5 } }
-    local all = { { 0, 1e9 }, { -1, 1e9 + 1, 0.5 } }
+    local count, many = { { 1, 1000 }, { 0, 1001, 1.5, nan, "2" } },
+      { { 1, 1e9 }, { 0, 1e9 + 1, 1.5, nan, huge, "2" } }
+    local all = { { 0, 1e9 }, { -1, 1e9 + 1, 0.5, "2" } }
     local change = { { -1e9, 1e9 }, { -1e9 - 1, 1e9 + 1 } }
     local key = { { "x", text(1048576) }, { "", text(1048577) } }
     local part = {
@@ -671,10 +684,12 @@ describe("numeric limits", function()
       ["what has come"] = { many, function(value) latch:count_down(value) end },
       ["an acquire's wait"] = { WAITS, function(value) held:acquire(value) end },
       ["a wait"] = { { { 0, 0.0001 }, { -0.0001, nan } }, function(value) latch:wait(value) end },
+      ["a period"] = { { { 0.1, 1e9 }, { 0.09, -1, 1e10, nan, "1" } },
+        function(value) client:once("job", value, call_back) end },
       ["a new lease"] = { LEASE, function(value) held:extend(value) end },
     } do
       check(what, case[1], case[2])
-      world.cli("DEL", "pool", "plain", "latch")
+      world.cli("DEL", "pool", "plain", "latch", "holdfast_once:job")
     end
     held:release() -- its last lease may have ended
   end)

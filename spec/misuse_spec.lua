@@ -130,6 +130,11 @@ describe("an option", function()
       with_permit = function() return client:semaphore("k"):with_permit(abort, 1) end,
       execute = function() return client:one_by_one():execute("a", 1, abort, 1) end,
     } do assert.matches("fn must be a function", select(2, pcall(run)), name) end
+    for _, call in ipairs { "fair_lock", "read_write_lock" } do
+      refuses({ '"owner" is an option of client:lock' }, client[call], client, "k", { owner = "me" })
+      refuses({ '"keep" is an option of client:lock' }, client[call], client, "k", { keep = 1 })
+    end
+    refuses({ '"max_hold" is an option of client:lock' }, holdfast.new, { max_hold = 60 })
     refuses({ '"prefix" is an option of holdfast.new' }, client.lock, client, "k", { prefix = "a" })
     refuses({ "an option of client:idempotent" }, client.with_lock, client, "k", { replay = true }, print)
     refuses({ "an option of client:lock" }, holdfast.new, { on_lost = print })
@@ -241,6 +246,7 @@ describe("options after the function", function()
       ["client:with_fair_lock(key, { wait"] = { client.with_fair_lock, client, "k", never, { wait = 5 } },
       ["client:idempotent(key, { expire"] = { client.idempotent, client, "k", never, { expire = 60 } },
       ["client:lead(key, { once"] = { client.lead, client, "k", never, { once = true } },
+      ["client:once(key, period, { retry"] = { client.once, client, "k", 1, never, { retry = true } },
       ["one_by_one:execute(type, id, { queue"] = { queue.execute, queue, "a", 1, never, { queue = false } },
       ["semaphore:with_permit({ count"] = { permits.with_permit, permits, never, { count = 2 } },
       ["plain_semaphore:with_permit({ count"] = { plain.with_permit, plain, never, { count = 2 } },

@@ -1,7 +1,6 @@
 -- client:once on a real server; some of these specs move its clock.
 
 local driver = require "holdfast.driver"
-local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local world = require("spec.support.world").new { clock = true }
@@ -454,40 +453,10 @@ describe("client:once", function()
     end)
   end
 
-  it("raises an error in a quorum", function()
-    local servers = { world.server:url(), world.another():url(), world.another():url() }
-    local quorum = holdfast.new { servers = servers, mode = "quorum" }
-    assert.has_error(function() quorum:once("job", PERIOD, nothing) end,
-      "client:once: schedules need a single server, not a quorum")
-    quorum:close()
-  end)
-
   it("fails with conflict on a record of holdfast run --idempotent", function()
     world.cli("HSET", "holdfast_once:job", "done", "D")
     local result, message = outcome(world.client())
     assert.equal("conflict", result)
     assert.matches('holdfast_once:job', message, 1, true)
-  end)
-
-  it("raises errors for wrong arguments at the caller's line", function()
-    local client = world.client()
-    for _, period in ipairs { 0, 0.09, -1, 1e10, 0 / 0, "x", false } do
-      local ok, message = pcall(function() client:once("job", period, nothing) end)
-      assert.is_false(ok)
-      assert.matches("^spec/once_spec.lua:%d+: client:once: period must be a number of seconds from 0.1 to 1e9, not ",
-        message)
-    end
-    local function fails(pattern, ...)
-      local args = { n = select("#", ...), ... }
-      local unpack = table.unpack or unpack
-      local ok, message = pcall(function() client:once(unpack(args, 1, args.n)) end)
-      assert.is_false(ok)
-      assert.matches("^spec/once_spec.lua:%d+: client:once: " .. pattern, message)
-    end
-    fails("key must be", "", PERIOD, nothing)
-    fails('unknown option "again"', "job", PERIOD, { again = true }, nothing)
-    fails("retry must be a boolean", "job", PERIOD, { retry = 1 }, nothing)
-    fails("fn must be a function", "job", PERIOD, {}, nil)
-    fails("options come before the function", "job", PERIOD, nothing, { retry = true })
   end)
 end)

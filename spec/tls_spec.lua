@@ -554,19 +554,6 @@ describe("the TLS options", function()
     assert.matches(pattern, message)
   end
 
-  it("must have the right type and go together", function()
-    local url = "rediss://localhost"
-    raises("tls must be a table, not true", { url = url, tls = true })
-    raises('tls: unknown option "cafile"; did you mean "ca_file"',
-      { url = url, tls = { cafile = "x" } })
-    raises("tls: ca_file must be a path", { url = url, tls = { ca_file = 1 } })
-    raises("tls: ca_path must be a path", { url = url, tls = { ca_path = "" } })
-    raises("tls: cert must be a path", { url = url, tls = { cert = "a\0b", key = "x" } })
-    raises("tls: verify must be a boolean", { url = url, tls = { verify = "no" } })
-    raises("tls: cert and key must be set together", { url = url, tls = { cert = "x" } })
-    raises("tls: cert and key must be set together", { url = url, tls = { key = "x" } })
-  end)
-
   it("are refused for URLs without rediss://", function()
     raises("the tls option requires rediss://", { url = "redis://localhost", tls = {} })
     raises("the tls option requires rediss://",
@@ -576,13 +563,5 @@ describe("the TLS options", function()
     for _, url in ipairs { "rediss+sentinel://localhost/m", "rediss+cluster://localhost" } do
       world.client { url = url, tls = {} }
     end
-  end)
-
-  it("raise errors at the caller's line", function()
-    local ok, message = pcall(function()
-      holdfast.new { url = "rediss://localhost", tls = { no = 1 } }
-    end)
-    assert.is_false(ok)
-    assert.matches("^spec/tls_spec%.lua:", message)
   end)
 end)
