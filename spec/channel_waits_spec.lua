@@ -1,6 +1,7 @@
 -- Latches and plain semaphores wait for a message on one of Redisson's channels, without a place in
 -- a queue. latch_spec.lua and plain_semaphore_spec.lua test the rest of each.
 
+local fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -53,11 +54,6 @@ assert(require("spec.support.sys").catch(10))
 print("result", select(3, client:%s("job", { interruptible = true }):%s))
 client:close()
 ]]
-
-local function fails(want, got, message, code)
-  assert.is_nil(got)
-  assert.equal(want, code, message)
-end
 
 local function ends(child, result)
   assert(child:wait(40), child:output())
@@ -147,21 +143,6 @@ for _, kind in ipairs(KINDS) do
       wait_subscribed(world.server, CHANNEL)
       child:kill("USR1")
       ends(child, "interrupted")
-    end)
-
-    it("fails as closed if its client is closed", function()
-      local client = world.client()
-      local closed = new(client)
-      client:close()
-      for _, method in ipairs(kind.methods) do fails("closed", closed[method](closed)) end
-      fails("closed", closed:set(1))
-    end)
-
-    it("uses its client's key prefix", function()
-      local other = new(world.client { prefix = "app:" })
-      kind.shut(other)
-      assert.same({ "app:job", kind.value }, { other:key(), world.cli("GET", "app:job") })
-      assert.is_true(other:delete())
     end)
 
     it("is polled by its waiter if the user may not subscribe to its channel", function()
@@ -275,26 +256,5 @@ for _, kind in ipairs(KINDS) do
       passes(child)
       fails("conflict", new(client, "a{}b"):set(1))
     end)
-  end)
-
-  it(title .. " in shards is stored on the server of its key", function()
-    local servers = redis.several(3)
-    local urls = {}
-    for i, one in ipairs(servers) do urls[i] = one:url() end
-    local client = holdfast.new { servers = urls, mode = "shards" }
-    local found = 0
-    for i = 1, 12 do
-      local handle = new(client, "job" .. i)
-      kind.shut(handle)
-      for _, one in ipairs(servers) do found = found + one:cli("EXISTS", "job" .. i) end
-      kind.open(handle)
-      assert.is_true(kind.pass(handle, 0))
-    end
-    assert.equal(12, found)
-    client:close()
-    for _, one in ipairs(servers) do
-      one:cli("FLUSHALL")
-      one:stop()
-    end
   end)
 end

@@ -1,5 +1,6 @@
 -- The fair lock: the list of Redisson's RFairLock.
 
+local assert_fails = require "spec.support.fails"
 local crowd = require "spec.support.crowd"
 local holdfast = require "holdfast"
 local java = require "spec.support.redisson_fair"
@@ -12,14 +13,6 @@ local CHANNEL = "redisson_lock__channel:{k}"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local GRANT = 0.5 -- seconds between two rechecks of a waiter
 local LONG = 20 -- seconds between rechecks of a waiter that must not need them
-
-local function assert_fails(code, ...)
-  local result, message, got = ...
-  assert.is_nil(result)
-  assert.is_string(message)
-  assert.equal(code, got)
-  return message
-end
 
 describe("a fair lock", function()
   local a, b
@@ -181,31 +174,6 @@ describe("a fair lock", function()
     assert.same({ "exit", 0 }, { other:wait(20) })
   end)
 
-  it("raises errors for wrong arguments and options", function()
-    local client = world.client()
-    local function raises(pattern, fn, ...)
-      local ok, message = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.matches(pattern, message)
-    end
-    raises("client:fair_lock: key must be", client.fair_lock, client, "")
-    raises('client:fair_lock: "owner" is an option of client:lock', client.fair_lock, client, "k",
-      { owner = "me" })
-    raises("client:with_fair_lock: fn must be", client.with_fair_lock, client, "k", {})
-    raises("^spec/fair_spec", function() client:fair_lock() end)
-    raises("^spec/fair_spec", function() client:with_fair_lock("k", 5) end)
-  end)
-
-  it("is refused in a quorum", function()
-    local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    for _, name in ipairs { "fair_lock", "with_fair_lock" } do
-      local ok, message = pcall(client[name], client, "k", function() end)
-      assert.is_false(ok)
-      assert.matches("client:" .. name .. ": fair locks need a single server, not a quorum", message)
-    end
-    client:close()
-  end)
-
   it("refuses a key in braces whose list another key would use", function()
     local client = world.client()
     local lock, message, code = client:fair_lock("{k}"):acquire(0)
@@ -243,11 +211,7 @@ describe("the list of a fair lock", function()
   after_each(function()
     client:close()
     for _, each in ipairs(javas) do each:close() end
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   local function list() return server:cli("LRANGE", LIST, 0, -1) end
@@ -281,11 +245,9 @@ describe("the list of a fair lock", function()
   end
 
   local function assert_order(names)
-    assert.is_nil(others:finish(20))
-    local history = others:history()
-    assert.is_nil(history.overlap)
+    local history = others:assert_turns()
     assert.same(names, history.names)
-    for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+    crowd.assert_rising(history.tokens)
   end
 
   it("is served in order of arrival", function()

@@ -28,14 +28,6 @@ local function add_foreign(name, options)
   return others:add(name, options)
 end
 
-local function assert_one_at_a_time()
-  assert.is_nil(others:finish(40))
-  local history = others:history()
-  assert.is_nil(history.overlap)
-  assert.equal(0, history.lost)
-  return history
-end
-
 describe("a lock shared with Redisson", function()
   before_each(function()
     server = redis.start()
@@ -48,11 +40,7 @@ describe("a lock shared with Redisson", function()
   after_each(function()
     client:close()
     foreign:close()
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   it("excludes Redisson owners, and is excluded by them", function()
@@ -150,7 +138,7 @@ describe("a lock shared with Redisson", function()
       assert(lock:release())
       assert.truthy(others:came_in(theirs, SOON))
       assert.truthy(others:came_in(ours, SOON))
-      local names = assert_one_at_a_time().names
+      local names = others:assert_turns().names
       return names[#names] == ours
     end
     -- a foreign waiter that needs longer than its 50 ms comes after ours
@@ -198,7 +186,7 @@ describe("a lock shared with Redisson", function()
     others:line_up({ "a", "b", "c" }, { turns = 5, grant_lease = GRANT })
     local before = process.now()
     assert(lock:release())
-    local history = assert_one_at_a_time()
+    local history = others:assert_turns()
     local took = process.now() - before
     assert.equal(15, history.turns)
     assert.is_true(took < GRANT * 0.8, ("%.3f s"):format(took)) -- each release leaves it 50 ms
@@ -209,7 +197,7 @@ describe("a lock shared with Redisson", function()
       others:add("ours" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
       add_foreign("foreign" .. i, { seconds = 2, inside = 0.002, outside = 0.001 })
     end
-    local history = assert_one_at_a_time()
+    local history = others:assert_turns()
     local turns = { ours = 0, foreign = 0 }
     for _, name in ipairs(history.names) do
       local side = name:match("%a+")
@@ -225,7 +213,7 @@ describe("a lock shared with Redisson", function()
   it("lets a Redisson waiter acquire although a holdfast client acquires again at once", function()
     others:add("ours", { seconds = 2, inside = 0.005 })
     add_foreign("foreign", { seconds = 2, inside = 0.005 })
-    local history = assert_one_at_a_time()
+    local history = others:assert_turns()
     local ours = 0
     for _, name in ipairs(history.names) do ours = ours + (name == "ours" and 1 or 0) end
     local share = ours / #history.names
@@ -255,7 +243,7 @@ describe("a lock shared with Redisson", function()
       return theirs >= 5
     end
     assert.truthy(process.wait_until(polled, 60), theirs .. " turns")
-    assert_one_at_a_time()
+    others:assert_turns()
     for i = 1, 3 do assert.is_true(others:turns_of("ours" .. i) >= 5) end
   end)
 
@@ -281,7 +269,7 @@ describe("a lock shared with Redisson", function()
       others:add("ours" .. i, { turns = 20 })
       add_foreign("foreign" .. i, { turns = 20, fenced = 1 })
     end
-    local tokens = assert_one_at_a_time().tokens
+    local tokens = others:assert_turns().tokens
     assert.equal(80, #tokens)
     for i = 2, 80 do assert.is_true(tokens[i] > tokens[i - 1]) end
   end)
@@ -337,7 +325,7 @@ describe("a lock shared with Redisson", function()
     local commands, seconds = crowd.commands_in(server, 1)
     assert.is_true(commands <= 3 * (seconds + 1), commands)
     assert(foreign:release())
-    assert_one_at_a_time()
+    others:assert_turns()
     assert.equal(0, server:cli("EXISTS", QUEUE))
   end)
 end)

@@ -1,11 +1,11 @@
 -- Count-down latches. channel_waits_spec.lua tests what plain semaphores have in common with them.
 
+local fails = require "spec.support.fails"
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
-local rights = require "spec.support.rights"
 
 local world = require("spec.support.world").new()
 
@@ -22,12 +22,6 @@ local open, message, code = client:latch(arg[4] or "job"):wait(tonumber(arg[3]))
 print(("result %s %.3f %s"):format(tostring(code or open), sys.now() - from, message or ""))
 client:close()
 ]]
-
-local function fails(want, got, message, code)
-  assert.is_nil(got)
-  assert.equal(want, code, message)
-  return message
-end
 
 -- Starts a process that waits; it rechecks every `often` seconds, by default late.
 local function waiter(often, seconds, url, key)
@@ -228,53 +222,6 @@ describe("a latch", function()
       assert.equal(before, world.cli("DUMP", KEY))
     end
   end)
-
-  it("raises errors for wrong arguments", function()
-    local client = world.client()
-    local latch = client:latch(KEY)
-    local function misuse(text, fn, ...)
-      local ok, message = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.matches(text, message)
-    end
-    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", 0 / 0, math.huge } do
-      misuse("latch:set: count must be a whole number from 1 to 1e9", latch.set, latch, count)
-      misuse("latch:count_down: amount must be a whole number from 1 to 1e9", latch.count_down,
-        latch, count)
-    end
-    misuse("latch:set: count must be a whole number from 1 to 1e9, not nil", latch.set, latch)
-    misuse("latch:wait: wait must be a non%-negative number of seconds", latch.wait, latch, -1)
-    misuse("latch:wait: call it with a colon on a holdfast.latch", latch.wait)
-    misuse("client:latch: key must be a string", client.latch, client, "")
-    misuse('unknown option "waits"; did you mean "wait"', client.latch, client, "k", { waits = 3 })
-    misuse("^spec/latch_spec.lua:%d+: ", function() latch:set(0) end)
-    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    misuse("client:latch: latches need a single server, not a quorum", quorum.latch, quorum, "k")
-    quorum:close()
-  end)
-
-  describe("a latch, for a user with restricted rights,", function()
-    local function allow(...)
-      world.cli("ACL", "SETUSER", ...)
-      return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
-    end
-
-    it("needs only the documented ACL rights", function()
-      local url = allow((table.unpack or unpack)(rights.of { "latch" }))
-      local latch = world.client { url = url }:latch "lock:job"
-      assert(latch:set(2))
-      local child = waiter(LATE, 10, url, "lock:job")
-      assert(process.wait_until(function()
-        return world.cli("PUBSUB", "NUMSUB", CHANNEL:gsub("job", "lock:job"), nil)[2] == 1
-      end, 20))
-      assert.equal(2, latch:count())
-      assert.equal(0, latch:count_down(2))
-      opens(child)
-      assert(latch:set(1))
-      assert(latch:delete())
-    end)
-
-  end)
 end)
 
 for _, loop in ipairs(require "spec.support.loops") do
@@ -320,45 +267,3 @@ for _, loop in ipairs(require "spec.support.loops") do
     here:stop()
   end)
 end
-
-local nginx = require "spec.support.nginx"
-if not nginx.is_there() then return end
-
-describe("a latch under ngx_lua", function()
-  local server, front
-
-  before_each(function() server = redis.start { tcp = true } end)
-  after_each(function()
-    if front then front:stop("TERM") end
-    server:cli("FLUSHALL")
-    server:stop()
-  end)
-
-  it("lets requests wait for other requests", function()
-    front = nginx.start {
-      workers = 2,
-      http = ([[
-        init_by_lua_block {
-          HOLDFAST = require "holdfast"
-          LATCH = HOLDFAST.new { url = "%s", grant_lease = 20 }:latch("job", { wait = 10 })
-        }
-      ]]):format(server:url()),
-      server = [[
-        location /set { content_by_lua_block { ngx.say(tostring(LATCH:set(2))) } }
-        location /down { content_by_lua_block { ngx.say(tostring(LATCH:count_down())) } }
-        location /wait { content_by_lua_block { ngx.say(tostring(LATCH:wait())) } }
-        location /now { content_by_lua_block { ngx.say((select(3, LATCH:wait(0)))) } }
-        location /together { content_by_lua_block {
-          local waits = ngx.thread.spawn(function() return LATCH:wait() end)
-          LATCH:count_down()
-          local _, open = ngx.thread.wait(waits)
-          ngx.say(tostring(open))
-        } }
-      ]],
-    }
-    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
-    assert.same({ "true", "timeout", "1" }, { say "/set", say "/now", say "/down" })
-    assert.equal("true", say "/together")
-    assert.same({ "true", "false" }, { say "/wait", say "/down" })
-  end)
-end)

@@ -1,13 +1,13 @@
 -- Semaphores whose permits have no lease. What latches have in common with them is tested in
 -- channel_waits_spec.lua.
 
+local fails = require "spec.support.fails"
 local fake = require "spec.support.fake"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
-local rights = require "spec.support.rights"
 
 local world = require("spec.support.world").new()
 
@@ -25,12 +25,6 @@ local taken, message, code = plain_semaphore:acquire(tonumber(arg[4] or 1), tonu
 print(("result %s %.3f %s"):format(tostring(code or taken), sys.now() - from, message or ""))
 client:close()
 ]]
-
-local function fails(want, got, message, code)
-  assert.is_nil(got)
-  assert.equal(want, code, message)
-  return message
-end
 
 -- Starts a process that waits; it rechecks every `often` seconds, by default late.
 local function waiter(often, seconds, url, count, key)
@@ -307,14 +301,6 @@ describe("a plain semaphore", function()
     assert.equal(1, free())
   end)
 
-  it("fails with closed after its client was closed", function()
-    local client = world.client()
-    local plain_semaphore = client:plain_semaphore(KEY)
-    client:close()
-    fails("closed", plain_semaphore:add(1))
-    fails("closed", plain_semaphore:with_permit(error))
-  end)
-
   it("treats large and negative numbers, keys with a TTL and keys with braces as Redisson does", function()
     local client = world.client()
     local plain_semaphore = client:plain_semaphore(KEY)
@@ -356,44 +342,6 @@ describe("a plain semaphore", function()
       fails("conflict", plain_semaphore:delete())
       assert.equal(before, world.cli("DUMP", KEY))
     end
-  end)
-
-  it("raises errors for wrong arguments", function()
-    local client = world.client()
-    local plain_semaphore = client:plain_semaphore(KEY)
-    local function misuse(text, fn, ...)
-      local ok, message = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.is_truthy(message:find(text, 1, true), message)
-    end
-    for _, count in ipairs { 0, -1, 1.5, 1e9 + 1, "2", false, 0 / 0, math.huge } do
-      for _, method in ipairs { "acquire", "try_acquire", "release" } do
-        misuse(("plain_semaphore:%s: count must be a whole number from 1 to 1e9"):format(method),
-          plain_semaphore[method], plain_semaphore, count)
-      end
-      misuse("plain_semaphore:with_permit: count must be a whole number from 1 to 1e9",
-        plain_semaphore.with_permit, plain_semaphore, { count = count }, print)
-    end
-    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not -1",
-      plain_semaphore.set, plain_semaphore, -1)
-    misuse("plain_semaphore:set: permits must be a whole number from 0 to 1e9, not nil",
-      plain_semaphore.set, plain_semaphore)
-    misuse("plain_semaphore:add: change must be a whole number from -1e9 to 1e9",
-      plain_semaphore.add, plain_semaphore, -1e9 - 1)
-    misuse("plain_semaphore:acquire: wait must be a non-negative number of seconds", plain_semaphore.acquire,
-      plain_semaphore, 1, -1)
-    misuse("plain_semaphore:with_permit: fn must be a function", plain_semaphore.with_permit,
-      plain_semaphore, {}, 7)
-    misuse("plain_semaphore:drain: call it with a colon on a holdfast.plain_semaphore",
-      plain_semaphore.drain)
-    misuse("client:plain_semaphore: key must be a string", client.plain_semaphore, client, "")
-    misuse('unknown option "waits"; did you mean "wait"', client.plain_semaphore, client, "k",
-      { waits = 3 })
-    misuse("spec/plain_semaphore_spec.lua:", function() plain_semaphore:acquire(0) end)
-    local quorum = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    misuse("client:plain_semaphore: plain semaphores need a single server, not a quorum", quorum.plain_semaphore,
-      quorum, "k")
-    quorum:close()
   end)
 
   describe("with_permit", function()
@@ -448,31 +396,6 @@ describe("a plain semaphore", function()
       assert(coroutine.close(thread))
       comes_to(3)
     end)
-  end)
-
-  describe("for a user with restricted rights", function()
-    local function allow(...)
-      world.cli("ACL", "SETUSER", ...)
-      return (world.server:url():gsub("^unix://", "unix://locks:secret@"))
-    end
-
-    it("needs only the documented ACL rights", function()
-      local url = allow((table.unpack or unpack)(rights.of { "plain_semaphore" }))
-      local plain_semaphore = world.client { url = url }:plain_semaphore "lock:pool"
-      assert(plain_semaphore:set(1))
-      assert.equal(1, plain_semaphore:drain())
-      local child = waiter(LATE, 10, url, 2, "lock:pool")
-      listeners(1, "redisson_sc:{lock:pool}")
-      assert.equal(0, plain_semaphore:available())
-      assert(plain_semaphore:release(3))
-      gets_it(child)
-      assert(plain_semaphore:acquire())
-      assert.equal(2, plain_semaphore:add(2))
-      local notes = world.cli("KEYS", "holdfast_call:*")
-      assert.is_true(#notes <= 4, #notes)
-      assert(plain_semaphore:delete())
-    end)
-
   end)
 end)
 
@@ -593,40 +516,6 @@ describe("a plain semaphore under ngx_lua", function()
     if front then front:stop("TERM") end
     server:cli("FLUSHALL")
     server:stop()
-  end)
-
-  it("admits as many requests at a time as it has permits", function()
-    front = nginx.start {
-      workers = 2,
-      http = ([[
-        init_by_lua_block {
-          HOLDFAST = require "holdfast"
-          POOL = HOLDFAST.new { url = "%s", grant_lease = 20 }:plain_semaphore("pool", { wait = 60 })
-        }
-      ]]):format(server:url()),
-      server = [[
-        location /set { content_by_lua_block { ngx.say(tostring(POOL:set(1))) } }
-        location /take { content_by_lua_block { ngx.say(tostring(POOL:acquire())) } }
-        location /now { content_by_lua_block { ngx.say((select(3, POOL:try_acquire()))) } }
-        location /give { content_by_lua_block { ngx.say(tostring(POOL:release())) } }
-        location /together { content_by_lua_block {
-          local waits = ngx.thread.spawn(function() return POOL:acquire() end)
-          POOL:release()
-          local _, taken = ngx.thread.wait(waits)
-          ngx.say(tostring(taken))
-        } }
-        location /with { content_by_lua_block {
-          ngx.say(POOL:with_permit(function() return POOL:available() end))
-        } }
-      ]],
-    }
-    local function say(path) return (front:get(path).body:gsub("\n$", "")) end
-    assert.same({ "true", "true", "busy" }, { say "/set", say "/take", say "/now" })
-    local from = process.now()
-    assert.equal("true", say "/together")
-    assert.same({ "true", "0" }, { say "/give", say "/with" })
-    assert.is_true(process.now() - from < 10) -- it would recheck after 20 s
-    assert.equal("1", server:cli("GET", "pool"))
   end)
 
   it("releases the permits of a request that ended during its acquire", function()

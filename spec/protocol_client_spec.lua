@@ -40,14 +40,8 @@ end
 -- Asserts that all processes have ended: one had the lock at a time, no update was lost, and tokens
 -- grew.
 local function assert_turns(turns)
-  assert.is_nil(others:finish(40))
-  local history = others:history()
-  assert.is_nil(history.overlap)
-  assert.equal(0, history.lost)
-  assert.equal(turns, history.turns)
-  for i = 2, #history.tokens do
-    assert.is_true(history.tokens[i - 1] < history.tokens[i], "token " .. i)
-  end
+  local history = others:assert_turns(turns)
+  crowd.assert_rising(history.tokens)
   return history
 end
 
@@ -88,11 +82,7 @@ describe("a client written from the protocol page", function()
   after_each(function()
     client:close()
     plain:close()
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   it("sends the same programs as the real client", function()

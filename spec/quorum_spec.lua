@@ -1,5 +1,6 @@
 -- A lock held by a majority of independent servers.
 
+local assert_fails = require "spec.support.fails"
 local holdfast = require "holdfast"
 local crowd = require "spec.support.crowd"
 local leftovers = require "spec.support.leftovers"
@@ -327,9 +328,7 @@ describe("a quorum", function()
         return tonumber(servers[i]:cli("INFO", "server"):match("uptime_in_seconds:(%d+)")) > 3000
       end))
     end
-    local got, message = other:acquire(0)
-    assert.is_nil(got)
-    assert.match("restarted recently", message)
+    assert.match("restarted recently", assert_fails("no_quorum", other:acquire(0)))
     assert(other:acquire(60)) -- waits for the guard
     assert.is_false(lock:is_held())
     assert(other:release())
@@ -354,14 +353,6 @@ describe("a quorum", function()
     assert.truthy(wait_standing("k", 0))
     for i = 1, 3 do servers[i]:restart(true) end -- with the mark of the earlier run
     assert.equal("no_quorum", (select(3, quorum { restart_guard = 60 }:lock("k"):acquire(0))))
-  end)
-
-  it("fails as no_quorum if its servers were restarted recently, and the message says so", function()
-    local got, message, code = quorum { restart_guard = 60 }:lock("k"):acquire(0)
-    assert.is_nil(got)
-    assert.equal("no_quorum", code)
-    assert.match("restarted recently", message)
-    assert.truthy(wait_standing("k", 0))
   end)
 
   it("draws tokens that rise from hold to hold, even across different majorities", function()
@@ -398,14 +389,7 @@ describe("a quorum", function()
     process.sleep(0.2)
     servers[3]:kill("CONT")
     servers[1]:kill()
-    assert.is_nil(group:finish(60))
-    local history = group:history()
-    assert.is_nil(history.overlap)
-    assert.equal(0, history.lost)
-    assert.equal(40, history.turns)
-    for i = 2, #history.tokens do
-      assert.is_true(history.tokens[i] > history.tokens[i - 1], "token " .. i)
-    end
+    crowd.assert_rising(group:assert_turns(40, 60).tokens)
     group:stop()
   end)
 
@@ -694,36 +678,5 @@ describe("a quorum", function()
     assert.equal("conflict", select(3, lock:acquire(0)))
     assert.equal("conflict", select(3, lock:info()))
     for _, server in ipairs(servers) do server:cli("DEL", "k") end
-  end)
-end)
-
-describe("the quorum options", function()
-  local function refused(opts)
-    local made, message = pcall(holdfast.new, opts)
-    assert.is_false(made)
-    return message
-  end
-
-  it("refuse missing, duplicate and conflicting servers and modes", function()
-    local one = { "redis://a" }
-    assert.match("servers must be a list of 1 to 32 URLs", refused { servers = {}, mode = "quorum" })
-    assert.match("servers%[1%] must be a URL", refused { servers = { 7 }, mode = "quorum" })
-    assert.match("mode must be one of", refused { servers = one, mode = "majority" })
-    assert.match("servers need a mode", refused { servers = one })
-    assert.match("url and servers cannot be combined", refused { servers = one, url = "redis://b", mode = "quorum" })
-    assert.match("mode needs servers", refused { mode = "quorum" })
-    assert.match("restart_guard works only with mode", refused { restart_guard = 3 })
-    assert.match("servers: a URL must begin with a scheme.* %(server 2%)", refused { servers = { "redis://a", "b" }, mode = "quorum" })
-    assert.match("given twice", refused { servers = { "redis://a", "redis://a:6379" }, mode = "quorum" })
-    assert.match("given twice", refused { servers = { "redis://a", "redis://A" }, mode = "quorum" })
-    assert.match("given twice", refused { servers = { "unix:///a", "unix:///a" }, mode = "quorum" })
-    for _, guard in ipairs { 0, 0.0005, 7200, 1e9 } do
-      assert.is_truthy(holdfast.new { servers = one, mode = "quorum", restart_guard = guard })
-    end
-    for _, guard in ipairs { -1, 1e10, math.huge, 0 / 0 } do
-      assert.match("restart_guard must be a number of seconds from 0 to 1e9",
-        refused { servers = one, mode = "quorum", restart_guard = guard })
-    end
-    assert.is_truthy(holdfast.new { servers = { "unix:///a", "unix:///A" }, mode = "quorum" })
   end)
 end)

@@ -1,5 +1,6 @@
 -- The read/write lock.
 
+local assert_fails = require "spec.support.fails"
 local crowd = require "spec.support.crowd"
 local fake = require "spec.support.fake"
 local features = require "spec.support.features"
@@ -13,14 +14,6 @@ local CHANNEL = "redisson_rwlock:{k}"
 local QUEUE = crowd.queue_of "k"
 local JAVA = "5ee24fb5-3a2e-4c01-9a9f-1b2f3c4d5e6f:33"
 local GRANT = 10 -- seconds, the cost of a missed message
-
-local function assert_fails(code, ...)
-  local result, message, got = ...
-  assert.is_nil(result)
-  assert.is_string(message)
-  assert.equal(code, got)
-  return message
-end
 
 local function fields(key)
   local flat, map = world.cli("HGETALL", key or "k"), {}
@@ -387,36 +380,6 @@ describe("a read/write lock", function()
     end
   end)
 
-  it("raises errors for wrong arguments and options", function()
-    local client = world.client()
-    local function raises(pattern, fn, ...)
-      local ok, message = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.matches(pattern, message)
-    end
-    raises("client:read_write_lock: key must be", client.read_write_lock, client, "")
-    raises('client:read_write_lock: "owner" is an option of client:lock', client.read_write_lock,
-      client, "k",
-      { owner = "me" })
-    raises("client:with_read_lock: fn must be", client.with_read_lock, client, "k", {})
-    raises("client:with_write_lock: key must be", client.with_write_lock, client, 5, function() end)
-    raises("read_write_lock:read: call it with a colon", a.read)
-    raises("read_write_lock:write: call it with a colon", a.write, {})
-    raises("read_write_lock:key: call it with a colon", a.key)
-    raises("^spec/read_write_spec", function() client:read_write_lock() end)
-    raises("^spec/read_write_spec", function() client:with_read_lock("k", 5) end)
-  end)
-
-  it("is refused in a quorum", function()
-    local client = holdfast.new { servers = { world.server:url() }, mode = "quorum" }
-    for _, name in ipairs { "read_write_lock", "with_read_lock", "with_write_lock" } do
-      local ok, message = pcall(client[name], client, "k", function() end)
-      assert.is_false(ok)
-      assert.matches("client:" .. name .. ": read/write locks need a single server, not a quorum", message)
-    end
-    client:close()
-  end)
-
   it("has with_read_lock and with_write_lock, which return what their functions return", function()
     local client = world.client()
     assert.same({ 1, 2, 3 }, { client:with_write_lock("k", { lease = 5 }, function(lock, ...)
@@ -571,11 +534,7 @@ describe("the queue of a read/write lock", function()
 
   after_each(function()
     client:close()
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   it("is served in order of arrival, with consecutive readers together", function()

@@ -126,11 +126,7 @@ describe("clients of an earlier protocol and of today's", function()
   after_each(function()
     client:close()
     old:close()
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   -- k1 is a client of the kept protocol, t1 one of today's
@@ -148,14 +144,8 @@ describe("clients of an earlier protocol and of today's", function()
   end
 
   local function assert_turns(turns)
-    assert.is_nil(others:finish(20))
-    local history = others:history()
-    assert.is_nil(history.overlap)
-    assert.equal(0, history.lost)
-    assert.equal(turns, history.turns)
-    for i = 2, #history.tokens do
-      assert.is_true(history.tokens[i - 1] < history.tokens[i], "token " .. i)
-    end
+    local history = others:assert_turns(turns)
+    crowd.assert_rising(history.tokens)
     return history
   end
 

@@ -1,6 +1,7 @@
 -- Semaphores with leased permits.
 
 local crowd = require "spec.support.crowd"
+local fails = require "spec.support.fails"
 local features = require "spec.support.features"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
@@ -81,12 +82,6 @@ local function history()
     most = math.max(most, tonumber(out))
   end
   return names, most, tokens, times
-end
-
-local function fails(want, got, message, code)
-  assert.is_nil(got)
-  assert.equal(want, code, message)
-  return message
 end
 
 -- What Redisson does with permits, over a plain connection.
@@ -495,14 +490,6 @@ describe("a semaphore", function()
     assert.equal("1", server:cli("GET", KEY))
   end)
 
-  it("uses its client's key prefix", function()
-    local pool = new { prefix = "test:" }:semaphore(KEY, { permits = 1 })
-    local permit = assert(pool:acquire())
-    assert.equal("test:pool", permit:key())
-    assert.equal(1, server:cli("ZCARD", "{test:pool}:timeout"))
-    assert(permit:release())
-  end)
-
   describe("shared with Redisson", function()
     it("counts Redisson's permits", function()
       local pool = new():semaphore(KEY, { permits = 2 })
@@ -624,36 +611,6 @@ describe("a semaphore", function()
     assert.equal(2, pool:permits())
     server:cli("DEL", LEASES)
   end)
-
-  it("raises errors for wrong arguments", function()
-    local client = new()
-    local pool = client:semaphore(KEY, { permits = 3 })
-    local function misuse(text, fn, ...)
-      local ok, message = pcall(fn, ...)
-      assert.is_false(ok)
-      assert.matches(text, message)
-    end
-    misuse("client:semaphore: permits must be a whole number from 1 to 1e9, not 0",
-      client.semaphore, client, "k", { permits = 0 })
-    misuse('unknown option "permit"; did you mean "permits"', client.semaphore, client, "k",
-      { permit = 3 })
-    misuse("key must be a string", client.semaphore, client, "")
-    for _, count in ipairs { 0, -1, 1.5, 1001, "2", false } do
-      misuse("semaphore:acquire: count must be a whole number from 1 to 1000", pool.acquire, pool,
-        count)
-    end
-    misuse("wait must be a non%-negative number of seconds", pool.acquire, pool, 1, -1)
-    misuse("set_permits: permits must be a whole number from 0 to 1e9, not nil",
-      pool.set_permits, pool)
-    misuse("semaphore:acquire: call it with a colon on a holdfast.semaphore", pool.acquire)
-    local permit = assert(pool:acquire())
-    misuse("permit:release: call it with a colon on a holdfast.permit", permit.release)
-    misuse("seconds must be a number", permit.extend, permit, 0)
-    assert(permit:release())
-    local quorum = holdfast.new { servers = { server:url() }, mode = "quorum" }
-    misuse("client:semaphore: semaphores need a single server, not a quorum", quorum.semaphore, quorum, "k")
-    quorum:close()
-  end)
 end)
 
 -- ---- where ----
@@ -723,27 +680,6 @@ it("a semaphore keeps its permits through a failover by Sentinels", function()
   assert.equal(2, pool:available())
   client:close()
   set:stop()
-end)
-
-it("semaphores in shards are stored on the server of their key", function()
-  local servers = redis.several(3)
-  local urls = {}
-  for i, one in ipairs(servers) do urls[i] = one:url() end
-  local client = holdfast.new { servers = urls, mode = "shards" }
-  local found = 0
-  for i = 1, 12 do
-    local permit = assert(client:semaphore("pool" .. i, { permits = 3 }):acquire(2))
-    for _, one in ipairs(servers) do
-      found = found + one:cli("ZCARD", ("{pool%d}:timeout"):format(i))
-    end
-    assert(permit:release())
-  end
-  assert.equal(24, found)
-  client:close()
-  for _, one in ipairs(servers) do
-    one:cli("FLUSHALL")
-    one:stop()
-  end
 end)
 
 for _, loop in ipairs(require "spec.support.loops") do

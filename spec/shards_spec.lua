@@ -79,17 +79,24 @@ describe("shards", function()
     end
   end)
 
-  it("store each lock with its queue and counter on its own server", function()
+  it("store each lock with its counter, semaphore with its leases and latch on its own server", function()
     local client = connect()
+    local function are_on_one_server(count, key, ...)
+      for _, server in ipairs(servers) do
+        local here = server == server_of(client, key)
+        assert.equal(here and count or 0, server:cli("EXISTS", key, ...))
+      end
+    end
     for i = 0, 11 do
       local key = "order:" .. i
       local lock = assert(client:lock(key):acquire())
-      for _, server in ipairs(servers) do
-        local here = server == server_of(client, key)
-        assert.equal(here and 2 or 0, server:cli("EXISTS", key,
-          ("redisson_lock_token:{%s}"):format(key)))
-      end
-      assert.is_true(lock:release())
+      are_on_one_server(2, key, ("redisson_lock_token:{%s}"):format(key))
+      local pool, latch = "pool:" .. i, "latch:" .. i
+      local permit = assert(client:semaphore(pool, { permits = 3 }):acquire(2))
+      are_on_one_server(2, pool, ("{%s}:timeout"):format(pool))
+      assert(client:latch(latch):set(1))
+      are_on_one_server(1, latch)
+      assert.is_true(lock:release() and permit:release())
     end
   end)
 
@@ -192,29 +199,5 @@ describe("shards", function()
     for place, key in ipairs(keys) do
       if place ~= 2 then assert(connect():lock(key):try_acquire()):release() end
     end
-  end)
-
-  it("are checked for names, weights and duplicates when the client is created", function()
-    local url = servers[1]:url()
-    local function new(options) return function() holdfast.new(options) end end
-    assert.error_matches(new { servers = { url }, }, "servers need a mode")
-    assert.error_matches(new { mode = "shards" }, "mode needs servers")
-    assert.error_matches(new { mode = "shards", servers = {} }, "servers must be a list")
-    assert.error_matches(new { mode = "shards", servers = { { url = url, weight = 0 } } },
-      "servers%[1%].weight must be")
-    for _, name in ipairs { "", ("n"):rep(256), "a\0b" } do
-      assert.error_matches(new { mode = "shards", servers = { { url = url, name = name } } },
-        "servers%[1%].name must be a string of 1 to 255 bytes")
-    end
-    holdfast.new({ mode = "shards", servers = { { url = url, name = ("n"):rep(255) } } }):close()
-    assert.error_matches(new { mode = "shards", servers = { { url = url, wieght = 1 } } },
-      'with the field "wieght"')
-    assert.error_matches(new { mode = "shards",
-      servers = { { url = url, name = "a" }, { url = url, name = "a" } } },
-      'two servers are named "a"')
-    assert.error_matches(new { mode = "quorum", servers = { { url = url, weight = 2 } } },
-      'only with mode = "shards"')
-    assert.error_matches(new { mode = "shards", servers = { url, "nonsense" } },
-      "must begin with a scheme.*server 2")
   end)
 end)

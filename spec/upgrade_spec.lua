@@ -279,10 +279,7 @@ for _, step in ipairs(upgrades_to_sharded()) do
         wait_for(function() return line:history().turns > turns + 3 end)
       end)
       line:call_off()
-      assert.is_nil(line:finish(PATIENCE))
-      local history = line:history()
-      assert.is_nil(history.overlap)
-      assert.equal(0, history.lost)
+      line:assert_turns(nil, PATIENCE)
     end)
   end)
 end

@@ -14,20 +14,9 @@ local GRANT, BRIEF = 10, 2
 
 local server, others, client, lock
 
-local function names(count)
-  local list = {}
-  for i = 1, count do list[i] = "w" .. i end
-  return list
-end
+local names = crowd.names
 
-local function assert_turns(turns, seconds)
-  assert.is_nil(others:finish(seconds or 40))
-  local history = others:history()
-  assert.is_nil(history.overlap)
-  assert.equal(0, history.lost)
-  assert.equal(turns, history.turns)
-  return history
-end
+local function assert_turns(...) return others:assert_turns(...) end
 
 local function prepare(options, grant_lease)
   server = redis.start(options)
@@ -38,11 +27,7 @@ end
 
 local function clean_up()
   client:close()
-  for _, worker in ipairs(others.workers) do worker:stop() end
-  local litter = crowd.litter(server)
-  others:stop()
-  server:stop()
-  assert.is_nil(litter)
+  others:clear()
 end
 
 local function kill_connections()
@@ -179,12 +164,9 @@ describe("a crowd that acquires again and again loses no update", function()
       fault()
       process.sleep(0.05)
     end
-    assert.is_nil(others:finish(40))
-    local history = others:history()
-    assert.is_nil(history.overlap)
-    assert.equal(0, history.lost)
+    local history = others:assert_turns()
     for _, name in ipairs(names(6)) do assert.is_true(others:turns_of(name) > 0, name) end
-    for i = 2, #history.tokens do assert.is_true(history.tokens[i] > history.tokens[i - 1]) end
+    crowd.assert_rising(history.tokens)
     return history
   end
 

@@ -15,21 +15,9 @@ local GRANT, SHORT = 10, 2
 local server, others, client, lock
 local holders -- luacheck: ignore 241 (keeps their locks)
 
-local function names(count)
-  local list = {}
-  for i = 1, count do list[i] = "w" .. i end
-  return list
-end
+local names = crowd.names
 
--- Asserts that all processes have ended, and that each had `turns` turns, one process at a time.
-local function assert_turns(turns)
-  assert.is_nil(others:finish(40))
-  local history = others:history()
-  assert.is_nil(history.overlap)
-  assert.equal(0, history.lost)
-  assert.equal(turns, history.turns)
-  return history
-end
+local function assert_turns(turns) return others:assert_turns(turns) end
 
 local function use_grant_lease(seconds)
   if client then client:close() end
@@ -68,11 +56,7 @@ describe("a waiter", function()
 
   after_each(function()
     client:close()
-    for _, worker in ipairs(others.workers) do worker:stop() end
-    local litter = crowd.litter(server)
-    others:stop()
-    server:stop()
-    assert.is_nil(litter)
+    others:clear()
   end)
 
   it("gets the lock in order of arrival, with increasing tokens", function()

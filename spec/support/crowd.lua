@@ -1,6 +1,7 @@
 -- Crowds of processes that compete for a lock, each a spec/support/crowd_worker.lua, and the
 -- history that they record.
 
+local assert = require "luassert"
 local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -110,6 +111,17 @@ function Crowd:history()
   return history
 end
 
+-- Waits until all have ended, and asserts that each held the lock alone, and that no update was lost.
+-- `turns`: how many they had in total; by default any number. → the history
+function Crowd:assert_turns(turns, seconds)
+  assert.is_nil(self:finish(seconds or 40))
+  local history = self:history()
+  assert.is_nil(history.overlap)
+  assert.equal(0, history.lost)
+  assert.equal(turns or history.turns, history.turns)
+  return history
+end
+
 function Crowd:turns_of(name)
   local turns = 0
   for _, each in ipairs(self:history().names) do
@@ -135,6 +147,27 @@ end
 function Crowd:stop()
   for _, worker in ipairs(self.workers) do worker:stop() end
   self.store:stop()
+end
+
+-- Stops all processes and the server, and asserts that nothing was left on the server.
+function Crowd:clear()
+  for _, worker in ipairs(self.workers) do worker:stop() end
+  local litter = crowd.litter(self.server)
+  self:stop()
+  self.server:stop()
+  assert.is_nil(litter)
+end
+
+-- Asserts that each turn had a higher token than the one before.
+function crowd.assert_rising(tokens)
+  for i = 2, #tokens do assert.is_true(tokens[i - 1] < tokens[i], "token " .. i) end
+end
+
+-- Returns the names of so many processes.
+function crowd.names(count)
+  local list = {}
+  for i = 1, count do list[i] = "w" .. i end
+  return list
 end
 
 -- ---- members of the queue without a process ----
