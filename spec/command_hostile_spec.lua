@@ -639,6 +639,7 @@ describe("the settings file", function()
       ["grace = soon"] = ":1: grace must be a duration from 0 s to 1e9 s, such as 90, 1.5, 5m or 1h30m",
       ["name = a\27b"] = ":1: name must be 1 to 127 printable characters",
       ["lease = 5\ngrace = 0\n\ngrace = 0"] = ":4: grace is set twice",
+      ["url = redis://a\nservers = redis://b"] = ": url and servers cannot be combined",
       ["cert = c"] = false, ["key = k"] = false,
     } do
       local result, said = load({ url = "rediss://h" }, text)

@@ -261,16 +261,5 @@ describe("holdfast run", function()
       end)
       hung:kill("CONT")
     end)
-
-    it("exits with 77 if the password is wrong", function()
-      local closed = redis.start { password = "secret" }
-      finally(function() closed:stop() end)
-      refused(77, { "run", "--url", "unix://" .. closed.path, "k", "--", "touch", file "ran" })
-    end)
-
-    it("exits with 73 if the key has another type", function()
-      server:cli("SET", "k", "v")
-      refused(73, { "run", "-n", "k", "--", "touch", file "ran" })
-    end)
   end)
 end)

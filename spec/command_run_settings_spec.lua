@@ -3,7 +3,7 @@
 local jobs = require "spec.support.jobs"
 local lfs = require "lfs"
 
-local eventually, exists, file, gives = jobs.eventually, jobs.exists, jobs.file, jobs.gives
+local eventually, exists, file = jobs.eventually, jobs.exists, jobs.file
 local says, sees, server, start = jobs.says, jobs.sees, jobs.server, jobs.start
 local stop, write = jobs.stop, jobs.write
 
@@ -49,16 +49,6 @@ describe("holdfast run", function()
       assert.same({ "day", "u:", 4 }, held("--name", "day", "--tenant", "u:", "--lease", "80"))
     end)
 
-    it("refuses a settings file that names the server twice", function()
-      for text, message in pairs {
-        ["url = redis://a\nname = n\nurl = redis://b\n"] = ":3: url is set twice\n",
-        ["url = redis://a\nservers = redis://b\n"] = ": url and servers cannot be combined\n",
-      } do
-        local env, path = settings(text)
-        gives(64, "holdfast run: " .. path .. message, { "run", "k", "--", "true", env = env })
-      end
-    end)
-
     it("ignores a trailing newline, carriage return or quotes around a URL", function()
       for _, around in ipairs { "%s\n", "%s\r", "%s\r\n", '"%s"', "'%s'" } do
         local given = around:format(server:url())
@@ -94,14 +84,6 @@ describe("holdfast run", function()
           { "run", "k", "--", "touch", file "ran", env = env })
         assert.is_false(exists(file "ran"))
       end
-    end)
-
-    it("looks for the settings file in ~/.config if XDG_CONFIG_HOME is empty", function()
-      assert(lfs.mkdir(file ".config"))
-      write(file ".config" .. "/holdfast.conf", "url: x\n")
-      local env = { HOLDFAST_URL = false, HOLDFAST_CONFIG = false, HOME = file "",
-        XDG_CONFIG_HOME = "" }
-      says(64, ".config/holdfast.conf:1: ", { "run", "k", "--", "true", env = env })
     end)
   end)
 end)

@@ -101,13 +101,4 @@ describe("over TLS", function()
       config(url, "cert = " .. cert, "key = " .. key))
     says(64, "cert and key must be set together in the settings file", { "ping" }, config(url, "cert = x"))
   end)
-
-  it("a quorum can mix servers with and without TLS", function()
-    local plain = redis.start()
-    finally(function() plain:stop() end)
-    local servers = table.concat({ server:tls_url(), plain:url() }, ",")
-    local env = { HOLDFAST_URL = false }
-    says(0, "", with_files("run", "--servers", servers, "--idempotent", "60", "k", "--", "true"), env)
-    says(1, "done", with_files("show", "--servers", servers, "k"), env)
-  end)
 end)

@@ -160,33 +160,6 @@ describe("a reconnecting client", function()
     assert.equal(0, world.cli("EXISTS", "k"))
   end)
 
-  it("completes its calls again after the server was restarted", function()
-    local lock = world.client():lock("k")
-    assert(lock:acquire(0)) assert(lock:release())
-    world.server:restart()
-    assert(lock:acquire(0))
-    assert.same({ [lock:owner()] = "1" }, world.hash("k"))
-    assert(lock:release())
-  end)
-
-  it("keeps its place in the queue while it waits", function()
-    world.hold_as("somebody:1", "k", 60000)
-    local child = world.program {
-      code = [[
-        local lock = require("holdfast").new(arg[1]):lock("k")
-        print(lock:acquire(10) == lock, lock:release())
-      ]],
-      args = { world.server:url() },
-    }
-    assert.is_truthy(process.wait_until(function()
-      return world.cli("EXISTS", "holdfast_queue:{k}") == 1
-    end, 20))
-    world.cli("PEXPIRE", "k", 600)
-    kill_all()
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("true\ttrue", child:output())
-  end)
-
   it("loads only the programs that it uses", function()
     local client = world.client()
     world.cli("SCRIPT", "FLUSH")
@@ -315,15 +288,6 @@ describe("after a fork", function()
     assert(lock:release())
   end)
 
-  it("the child has its own uuid even if that is its first call", function()
-    local client = world.client()
-    local parents = core.client.uuid(client)
-    local childs = in_child(function() return core.client.uuid(client) end)
-    assert.matches("^ok %x+%-", childs)
-    assert.are_not.equal("ok " .. parents, childs)
-    assert.equal(parents, core.client.uuid(client))
-  end)
-
   -- The child may close a state that its parent has opened.
   it("the child's count of Lua states includes only those that it has opened itself", function()
     assert.is_true(core.states() > 0)
@@ -339,10 +303,11 @@ describe("after a fork", function()
     end))
   end)
 
-  it("the child has neither its parent's losses nor its parent's watchdog, whatever it calls first", function()
+  it("the child has neither its parent's uuid, losses nor watchdog, whatever it calls first", function()
     local client = world.client()
-    local watchdog, lock = client:watchdog(), nil
+    local watchdog, lock, parents = client:watchdog(), nil, core.client.uuid(client)
     local questions = {
+      uuid = function() return core.client.uuid(client) == parents end,
       events = function() return core.client.events(client) end,
       has_losses = function() return core.client.has_losses(client) end,
       first_loss = function() return core.lock.first_loss(lock) end,
@@ -383,17 +348,6 @@ describe("after a fork", function()
     end)
     if said == "ok it may not" then return pending("this user may not have such a namespace") end
     assert.equal("ok ok ok not_held", said)
-  end)
-
-  it("the child's watchdog is not running", function()
-    local client = world.client()
-    local lock, watchdog = client:lock("k"), client:watchdog()
-    assert(lock:acquire())
-    assert.is_true(watchdog:is_running())
-    assert.equal("ok not running false", in_child(function()
-      return tostring(watchdog):match(": (.*)") .. " " .. tostring(watchdog:is_running())
-    end))
-    assert(lock:release())
   end)
 
   it("garbage collection and close in the child do not release the parent's locks", function()
@@ -445,28 +399,6 @@ describe("after a fork", function()
       client:close()
       return held
     end))
-  end)
-
-  it("a child that exits normally does not release the parent's lock", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local client = require("holdfast").new { url = arg[1], lease = 2 }
-        local lock = client:lock("k")
-        assert(lock:acquire())
-        local pid = assert(sys.fork())
-        if pid == 0 then
-          lock, client = nil, nil
-          os.exit(0, true)
-        end
-        while not sys.wait(pid) do sys.sleep(0.01) end
-        sys.sleep(2.5)
-        print(lock:check(), lock:release())
-      ]],
-      args = { world.server:url() },
-    }
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("true\ttrue", child:output())
   end)
 
   -- A daemon closes all descriptors that it has inherited.

@@ -159,25 +159,6 @@ describe("the watchdog", function()
     assert.equal(0, client:stats().losses)
   end)
 
-  it("never recreates a lock that was deleted", function()
-    local lock = world.client { lease = LEASE }:lock("k")
-    assert(lock:acquire())
-    world.cli("DEL", "k")
-    assert.equal("deleted", process.wait_until(function() return lock:lost() end, PATIENCE))
-    process.sleep(LEASE)
-    assert.equal(0, world.cli("EXISTS", "k"))
-  end)
-
-  it("never renews a lock that another owner has taken", function()
-    local lock = world.client { lease = LEASE }:lock("k")
-    assert(lock:acquire())
-    take_over(lock)
-    assert.equal("taken", process.wait_until(function() return lock:lost() end, PATIENCE))
-    assert.same({ [JAVA] = "1" }, world.hash("k"))
-    assert.is_true(world.cli("PTTL", "k") > 15000)
-    world.cli("DEL", "k")
-  end)
-
   it("renews many locks with few commands", function()
     local client = world.client { lease = 3 }
     local locks = {}
@@ -445,54 +426,40 @@ describe("a loss", function()
     assert_loss("expired", lock)
   end)
 
-  it("to another owner is reported as taken", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(lock:acquire())
-    take_over(lock)
-    after(client, LEASE / 2)
-    assert_loss("taken", lock)
-    world.cli("DEL", "k")
-  end)
-
-  it("of the key is reported as deleted", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(lock:acquire())
-    world.cli("DEL", "k")
-    after(client, LEASE / 2)
-    assert_loss("deleted", lock)
-  end)
-
-  it("through FLUSHALL is reported as deleted", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(lock:acquire())
-    world.cli("FLUSHALL")
-    after(client, LEASE / 2)
-    assert_loss("deleted", lock)
-  end)
-
-  it("through eviction is reported as deleted", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(lock:acquire())
+  local function evict()
     world.cli("CONFIG", "SET", "maxmemory-policy", "allkeys-random")
     world.cli("CONFIG", "SET", "maxmemory", "1")
     assert(process.wait_until(function() return world.cli("EXISTS", "k") == 0 end, 10))
     world.cli("CONFIG", "SET", "maxmemory", "0")
-    after(client, LEASE / 2)
-    assert_loss("deleted", lock)
-  end)
+  end
 
-  it("of the server's connection is reported as unreachable", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    assert(lock:acquire())
-    world.server:kill()
-    after(client, 1.1 * LEASE)
-    assert_loss("unreachable", lock)
-  end)
+  -- name → the reason, what causes the loss, seconds until it is found
+  for name, case in pairs {
+    ["to another owner is reported as taken, and changes nothing"] = { "taken", take_over },
+    ["of the key is reported as deleted, and does not recreate the key"] = {
+      "deleted", function() world.cli("DEL", "k") end,
+    },
+    ["through FLUSHALL is reported as deleted"] = { "deleted", function() world.cli("FLUSHALL") end },
+    ["through eviction is reported as deleted"] = { "deleted", evict },
+    ["of the server's connection is reported as unreachable"] = {
+      "unreachable", function() world.server:kill() end, 1.1 * LEASE,
+    },
+  } do
+    it(name, function()
+      local client = world.client { lease = LEASE }
+      local lock = client:lock("k", { on_lost = on_lost })
+      assert(lock:acquire())
+      case[2](lock)
+      after(client, case[3] or LEASE / 2)
+      assert_loss(case[1], lock)
+      if case[1] == "deleted" then assert.equal(0, world.cli("EXISTS", "k")) end
+      if case[1] == "taken" then
+        assert.same({ [JAVA] = "1" }, world.hash("k"))
+        assert.is_true(world.cli("PTTL", "k") > 15000)
+        world.cli("DEL", "k")
+      end
+    end)
+  end
 
   it("is reported before the lease can end if the server hangs", function()
     for _, how in ipairs { "STOP", "PAUSE" } do
@@ -545,19 +512,6 @@ describe("a loss", function()
     after(client, LEASE / 2)
     assert.equal(1, #losses)
     assert.equal("deleted", losses[1].reason)
-  end)
-
-  it("is reported for each hold, and cleared by a new acquire", function()
-    local client = world.client { lease = LEASE }
-    local lock = client:lock("k", { on_lost = on_lost })
-    for i = 1, 2 do
-      assert(lock:acquire())
-      assert.is_nil(lock:lost())
-      world.cli("DEL", "k")
-      assert.equal("deleted", process.wait_until(function() return lock:lost() end, PATIENCE))
-      client:stats() -- reports a loss that came during lost()
-      assert.equal(i, #losses)
-    end
   end)
 
   it("is not reported after a release or a failed acquire", function()
