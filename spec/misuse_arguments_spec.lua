@@ -562,7 +562,8 @@ local OPTION_BOUNDS = {
     lease = LEASE, wait = WAITS, token_ttl = TOKEN_TTL, class = CLASS, max_waiters = {
       { 0, 1e9 }, { -1, 1e9 + 1, 0.5 },
     },
-    keep = { { 0, 60 }, { -0.5, 60.5, nan, "1" } }, max_hold = LEASE, deadlock_check = { { 0.5, 1e9 }, { 0.4999, 1e9 + 1, nan } },
+    keep = { { 0, 60 }, { -0.5, 60.5, nan, "1" } }, max_hold = LEASE,
+    deadlock_check = { { 0.5, 1e9 }, { 0.4999, 1e9 + 1, nan } },
     owner = { { "x", text(255) }, { "", text(256) } },
   },
   ["client:semaphore"] = { permits = { { 1, 1e9 }, { 0, 1e9 + 1, 1.5 } } },

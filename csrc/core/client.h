@@ -256,8 +256,8 @@ struct hf_op {
     hf_time begun_at;
     hf_acquire_state state; /* changed only by hf_op_become */
     bool done;
-    bool reported;   /* hf_client_next_done has returned it */
-    bool detached;   /* no caller waits for it; the client ends it */
+    bool reported;    /* hf_client_next_done has returned it */
+    bool detached;    /* no caller waits for it; the client ends it */
     bool blocked;     /* it waits until no command is in flight for `behind` or its hold */
     hf_hold *hold;    /* the hold that it acquires or uses, referenced; or NULL */
     hf_claim *behind; /* the claim for whose command it waits, referenced; or NULL */

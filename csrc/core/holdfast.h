@@ -182,8 +182,8 @@ bool hf_wire_read_wait(hf_slice text, hf_waiter *waiter);
 /* ---- holds ---- */
 
 /* A hold is one caller's lock on one key, from the acquire until the caller has given it up. The
- * client's table finds it by kind, key and caller. Once it is over, it is no longer in the table and
- * remains in its last state. It is freed when the table and every other reference have dropped
+ * client's table finds it by kind, key and caller. Once it is over, it is no longer in the table
+ * and remains in its last state. It is freed when the table and every other reference have dropped
  * it. */
 
 typedef enum hf_hold_state {

@@ -405,6 +405,7 @@ local IN_CORE = {
   { "ALL_FROM_REPLY", "the leases of several count from the reply" },
   { "ALL_BEHIND", "a release of several that failed is forgotten" },
   { "NOT_FOLLOWING", "an acquire is busy because of its caller's release under way" },
+  { "LATE_REPLY_LOST", "a reply that comes after its hold is gone wakes no call that waits for the claim" },
   { "QUORUM_LESS_ONE", "one vote less than a majority is enough" },
   { "NO_WRITE_BACK", "the token of a quorum stays with the server that gave it" },
   { "TOKEN_LOWEST", "the lowest token of a quorum is the hold's" },

@@ -111,8 +111,8 @@ function Crowd:history()
   return history
 end
 
--- Waits until all have ended, and asserts that each held the lock alone, and that no update was lost.
--- `turns`: how many they had in total; by default any number. → the history
+-- Waits until all have ended, and asserts that each held the lock alone, and that no update was
+-- lost. `turns`: how many they had in total; by default any number. → the history
 function Crowd:assert_turns(turns, seconds)
   assert.is_nil(self:finish(seconds or 40))
   local history = self:history()

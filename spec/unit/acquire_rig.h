@@ -13,7 +13,7 @@ RIG_BEGINS
 /* The client has nothing left of the lock, and sends nothing about it. */
 #define CHECK_NOTHING_LEFT(now)                                                                    \
     do {                                                                                           \
-        CHECK_EQ_INT(state_of(&rig), -1);                                                             \
+        CHECK_EQ_INT(state_of(&rig), -1);                                                          \
         CHECK_EQ_INT(first_node(&rig.client)->waiting, 0);                                         \
         rig_tick(&rig, now);                                                                       \
         CHECK_STR(output_of(link_of(&rig, CALLS)), "");                                            \
@@ -26,7 +26,7 @@ RIG_BEGINS
 /* The same, after a command whose reply arrives now. */
 #define CHECK_LEFT_BEHIND(answer, waiter, now)                                                     \
     do {                                                                                           \
-        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);                                         \
+        CHECK_EQ_INT(state_of(&rig), CLEANING_UP);                                                 \
         rig_tick(&rig, now);                                                                       \
         CHECK_SENT(&rig, CALLS, LEAVE_OF_K("0", waiter));                                          \
         feed_calls(&rig, answer ":0\r\n", now);                                                    \

@@ -53,11 +53,11 @@ static const char *states(void) {
     static char text[COUNT + 1];
     for (size_t i = 0; i < COUNT; i++) {
         int state = state_at(i);
-        text[i] = state == HF_HOLD_HELD          ? 'h'
-                  : state == HF_HOLD_LOST        ? 'l'
-                  : state == CLEANING_UP ? 'c'
-                  : state == -1                  ? '-'
-                                                 : '?';
+        text[i] = state == HF_HOLD_HELD   ? 'h'
+                  : state == HF_HOLD_LOST ? 'l'
+                  : state == CLEANING_UP  ? 'c'
+                  : state == -1           ? '-'
+                                          : '?';
     }
     return text;
 }

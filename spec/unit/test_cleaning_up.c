@@ -43,7 +43,7 @@ TEST(a_callers_next_hold_is_found_beside_one_that_is_cleaned_up_without_memory) 
     hf_client_lose(&rig.client, lost, HF_LOST_EXPIRED);
     memerr_fail(1);
     hf_renewer_clean_up_lost(&rig.client, lost, AT(1));
-    CHECK(memerr_end());
+    CHECK(!memerr_end());
     const hf_hold *next = add_hold("k", "me", 30 * HF_SECOND, true, AT(2));
     for (char key[] = "a"; key[0] <= 'z'; key[0]++) {
         if (key[0] != 'k') add_hold(key, "me", 30 * HF_SECOND, true, AT(2));

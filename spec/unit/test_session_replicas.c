@@ -106,7 +106,7 @@ static void submit_persisting(struct call *call, const char *text, int deadline_
 }
 
 TEST(requests_sent_after_one_that_a_replica_refused_persist_for_as_long_as_it_does) {
-    EACH_NUMBER(follows, 2) {
+    EACH_NUMBER (follows, 2) {
         session.follows_master = follows;
         open_session(&session, AT(0));
         if (follows) feed(&session, MASTER, AT(0));

@@ -73,7 +73,7 @@ typedef struct hf_claim {
     int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */
     uint32_t failures;         /* consecutive failed renewals or attempts to clean up */
     uint32_t key_size;         /* with the next two: the sizes of the strings in `bytes` */
-    uint32_t refs;     /* the number of references to it */
+    uint32_t refs;             /* the number of references to it */
     uint16_t caller_size, owner_size;
     uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;

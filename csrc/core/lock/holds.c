@@ -361,8 +361,7 @@ static const int legal[HF_HOLD_STATES] = {
 static void check_state(const hf_hold *hold) {
     const hf_claim *claim = hold->claim;
     bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
-    hf_claim_state fitting =
-        hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
+    hf_claim_state fitting = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
     assert(!held || claim->count > 0 || hold->member_count > 0);
     assert(!held || claim->count >= claim->others);
     assert((hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold));

@@ -116,8 +116,8 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 /* Adds a new claim without a hold in the same way. No caller finds it by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
 
-/* Makes the claim LEAVING, and drops its hold, which is over. The caller finds the claim until it is
- * set aside. */
+/* Makes the claim LEAVING, and drops its hold, which is over. The caller finds the claim until it
+ * is set aside. */
 void hf_holds_leave(hf_holds *holds, hf_claim *claim);
 
 /* Drops the claim's hold, if it has one, which is over. The claim remains in the table, but its
@@ -183,8 +183,8 @@ static inline bool hf_hold_is_releasing(const hf_hold *hold) {
 }
 
 /* Returns whether what the server says about the hold's owner counts for its claim: the hold is in
- * the table, or its caller has given it up and the claim is leaving. It no longer does once the hold
- * was lost and its claim is being cleaned up for that. */
+ * the table, or its caller has given it up and the claim is leaving. It no longer does once the
+ * hold was lost and its claim is being cleaned up for that. */
 static inline bool hf_hold_owns_claim(const hf_hold *hold) {
     bool left = !hf_hold_is_lost(hold) || hold->unawaited;
     return hf_hold_is_known(hold) || (left && hf_claim_is_leaving(hold->claim));

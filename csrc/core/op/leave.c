@@ -291,8 +291,7 @@ static void on_late_answer(hf_request *request, const hf_reply *reply, hf_time n
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now) {
     hf_task *task = hf_task_inherit(client, ask, on_late_answer);
     if (!task) return false;
-    if (hf_hold_is_acquiring(hold))
-        hf_renewer_clean_up_same_connection(client, hold->claim, now);
+    if (hf_hold_is_acquiring(hold)) hf_renewer_clean_up_same_connection(client, hold->claim, now);
     hf_task_add(task, hold->claim);
     task->request.no_retry = true;
     task->request.persists_until = 0;

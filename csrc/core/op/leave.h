@@ -38,8 +38,8 @@ void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now);
 /* Handles a claim that is LEAVING and needs attention now. */
 void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Frees the caller from a claim that is LEAVING and could not be cleaned up, while the renewer keeps
- * trying. Returns false for a shared owner, whose holds are counted together. */
+/* Frees the caller from a claim that is LEAVING and could not be cleaned up, while the renewer
+ * keeps trying. Returns false for a shared owner, whose holds are counted together. */
 bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Frees the caller from a hold whose release is under way. The claim leaves by that release; if the

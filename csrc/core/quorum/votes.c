@@ -210,8 +210,7 @@ static void choose_owner(hf_op *op) {
 static hf_op_spec spec_of_votes(const hf_op *op, hf_time now) {
     hf_op_spec spec = hf_round_spec(op->round, &op->spec);
     const hf_hold *hold = op->round->hold;
-    if (acquires(op) && hf_hold_is_held(hold))
-        spec.max_hold = hf_claim_max_left(hold->claim, now);
+    if (acquires(op) && hf_hold_is_held(hold)) spec.max_hold = hf_claim_max_left(hold->claim, now);
     if (acquires(op) && spec.token_ttl_ms > 0)
         spec.token_floor = hf_quorum_propose(hf_quorum_of(op), now);
     return spec;
