@@ -244,7 +244,7 @@ static void begin_release(hf_op *op, hf_time now) {
 /* Lets the record be written after the operation has ended. Until it is written, the lock remains
  * held and is renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
-    bool held = hf_claim_is_held(op->hold->claim);
+    bool held = hf_hold_is_held(op->hold);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
 }
 

@@ -400,8 +400,8 @@ void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent
 /* ---- a record that is written after its call has ended ----
  *
  * The run has happened, so the lock must not become free before the record is written. Until then
- * another claim for its owner, without a hold, is renewed. The server refuses a renewal after the
- * record, and a record after the end of the lock. */
+ * the claim is renewed without a hold. The server refuses a renewal after the record, and a record
+ * after the end of the lock. */
 
 static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
@@ -416,29 +416,10 @@ static void on_recorded(hf_request *request, const hf_reply *reply, hf_time now)
     hf_task_free(task);
 }
 
-/* Returns a claim for the same owner, or NULL when out of memory. */
-static hf_claim *copy_for_record(hf_client *client, const hf_claim *claim) {
-    hf_claim *copy = hf_client_add_copy(client, claim);
-    if (!copy) return NULL;
-    copy->count = 1;
-    copy->class = claim->class;
-    copy->valid_until = claim->valid_until;
-    copy->max_until = claim->max_until;
-    copy->shortened = claim->shortened;
-    copy->renewed = claim->renewed;
-    copy->granted = claim->granted;
-    copy->confirm_at = claim->confirm_at;
-    hf_claim_become(copy, HF_CLAIM_STANDING);
-    return copy;
-}
-
-bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now) {
+bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf_time now) {
+    hf_claim *claim = hold->claim;
     hf_task *task = hf_task_new(client);
-    hf_claim *copy = task ? copy_for_record(client, hold->claim) : NULL;
-    if (!copy) {
-        free(task);
-        return false;
-    }
+    if (!task) return false;
     bool under_way = hf_session_inherit(&task->request, request);
     if (!under_way) {
         hf_request_move(&task->request, request);
@@ -447,14 +428,15 @@ bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *reque
     task->request.done = on_recorded;
     task->request.context = task;
     task->request.waits_for_connection = task->request.accepted = true;
-    hf_claim_ref(copy);
-    task->claims[task->count++] = copy;
-    copy->record = &task->request;
+    hf_claim_ref(claim);
+    task->claims[task->count++] = claim;
+    claim->record = &task->request;
     client->unanswered++;
-    follow_lease(copy);
-    hf_renewer_resume(client, copy, now);
+    hf_holds_set_aside(&client->holds, claim);
+    follow_lease(claim);
+    hf_renewer_resume(client, claim, now);
     if (!under_way)
-        hf_client_submit(client, hf_claim_key(copy), HF_LINK_CALLS, &task->request, now);
+        hf_client_submit(client, hf_claim_key(claim), HF_LINK_CALLS, &task->request, now);
     return true;
 }
 

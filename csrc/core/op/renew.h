@@ -35,8 +35,8 @@ void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Lets the renewer resend the request, which writes the record of the run under this hold, and
  * renew the lock until the record is written or the lock is lost. Until then the client is not
- * quiet. Returns false when out of memory. */
-bool hf_renewer_record(hf_client *client, const hf_hold *hold, hf_request *request, hf_time now);
+ * quiet. The hold is over. Returns false when out of memory. */
+bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
 /* Encodes the command that renews one claim, and confirms it if it came by a grant. Returns false
  * when out of memory. */
