@@ -429,6 +429,7 @@ local IN_CORE = {
   { "TOKEN_AGAIN", "the callers of a kept lock have one token" },
   { "SHORT_UNNOTICED", "the end of a kept lock is not moved when its lease becomes short" },
   { "STRAYS_FORGOTTEN", "a dropped handle releases what others have released for it" },
+  { "LOAD_FORGETS", "a client does not say that it holds locks" },
   { "CLOSE_KEEPS", "a closed client keeps its holds" },
   { "CLOSE_WAITS", "…and goes on with its calls" },
   { "LEAVES_SLOWLY", "an acquire leaves its queue for as long as a command may take" },

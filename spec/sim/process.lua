@@ -259,6 +259,11 @@ local function tell_states(self)
   self.states = now
 end
 
+local function check_load(self)
+  local operations, held = engine.load(self.client)
+  rules.check_load(self, operations, held)
+end
+
 -- Does all that is due at this moment.
 function Process:pump()
   for _ = 1, MAX_ROUNDS do
@@ -269,6 +274,7 @@ function Process:pump()
     if not busy then
       if self.world.coverage then self.world.coverage.note_states(self) end
       if self.world.watches_states then tell_states(self) end
+      check_load(self)
       return schedule_tick(self)
     end
   end

@@ -96,6 +96,23 @@ function rules.check_asking(world, client, wait)
   end
 end
 
+-- Checks what a client says it is busy with, between two events: the operations that have not
+-- ended, and the holds that are its own or may become so.
+function rules.check_load(process, operations, held)
+  local world, calls, holds = process.world, 0, 0
+  for _, task in ipairs(process.tasks) do
+    if not (task.over or task.dead) then calls = calls + task:count_calls() end
+    holds = holds + task:count_holds()
+  end
+  if operations < calls then
+    world:fail("load", "%s says that %d calls are under way, not %d", process.name, operations, calls)
+  end
+  if held == 0 and holds > 0 then
+    world:fail("load", "%s says that it holds nothing, but its callers have %d holds", process.name,
+      holds)
+  end
+end
+
 -- The key of forged grants.
 rules.FORGED = "forged"
 

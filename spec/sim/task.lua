@@ -140,6 +140,20 @@ function Task:resume_if_done()
   return true
 end
 
+-- → how many operations of this task have not ended
+function Task:count_calls()
+  return self.op and not operation.is_done(self.op) and 1 or 0
+end
+
+-- → how many holds it believes to have now
+function Task:count_holds()
+  local count = 0
+  for _, claim in ipairs(self.claims) do
+    if claim.lock and not claim.over and claim.till > self.world.now then count = count + 1 end
+  end
+  return count
+end
+
 local function check_bound(check)
   local task = check.task
   if task.op ~= check.op or task.dead or task.over then return end
