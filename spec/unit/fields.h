@@ -43,8 +43,7 @@
     X(bool, is_shared, claim->shared)                                                              \
     X(bool, uses_same_connection, claim->same_connection)                                          \
     X(bool, is_at_risk, claim->at_risk)                                                            \
-    X(bool, is_uncertain, claim->uncertain)                                                        \
-    X(bool, is_idle, claim->idle)
+    X(bool, is_uncertain, claim->uncertain)
 
 #define HOLD_WRITES(X)                                                                             \
     X(const hf_kind *, set_kind, claim->kind)                                                      \
@@ -55,7 +54,6 @@
     X(hf_time, set_shortened_lease, claim->shortened)                                              \
     X(hf_time, set_settled_at, claim->settled_at)                                                  \
     X(hf_time, set_bound, claim->max_until)                                                        \
-    X(hf_time, set_kept_until, claim->lent->keep_until)                                            \
     X(uint64_t, set_token_ttl, claim->token_ttl_ms)                                                \
     X(uint64_t, set_agent, agent)                                                                  \
     X(uint64_t, set_wait, claim->wait)                                                             \
@@ -66,7 +64,6 @@
     X(hf_approval, set_approval, claim->approval)                                                  \
     X(hf_lost_reason, set_reason, reason)                                                          \
     X(uint32_t, set_heap_place, claim->heap_index)                                                 \
-    X(hf_lent *, set_lent, claim->lent)                                                            \
     X(hf_hold **, set_member_holds, member_holds)                                                  \
     X(uint8_t, set_member_count, member_count)                                                     \
     X(bool, set_renewed, claim->renewed)                                                           \
@@ -76,9 +73,7 @@
     X(bool, set_same_connection, claim->same_connection)                                           \
     X(bool, set_refused, claim->refused)                                                           \
     X(bool, set_at_risk, claim->at_risk)                                                           \
-    X(bool, set_keeps_lock, claim->keeps)                                                          \
-    X(bool, set_uncertain, claim->uncertain)                                                       \
-    X(bool, set_idle, claim->idle)
+    X(bool, set_uncertain, claim->uncertain)
 
 /* The claims themselves, and the holds of claims. */
 static UNUSED inline hf_claim *claim_of(const hf_hold *of) {
@@ -92,6 +87,32 @@ static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
 /* What tests read of a claim, which may have no hold. */
 static UNUSED inline bool is_leaving(const hf_claim *of) {
     return of && of->state == HF_CLAIM_LEAVING;
+}
+
+static UNUSED inline bool claim_is_idle(const hf_claim *of) {
+    return hf_claim_is_idle(of);
+}
+
+static UNUSED inline bool claim_is_renewed(const hf_claim *of) {
+    return of->renewed;
+}
+
+static UNUSED inline hf_time claim_bound(const hf_claim *of) {
+    return of->max_until;
+}
+
+static UNUSED inline void set_claim_end(hf_claim *of, hf_time value) {
+    of->valid_until = value;
+}
+
+static UNUSED inline void set_claim_lease(hf_claim *of, hf_time value) {
+    of->lease = value;
+}
+
+/* Makes the claim belong to a kept lock, or to none. */
+static UNUSED inline void set_claim_kept(hf_claim *of, hf_keep *keep) {
+    of->kept = keep;
+    if (keep) keep->claim = of;
 }
 
 static UNUSED inline hf_time claim_wakes_at(const hf_claim *of) {

@@ -20,7 +20,7 @@ TEST(an_abandoned_hold_is_cleaned_up_with_a_single_command) {
     CHECK_EQ_U64(hf_client_stats(&rig.client).undone, 1);
 }
 
-#define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":07:4321"
+#define LEAVE_7 "EVALSHA leave " KEYS_OF_K "0 1l" DRIVE_UUID ":7:4321"
 
 TEST(a_lost_hold_is_cleaned_up_even_without_memory) {
     hf_hold *hold = watch(&rig, add_hold("k", "me", 30 * HF_SECOND, true, AT(0)));
@@ -58,7 +58,6 @@ TEST(the_clean_up_of_a_replaced_hold_sends_its_owner_and_queue_entry) {
         hf_hold *hold = watch(&rig, add_hold("k", "me", 70 * HF_SECOND, true, AT(0)));
         set_shared(hold, shared);
         set_granted(hold, shared);
-        set_keeps_lock(hold, true);
         set_token_ttl(hold, 4321);
         set_wait(hold, 7);
         const hf_claim *other = NULL;

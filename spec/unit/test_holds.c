@@ -252,16 +252,15 @@ TEST(the_number_of_holds_awaiting_clean_up_falls_when_one_is_removed) {
 TEST(another_clients_request_for_a_kept_lock_must_name_its_current_number) {
     hf_holds holds = {0};
     hf_hold *hold = add(&holds, "a", "o");
-    hf_lent lent = {.holds = &holds, .hold = hold, .number = 77};
-    set_keeps_lock(hold, true);
-    set_lent(hold, &lent);
-    hf_holds_alias(&holds, claim_of(hold), 77);
-    hf_holds_wish(&holds, number_of(hold));
-    CHECK(!lent.wished && !lent.due);
+    hf_keep keep = {.holds = &holds};
+    set_claim_kept(claim_of(hold), &keep);
+    hf_holds_note_wait(&holds, claim_of(hold), 77);
     hf_holds_wish(&holds, 77);
-    CHECK(lent.wished && lent.due && holds.due == &lent);
+    CHECK(!keep.wished && !keep.due);
+    hf_holds_wish(&holds, number_of(hold));
+    CHECK(keep.wished && keep.due && holds.due == &keep);
     hf_holds_free(&holds);
-    CHECK(!lent.hold);
+    CHECK(!keep.claim);
 }
 
 TEST(each_hold_in_the_table_has_a_number_of_its_own) {
@@ -277,16 +276,17 @@ TEST(an_idle_kept_lock_is_not_reported_as_ended) {
     hf_holds holds = {0};
     hf_hold *idle = add(&holds, "idle", "o"), *asking = add(&holds, "asking", "o");
     CHECK(idle && asking);
+    hf_claim *claim = claim_of(idle);
+    hf_keep keep = {.holds = &holds};
     set_hold_state(idle, HF_HOLD_HELD);
     set_count(idle, 1);
-    set_idle(idle, true);
-    set_keeps_lock(idle, true);
+    set_claim_kept(claim, &keep);
     set_end(idle, 50);
-    hf_holds_wake_at(&holds, claim_of(idle), 50);
+    hf_holds_wake_at(&holds, claim, 50);
     hf_holds_wake_at(&holds, claim_of(asking), 60);
+    CHECK(hf_holds_first_ended(&holds, 100) == claim);
+    hf_holds_keep(&holds, claim);
     CHECK(!hf_holds_first_ended(&holds, 100));
-    set_idle(idle, false);
-    CHECK(hold_of_claim(hf_holds_first_ended(&holds, 100)) == idle);
     hf_holds_free(&holds);
 }
 
@@ -478,23 +478,22 @@ TEST(a_holds_lease_is_limited_only_by_a_shorter_one) {
 TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shared) {
     static const struct {
         hf_hold_state state;
-        bool renewed, shared, idle;
+        bool renewed, shared;
         hf_time valid_until;
         const hf_kind *kind;
         const char *key;
         bool lasts;
         hf_time max_until; /* 0: none */
     } cases[] = {
-        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true, 0},
-        {HF_HOLD_HELD, false, false, false, 51, &hf_kind_lock, "k", true, 0},
-        {HF_HOLD_HELD, false, false, false, 50, &hf_kind_lock, "k", false, 0},
-        {HF_HOLD_RELEASING, true, false, false, 90, &hf_kind_lock, "k", false, 0},
-        {HF_HOLD_HELD, true, true, false, 90, &hf_kind_lock, "k", false, 0},
-        {HF_HOLD_HELD, true, false, true, 90, &hf_kind_lock, "k", false, 0},
-        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_mutex, "k", false, 0},
-        {HF_HOLD_HELD, true, false, false, 90, &hf_kind_lock, "j", false, 0},
-        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", true, 50},
-        {HF_HOLD_HELD, true, false, false, 10, &hf_kind_lock, "k", false, 49},
+        {HF_HOLD_HELD, true, false, 10, &hf_kind_lock, "k", true, 0},
+        {HF_HOLD_HELD, false, false, 51, &hf_kind_lock, "k", true, 0},
+        {HF_HOLD_HELD, false, false, 50, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_RELEASING, true, false, 90, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_HELD, true, true, 90, &hf_kind_lock, "k", false, 0},
+        {HF_HOLD_HELD, true, false, 90, &hf_kind_mutex, "k", false, 0},
+        {HF_HOLD_HELD, true, false, 90, &hf_kind_lock, "j", false, 0},
+        {HF_HOLD_HELD, true, false, 10, &hf_kind_lock, "k", true, 50},
+        {HF_HOLD_HELD, true, false, 10, &hf_kind_lock, "k", false, 49},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_holds holds = {0};
@@ -505,7 +504,6 @@ TEST(a_client_publishes_its_name_for_holds_that_are_renewed_or_long_and_not_shar
         set_hold_state(hold, cases[i].state);
         set_renewed(hold, cases[i].renewed);
         set_shared(hold, cases[i].shared);
-        set_idle(hold, cases[i].idle);
         set_end(hold, cases[i].valid_until);
         if (cases[i].max_until > 0) set_bound(hold, cases[i].max_until);
         const hf_hold *found = hf_holds_find_lasting(&holds, &hf_kind_lock, hf_slice_of("k"), 50);

@@ -131,16 +131,16 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         hf_hold *hold = add_hold("b", "me", 30 * HF_SECOND, true, AT(0));
         set_granted(hold, i == 1);
         set_renewed(hold, i != 2);
-        set_keeps_lock(hold, i == 3);
-        set_idle(hold, i == 3);
-        hf_lent lent = {.holds = holds_of(&rig.client), .hold = hold};
-        if (i == 3) set_lent(hold, &lent);
-        if (i == 3) set_kept_until(hold, AT(20000));
+        hf_claim *claim = claim_of(hold);
+        hf_keep keep = {.holds = holds_of(&rig.client), .keep_until = AT(20000)};
         set_confirm_time(hold, AT(20000));
-        hf_holds_wake_at(holds_of(&rig.client), claim_of(hold), AT(10000) + 1);
+        if (i == 3) set_claim_kept(claim, &keep);
+        if (i == 3) hf_holds_keep(holds_of(&rig.client), claim);
+        hf_holds_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);
         rig_sleep(&rig, AT(0), AT(10000));
         CHECK_EQ_INT(batch_size(), i == 0 ? 2 : 1);
-        set_lent(hold, NULL);
+        set_claim_kept(claim, NULL);
+        if (i == 3) hf_holds_remove(holds_of(&rig.client), claim);
     }
 }
 

@@ -7,17 +7,15 @@
 
 #include "base/lease.h"
 
-hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice caller, hf_slice owner) {
-    assert(kind && key.size > 0 && caller.size <= UINT16_MAX && owner.size <= UINT16_MAX);
+hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner) {
+    assert(kind && key.size > 0 && owner.size <= UINT16_MAX);
     size_t fields = offsetof(hf_claim, bytes); /* less than sizeof, which includes padding */
-    hf_claim *claim = malloc(fields + key.size + caller.size + owner.size);
+    hf_claim *claim = malloc(fields + key.size + owner.size);
     if (!claim) return NULL;
     memset(claim, 0, fields);
     memcpy(claim->bytes, key.data, key.size);
-    if (caller.size > 0) memcpy(claim->bytes + key.size, caller.data, caller.size);
-    memcpy(claim->bytes + key.size + caller.size, owner.data, owner.size);
+    memcpy(claim->bytes + key.size, owner.data, owner.size);
     claim->key_size = (uint32_t)key.size;
-    claim->caller_size = (uint16_t)caller.size;
     claim->owner_size = (uint16_t)owner.size;
     claim->shortened = claim->max_until = claim->wake_at = HF_NEVER;
     claim->kind = kind;
@@ -42,14 +40,13 @@ void hf_claim_become(hf_claim *claim, hf_claim_state state) {
 }
 
 void hf_claim_free(hf_claim *claim) {
-    assert(claim->refs == 0 && claim->state == HF_CLAIM_GONE && !claim->lent && !claim->hold);
+    assert(claim->refs == 0 && claim->state == HF_CLAIM_GONE && !claim->kept && !claim->hold);
     free(claim);
 }
 
 void hf_claim_check(const hf_claim *claim) {
     assert(claim->refs > 0 && claim->kind);
-    assert(!claim->lent || (claim->keeps && hf_claim_is_known(claim)));
-    assert(!claim->idle || claim->keeps);
+    assert(!claim->kept || hf_claim_is_known(claim));
     assert(claim->permits == 0 || claim->kind->counted);
     assert((!claim->undoes && claim->amount == 0) || claim->kind->has_call_notes);
     assert(claim->pending_releases == 0 || claim->shared);

@@ -10,8 +10,8 @@
  *
  * A claim only moves forward, and may skip states: owners are never reused. It is freed when its
  * hold, the table, every task and every operation have dropped their references. It may outlive its
- * hold, or never have one. A claim in the table has no hold if and only if it is LEAVING or has a
- * `record`.
+ * hold, get another one afterwards, or never have one. A claim in the table has no hold if and only
+ * if it is LEAVING, has a `record`, or belongs to a kept lock that no caller has.
  *
  * Invariants of a claim:
  * - At most one command that sets its TTL or its owner is in flight.
@@ -19,7 +19,7 @@
  * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
  *   that lease has been ended early, for example by a forced release.
  * - In the table it has a place in the heap, and no other claim has its number.
- * - Only a shared owner has `pending_releases`, and only a kept lock is `idle`.
+ * - Only a shared owner has `pending_releases`.
  * - `same_connection` and `unclaimed` are set only while it is LEAVING. */
 #ifndef HF_CLAIMS_H
 #define HF_CLAIMS_H
@@ -31,7 +31,7 @@
 #include "holdfast.h"
 #include "lock/kind.h"
 
-typedef struct hf_lent hf_lent;
+typedef struct hf_keep hf_keep;
 
 typedef enum hf_claim_state {
     HF_CLAIM_ASKED,
@@ -63,7 +63,7 @@ typedef struct hf_claim {
     hf_time settled_at;        /* when the last command in flight for it ended */
     uint64_t wait;             /* LEAVING or granted: the number of its wait, or 0 */
     uint64_t token_ttl_ms;     /* the fencing counter's TTL in milliseconds; 0 for no fencing */
-    hf_lent *lent;             /* the kept lock to which it belongs, or NULL */
+    hf_keep *kept;             /* the kept lock to which it belongs, or NULL */
     hf_request *record;        /* the request that writes an ended run's record, or NULL */
     uint32_t heap_index;       /* its place in holds->heap */
     uint32_t count;            /* the server's count of its owner's holds */
@@ -72,9 +72,9 @@ typedef struct hf_claim {
     uint32_t permits;          /* its number of permits; 0 if it is not a semaphore's */
     int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */
     uint32_t failures;         /* consecutive failed renewals or attempts to clean up */
-    uint32_t key_size;         /* with the next two: the sizes of the strings in `bytes` */
+    uint32_t key_size;         /* with owner_size: the sizes of the strings in `bytes` */
     uint32_t refs;             /* the number of references to it */
-    uint16_t caller_size, owner_size;
+    uint16_t owner_size;
     uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;
     hf_claim_state state : 3;  /* changed only by hf_claim_become */
@@ -86,29 +86,28 @@ typedef struct hf_claim {
     bool refused_in_batch : 1; /* a batch with it was refused, so it is renewed alone */
     bool at_risk : 1;          /* the last renewal failed */
     bool uncertain : 1;        /* the server's count of its entries may differ */
-    bool keeps : 1;            /* its owner keeps the lock for other callers */
-    bool idle : 1;             /* the client keeps the lock, and no caller has it */
     bool same_connection : 1;  /* LEAVING: must use the connection of the command in doubt */
     bool undoes : 1;           /* LEAVING, with call notes: undoes an acquire, adds nothing */
     bool refused : 1;          /* LEAVING: the server refuses it for a transient reason */
     bool unclaimed : 1;        /* LEAVING: its wait had ended before it was granted */
-    char bytes[];              /* key, caller, owner */
+    char bytes[];              /* key, owner */
 } hf_claim;
 
-/* Return the claim's strings. The slices are valid as long as the claim. The caller is empty if no
- * caller requested the claim. */
+/* Return the claim's strings. The slices are valid as long as the claim. */
 static inline hf_slice hf_claim_key(const hf_claim *claim) {
     return (hf_slice){claim->bytes, claim->key_size};
 }
-static inline hf_slice hf_claim_caller(const hf_claim *claim) {
-    return (hf_slice){claim->bytes + claim->key_size, claim->caller_size};
-}
 static inline hf_slice hf_claim_owner(const hf_claim *claim) {
-    return (hf_slice){claim->bytes + claim->key_size + claim->caller_size, claim->owner_size};
+    return (hf_slice){claim->bytes + claim->key_size, claim->owner_size};
+}
+
+/* Returns whether the client keeps the claim's lock, and no caller has it. */
+static inline bool hf_claim_is_idle(const hf_claim *claim) {
+    return claim->kept && !claim->hold;
 }
 
 /* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. */
-hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice caller, hf_slice owner);
+hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner);
 
 /* Changes the claim's state; no other function does. Asserts that the step is forward. */
 void hf_claim_become(hf_claim *claim, hf_claim_state state);

@@ -20,7 +20,7 @@ hf_slice hf_hold_key(const hf_hold *hold) {
 }
 
 hf_slice hf_hold_caller(const hf_hold *hold) {
-    return hf_claim_caller(hold->claim);
+    return (hf_slice){hold->caller, hold->caller_size};
 }
 
 hf_slice hf_owner_without_copy(hf_slice owner) {
@@ -46,9 +46,8 @@ static uint64_t hash_of(hf_slice key, hf_slice caller) {
     return hash ^ hash >> 32;
 }
 
-static bool is_for(const hf_claim *claim, const hf_kind *kind, hf_slice key, hf_slice caller) {
-    return claim->kind == kind && hf_slice_equal(hf_claim_key(claim), key) &&
-           hf_slice_equal(hf_claim_caller(claim), caller);
+static bool is_for(const hf_claim *claim, const hf_kind *kind, hf_slice key) {
+    return claim->kind == kind && hf_slice_equal(hf_claim_key(claim), key);
 }
 
 hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller) {
@@ -56,18 +55,21 @@ hf_hold *hf_holds_find(const hf_holds *holds, const hf_kind *kind, hf_slice key,
     uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         const hf_claim *claim = entry->object;
-        if (claim->hold && is_for(claim, kind, key, caller)) return claim->hold;
+        bool own = claim->hold && hf_slice_equal(hf_hold_caller(claim->hold), caller);
+        if (own && is_for(claim, kind, key)) return claim->hold;
     }
     return NULL;
 }
 
+/* The hash stands for the caller, whose text ended with the hold. If it ever is that of two
+ * callers, one of them waits until the other's claim has left. */
 hf_claim *hf_holds_find_leaving(const hf_holds *holds, const hf_kind *kind, hf_slice key,
                                 hf_slice caller) {
     const hf_number *entry = NULL;
     uint64_t hash = holds->count > 0 ? hash_of(key, caller) : 0;
     while ((entry = hf_numbers_find(&holds->keys, hash, entry))) {
         hf_claim *claim = entry->object;
-        if (hf_claim_is_leaving(claim) && is_for(claim, kind, key, caller)) return claim;
+        if (hf_claim_is_leaving(claim) && is_for(claim, kind, key)) return claim;
     }
     return NULL;
 }
@@ -77,10 +79,8 @@ hf_hold *hf_holds_find_lasting(const hf_holds *holds, const hf_kind *kind, hf_sl
     for (size_t i = 0; i < holds->count; i++) {
         const hf_claim *claim = holds->heap[i];
         bool is_long = claim->renewed ? claim->max_until >= until : claim->valid_until > until;
-        bool lasts =
-            hf_claim_is_held(claim) && is_long && !claim->shared && !claim->idle && !claim->record;
-        if (lasts && claim->kind == kind && hf_slice_equal(hf_claim_key(claim), key))
-            return claim->hold;
+        bool lasts = claim->hold && hf_claim_is_held(claim) && is_long && !claim->shared;
+        if (lasts && is_for(claim, kind, key)) return claim->hold;
     }
     return NULL;
 }
@@ -91,8 +91,7 @@ hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number) {
     const hf_number *entry = NULL;
     while ((entry = hf_numbers_find(&holds->numbers, number, entry))) {
         hf_claim *claim = entry->object;
-        bool lent = claim->lent && claim->lent->number == number;
-        if (lent || claim->by_number.value == number || (claim->shared && claim->wait == number))
+        if (claim->by_number.value == number || (claim->shared && claim->wait == number))
             return claim;
     }
     return NULL;
@@ -107,7 +106,7 @@ hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number) {
     return NULL;
 }
 
-void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
+static void alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
     if (!hf_claim_is_known(claim)) return;
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
     if (number == claim->by_number.value) return;
@@ -118,7 +117,7 @@ void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number) {
 
 void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
     claim->wait = wait;
-    if (wait > 0) hf_holds_alias(holds, claim, wait);
+    if (wait > 0) alias(holds, claim, wait);
 }
 
 void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim) {
@@ -225,7 +224,7 @@ hf_claim *hf_holds_first(const hf_holds *holds) {
 static hf_claim *ended_below(const hf_holds *holds, size_t at, hf_time now) {
     if (at >= holds->count || holds->heap[at]->wake_at > now) return NULL;
     hf_claim *claim = holds->heap[at];
-    bool counts = hf_claim_is_held(claim) && !claim->idle;
+    bool counts = hf_claim_is_held(claim) && !hf_claim_is_idle(claim);
     if (counts && now >= claim->valid_until) return claim;
     claim = ended_below(holds, 2 * at + 1, now);
     return claim ? claim : ended_below(holds, 2 * at + 2, now);
@@ -238,22 +237,31 @@ hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
 /* ---- life ---- */
 
 /* Returns a new hold of the claim, with one reference, or NULL when out of memory. */
-static hf_hold *new_hold(hf_claim *claim) {
-    hf_hold *hold = calloc(1, sizeof *hold);
+static hf_hold *new_hold(hf_claim *claim, hf_slice caller) {
+    assert(caller.size > 0 && caller.size <= UINT16_MAX);
+    hf_hold *hold = calloc(1, sizeof *hold + caller.size);
     if (!hold) return NULL;
     hf_claim_ref(claim);
     hold->claim = claim;
     hold->refs = 1;
+    hold->caller_size = (uint16_t)caller.size;
+    memcpy(hold->caller, caller.data, caller.size);
     claim->hold = hold;
     return hold;
 }
 
+/* Makes the caller find the claim. Returns false when out of memory, which can happen only for the
+ * table's first claim. */
+static bool put_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
+    return hf_numbers_put(&holds->keys, &claim->by_key, hash_of(hf_claim_key(claim), caller),
+                          claim);
+}
+
 static bool add_to_table(hf_holds *holds, hf_claim *claim) {
-    uint64_t hash = hash_of(hf_claim_key(claim), hf_claim_caller(claim));
     if (!grow_heap(holds) ||
         !hf_numbers_put(&holds->numbers, &claim->by_number, holds->last_number + 1, claim))
         return false;
-    if (claim->hold && !hf_numbers_put(&holds->keys, &claim->by_key, hash, claim)) {
+    if (claim->hold && !put_key(holds, claim, hf_hold_caller(claim->hold))) {
         hf_numbers_remove(&holds->numbers, &claim->by_number);
         return false;
     }
@@ -265,9 +273,9 @@ static bool add_to_table(hf_holds *holds, hf_claim *claim) {
 
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner) {
-    assert(caller.size > 0 && !hf_holds_find(holds, kind, key, caller));
-    hf_claim *claim = hf_claim_new(kind, key, caller, owner);
-    hf_hold *hold = claim ? new_hold(claim) : NULL;
+    assert(!hf_holds_find(holds, kind, key, caller));
+    hf_claim *claim = hf_claim_new(kind, key, owner);
+    hf_hold *hold = claim ? new_hold(claim, caller) : NULL;
     if (hold && add_to_table(holds, claim)) return hold;
     if (!claim) return NULL;
     hf_claim_become(claim, HF_CLAIM_GONE);
@@ -278,35 +286,35 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 }
 
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner) {
-    hf_claim *claim = hf_claim_new(kind, key, (hf_slice){"", 0}, owner);
+    hf_claim *claim = hf_claim_new(kind, key, owner);
     if (!claim || add_to_table(holds, claim)) return claim;
     hf_claim_become(claim, HF_CLAIM_GONE);
     hf_claim_unref(claim);
     return NULL;
 }
 
-void hf_lent_note(hf_lent *lent) {
-    assert(lent->holds && !(lent->due && !lent->holds->due));
-    if (lent->due) return;
-    lent->due = true;
-    lent->next_due = lent->holds->due;
-    lent->holds->due = lent;
+void hf_keep_note(hf_keep *keep) {
+    assert(keep->holds && !(keep->due && !keep->holds->due));
+    if (keep->due) return;
+    keep->due = true;
+    keep->next_due = keep->holds->due;
+    keep->holds->due = keep;
 }
 
-static void end_lent(hf_claim *claim) {
-    hf_lent *lent = claim->lent;
-    if (!lent) return;
-    assert(lent->hold == claim->hold);
-    claim->lent = NULL;
-    lent->hold = NULL;
-    hf_lent_note(lent);
+static void end_keep(hf_claim *claim) {
+    hf_keep *keep = claim->kept;
+    if (!keep) return;
+    assert(keep->claim == claim);
+    claim->kept = NULL;
+    keep->claim = NULL;
+    hf_keep_note(keep);
 }
 
 void hf_holds_wish(hf_holds *holds, uint64_t number) {
     hf_claim *claim = hf_holds_find_wait(holds, number);
-    if (!claim || !claim->lent || claim->lent->number != number) return;
-    claim->lent->wished = true;
-    hf_lent_note(claim->lent);
+    if (!claim || !claim->kept || claim->by_number.value != number) return;
+    claim->kept->wished = true;
+    hf_keep_note(claim->kept);
 }
 
 /* Drops the table's reference to the claim's hold. */
@@ -316,23 +324,47 @@ static void drop_hold(hf_claim *claim) {
     if (hold) hf_hold_unref(hold);
 }
 
+/* Cannot fail: the table has buckets already. */
+static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
+    hf_numbers_remove(&holds->keys, &claim->by_key);
+    bool put = put_key(holds, claim, caller);
+    assert(put);
+    (void)put;
+}
+
+hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
+    assert(claim->state == HF_CLAIM_STANDING &&
+           !hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller));
+    hf_hold *before = claim->hold, *hold = new_hold(claim, caller);
+    if (!hold) return NULL;
+    change_key(holds, claim, caller);
+    if (before) hf_hold_unref(before);
+    return hold;
+}
+
+void hf_holds_keep(hf_holds *holds, hf_claim *claim) {
+    assert(claim->state == HF_CLAIM_STANDING && claim->kept);
+    change_key(holds, claim, (hf_slice){"", 0});
+    drop_hold(claim);
+}
+
 void hf_holds_leave(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_is_known(claim) && holds->heap[claim->heap_index] == claim);
     (void)holds;
-    end_lent(claim);
+    end_keep(claim);
     hf_claim_become(claim, HF_CLAIM_LEAVING);
     drop_hold(claim);
 }
 
 void hf_holds_set_aside(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_known(claim) && !claim->lent);
+    assert(hf_claim_is_known(claim) && !claim->kept);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     drop_hold(claim);
 }
 
 void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
     assert(hf_claim_is_known(claim) && holds->count > 0 && holds->heap[claim->heap_index] == claim);
-    end_lent(claim);
+    end_keep(claim);
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
@@ -366,9 +398,7 @@ static void check_state(const hf_hold *hold) {
     assert(!held || claim->count >= claim->others);
     assert((hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold));
     assert(!hold->unawaited || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
-    assert(!claim->idle || !hf_hold_is_lost(hold));
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);
-    assert(!known || !claim->lent || claim->lent->hold == hold);
     assert((hold->member_count == 0) == !hold->member_holds);
     assert(!known || claim->state == fitting);
     (void)held, (void)known, (void)claim, (void)fitting;
@@ -381,7 +411,7 @@ void hf_hold_become(hf_hold *hold, hf_hold_state state) {
     hold->state = state;
     if (state == HF_HOLD_HELD && hf_claim_is_asked(hold->claim))
         hf_claim_become(hold->claim, HF_CLAIM_STANDING);
-    if (state != HF_HOLD_HELD && hf_hold_is_known(hold)) end_lent(hold->claim);
+    if (state != HF_HOLD_HELD && hf_hold_is_known(hold)) end_keep(hold->claim);
     check_state(hold);
 }
 
@@ -395,7 +425,8 @@ void hf_hold_check(const hf_hold *hold) {
 static void check_at_rest(const hf_claim *claim, hf_time now) {
     const hf_hold *hold = claim->hold;
     bool busy = hold && (hf_hold_is_acquiring(hold) || hf_hold_is_releasing(hold));
-    assert(!hold == (hf_claim_is_leaving(claim) || claim->record));
+    assert(!hold == (hf_claim_is_leaving(claim) || claim->record || hf_claim_is_idle(claim)));
+    assert(!claim->kept || claim->kept->claim == claim);
     assert(!busy || claim->in_flight);
     assert(!hf_claim_is_held(claim) || claim->wake_at <= hf_time_max(claim->valid_until, now));
     assert(!hf_claim_is_leaving(claim) || claim->in_flight || claim->wake_at < HF_NEVER);
@@ -406,14 +437,13 @@ void hf_holds_check(const hf_holds *holds, hf_time now) {
 #ifndef NDEBUG
     for (size_t i = 0; i < holds->count && i < MAX_CHECKED; i++) {
         const hf_claim *claim = holds->heap[i];
-        hf_slice caller = hf_claim_caller(claim);
         check(claim);
         check_order(holds, claim);
         check_at_rest(claim, now);
         assert(hf_claim_is_known(claim));
         assert(hf_numbers_find(&holds->numbers, claim->by_number.value, NULL));
-        assert(!claim->hold ||
-               hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller) == claim->hold);
+        assert(!claim->hold || hf_holds_find(holds, claim->kind, hf_claim_key(claim),
+                                             hf_hold_caller(claim->hold)) == claim->hold);
     }
 #endif
     (void)holds, (void)now;

@@ -15,16 +15,15 @@
 
 typedef struct hf_holds hf_holds;
 
-/* The part of a kept lock that the holds need: see op/kept.h. It is due when its hold has ended or
- * others want the lock. */
-struct hf_lent {
+/* The part of a kept lock that the holds need: see op/kept.h. It is due when its claim has ended
+ * or others want the lock. */
+struct hf_keep {
     hf_holds *holds;
-    hf_hold *hold;      /* its hold in the table, ACQUIRING or HELD, or NULL */
-    uint64_t number;    /* the number in the hold's owner */
-    hf_time keep_until; /* when the client must stop keeping its present hold */
+    hf_claim *claim;    /* its claim in the table, ASKED or STANDING, or NULL */
+    hf_time keep_until; /* when the client must stop keeping its present claim */
     bool wished;        /* others have asked for the lock */
     bool due;           /* it is in the list holds->due */
-    hf_lent *next_due;  /* the next kept lock in that list, or NULL */
+    hf_keep *next_due;  /* the next kept lock in that list, or NULL */
 };
 
 struct hf_hold {
@@ -44,8 +43,11 @@ struct hf_hold {
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
 
+    uint16_t caller_size; /* the size of `caller` */
+
     /* In a quorum: each member's hold, referenced, or NULL if it has none. Otherwise NULL. */
     hf_hold **member_holds;
+    char caller[];
 };
 
 struct hf_holds {
@@ -55,7 +57,7 @@ struct hf_holds {
     size_t unclaimed;         /* how many of the claims are unclaimed */
     uint64_t last_number;
     uint64_t losses; /* grows with each loss, even one that is entered into a ledger later */
-    hf_lent *due;    /* the list of kept locks that are due */
+    hf_keep *due;    /* the list of kept locks that are due */
 };
 
 /* Returns the hold's key. The slice is valid as long as the hold. */
@@ -98,9 +100,6 @@ hf_claim *hf_holds_find_wait(const hf_holds *holds, uint64_t number);
 /* Returns a claim that is LEAVING and whose wait has this number, or NULL. */
 hf_claim *hf_holds_find_clean_up(const hf_holds *holds, uint64_t number);
 
-/* Lets messages name the claim by this number, too. It replaces an earlier alias. */
-void hf_holds_alias(hf_holds *holds, hf_claim *claim, uint64_t number);
-
 /* Sets the number of the claim's wait, 0 for none, and makes it the claim's alias. */
 void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait);
 
@@ -115,6 +114,15 @@ hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_sli
 
 /* Adds a new claim without a hold in the same way. No caller finds it by its key. */
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner);
+
+/* Gives a STANDING claim in the table to this caller, instead of its hold, if it has one, which is
+ * over. Returns the new hold, which is ACQUIRING, or NULL when out of memory; then nothing has
+ * changed. */
+hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller);
+
+/* Drops the hold of a claim that belongs to a kept lock. The hold is over, and the claim is found
+ * as that of an empty caller. */
+void hf_holds_keep(hf_holds *holds, hf_claim *claim);
 
 /* Makes the claim LEAVING, and drops its hold, which is over. The caller finds the claim until it
  * is set aside. */
@@ -139,7 +147,7 @@ void hf_hold_check(const hf_hold *hold);
 void hf_holds_check(const hf_holds *holds, hf_time now);
 
 /* Adds the kept lock to the list holds->due. */
-void hf_lent_note(hf_lent *lent);
+void hf_keep_note(hf_keep *keep);
 
 /* Notes that others want the lock whose owner has this number, if the client still holds it. */
 void hf_holds_wish(hf_holds *holds, uint64_t number);

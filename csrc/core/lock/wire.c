@@ -563,6 +563,11 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
     return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:0%llu", uuid, (unsigned long long)number);
 }
 
+bool hf_wire_owner_keeps(hf_slice owner) {
+    return owner.size > HF_UUID_SIZE + 1 && owner.data[HF_UUID_SIZE] == ':' &&
+           owner.data[HF_UUID_SIZE + 1] == '0';
+}
+
 size_t hf_wire_permits_owner(char *text, const char *uuid, uint64_t number, uint32_t permits) {
     char count[16] = "";
     if (permits > 1) snprintf(count, sizeof count, "*%u", (unsigned)permits);

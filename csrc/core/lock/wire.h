@@ -206,6 +206,9 @@ size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *
 /* Writes the owner that keeps a lock, "<client uuid>:0<number>", and returns the size in bytes. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
+/* Returns whether this owner, which is not a shared one, keeps a lock. */
+bool hf_wire_owner_keeps(hf_slice owner);
+
 /* Writes the owner of permits, "<client uuid>:<number>", followed by "*<permits>" if there are
  * several, and returns the size in bytes. `text` has room for HF_PERMITS_OWNER_SIZE bytes. */
 #define HF_PERMITS_OWNER_SIZE (HF_UUID_SIZE + 48)

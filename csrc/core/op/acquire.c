@@ -181,7 +181,7 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
     if (granted)
         hold->claim->confirm_at =
             hf_acquire_confirm_at(op, hf_time_min(end, hold->claim->max_until), now);
-    if (first && hold->claim->lent) hf_kept_took(op, op->acquire.last_token, now);
+    if (first && hold->claim->kept) hf_kept_took(op, op->acquire.last_token, now);
     hf_renewer_resume(client, hold->claim, now);
     hf_op_succeed(op);
     finish(op, now);

@@ -251,7 +251,6 @@ static hf_claim *clean_up_unknown(hf_client *client, const hf_message *grant, hf
     hf_claim *claim = hf_client_add_claim(client, grant->kind, key, (hf_slice){owner, size});
     if (!claim) return NULL;
     hf_holds_note_wait(&client->holds, claim, wait);
-    claim->keeps = grant->keeps;
     hf_renewer_clean_up(client, claim, now);
     return claim;
 }

@@ -41,7 +41,8 @@ size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_clai
                               uint64_t wait, uint64_t token_ttl_ms) {
     bool named = claim->shared || claim->permits > 1;
     hf_slice owner = named ? hf_claim_owner(claim) : HF_NO_TEXT;
-    return hf_wire_waiter(text, claim->kind, client->uuid, wait, token_ttl_ms, claim->keeps, owner);
+    bool keeps = !claim->shared && hf_wire_owner_keeps(hf_claim_owner(claim));
+    return hf_wire_waiter(text, claim->kind, client->uuid, wait, token_ttl_ms, keeps, owner);
 }
 
 hf_slice hf_client_write_claim_waiter(char *text, const hf_client *client, const hf_claim *claim) {
@@ -92,7 +93,6 @@ hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
     if (!copy) return NULL;
     copy->shared = claim->shared;
     copy->permits = claim->permits;
-    copy->keeps = claim->keeps;
     copy->lease = claim->lease;
     copy->token_ttl_ms = claim->token_ttl_ms;
     hf_holds_note_wait(&client->holds, copy, claim->wait);

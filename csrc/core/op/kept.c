@@ -16,7 +16,7 @@
 #define FOR_POLLERS (25 * HF_MS) /* how long a mutex is left free for clients that poll */
 
 struct hf_kept {
-    hf_lent lent;
+    hf_keep keep;
     hf_number by_key;
     const hf_kind *kind;
     hf_node *node;         /* the node whose events link it needs */
@@ -24,7 +24,6 @@ struct hf_kept {
     uint64_t token;        /* the next caller's token; 0 for no fencing */
     uint64_t last_token;   /* the last of the tokens that came with the lock */
     uint64_t token_ttl_ms; /* the TTL with which the tokens were drawn */
-    uint64_t wait;         /* the number of the wait whose grant is not confirmed yet, or 0 */
     hf_time closed_until;  /* no caller that waits here asks the server before this time */
     uint64_t last_served;  /* if others want the lock: the last operation that goes before them */
     bool forced;           /* a caller of this client takes it by force, so it is not lent */
@@ -32,8 +31,8 @@ struct hf_kept {
     char key[];
 };
 
-static hf_kept *kept_of(hf_lent *lent) {
-    return (hf_kept *)(void *)lent;
+static hf_kept *kept_of(hf_keep *keep) {
+    return (hf_kept *)(void *)keep;
 }
 
 /* ---- the entries ---- */
@@ -64,7 +63,7 @@ static hf_kept *add(hf_op *op, hf_time now) {
     }
     memcpy(kept->key, key.data, key.size);
     kept->key_size = key.size;
-    kept->lent.holds = &client->holds;
+    kept->keep.holds = &client->holds;
     kept->kind = op->spec.lock_kind;
     kept->end = &kept->first;
     kept->node = op->node;
@@ -73,7 +72,7 @@ static hf_kept *add(hf_op *op, hf_time now) {
 }
 
 static void drop(hf_client *client, hf_kept *kept, hf_time now) {
-    assert(!kept->first && !kept->lent.hold && !kept->lent.due);
+    assert(!kept->first && !kept->keep.claim && !kept->keep.due);
     hf_numbers_remove(&client->kept, &kept->by_key);
     hf_node_listen(kept->node, false, true, now);
     free(kept);
@@ -109,19 +108,19 @@ void hf_kept_cancel(hf_op *op) {
     *at = op->acquire.next_kept;
     if (kept->end == &op->acquire.next_kept) kept->end = at;
     op->acquire.kept = NULL;
-    if (!kept->first && !kept->lent.hold) hf_lent_note(&kept->lent);
+    if (!kept->first && !kept->keep.claim) hf_keep_note(&kept->keep);
 }
 
 hf_time hf_kept_end(const hf_op *op) {
-    const hf_hold *hold = op->acquire.kept->lent.hold;
-    if (!hold && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
-    return hold && hf_hold_is_held(hold) ? hold->claim->valid_until : HF_NEVER;
+    const hf_claim *claim = op->acquire.kept->keep.claim;
+    if (!claim && op->acquire.kept->first == op) return op->acquire.kept->closed_until;
+    return claim && hf_claim_is_held(claim) ? claim->valid_until : HF_NEVER;
 }
 
 void hf_kept_notice(hf_op *op, hf_time now) {
-    hf_hold *hold = op->acquire.kept->lent.hold;
-    if (hold) hf_client_refresh(op->client, hold, now);
-    else hf_lent_note(&op->acquire.kept->lent);
+    const hf_claim *claim = op->acquire.kept->keep.claim;
+    if (claim && claim->hold) hf_client_refresh(op->client, claim->hold, now);
+    else if (!claim) hf_keep_note(&op->acquire.kept->keep);
 }
 
 /* ---- lending ---- */
@@ -133,101 +132,81 @@ static bool has_token(const hf_kept *kept, const hf_op *op) {
 }
 
 /* Returns whether enough of the lease is left to confirm the hold in time. */
-static bool lasts(const hf_hold *hold, const hf_op *op, hf_time now) {
+static bool lasts(const hf_claim *claim, const hf_op *op, hf_time now) {
     hf_time lease = hf_time_min(op->client->config.grant_lease, op->spec.lease);
-    return now + lease / 4 < hold->claim->valid_until;
+    return now + lease / 4 < claim->valid_until;
 }
 
 /* Returns whether the server's lease is no longer than the next caller's or the grant lease. */
-static bool is_short(const hf_hold *hold, const hf_op *op) {
-    return hold->claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
+static bool is_short(const hf_claim *claim, const hf_op *op) {
+    return claim->lease <= hf_time_max(op->client->config.grant_lease, op->spec.lease);
 }
 
 static bool may_still_keep(const hf_kept *kept, hf_time now) {
-    return now < kept->lent.keep_until;
+    return now < kept->keep.keep_until;
 }
 
-static bool may_lend(const hf_kept *kept, const hf_hold *hold, const hf_op *op, hf_time now) {
-    bool has_precedence = !kept->lent.wished || op->number <= kept->last_served;
-    return has_precedence && !kept->forced && may_still_keep(kept, now) && lasts(hold, op, now) &&
-           is_short(hold, op) && has_token(kept, op);
+static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
+    const hf_claim *claim = kept->keep.claim;
+    bool has_precedence = !kept->keep.wished || op->number <= kept->last_served;
+    return has_precedence && !kept->forced && may_still_keep(kept, now) && lasts(claim, op, now) &&
+           is_short(claim, op) && has_token(kept, op);
 }
 
-/* Replaces the hold by a hold of the same owner for this caller. Returns NULL when out of
- * memory. */
-static hf_hold *replace(hf_client *client, hf_kept *kept, hf_hold *old, hf_slice caller) {
-    hf_hold *hold = hf_holds_add(&client->holds, old->claim->kind, hf_hold_key(old), caller,
-                                 hf_hold_owner(old));
-    if (!hold) return NULL;
-    hold->claim->keeps = true;
-    hold->claim->count = 1;
-    hold->claim->lease = old->claim->lease;
-    hold->claim->valid_until = old->claim->valid_until;
-    hold->claim->token_ttl_ms = kept->token_ttl_ms;
-    hold->claim->wait = kept->wait;
-    hf_holds_alias(&client->holds, hold->claim, kept->lent.number);
-    assert(old->claim->lent == &kept->lent && kept->lent.hold == old);
-    old->claim->lent = NULL;
-    hold->claim->lent = &kept->lent;
-    kept->lent.hold = hold;
-    return hold;
+/* Ends what the claim had for its last caller. The number of its wait remains until the grant is
+ * confirmed. */
+static void forget_caller(hf_claim *claim) {
+    if (!claim->granted) claim->wait = 0;
+    claim->granted = claim->refused_in_batch = false;
+    claim->approval = HF_APPROVAL_NONE;
+    claim->max_until = HF_NEVER;
 }
 
-static void lend(hf_kept *kept, hf_hold *old, hf_op *op, hf_time now) {
+static void lend(hf_kept *kept, hf_op *op, hf_time now) {
     hf_client *client = op->client;
-    hf_hold *hold = replace(client, kept, old, op->spec.caller);
+    hf_claim *claim = kept->keep.claim;
+    bool idle = hf_claim_is_idle(claim);
+    hf_hold *hold = hf_holds_give(&client->holds, claim, op->spec.caller);
     assert(!op->hold);
     if (!hold) {
         hf_op_fail_out_of_memory(op);
         return;
     }
-    hf_time end = hf_time_min(old->claim->valid_until, hf_lease_end(now, op->spec.lease));
+    if (!idle) forget_caller(claim);
+    hf_time end = hf_time_min(claim->valid_until, hf_lease_end(now, op->spec.lease));
     hf_taken taken = {1, now, end, op->spec.token_ttl_ms > 0 ? kept->token : 0};
     if (taken.token > 0) kept->token++;
     hold->agent = op->spec.agent;
     hf_op_take(op, hold, &taken);
-    hold->claim->token_ttl_ms = kept->token_ttl_ms;
-    hold->claim->granted = true; /* it gets its full lease once this is confirmed */
-    hold->claim->confirm_at = hf_acquire_confirm_at(op, hold->claim->valid_until, now);
+    claim->token_ttl_ms = kept->token_ttl_ms;
+    claim->granted = true; /* it gets its full lease once this is confirmed */
+    claim->confirm_at = hf_acquire_confirm_at(op, claim->valid_until, now);
     hf_hold_ref(hold);
     op->hold = hold;
-    hf_renewer_resume(client, hold->claim, now);
+    hf_renewer_resume(client, claim, now);
     hf_op_succeed(op);
 }
 
-static void lend_idle(hf_client *client, hf_kept *kept, hf_op *op, hf_time now) {
-    hf_hold *idle = kept->lent.hold;
-    lend(kept, idle, op, now);
-    if (kept->lent.hold != idle) hf_holds_remove(&client->holds, idle->claim);
+/* Returns the claim of the kept lock that is on its way back to the server, or NULL. */
+static hf_claim *find_leaving(const hf_client *client, const hf_kind *kind, hf_slice key) {
+    return hf_holds_find_leaving(&client->holds, kind, key, (hf_slice){"", 0});
 }
 
-/* Returns the caller of a kept lock that is not lent. No coroutine has the number 0. */
-static hf_slice no_caller(const hf_client *client, char text[HF_UUID_SIZE + 2]) {
-    memcpy(text, client->uuid, HF_UUID_SIZE);
-    text[HF_UUID_SIZE] = '/';
-    text[HF_UUID_SIZE + 1] = '0';
-    return (hf_slice){text, HF_UUID_SIZE + 2};
-}
-
-/* Keeps the lock without a caller. Returns false if that is impossible: there is only one idle hold
- * at a time, and an earlier one may still be on its way back to a server that does not reply. */
-static bool set_idle(hf_client *client, hf_kept *kept, hf_hold *old, hf_time now) {
-    char text[HF_UUID_SIZE + 2];
+/* Keeps the lock without a caller. Returns false if that is impossible, because an earlier claim
+ * may still be on its way back to a server that does not reply. */
+static bool set_idle(hf_client *client, hf_claim *claim, hf_time now) {
     hf_time grant = client->config.grant_lease;
-    hf_slice nobody = no_caller(client, text);
-    bool returning = hf_holds_find_leaving(&client->holds, kept->kind, hf_hold_key(old), nobody);
-    hf_hold *hold = returning ? NULL : replace(client, kept, old, nobody);
-    if (!hold) return false;
-    if (hold->claim->valid_until <= now + grant)
-        hold->claim->lease = hf_time_min(hold->claim->lease, grant);
-    hold->claim->idle = hold->claim->renewed = true;
-    hf_hold_become(hold, HF_HOLD_HELD);
-    hf_renewer_resume_idle(client, hold->claim, now);
+    if (find_leaving(client, claim->kind, hf_claim_key(claim))) return false;
+    hf_holds_keep(&client->holds, claim);
+    forget_caller(claim);
+    if (claim->valid_until <= now + grant) claim->lease = hf_time_min(claim->lease, grant);
+    claim->renewed = true;
+    hf_renewer_resume_idle(client, claim, now);
     return true;
 }
 
 static void release_idle(hf_client *client, hf_claim *idle, hf_time now) {
-    assert(idle->idle && idle->lent);
+    assert(hf_claim_is_idle(idle));
     hf_renewer_clean_up(client, idle, now);
     hf_renewer_clean_up_first(client, idle, now);
 }
@@ -241,8 +220,7 @@ static bool may_keep(const hf_op *op) {
 
 /* Counts this client's waiters. The first of them learns from the server how many wait there. */
 static long long count_waiters(const hf_kept *kept) {
-    const hf_hold *hold = kept->lent.hold;
-    long long waiters = hold && hf_hold_is_acquiring(hold);
+    long long waiters = kept->keep.claim && hf_claim_is_asked(kept->keep.claim);
     for (const hf_op *op = kept->first; op; op = op->acquire.next_kept) waiters++;
     return waiters;
 }
@@ -259,11 +237,11 @@ static void wait_here(hf_kept *kept, hf_op *op) {
 
 /* Lends the idle lock, or releases it to the server and makes the operation wait for that. */
 static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
-    hf_claim *idle = kept->lent.hold->claim;
+    hf_claim *idle = kept->keep.claim;
     if (idle->in_flight) {
         hf_acquire_block(op, idle, now);
-    } else if (may_keep(op) && may_lend(kept, kept->lent.hold, op, now)) {
-        lend_idle(op->client, kept, op, now);
+    } else if (may_keep(op) && may_lend(kept, op, now)) {
+        lend(kept, op, now);
     } else {
         hf_acquire_block(op, idle, now);
         release_idle(op->client, idle, now);
@@ -273,18 +251,17 @@ static void begin_idle(hf_kept *kept, hf_op *op, hf_time now) {
 /* Returns the kept lock that is being released to the server, perhaps over another connection, or
  * NULL. An acquire that overtakes this release would find the lock taken. */
 static hf_claim *find_returning(hf_client *client, const hf_kind *kind, hf_slice key) {
-    char text[HF_UUID_SIZE + 2];
-    hf_claim *claim = hf_holds_find_leaving(&client->holds, kind, key, no_caller(client, text));
+    hf_claim *claim = find_leaving(client, kind, key);
     bool returning = claim && claim->failures == 0;
     return returning ? claim : NULL;
 }
 
 static bool is_idle(const hf_kept *kept) {
-    return kept->lent.hold && kept->lent.hold->claim->idle;
+    return kept->keep.claim && hf_claim_is_idle(kept->keep.claim);
 }
 
 static bool is_lent(const hf_kept *kept) {
-    return kept->lent.hold && !kept->lent.hold->claim->idle;
+    return kept->keep.claim && kept->keep.claim->hold;
 }
 
 /* Returns the idle lock of this kind to the server. Returns the claim being returned, or NULL. */
@@ -292,7 +269,7 @@ static hf_claim *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
     if (!kept || !is_idle(kept)) return find_returning(client, kind, key);
-    hf_claim *idle = kept->lent.hold->claim;
+    hf_claim *idle = kept->keep.claim;
     if (!idle->in_flight) release_idle(client, idle, now);
     return idle;
 }
@@ -328,7 +305,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     if (has_hold(op)) return false;
     if (block_on_clean_up(op, hf_kept_clear(client, spec->lock_kind, key, now), now)) return true;
     hf_kept *kept = find(client, spec->lock_kind, key);
-    if (kept && is_lent(kept)) hf_client_refresh(client, kept->lent.hold, now);
+    if (kept && is_lent(kept)) hf_client_refresh(client, kept->keep.claim->hold, now);
     if (kept && is_idle(kept)) {
         begin_idle(kept, op, now);
         return true;
@@ -337,7 +314,7 @@ bool hf_kept_begin(hf_op *op, hf_time now) {
     if (spec->keep == 0 || !may_keep(op)) return false;
     if (!kept) kept = add(op, now);
     if (!kept) return false;
-    if (kept->lent.hold || kept->first) {
+    if (kept->keep.claim || kept->first) {
         wait_here(kept, op);
         return true;
     }
@@ -353,30 +330,28 @@ hf_hold *hf_kept_add_hold(hf_op *op) {
     hf_slice text = {owner, hf_wire_keeping_owner(owner, client->uuid, number)};
     hf_hold *hold =
         hf_client_add_hold(client, kept->kind, op->spec.names->key, op->spec.caller, text);
-    kept->lent.wished = kept->forced = false;
+    kept->keep.wished = kept->forced = false;
     kept->last_served = 0;
     if (!hold) {
-        hf_lent_note(&kept->lent);
+        hf_keep_note(&kept->keep);
         return NULL;
     }
-    assert(!kept->lent.hold && hold->claim->by_number.value == number);
+    assert(!kept->keep.claim && hold->claim->by_number.value == number);
     hold->agent = op->spec.agent;
-    hold->claim->keeps = true;
-    hold->claim->lent = &kept->lent;
-    kept->lent.hold = hold;
-    kept->lent.number = hold->claim->by_number.value;
+    hold->claim->kept = &kept->keep;
+    kept->keep.claim = hold->claim;
     return hold;
 }
 
 static void note_wish(hf_client *client, hf_kept *kept) {
-    if (kept->lent.wished && kept->last_served == 0) kept->last_served = client->last_op;
+    if (kept->keep.wished && kept->last_served == 0) kept->last_served = client->last_op;
 }
 
 void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     hf_hold *hold = op->hold;
-    assert(hold->claim->lent && hf_hold_is_held(hold));
-    hf_kept *kept = kept_of(hold->claim->lent);
-    kept->lent.keep_until = hf_time_add(now, op->spec.keep);
+    assert(hold->claim->kept && hf_hold_is_held(hold));
+    hf_kept *kept = kept_of(hold->claim->kept);
+    kept->keep.keep_until = hf_time_add(now, op->spec.keep);
     kept->token = hold->token > 0 ? hold->token + 1 : 0;
     kept->last_token = last_token;
     kept->token_ttl_ms = op->spec.token_ttl_ms;
@@ -394,22 +369,21 @@ static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
 }
 
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
-    if (!hold->claim->lent) return false;
-    hf_kept *kept = kept_of(hold->claim->lent);
+    if (!hold->claim->kept) return false;
+    hf_kept *kept = kept_of(hold->claim->kept);
     hf_op *next = kept->first;
     note_wish(client, kept);
-    kept->wait = hold->claim->granted ? hold->claim->wait : 0;
     if (!may_still_keep(kept, now) && !kept->kind->announced)
         kept->closed_until = now + FOR_POLLERS;
     if (!is_sure(client, hold, now) || kept->forced || !may_still_keep(kept, now)) return false;
     if (next) {
-        if (has_hold(next) || !may_lend(kept, hold, next, now)) return false;
+        if (has_hold(next) || !may_lend(kept, next, now)) return false;
         hf_kept_cancel(next);
-        lend(kept, hold, next, now);
-    } else if (kept->lent.wished || !set_idle(client, kept, hold, now)) {
+        lend(kept, next, now);
+    } else if (kept->keep.wished || !set_idle(client, hold->claim, now)) {
         return false;
     }
-    if (kept->lent.hold == hold) return false; /* out of memory */
+    if (hf_hold_is_known(hold)) return false; /* out of memory */
     hf_hold_become(hold, HF_HOLD_RELEASING);
     return true;
 }
@@ -417,16 +391,15 @@ bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     hf_kept *kept = find(client, kind, key);
     if (kept) kept->forced = true;
-    if (kept && is_idle(kept)) kept->lent.keep_until = now;
+    if (kept && is_idle(kept)) kept->keep.keep_until = now;
     clear(client, kind, key, now);
 }
 
 /* If others want an idle lock, returns it to the server. Lets waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
-    hf_hold *hold = kept->lent.hold;
     note_wish(client, kept);
-    if (hold && hold->claim->idle && kept->lent.wished) release_idle(client, hold->claim, now);
-    while (!kept->lent.hold && kept->first && now >= kept->closed_until) {
+    if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);
+    while (!kept->keep.claim && kept->first && now >= kept->closed_until) {
         hf_op *op = kept->first;
         hf_kept_cancel(op);
         op->acquire.kept = kept;
@@ -437,10 +410,10 @@ static void serve(hf_client *client, hf_kept *kept, hf_time now) {
 void hf_kept_tick(hf_client *client, hf_time now) {
     while (client->holds.due) {
         hf_kept *kept = kept_of(client->holds.due);
-        assert(kept->lent.due && kept->lent.holds == &client->holds);
-        client->holds.due = kept->lent.next_due;
-        kept->lent.due = false;
+        assert(kept->keep.due && kept->keep.holds == &client->holds);
+        client->holds.due = kept->keep.next_due;
+        kept->keep.due = false;
         serve(client, kept, now);
-        if (!kept->lent.hold && !kept->first && !kept->lent.due) drop(client, kept, now);
+        if (!kept->keep.claim && !kept->first && !kept->keep.due) drop(client, kept, now);
     }
 }

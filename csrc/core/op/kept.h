@@ -1,8 +1,8 @@
 /* Locks that the client keeps for its callers after a release.
  *
- * A kept lock has one owner on the server, whose number begins with 0, and one hold in the table:
- * the hold of the caller to whom it is lent, or an idle hold. Other callers of the client queue
- * here; only the first of them asks the server.
+ * A kept lock has one owner on the server, whose number begins with 0, and one claim in the table.
+ * The claim has the hold of the caller to whom the lock is lent, or no hold while it is idle. Other
+ * callers of the client queue here; only the first of them asks the server.
  *
  *   none -> asking     a caller asks the server
  *   asking -> lent     it gets the lock
@@ -13,7 +13,7 @@
  *   lent, idle -> none the lock is lost, or released to the server: others want it, its keep time
  *                      has passed, its tokens are used up, or a command for it is in doubt
  *
- * The state is that of the entry's hold: none, ACQUIRING, HELD, or HELD and idle. */
+ * The state is that of the entry's claim: none, ASKED, STANDING with a hold, or idle. */
 #ifndef HF_KEPT_H
 #define HF_KEPT_H
 

@@ -165,8 +165,9 @@ size_t hf_wait_name(char name[HF_WAIT_NAME], const hf_op *op) {
     const hf_hold *hold = op->hold;
     uint64_t own = hold ? hold->claim->by_number.value : 0;
     uint64_t number = op->wait.number > 0 ? op->wait.number : own;
-    return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid,
-                            hold && hold->claim->keeps ? "0" : "", (unsigned long long)number);
+    bool keeps = hold && hold->claim->kept;
+    return (size_t)snprintf(name, HF_WAIT_NAME, "%s:%s%llu", op->client->uuid, keeps ? "0" : "",
+                            (unsigned long long)number);
 }
 
 /* Publishes what the caller is waiting for, once for each lock that it holds, or deletes that if

@@ -21,8 +21,7 @@ static const hf_session *renewer_link(const hf_client *client, const hf_claim *c
 /* ---- the owner's approval ---- */
 
 static bool may_renew(const hf_client *client, const hf_claim *claim) {
-    return !client->config.needs_approval || claim->approval == HF_APPROVAL_GIVEN || claim->idle ||
-           claim->record;
+    return !client->config.needs_approval || claim->approval == HF_APPROVAL_GIVEN || !claim->hold;
 }
 
 static void ask_approval(hf_client *client, hf_claim *claim) {
@@ -87,7 +86,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
     follow_lease(claim);
     bool again = claim->renewed && !hf_claim_has_last_lease(claim);
     hf_time next = again ? hf_lease_renew_at(sent_at, lease) : claim->valid_until;
-    if (claim->idle) next = hf_time_min(next, claim->lent->keep_until);
+    if (hf_claim_is_idle(claim)) next = hf_time_min(next, claim->kept->keep_until);
     hf_holds_wake_at(&client->holds, claim, hf_time_max(next, now));
 }
 
@@ -121,7 +120,7 @@ static void settle_renewal(hf_client *client, hf_claim *claim, hf_verdict verdic
          held = hf_claim_is_held(claim);
     if (hf_claim_is_known(claim) && verdict == HF_VERDICT_YES)
         hf_renewer_on_renewed(client, claim, sent_at, now);
-    else if (held && claim->idle) end_idle(client, claim, gone, now);
+    else if (held && hf_claim_is_idle(claim)) end_idle(client, claim, gone, now);
     else if (held && gone) hf_renewer_lose_claim(client, claim, hf_lost_reason_of(verdict), now);
     else if (held) on_not_renewed(client, claim, now);
     hf_client_unblock(client, claim, now);
@@ -275,7 +274,7 @@ static bool fits(const hf_client *client, const hf_task *task, const hf_claim *c
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
                            hf_time until, hf_time now) {
     return fits(client, task, claim, now) && claim->wake_at <= until && hf_claim_is_held(claim) &&
-           !claim->in_flight && !claim->granted && claim->renewed && !claim->idle &&
+           !claim->in_flight && !claim->granted && claim->renewed && !hf_claim_is_idle(claim) &&
            may_renew(client, claim);
 }
 
@@ -318,7 +317,7 @@ static void on_shortened(hf_request *request, const hf_reply *reply, hf_time now
     hf_verdict verdict = reply ? hf_wire_read(reply) : HF_VERDICT_NONSENSE;
     bool sure = verdict == HF_VERDICT_YES && request->sends == 1,
          gone = verdict == HF_VERDICT_DELETED || verdict == HF_VERDICT_TAKEN,
-         idle = hf_claim_is_held(claim) && claim->idle;
+         idle = hf_claim_is_held(claim) && hf_claim_is_idle(claim);
     if (!reply) hf_task_abort_link(task, now);
     if (idle && sure) {
         claim->lease = client->config.grant_lease;
@@ -345,16 +344,16 @@ static void shorten(hf_client *client, hf_claim *claim, hf_time now) {
 }
 
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now) {
-    assert(claim->idle && hf_claim_is_held(claim));
+    assert(hf_claim_is_idle(claim) && hf_claim_is_held(claim));
     hf_time grant = client->config.grant_lease, next = now + grant / 3;
     if (claim->lease <= grant) next = hf_lease_renew_before(claim->valid_until, claim->lease);
     next = hf_time_min(hf_time_max(next, now),
-                       hf_time_min(claim->lent->keep_until, claim->valid_until));
+                       hf_time_min(claim->kept->keep_until, claim->valid_until));
     hf_holds_wake_at(&client->holds, claim, next);
 }
 
 static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
-    if (now >= claim->lent->keep_until || now >= claim->valid_until)
+    if (now >= claim->kept->keep_until || now >= claim->valid_until)
         hf_renewer_clean_up(client, claim, now);
     else if (claim->in_flight) hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (claim->lease > client->config.grant_lease) shorten(client, claim, now);
@@ -449,7 +448,7 @@ static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *cla
 }
 
 static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
-    if (claim->idle) attend_idle(client, claim, now);
+    if (hf_claim_is_idle(claim)) attend_idle(client, claim, now);
     else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim, now);
     else if (claim->in_flight || (!claim->granted && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);

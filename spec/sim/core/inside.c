@@ -31,9 +31,9 @@ static void push_claim(lua_State *L, hf_claim *claim) {
     const hf_hold *hold = hold_of_claim(claim);
     const char *without = is_leaving(claim) ? "leaving" : "standing";
     lua_pushfstring(L, "%s %s%s%s%s%s%s%s", hold ? "hold" : "claim",
-                    hold ? hold_states[hold_state(hold)] : without, is_idle(&any) ? " idle" : "",
-                    is_granted(&any) ? " granted" : "", is_in_flight(&any) ? " in_flight" : "",
-                    is_shared(&any) ? " shared" : "",
+                    hold ? hold_states[hold_state(hold)] : without,
+                    claim_is_idle(claim) ? " idle" : "", is_granted(&any) ? " granted" : "",
+                    is_in_flight(&any) ? " in_flight" : "", is_shared(&any) ? " shared" : "",
                     uses_same_connection(&any) ? " same_connection" : "",
                     is_at_risk(&any) ? " at_risk" : "");
 }
