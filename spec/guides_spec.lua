@@ -1,6 +1,7 @@
 -- What docs/how-to/from and docs/faq.md say about other libraries on the same key, tested with the
 -- commands that these send.
 
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -139,9 +140,8 @@ describe("the replacement for @Idempotent in the guide", function()
 
   -- Loads the page's function, without its examples.
   before_each(function()
-    local file = assert(io.open("docs/how-to/from/idempotent.md", "rb"))
-    local code = file:read("*a"):match("```lua\n(.-)\n%-%- @Idempotent%(key = \"#order.id\"")
-    file:close()
+    local page = files.read "docs/how-to/from/idempotent.md"
+    local code = page:match("```lua\n(.-)\n%-%- @Idempotent%(key = \"#order.id\"")
     client = world.client()
     local environment = setmetatable({ require = function()
       return { new = function() return client end }
@@ -211,33 +211,5 @@ describe("the replacement for @Idempotent in the guide", function()
     assert.has_error(function() pay({ id = 1 }, true) end, "no luck")
     assert.equal(2, pay { id = 1 })
     assert.equal("duplicate", select(3, pay { id = 1 }))
-  end)
-end)
-
-describe("the FAQ", function()
-  it("is right that a lock belongs to the coroutine that acquired it", function()
-    local client = world.client()
-    local lock = client:lock("k")
-    assert(lock:acquire(0))
-    local results = { coroutine.wrap(function()
-      return lock:is_held(), select(3, lock:acquire(0))
-    end)() }
-    assert.same({ false, "busy" }, results)
-    local shared = client:lock("s", { owner = "import-7" })
-    assert(shared:acquire(0))
-    assert.is_true(coroutine.wrap(function() return shared:is_held() end)())
-    assert(shared:release())
-    assert(lock:release())
-  end)
-
-  it("is right that the lock of a killed process ends with its lease", function()
-    local child = world.program {
-      code = ([[local client = require("holdfast").new { url = %q, lease = 2 }
-        assert(client:lock("k"):acquire()) print("in") io.stdout:flush() io.read()]]):format(world.server:url()),
-      env = {},
-    }
-    assert(child:wait_output("in", 20))
-    child:stop()
-    assert(world.client():lock("k"):acquire(20)):release()
   end)
 end)

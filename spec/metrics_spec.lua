@@ -2,6 +2,7 @@
 -- and how long it waited.
 
 local events = require "holdfast.events"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -21,9 +22,7 @@ for family in text_fd_to_metric_families(open(sys.argv[1])):
 -- → the process of the parser, which has ended, its exit code
 local function parse(text)
   local path = process.directory() .. "/metrics"
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
+  files.write(path, text)
   local parser = process.start { "/usr/bin/python3", "-c", PARSER, path,
     env = { LD_PRELOAD = false } }
   local how, code = parser:wait(30)
@@ -154,35 +153,6 @@ describe("a client", function()
       assert.equal("exit", helper:wait(PATIENCE))
     end)
 
-    it("losses by reason", function()
-      local lock = assert(client:lock("gone"):acquire())
-      server:cli("DEL", "gone")
-      assert.is_nil(lock:check())
-      assert.equal(1, class_of("jobs").lost.deleted)
-      assert.equal(1, class_of("jobs").held.count)
-      lock = assert(client:lock("short", { lease = 1 }):acquire())
-      assert.truthy(process.wait_until(function() return lock:lost() == "expired" end, PATIENCE))
-      assert.equal(1, class_of("jobs").lost.expired)
-    end)
-
-    it("a release by garbage collection", function()
-      assert(client:lock("collected"):acquire())
-      collectgarbage()
-      collectgarbage()
-      assert.equal(1, class_of("jobs").releases)
-    end)
-
-    it("round trips and reconnects", function()
-      assert(client:lock("a"):acquire()):release()
-      local before = client:stats()
-      assert(client:lock("a"):acquire()):release()
-      assert.equal(before.round_trips + 2, client:stats().round_trips)
-      assert.equal(0, before.reconnects)
-      server:cli("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-      assert(client:lock("a"):acquire()):release()
-      assert.is_true(client:stats().reconnects >= 1)
-    end)
-
     it("round-trip times by class, with renewals in the client's own class", function()
       local lock = client:lock("a", { class = "orders", lease = 3, watchdog = true })
       assert(lock:acquire())
@@ -209,15 +179,6 @@ describe("a client", function()
       local jobs = class_of("jobs").round_trips
       assert.is_true(jobs.sum > 0.3, jobs.sum)
       assert.is_true(jobs[11] < jobs.count) -- the bucket up to 0.25 s
-    end)
-
-    it("renewals, and late renewals", function()
-      local lock = assert(client:lock("kept", { lease = 3, watchdog = true }):acquire())
-      assert.truthy(process.wait_until(function()
-        return class_of("jobs").renewals >= 1
-      end, PATIENCE))
-      assert.equal(0, class_of("jobs").renewed_late)
-      lock:release()
     end)
   end)
 
@@ -481,18 +442,6 @@ describe("a client", function()
       assert.same({ 1, 1 }, { class_of("b").releases, class_of("b").lost.deleted })
     end)
 
-    it("receives an event for each lock acquired by one command", function()
-      local count, monitor = 0, server:monitor()
-      local both = client:multi_lock({ "a", "b" }, {
-        class = "seen", on_event = function() count = count + 1 end,
-      })
-      assert(both:acquire())
-      assert(both:release())
-      assert.equal(4, count)
-      assert.equal(2, monitor:count("EVALSHA"))
-      monitor:close()
-    end)
-
     it("receives events of idempotent runs, one_by_one, latches and plain semaphores", function()
       local list
       local function given()
@@ -616,9 +565,7 @@ describe("a client", function()
       held:release()
       seen:close()
       assert.same({ "acquired", "released", "busy" }, events_of_lock)
-      local page = assert(io.open("docs/reference/api/events.md"))
-      local text = page:read("*a")
-      page:close()
+      local text = files.read("docs/reference/api/events.md")
       for name in pairs(fields) do
         assert.message(name).truthy(text:find("`" .. name .. "`", 1, true))
       end
@@ -678,21 +625,6 @@ describe("a client", function()
       assert.is_true(calls > before, "the rest is reported by the next call")
       calls = 2000
       user:close()
-    end)
-
-    it("may itself use locks", function()
-      local count = 0
-      local seen
-      seen = holdfast.new { url = server:url(), on_event = function(event)
-        count = count + 1
-        if event.event == "released" and event.key == "first" then
-          assert(seen:lock("second"):acquire()):release()
-        end
-      end }
-      assert(seen:lock("first"):acquire()):release()
-      seen:lock("first"):is_held()
-      assert.is_true(count >= 4)
-      seen:close()
     end)
   end)
 end)
