@@ -2,6 +2,7 @@
 -- other users need root, as in CI: a setuid root program plays sudo.
 
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local sys = require "spec.support.sys"
@@ -22,12 +23,7 @@ local function can(text)
   return select(2, child:wait(PATIENCE)) == 0
 end
 
-local function read(path)
-  local file = io.open(path)
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  return text
-end
+local read = files.read_any
 
 local function runs(pid)
   local state = read(("/proc/%d/stat"):format(pid)):match("%) (%a)")

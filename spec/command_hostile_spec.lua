@@ -4,6 +4,7 @@
 local core = require "holdfast.core"
 local fake = require "spec.support.fake"
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local hostile = require "spec.support.hostile"
 local json = require "holdfast.command.json"
@@ -566,11 +567,7 @@ describe("the settings file", function()
     return child:output()
   end
 
-  local function write(text)
-    local file = assert(io.open(path, "w"))
-    file:write(text, "\n")
-    file:close()
-  end
+  local function write(text) files.write(path, text, "\n") end
 
   -- → the exit code and the output of a run whose settings file names an absent server
   local function try(config)
@@ -652,9 +649,7 @@ describe("the settings file", function()
   it("is the first one found in $HOLDFAST_CONFIG, $XDG_CONFIG_HOME and the home directory", function()
     shell(("mkdir -p '%s'/own '%s'/home/.config; touch '%s'/file"):format(directory, directory, directory))
     for _, place in ipairs { "own", "home/.config" } do
-      local file = assert(io.open(("%s/%s/holdfast.conf"):format(directory, place), "w"))
-      file:write("name = ", place, "\n")
-      file:close()
+      files.write(("%s/%s/holdfast.conf"):format(directory, place), "name = ", place, "\n")
     end
     local own, home = directory .. "/own", directory .. "/home"
     for _, case in ipairs {
@@ -831,9 +826,7 @@ describe("a password in a URL", function()
       { text = "tenant = " .. URL .. " x" },
       { text = "connect_timeout = " .. URL }, { text = "url = rediss://127.0.0.1:1\nca = " .. URL },
     } do
-      local file = assert(io.open(path, "w"))
-      file:write(case.text or "")
-      file:close()
+      files.write(path, case.text or "")
       case.HOLDFAST_CONFIG = case.HOLDFAST_CONFIG or path
       os.getenv = function(name) return case[name] end -- luacheck: ignore 122
       local done, exit, said = pcall(dispatch, { "ls" })

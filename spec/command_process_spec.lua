@@ -10,12 +10,7 @@ after_each(world.close)
 
 local COMMON = [[
   local process, sys, lfs = require "holdfast.process", require "spec.support.sys", require "lfs"
-  local function read(path)
-    local file = io.open(path)
-    local text = file and file:read("*a") or ""
-    if file then file:close() end
-    return text
-  end
+  local read = require("spec.support.files").read_any
   local function count(path)
     local sum = 0
     for _ in lfs.dir(path) do sum = sum + 1 end

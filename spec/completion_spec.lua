@@ -2,6 +2,7 @@
 
 local command = require "spec.support.command"
 local complete = require "holdfast.command.complete"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local hostile = require "spec.support.hostile"
 local process = require "spec.support.process"
@@ -9,11 +10,7 @@ local redis = require "spec.support.redis"
 
 local PATIENCE = 60
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
 -- What a shell reads at its start. An entered line is not executed; its words are recorded.
 local COMMON = [[
@@ -74,10 +71,7 @@ describe("completion", function()
     local child = command.other { "sh", "-c", ([[cat "$0" | LC_ALL=C.UTF-8 script -qec '%s' /dev/null]]):format(
       START[shell]:format(directory)), directory .. "/typed" }
     assert.same({ "exit" }, { (child:wait(PATIENCE)) }, child:output())
-    local file = assert(io.open(directory .. "/words", "rb"), child:output())
-    local text = file:read("*a")
-    file:close()
-    return words_of(text)
+    return words_of(files.read(directory .. "/words"))
   end
 
   local function each_key_is_itself(shell)

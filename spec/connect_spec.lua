@@ -1,5 +1,6 @@
 local core = require "holdfast.core"
 local fake = require "spec.support.fake"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local lfs = require "lfs"
 local process = require "spec.support.process"
@@ -20,10 +21,7 @@ local function round_trip(url, key)
 end
 
 local function has_ipv6()
-  local file = io.open("/proc/net/if_inet6")
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  return text:find(("0"):rep(31) .. "1", 1, true) ~= nil
+  return files.read_any("/proc/net/if_inet6"):find(("0"):rep(31) .. "1", 1, true) ~= nil
 end
 
 local function resolves(name)

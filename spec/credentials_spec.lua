@@ -1,6 +1,7 @@
 -- The option `credentials`: a function that returns user and password for each login.
 
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local loops = require "spec.support.loops"
 local process = require "spec.support.process"
@@ -178,11 +179,7 @@ describe("a credentials function", function()
     local lock = holder:lock("k", { lease = 30 })
     assert(lock:acquire(0))
     local path = process.directory() .. "/password"
-    local function write(text)
-      local file = assert(io.open(path, "w"))
-      file:write(text)
-      file:close()
-    end
+    local function write(text) files.write(path, text) end
     write "one"
     local child = world.program {
       code = [[
@@ -261,11 +258,7 @@ describe("a command whose login cannot be fetched while it holds a lock", functi
   before_each(function() directory = process.directory() end)
   after_each(function() process.remove(directory) end)
 
-  local function write(name, text)
-    local file = assert(io.open(directory .. "/" .. name, "w"))
-    file:write(text)
-    file:close()
-  end
+  local function write(name, text) files.write(directory .. "/" .. name, text) end
 
   -- → how many lines of the command's output contain this text
   local function lines(child, text)
@@ -346,11 +339,7 @@ describe("a command whose password is replaced after its job has ended", functio
   before_each(function() directory = process.directory() end)
   after_each(function() process.remove(directory) end)
 
-  local function write(name, text)
-    local file = assert(io.open(directory .. "/" .. name, "w"))
-    file:write(text)
-    file:close()
-  end
+  local function write(name, text) files.write(directory .. "/" .. name, text) end
 
   local function start(...)
     write("password", "one")

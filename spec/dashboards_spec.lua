@@ -1,5 +1,6 @@
 -- The dashboard and the alerts of packaging/: their metrics exist, and promtool reads them.
 
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -7,12 +8,7 @@ local redis = require "spec.support.redis"
 local ALERTS, DASHBOARD = "packaging/prometheus/alerts.yml", "packaging/grafana/holdfast.json"
 local NGINX_ALONE = { holdfast_dropped_series_total = true } -- docs/how-to/openresty.md
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = files.read
 
 -- Returns the names and labels of the samples of a client that has used every feature.
 local function known_names()

@@ -3,6 +3,7 @@
 -- docs/how-to/openresty.md; tools/check_docs.lua lists what runs each other block, and compares the
 -- code of translations with the originals.
 
+local files = require "spec.support.files"
 local lyaml = require "lyaml"
 local nginx = require "spec.support.nginx"
 local pages = require "spec.support.pages"
@@ -64,11 +65,7 @@ end
 
 local directory
 
-local function write(path, text)
-  local file = assert(io.open(path, "wb"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
 local function write_program(path, text)
   write(path, "#!/bin/sh\n" .. text)

@@ -4,6 +4,7 @@ local acl = require "holdfast.command.acl"
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
 local fake = require "spec.support.fake"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
@@ -318,9 +319,7 @@ describe("holdfast doctor", function()
     it("sends one command per check to a server that replies only to INFO #check", function()
       other = fake.server { reply = "", login = true, info = BASE .. "rdb_last_bgsave_status:err\r\n" }
       local settings = process.directory() .. "/hasty.conf"
-      local file = assert(io.open(settings, "w"))
-      file:write("command_timeout = 0.3\n")
-      file:close()
+      files.write(settings, "command_timeout = 0.3\n")
       local code, output = command.run(nil, {
         "doctor", "--json", "--lease", "1s", other.url, env = { HOLDFAST_CONFIG = settings },
       })

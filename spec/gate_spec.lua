@@ -1,6 +1,7 @@
 -- The second run of failed tests in make test (tools/suites.d/again.sh), and the last line of its
 -- output (tools/tally).
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 
 local SCRIPT = [[
@@ -18,11 +19,7 @@ tools/tally "$tally"
 
 local directory
 
-local function write(name, text)
-  local file = assert(io.open(directory .. "/" .. name, "w"))
-  file:write(text)
-  file:close()
-end
+local function write(name, text) files.write(directory .. "/" .. name, text) end
 
 before_each(function()
   directory = process.directory()
@@ -79,9 +76,7 @@ describe("the test runner", function()
       text)
     assert.equal(2, runs_of("a"))
     assert.equal(1, runs_of("b"))
-    local first = io.open(directory .. "/a.first.log")
-    assert.matches("not ok %- the first of a", first:read("*a"))
-    first:close()
+    assert.matches("not ok %- the first of a", files.read(directory .. "/a.first.log"))
   end)
 
   it("fails if a file fails twice", function()

@@ -2,6 +2,7 @@
 -- write to a directory of the test instead of the system's.
 
 local dkjson = require "dkjson" -- busted's own
+local files = require "spec.support.files"
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -238,9 +239,7 @@ describe("an installation #install", function()
 
   before_each(function()
     tree = process.directory()
-    local config = assert(io.open(tree .. "/config.lua", "w"))
-    config:write(([[rocks_trees = { { name = "system", root = %q } }]]):format(tree))
-    config:close()
+    files.write(tree .. "/config.lua", ([[rocks_trees = { { name = "system", root = %q } }]]):format(tree))
     env = {
       LUAROCKS_CONFIG = tree .. "/config.lua", HOME = tree, PREFIX = tree,
       HOLDFAST_URL = server:url(), HOLDFAST_CONFIG = "/dev/null", LUA_PATH = false,
@@ -252,9 +251,7 @@ describe("an installation #install", function()
   -- Runs in another directory, so that the sources are not found.
   local function works_with(lua, version)
     local hello = pages.read("examples/hello.lua")
-    local script = assert(io.open(tree .. "/hello.lua", "w"))
-    script:write(hello)
-    script:close()
+    files.write(tree .. "/hello.lua", hello)
     local paths = {
       LUA_PATH = ("%s/share/lua/%s/?.lua;%s/share/lua/%s/?/init.lua;;"):format(tree, version, tree,
         version),

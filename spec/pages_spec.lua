@@ -3,6 +3,7 @@
 
 local compat = require "holdfast.compat"
 local exits = require "holdfast.command.exits"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local options = require "holdfast.options"
 local pages = require "spec.support.pages"
@@ -268,9 +269,7 @@ end)
 describe("the animated pictures in the documents", function()
   -- → the frames of an animation: { { at = its start, seconds = its duration, text }, … }
   local function frames_of(name)
-    local file = assert(io.open("docs/pictures/" .. name))
-    local svg = file:read("*a")
-    file:close()
+    local svg = files.read("docs/pictures/" .. name)
     local total, list = tonumber(svg:match("animation: f ([%d.]+)s")), {}
     for share in svg:gmatch("\n([%d.]+)%% { transform") do list[#list + 1] = { at = tonumber(share) / 100 * total } end
     local i = 0

@@ -1,6 +1,7 @@
 -- Under ngx_lua: the examples of docs/how-to/openresty.md and examples/openresty, and the installed
 -- library.
 
+local files = require "spec.support.files"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 local resty = require "spec.support.resty"
@@ -32,9 +33,7 @@ describe("under ngx_lua", function()
   end)
 
   it("runs the examples of docs/how-to/openresty.md", function()
-    local file = assert(io.open("docs/how-to/openresty.md", "rb"))
-    local page = "\n" .. file:read("*a")
-    file:close()
+    local page = "\n" .. files.read "docs/how-to/openresty.md"
     local first = page:match("\n```nginx\nhttp {(.-)\n}\n```"):gsub("redis://127%.0%.0%.1:6379",
       server:url())
     local location = first:match("location / %b{}")

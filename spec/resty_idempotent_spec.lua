@@ -1,5 +1,6 @@
 -- Under ngx_lua: idempotent_request.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local resty = require "spec.support.resty"
 
@@ -277,9 +278,7 @@ describe("under ngx_lua", function()
     local function unpacked(response)
       if response.headers["content-encoding"] ~= "gzip" then return response.body end
       local path = process.directory() .. "/body.gz"
-      local file = assert(io.open(path, "wb"))
-      file:write(response.body)
-      file:close()
+      files.write(path, response.body)
       local pipe = assert(io.popen("gzip -dc " .. path))
       local text = pipe:read("*a")
       pipe:close()
@@ -627,9 +626,7 @@ describe("under ngx_lua", function()
       it("runs after nginx's authentication", function()
         resty.expect_errors()
         local passwords = process.directory() .. "/passwords"
-        local file = assert(io.open(passwords, "w"))
-        file:write("anna:{PLAIN}a\nbert:{PLAIN}b\n")
-        file:close()
+        files.write(passwords, "anna:{PLAIN}a\nbert:{PLAIN}b\n")
         start { server = FINISH .. COUNT .. location("/pay", [[ expire = 60, header = true, replay = true,
             principal = function() return ngx.var.remote_user end ]], SECRET,
             ('auth_basic "pay"; auth_basic_user_file %s;'):format(passwords)) }

@@ -3,6 +3,7 @@
 -- digit, fails here.
 
 local crowd = require "spec.support.crowd"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -14,12 +15,7 @@ local KEY = "crowd"
 local QUEUE = crowd.queue_of(KEY)
 local GRANT, LEASE = 0.5, 20
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = files.read
 
 local number = read("docs/reference/protocol.md"):match("^# Protocol (%d+)\n")
 local kept = "spec/fixtures/protocol" .. number
@@ -80,9 +76,7 @@ describe("protocol " .. number, function()
     local parts = transcript(server, kept_programs)
     local path = os.getenv("HOLDFAST_KEEP")
     if path then
-      local file = assert(io.open(path, "wb"))
-      file:write(table.concat(parts, "\n"))
-      file:close()
+      files.write(path, table.concat(parts, "\n"))
     end
     assert.equal(read(kept .. "/transcript.txt"), table.concat(parts, "\n"))
   end)

@@ -3,6 +3,7 @@
 
 local certificates = require "spec.support.certificates"
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
 
@@ -20,18 +21,9 @@ local function eventually(condition, message)
   end)
 end
 
-local function copy(from, to)
-  local source, target = assert(io.open(from, "rb")), assert(io.open(to, "wb"))
-  target:write(source:read("*a"))
-  source:close()
-  target:close()
-end
+local function copy(from, to) files.write(to, files.read(from)) end
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
 -- Ends every connection but this one.
 local function cut()
@@ -283,9 +275,7 @@ describe("a credentials command", function()
     end, PATIENCE)
     core.client.needs_login, core.client.log_in = needs_login, log_in
     assert.same({ "two", "two", "two" }, got)
-    local runs = assert(io.open(directory .. "runs"))
-    assert.equal("\n", runs:read("*a"))
-    runs:close()
+    assert.equal("\n", files.read(directory .. "runs"))
   end)
 
   it("that fails makes the server unreachable, and its output is never shown", function()

@@ -1,6 +1,7 @@
 -- What the first command on a clean system needs: tools/setup.sh, and a Makefile that decides
 -- nothing before the set-up has run. The system's programs are stand-ins in a separate PATH.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 
 local directory, bin
@@ -8,9 +9,7 @@ local directory, bin
 -- Makes a program of the stand-in system.
 local function program(name, script)
   local path = bin .. "/" .. name
-  local file = assert(io.open(path, "w"))
-  file:write("#!/bin/sh\n", script, "\n")
-  file:close()
+  files.write(path, "#!/bin/sh\n", script, "\n")
   assert(process.succeeds("chmod 755 " .. path))
 end
 
@@ -49,13 +48,7 @@ describe("tools/setup.sh", function()
     program("apt-get", "echo apt-get $* >>" .. directory .. "/log")
   end)
 
-  local function log()
-    local file = io.open(directory .. "/log")
-    if not file then return "" end
-    local text = file:read("*a")
-    file:close()
-    return text
-  end
+  local function log() return files.read_any(directory .. "/log") end
 
   it("does not install a package that is only mentioned in another one", function()
     local output, code = run("tools/setup.sh demo")
@@ -115,12 +108,8 @@ describe("the Makefile", function()
     tree = directory .. "/tree"
     assert(process.succeeds(("mkdir -p %s/tools %s/examples && cp Makefile %s/ && ln -s $PWD/lua %s/")
       :format(tree, tree, tree, tree)))
-    local file = assert(io.open(tree .. "/examples/flash_sale.lua", "w"))
-    file:write('print("a demo under " .. _VERSION)\n')
-    file:close()
-    file = assert(io.open(tree .. "/tools/setup.sh", "w"))
-    file:write("#!/bin/sh\n", setup)
-    file:close()
+    files.write(tree .. "/examples/flash_sale.lua", 'print("a demo under " .. _VERSION)\n')
+    files.write(tree .. "/tools/setup.sh", "#!/bin/sh\n", setup)
     assert(process.succeeds(("chmod 755 %s/tools/setup.sh"):format(tree)))
   end
 

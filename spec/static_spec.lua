@@ -2,6 +2,7 @@
 -- HOLDFAST_STATIC, the specs of the command run this file as well.
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local options = { tcp = true }
 local world = require("spec.support.world").new(options)
@@ -86,9 +87,7 @@ describe("the statically linked command", function()
 
   it("resolves names from /etc/hosts", function()
     assert(process.succeeds(("mkdir '%s/etc'"):format(root)))
-    local hosts = assert(io.open(root .. "/etc/hosts", "w"))
-    hosts:write "127.0.0.1 redis.internal\n"
-    hosts:close()
+    files.write(root .. "/etc/hosts", "127.0.0.1 redis.internal\n")
     local url = world.server:tcp_url():gsub("//[^:/]+", "//redis.internal")
     local how, code, output = run(url, "ping")
     assert.same({ "exit", 0 }, { how, code }, output)

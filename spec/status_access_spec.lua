@@ -1,5 +1,6 @@
 -- The status page: who may read it, and what it sends.
 
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local resty = require "spec.support.resty"
@@ -68,9 +69,7 @@ describe("under ngx_lua", function()
       local policy = response.headers["content-security-policy"]
       for _, name in ipairs { "css", "js" } do
         local path = "lua/holdfast/status_page/page." .. name
-        local file = assert(io.open(path))
-        assert.truthy(response.body:find(file:read("*a"), 1, true), path)
-        file:close()
+        assert.truthy(response.body:find(files.read(path), 1, true), path)
         local pipe = io.popen("openssl dgst -sha256 -binary " .. path .. " | openssl base64")
         assert.truthy(policy:find("-src 'sha256-" .. pipe:read("*l") .. "'", 1, true), policy)
         pipe:close()

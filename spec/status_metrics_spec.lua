@@ -1,6 +1,7 @@
 -- The metrics of all workers under ngx_lua.
 
 local dkjson = require "dkjson"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local resty = require "spec.support.resty"
 local status = require "spec.support.status"
@@ -187,9 +188,7 @@ describe("under ngx_lua", function()
     -- → how many families Prometheus's own parser finds
     local function families(text, parser)
       local directory = process.directory()
-      local file = assert(io.open(directory .. "/metrics", "w"))
-      file:write(text)
-      file:close()
+      files.write(directory .. "/metrics", text)
       local child = process.start { "/usr/bin/python3", "-c", "import sys\n" .. PARSERS[parser]
         .. "print(len(list(read(open(sys.argv[1])))))", directory .. "/metrics", env = { LD_PRELOAD = false } }
       assert.same({ "exit", 0 }, { child:wait(PATIENCE) }, child:output())

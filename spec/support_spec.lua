@@ -1,4 +1,5 @@
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local resp = require "spec.support.resp"
@@ -114,9 +115,7 @@ describe("a test that leaves something behind", function()
   it("fails, and the output names what was left", function()
     local directory = process.directory()
     local path = directory .. "/some_spec.lua"
-    local file = assert(io.open(path, "w"))
-    file:write(SPEC)
-    file:close()
+    files.write(path, SPEC)
     local child = process.start {
       "sh", "-c", 'exec "$0" "$(command -v busted)" --output=plainTerminal "$1"',
       assert(sys.interpreter()), path,
@@ -145,9 +144,7 @@ describe("spec.support.stage", function()
   -- → its output on a terminal, or to a pipe
   local function said(on_terminal, variables)
     local path = process.directory()
-    local file = assert(io.open(path .. "/code.lua", "w"))
-    file:write(CODE:format(process.lua_path, process.lua_cpath))
-    file:close()
+    files.write(path .. "/code.lua", CODE:format(process.lua_path, process.lua_cpath))
     local words = ("'%s' %s/code.lua"):format(sys.interpreter(), path)
     local script = on_terminal and ('script -qec "%s" /dev/null </dev/null'):format(words) or words
     local child = command.other { "sh", "-c", "NO_COLOR= TERM=xterm " .. variables .. " " .. script }

@@ -1,6 +1,7 @@
 local certificates = require "spec.support.certificates"
 local cluster = require "spec.support.cluster"
 local core = require "holdfast.core"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local sentinel = require "spec.support.sentinel"
@@ -394,10 +395,7 @@ describe("a certificate", function()
 
   it("from an authority in ca_path is accepted", function()
     local directory = process.directory()
-    local from, to = io.open(made.ca.cert), io.open(directory .. "/ca.pem", "w")
-    to:write((from:read("*a")))
-    from:close()
-    to:close()
+    files.write(directory .. "/ca.pem", files.read(made.ca.cert))
     certificates.openssl("rehash %s", directory)
     round_trip(client { tls = { ca_path = directory } })
     round_trip(client { tls = { ca_path = directory, ca_file = made.other_ca.cert } })

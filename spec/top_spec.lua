@@ -2,6 +2,7 @@
 
 local command = require "spec.support.command"
 local dkjson = require "dkjson"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -251,9 +252,7 @@ describe("holdfast top", function()
     it("continues through an outage, and shows the age of its table", function()
       local directory = process.directory()
       finally(function() process.remove(directory) end)
-      local file = assert(io.open(directory .. "/conf", "w"))
-      file:write("command_timeout = 0.2\nconnect_timeout = 0.2\n")
-      file:close()
+      files.write(directory .. "/conf", "command_timeout = 0.2\nconnect_timeout = 0.2\n")
       forge("aaa", 1, 1)
       shell:resize(200, 24)
       types("export HOLDFAST_CONFIG=" .. directory .. "/conf", "Enter")

@@ -1,17 +1,13 @@
 -- The annotations for editors are complete: the names in lua/holdfast/types.lua are those of the
 -- core, and each documented function names its parameters, its results and its options.
 
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local options = require "holdfast.options"
 local redis = require "spec.support.redis"
 local reference = require "spec.support.reference"
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = files.read
 
 local TYPES = read "lua/holdfast/types.lua"
 

@@ -5,6 +5,7 @@
 
 local adopted = require "spec.support.adopted"
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
@@ -56,18 +57,9 @@ local function obstacle()
   end
 end
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
-local function read(path)
-  local file = assert(io.open(path))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = files.read
 
 describe("a crash of holdfast run whose job continues in a process that #check", function()
   local world = require("spec.support.world").new { tcp = true }

@@ -1,6 +1,7 @@
 -- A server with locks of many kinds that real processes hold and wait for, and the status page of
 -- an nginx beside it: for the browser's specs and for the pictures in the documents.
 
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local nginx = require "spec.support.nginx"
 local process = require "spec.support.process"
@@ -46,9 +47,7 @@ end
 -- Starts a process on a host of this name, as far as one may be made here.
 function Scene:start(host, code, ...)
   local path = process.directory() .. "/worker.lua"
-  local file = assert(io.open(path, "w"))
-  file:write(code)
-  file:close()
+  files.write(path, code)
   local words = { "luajit", path, self.server:url(), ... }
   if self.hosts then
     words = { "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, unpack(words) }

@@ -4,6 +4,7 @@
 local chromium = require "spec.browser.chromium"
 local command = require "spec.support.command"
 local dkjson = require "dkjson"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 local scenes = require "spec.browser.scene"
@@ -370,9 +371,7 @@ describe("the status page in a browser", function()
       browser:run("navigator.clipboard.writeText = async text => { window.copied = text; }")
       click(".details button")
       eventually("copied", function() return all("window.copied || null") ~= dkjson.null end)
-      local file = assert(io.open(path, "w"))
-      file:write("holdfast() { shift; [ \"$1\" = -- ] && shift; printf %s \"$*\"; }\n", all("window.copied"), "\n")
-      file:close()
+      files.write(path, "holdfast() { shift; [ \"$1\" = -- ] && shift; printf %s \"$*\"; }\n", all("window.copied"), "\n")
       local pipe = io.popen("bash " .. path)
       assert.equal(key, pipe:read("*a"))
       pipe:close()

@@ -2,18 +2,13 @@
 -- one is in use. Clients read theirs at fixed paths.
 
 local certificates = require "spec.support.certificates"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 
 local Certificates = {}
 Certificates.__index = Certificates
 
-local function copy(from, to)
-  local source, target = assert(io.open(from, "rb")), assert(io.open(to .. ".new", "wb"))
-  target:write(source:read("*a"))
-  source:close()
-  target:close()
-  assert(os.rename(to .. ".new", to))
-end
+local function copy(from, to) assert(os.rename(files.write(to .. ".new", files.read(from)), to)) end
 
 function Certificates.new()
   local self = setmetatable({ directory = process.directory(),

@@ -10,6 +10,7 @@
 --
 -- Each is { cert = path, key = path }.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 
 local certificates = {}
@@ -37,11 +38,7 @@ local function authority(directory, name)
   return made
 end
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
 -- `days`: how long the certificate is valid; nil means years.
 local function signed(directory, name, by, alternatives, days)

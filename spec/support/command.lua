@@ -1,5 +1,6 @@
 -- The real command as a process, in a session of its own, so that it has no terminal.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
@@ -28,12 +29,7 @@ command.program = program()
 
 -- Copies the settings, since the command reads no file of another user, who may own the sources.
 local function settings()
-  local path = process.directory() .. "/holdfast.conf"
-  local from, to = assert(io.open("spec/support/holdfast.conf")), assert(io.open(path, "w"))
-  to:write(from:read("*a"))
-  from:close()
-  to:close()
-  return path
+  return files.write(process.directory() .. "/holdfast.conf", files.read("spec/support/holdfast.conf"))
 end
 
 local config = settings()

@@ -2,6 +2,7 @@
 -- history that they record.
 
 local assert = require "luassert"
+local files = require "spec.support.files"
 local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -189,9 +190,7 @@ end
 function crowd.program(name)
   local directory = process.directory()
   assert(process.succeeds(("lua5.4 tools/embed.lua --expand %s"):format(directory)))
-  local file = assert(io.open(("%s/%s.lua"):format(directory, name)))
-  local text = file:read("*a")
-  file:close()
+  local text = files.read(("%s/%s.lua"):format(directory, name))
   process.remove(directory)
   return text
 end

@@ -5,6 +5,7 @@
 
 local assert = require "luassert"
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
@@ -54,20 +55,7 @@ function jobs.exists(path)
   return file ~= nil
 end
 
-function jobs.read(path)
-  local file = io.open(path)
-  local text = file and file:read("*a") or ""
-  if file then file:close() end
-  return text
-end
-
--- → the path
-function jobs.write(path, ...)
-  local file = assert(io.open(path, "w"))
-  file:write(...)
-  file:close()
-  return path
-end
+jobs.read, jobs.write = files.read_any, files.write
 
 -- → the environment of a command whose settings file has these lines
 function jobs.settings(...)

@@ -1,6 +1,7 @@
 -- Real nginx servers with the Lua module, each in a private directory, listening on a unix socket
 -- there. A server accepts requests when start() returns, and is stopped when the program ends.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
@@ -18,18 +19,9 @@ local function here()
   return path
 end
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = files.read
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text)
-  file:close()
-end
+local write = files.write
 
 local CONFIG = [[
 load_module %(modules)/ndk_http_module.so;
@@ -161,13 +153,7 @@ function nginx.is_there()
   return file ~= nil and process.flavour == "luajit" and process.build == "./build"
 end
 
-function Server:log()
-  local file = io.open(self.directory .. "/error.log", "rb")
-  if not file then return "" end
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+function Server:log() return files.read_any(self.directory .. "/error.log") end
 
 -- Returns the log's lines at level error or above.
 function Server:errors()
@@ -202,10 +188,7 @@ end
 
 -- Returns a process's resident kilobytes.
 function nginx.resident(pid)
-  local file = assert(io.open(("/proc/%d/status"):format(pid)))
-  local kilobytes = file:read("*a"):match("VmRSS:%s+(%d+)")
-  file:close()
-  return tonumber(kilobytes)
+  return tonumber((files.read(("/proc/%d/status"):format(pid)):match("VmRSS:%s+(%d+)")))
 end
 
 local Request = {}

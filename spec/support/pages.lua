@@ -4,12 +4,7 @@ local pages = {}
 
 local HIDDEN = { [" "] = true, ["\t"] = true }
 
-local function read(path)
-  local file = assert(io.open(path, "rb"))
-  local text = file:read("*a")
-  file:close()
-  return text
-end
+local read = require("spec.support.files").read
 
 pages.read = read
 

@@ -4,6 +4,7 @@
 -- HOLDFAST_REDIS_SERVER names the program, by default redis-server; Redis 6.2 and newer, and
 -- Valkey, work.
 
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 local sys = require "spec.support.sys"
@@ -105,9 +106,7 @@ local function config_lines(self, options)
 end
 
 local function write_config(self)
-  local file = assert(io.open(self.directory .. "/redis.conf", "w"))
-  file:write(table.concat(config_lines(self, self.options), "\n"), "\n")
-  file:close()
+  files.write(self.directory .. "/redis.conf", table.concat(config_lines(self, self.options), "\n"), "\n")
 end
 
 function Server:_connect()
@@ -132,9 +131,7 @@ end
 function Server:set_clock(seconds)
   assert(self.options.clock, "start it with clock = true")
   local path = self:_clock_path()
-  local file = assert(io.open(path .. ".new", "w"))
-  file:write(("%d"):format(seconds))
-  file:close()
+  files.write(path .. ".new", ("%d"):format(seconds))
   assert(os.rename(path .. ".new", path)) -- the server never reads an empty file
 end
 

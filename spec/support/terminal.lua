@@ -1,6 +1,7 @@
 -- A shell in a real terminal: tmux, with the command as `holdfast`.
 
 local command = require "spec.support.command"
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 
@@ -26,9 +27,7 @@ end
 -- program.
 function terminal.open(prelude, columns, rows)
   local self = setmetatable({ directory = process.directory() }, Terminal)
-  local file = assert(io.open(self.directory .. "/rc", "w"))
-  file:write(prelude, "\nPS1='$ '\n")
-  file:close()
+  files.write(self.directory .. "/rc", prelude, "\nPS1='$ '\n")
   command.other { "tmux", "-D", "-S", self.directory .. "/tmux", "-f", "/dev/null" }
   assert(process.wait_until(function() return answers(self.directory .. "/tmux") end, PATIENCE))
   self:tmux("new-session", "-d", "-s", "spec", "-x", tostring(columns), "-y", tostring(rows),

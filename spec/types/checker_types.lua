@@ -1,6 +1,7 @@
 -- emmylua_check, which reads the same annotations as the Lua language server, finds each mistake in
 -- spec/types/planted.lua, and nothing wrong with the examples and the Lua code in the documents.
 
+local files = require "spec.support.files"
 local lfs = require "lfs"
 local pages = require "spec.support.pages"
 local process = require "spec.support.process"
@@ -8,11 +9,7 @@ local process = require "spec.support.process"
 local PLANTED = "spec/types/planted.lua"
 local MISTAKE = "^(.*) %-%- (.-) → (.*)$" -- the code, what is wrong in it, and what is right
 
-local function write(path, text)
-  local file = assert(io.open(path, "w"))
-  file:write(text, "\n")
-  file:close()
-end
+local function write(path, text) files.write(path, text, "\n") end
 
 -- → the line without its mistake, whether it had one
 local function corrected(line)
