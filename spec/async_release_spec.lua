@@ -62,16 +62,6 @@ describe("an async release", function()
     assert.equal(0, client:stats().failures.busy)
   end)
 
-  it("is carried out before the owner's next acquire after SCRIPT FLUSH", function()
-    local lock = world.client():lock("k", ASYNC)
-    assert(lock:acquire())
-    world.cli("SCRIPT", "FLUSH")
-    assert(world.client():lock("other"):acquire())
-    assert.is_true(lock:release())
-    assert(lock:try_acquire())
-    assert.is_true(lock:release())
-  end)
-
   -- Makes the server forget all programs but the one that acquires `taken`.
   local function forget_releases(taken)
     world.cli("SCRIPT", "FLUSH")
@@ -137,13 +127,6 @@ describe("an async release", function()
     assert.is_true(lock:release())
     assert.equal("exit", (child:wait(20)))
     assert.matches("in", child:output())
-  end)
-
-  it("fails at once with not_held if the lock is not held", function()
-    local lock = world.client():lock("k", ASYNC)
-    local released, _, code = lock:release()
-    assert.is_nil(released)
-    assert.equal("not_held", code)
   end)
 
   it("is completed before client:close returns", function()
@@ -286,26 +269,20 @@ describe("the handle of an async release", function()
     end, 20)
   end
 
-  it("is not collected before its on_event has received the release", function()
-    local client = world.client(ASYNC)
-    leave(client, with_on_event, function() end)
-    assert.is_true(reports(client, received, 2))
-    assert.same({ "acquired", "released" }, received)
-  end)
+  local function nothing() end
 
-  it("is not collected before its on_event has received a loss", function()
-    local client = world.client(ASYNC)
-    leave(client, with_on_event, lose)
-    assert.is_true(reports(client, received, 2))
-    assert.same({ "acquired", "lost" }, received)
-  end)
-
-  it("is not collected before its on_lost has been called", function()
-    local client = world.client(ASYNC)
-    leave(client, with_on_lost, lose)
-    assert.is_true(reports(client, losses, 1))
-    assert.same({ "k deleted" }, losses)
-  end)
+  for what, case in pairs {
+    ["on_event has received the release"] = { with_on_event, nothing, { "acquired", "released" } },
+    ["on_event has received a loss"] = { with_on_event, lose, { "acquired", "lost" } },
+    ["on_lost has been called"] = { with_on_lost, lose, { "k deleted" } },
+  } do
+    it("is not collected before its " .. what, function()
+      local client, list = world.client(ASYNC), case[1] == with_on_lost and losses or received
+      leave(client, case[1], case[2])
+      assert.is_true(reports(client, list, #case[3]))
+      assert.same(case[3], list)
+    end)
+  end
 
   it("is collected once all of its events have been delivered", function()
     local client, handles = world.client(ASYNC), setmetatable({}, { __mode = "k" })

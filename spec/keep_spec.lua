@@ -291,25 +291,12 @@ describe("a kept lock", function()
     lock:release()
   end)
 
-  it("is returned before an acquire for which it cannot be used, such as by a shared owner", function()
-    local client = world.client()
-    local lock = client:lock("k", KEEP)
-    for _ = 1, 2 do
-      assert(lock:acquire())
-      lock:release()
-      local shared = assert(client:lock("k", { owner = "svc" }):try_acquire())
-      shared:release()
-      assert(lock:acquire())
-      lock:release()
-      local both = assert(client:multi_lock({ "k", "l" }):try_acquire())
-      both:release()
-      assert(client:lock("k"):try_acquire()):release() -- lent
-    end
-  end)
-
   describe("is returned before other calls of its own client for the key", function()
     local NOW = { wait = 0 }
     local others = {
+      ["a shared owner's lock"] = function(client)
+        return assert(client:lock("k", { owner = "svc" }):try_acquire()):release()
+      end,
       lock = function(client) return client:with_lock("k", NOW, type, 1) end,
       mutex = function(client) return assert(client:mutex("k"):acquire(0)):release() end,
       ["fair lock"] = function(client) return client:with_fair_lock("k", NOW, type, 1) end,

@@ -180,16 +180,6 @@ describe("client:lead", function()
     world.cli("DEL", "chief")
   end)
 
-  it("counts its terms by class, and reports them to on_event", function()
-    local events = {}
-    local client = world.client()
-    client:lead("chief", { once = true, class = "leaders", on_event = function(event)
-      events[#events + 1] = event.event
-    end }, function() end)
-    assert.equal(1, client:stats().classes.leaders.outcomes.acquired)
-    assert.same({ "acquired", "released" }, events)
-  end)
-
   it("waits until an unreachable server is up", function()
     local server = world.another()
     local url = server:url()
@@ -237,12 +227,6 @@ describe("client:lead", function()
     assert.equal("no_quorum", failures[1])
     client:close()
     for _, server in ipairs(servers) do server:stop() end
-  end)
-
-  it("keeps its token counter for token_ttl", function()
-    world.client():lead("chief", { once = true, token_ttl = 1000 }, function() end)
-    local left = world.cli("PTTL", "redisson_lock_token:{chief}")
-    assert.is_true(left > 990000 and left < 1100000, left)
   end)
 
   it("releases the lock at the end of a term even if the client keeps locks", function()

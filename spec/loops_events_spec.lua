@@ -17,18 +17,6 @@ for _, loop in ipairs(loops) do
     before_each(function() server, client = world.open() end)
     after_each(world.close)
 
-    it("reports an expired lock to on_lost", function()
-      local reported
-      run(function()
-        local lock = assert(client:lock("a", { lease = 1, on_lost = function(_, reason)
-          reported = reason
-        end }):acquire())
-        wait_until(function() return lock:lost() end)
-        assert.equal("expired", reported)
-        assert.equal("lost", (select(3, lock:release())))
-      end)
-    end)
-
     it("reports a loss to on_lost and on_event without a further call", function()
       local reason, lost
       local listening = new { on_event = function(event)

@@ -8,12 +8,12 @@ local redis = require "spec.support.redis"
 
 for _, loop in ipairs(loops) do
   describe("the event loop " .. loop.name, function()
-    local world, server, client = looped.new(loop), nil, nil
+    local world, server = looped.new(loop), nil
     local new, assert_on_time, eventually = world.client, world.assert_on_time, world.eventually
     local is_free, tick = world.is_free, world.tick
     local run = loop.run
 
-    before_each(function() server, client = world.open() end)
+    before_each(function() server = world.open() end)
     after_each(world.close)
 
     it("is not blocked while a server is silent", function()
@@ -107,16 +107,6 @@ for _, loop in ipairs(loops) do
         loop.sleep(0.2)
         server:kill("CONT")
         eventually(function() return is_free("a") end, 5)
-      end)
-    end)
-
-    it("uses a server again after it was restarted", function()
-      run(function()
-        assert(client:with_lock("a", function() end))
-        server:kill()
-        assert.equal("unreachable", (select(3, client:lock("a"):acquire(0))))
-        server:restart()
-        eventually(function() return client:with_lock("a", function() end) end)
       end)
     end)
   end)

@@ -205,30 +205,11 @@ describe("a wait", function()
     assert.is_true(process.now() - before < 10)
   end
 
-  it("fails with conflict if the key is a hash without a TTL", function()
-    server:cli("HSET", KEY, "somebody:1", 1)
-    for _, wait in ipairs { 0, 20 } do assert_conflict(wait) end
-    assert.equal("1", server:cli("HGET", KEY, "somebody:1"))
-    server:cli("DEL", KEY)
-  end)
-
   it("fails with conflict quickly 500 times in a row, while the watchdog cleans up",
     function()
     server:cli("HSET", KEY, "somebody:1", 1)
     for i = 1, 500 do assert_conflict(i % 2 * 20) end
     server:cli("DEL", KEY)
-  end)
-
-  it("fails with conflict if the key has another type", function()
-    for _, command in ipairs { { "SET", KEY, 1 }, { "RPUSH", KEY, 1 }, { "SADD", KEY, 1 },
-        { "ZADD", KEY, 1, 1 } } do
-      for _, ttl in ipairs { false, 30 } do
-        server:cli(command)
-        if ttl then server:cli("EXPIRE", KEY, ttl) end
-        for _, wait in ipairs { 0, 20 } do assert_conflict(wait) end
-        assert.equal(1, server:cli("DEL", KEY))
-      end
-    end
   end)
 
   it("fails with conflict if the queue's key has another type",
@@ -246,14 +227,6 @@ describe("a wait", function()
       server:cli("DEL", QUEUE)
       holder:close()
     end
-  end)
-
-  it("fails with conflict if the token counter has another type", function()
-    server:cli("RPUSH", TOKEN, "x")
-    assert_conflict(0)
-    assert_conflict(20)
-    assert.equal(0, server:cli("EXISTS", KEY))
-    server:cli("DEL", TOKEN)
   end)
 
   it("acquires the free lock behind a queue of dead waiters", function()
