@@ -426,39 +426,24 @@ describe("a lost reply about a read/write lock", function()
   end)
 
   for _, half in ipairs { "read", "write" } do
-    it(("to an acquire to %s, cut at any byte, leaves one hold"):format(half), function()
-      for n = 0, 28, 4 do
-        local key = ("cut%d:1:acquire"):format(n)
-        local rw = proxied:read_write_lock(key)
-        local lock = rw[half](rw)
-        assert(lock:acquire(2))
-        assert.same({ mode = half, [lock:owner()] = "1" }, fields(key))
-        assert(lock:release())
-        assert.equal(0, world.cli("EXISTS", key))
-      end
-    end)
-
-    it(("to a re-entry to %s leaves one more hold"):format(half), function()
-      for n = 0, 12, 4 do
-        local key = ("cut%d:2:again"):format(n)
-        local rw = proxied:read_write_lock(key)
-        local lock = rw[half](rw)
-        assert(lock:acquire(2)) assert(lock:acquire(2))
-        assert.same({ mode = half, [lock:owner()] = "2" }, fields(key))
-        assert(lock:release()) assert(lock:release())
-        assert.equal(0, world.cli("EXISTS", key))
-      end
-    end)
-
-    it(("to a release of a %s lock leaves it released"):format(half), function()
-      for n = 0, 4 do
-        local key = ("cut%d:2:release"):format(n)
-        local rw = proxied:read_write_lock(key)
-        local lock = rw[half](rw)
-        assert(lock:acquire(2)) assert.is_true(lock:release())
-        assert.equal(0, world.cli("EXISTS", key))
-      end
-    end)
+    -- name → the last byte at which the reply is cut, the steps, the number of the command, the holds
+    for name, case in pairs {
+      ["to an acquire to %s, cut at any byte, leaves one hold"] = { 28, 4, 1, 1 },
+      ["to a re-entry to %s leaves one more hold"] = { 12, 4, 2, 2 },
+      ["to a release of a %s lock leaves it released"] = { 4, 1, 2, 1 },
+    } do
+      it(name:format(half), function()
+        for n = 0, case[1], case[2] do
+          local key = ("cut%d:%d:x"):format(n, case[3])
+          local rw = proxied:read_write_lock(key)
+          local lock = rw[half](rw)
+          for _ = 1, case[4] do assert(lock:acquire(2)) end
+          assert.same({ mode = half, [lock:owner()] = tostring(case[4]) }, fields(key))
+          for _ = 1, case[4] do assert.is_true(lock:release()) end
+          assert.equal(0, world.cli("EXISTS", key))
+        end
+      end)
+    end
   end
 end)
 

@@ -667,21 +667,6 @@ describe("a semaphore in a cluster", function()
   end)
 end)
 
-it("a semaphore keeps its permits through a failover by Sentinels", function()
-  local set = require("spec.support.sentinel").start {}
-  local client = holdfast.new(set:url())
-  local pool = client:semaphore("far", { permits = 2, lease = 60, watchdog = true })
-  local permit = assert(pool:acquire())
-  assert(set:wait_key("far") ~= false)
-  set:fail_over()
-  assert(process.wait_until(function() return pool:info() end, 30))
-  assert.is_nil(permit:lost())
-  assert(permit:release())
-  assert.equal(2, pool:available())
-  client:close()
-  set:stop()
-end)
-
 for _, loop in ipairs(require "spec.support.loops") do
   it("a semaphore under " .. loop.name .. " admits as many coroutines at a time as it has permits, in order", function()
     local here = redis.start()

@@ -128,52 +128,45 @@ describe("a client of Sentinels", function()
 end)
 
 describe("after a failover", function()
-  it("a client continues at the new master, and still holds its lock", function()
-    start {}
-    local old = set:master()
-    local lock = client({ command_timeout = 20 }):lock("k", { lease = 30 })
-    assert(lock:acquire(0))
-    set:wait_key("k")
-    old:kill("KILL")
-    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
-    local new = set:wait_failover(old)
-    assert.is_true(lock:check())
-    assert.are.equal(1, new:cli("EXISTS", "k"))
-    assert(lock:release())
-    assert.are.equal(0, new:cli("EXISTS", "k"))
-  end)
+  local function acquire(lock) return assert(lock:acquire(0)) end
+  local function is_busy(lock) return select(3, lock:acquire(0)) == "busy" end
 
-  it("a fair lock keeps its holder and its list", function()
-    start {}
-    local old = set:master()
-    local lock = client({ command_timeout = 20 }):fair_lock("k", { lease = 30 })
-    assert(lock:acquire(0))
-    set:wait_key("k")
-    old:kill("KILL")
-    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
-    local new = set:wait_failover(old)
-    assert.is_true(lock:check())
-    assert.are.equal("busy", (select(3, client({}):fair_lock("k"):acquire(0))))
-    assert(lock:release())
-    assert.are.equal(0, new:cli("EXISTS", "k"))
-    assert(client({}):fair_lock("k"):acquire(0)):release()
-  end)
+  -- kind → hold(client) → what it holds; try(client) → whether others are kept out
+  local KINDS = {
+    lock = {
+      hold = function(one) return acquire(one:lock "k") end,
+      try = function(one) return is_busy(one:lock "k") end,
+    },
+    ["fair lock"] = {
+      hold = function(one) return acquire(one:fair_lock "k") end,
+      try = function(one) return is_busy(one:fair_lock "k") end,
+    },
+    ["read lock"] = {
+      hold = function(one) return acquire(one:read_write_lock("k"):read()) end,
+      try = function(one) return is_busy(one:read_write_lock("k"):write()) end,
+    },
+    semaphore = {
+      hold = function(one) return assert(one:semaphore("k", { permits = 2 }):acquire(2, 0)) end,
+      try = function(one) return select(3, one:semaphore("k"):acquire(1, 0)) == "busy" end,
+    },
+  }
 
-  it("a read/write lock keeps its holders", function()
-    start {}
-    local old = set:master()
-    local lock = client({ command_timeout = 20 }):read_write_lock("k", { lease = 30 })
-    assert(lock:read():acquire(0))
-    set:wait_key("k")
-    old:kill("KILL")
-    assert(client({ command_timeout = 20 }):lock("other"):acquire(20))
-    set:wait_failover(old)
-    assert.is_true(lock:read():check())
-    assert.are.equal("busy", (select(3, client({}):read_write_lock("k"):write():acquire(0))))
-    assert(lock:read():release())
-    assert(lock:write():acquire(0)):release()
-  end)
-
+  for kind, of in pairs(KINDS) do
+    it("a client continues at the new master, and still holds its " .. kind, function()
+      start {}
+      local old = set:master()
+      local one, other = client({ command_timeout = 20 }), client({ command_timeout = 20 })
+      local held = of.hold(one)
+      set:wait_key("k")
+      old:kill("KILL")
+      assert(other:lock("other"):acquire(20))
+      local new = set:wait_failover(old)
+      assert.is_true(of.try(other))
+      assert.are.equal(1, new:cli("EXISTS", "k"))
+      assert.is_true(held:release())
+      assert.is_true(of.hold(other):release())
+    end)
+  end
   it("a lock that the new master does not have is reported lost, and with sync was never acquired", function()
     start { password = "data" }
     local old, replica = set:master(), set:replicas()[1]

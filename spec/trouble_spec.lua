@@ -64,22 +64,17 @@ local function client_of_fake(options, timeout)
 end
 
 describe("a proxy that closes the connection", function()
-  before_each(world.open)
-  after_each(world.close)
-
-  it("at SUBSCRIBE is retried less and less often, and the message suspects a proxy", function()
-    local message, code, connections = wait_behind("SUBSCRIBE")
-    assert.equal("busy", code)
-    assert.matches("closed on SUBSCRIBE; is a proxy rejecting that command", message)
-    assert.is_true(connections < 20, connections)
-  end)
-
-  it("at EVALSHA is retried less and less often, and the message suspects a proxy", function()
-    local message, code, connections = wait_behind("EVALSHA")
-    assert.equal("unreachable", code)
-    assert.matches("closed on the first command; is a proxy rejecting EVALSHA", message)
-    assert.is_true(connections < 20, connections)
-  end)
+  for word, case in pairs {
+    SUBSCRIBE = { "busy", "closed on SUBSCRIBE; is a proxy rejecting that command" },
+    EVALSHA = { "unreachable", "closed on the first command; is a proxy rejecting EVALSHA" },
+  } do
+    it("at " .. word .. " is retried less and less often, and the message suspects a proxy", function()
+      local message, code, connections = wait_behind(word)
+      assert.equal(case[1], code)
+      assert.matches(case[2], message)
+      assert.is_true(connections < 20, connections)
+    end)
+  end
 end)
 
 describe("a server that is down", function()
@@ -601,37 +596,26 @@ describe("a lost reply", function()
     assert.equal(19, proxied:stats().reconnects)
   end)
 
-  it("to a re-entry, cut at every byte, leaves one more hold", function()
-    for n = 0, 12 do
-      local key = ("cut%d:2:again"):format(n)
-      local lock = proxied:lock(key)
-      assert(lock:acquire(20)) assert(lock:acquire(20))
-      assert.same({ [lock:owner()] = "2" }, world.hash(key))
-      assert(lock:release()) assert(lock:release())
-      assert.equal(0, world.cli("EXISTS", key))
-    end
-  end)
-
-  it("to a partial release, cut at every byte, leaves one hold less", function()
-    for n = 0, 4 do
-      local key = ("cut%d:3:part"):format(n)
-      local lock = proxied:lock(key)
-      assert(lock:acquire(20)) assert(lock:acquire(20)) assert(lock:release())
-      assert.same({ [lock:owner()] = "1" }, world.hash(key))
-      assert(lock:release())
-      assert.equal(0, world.cli("EXISTS", key))
-    end
-  end)
-
-  it("to a release, cut at every byte, leaves the lock released", function()
-    for n = 0, 4 do
-      local key = ("cut%d:2:release"):format(n)
-      local lock = proxied:lock(key)
-      assert(lock:acquire(20)) assert.is_true(lock:release())
-      assert.equal(0, world.cli("EXISTS", key))
-      assert.is_nil(lock:lost())
-    end
-  end)
+  -- name → the last byte at which the reply is cut, the number of the command, the calls, the holds
+  for name, case in pairs {
+    ["a re-entry, cut at every byte, leaves one more hold"] = { 12, 2, { "acquire", "acquire" }, 2 },
+    ["a partial release, cut at every byte, leaves one hold less"] = {
+      4, 3, { "acquire", "acquire", "release" }, 1,
+    },
+    ["a release, cut at every byte, leaves the lock released"] = { 4, 2, { "acquire", "release" }, 0 },
+  } do
+    it("to " .. name, function()
+      for n = 0, case[1] do
+        local key = ("cut%d:%d:x"):format(n, case[2])
+        local lock, holds = proxied:lock(key), case[4]
+        for _, call in ipairs(case[3]) do assert(lock[call](lock, call == "acquire" and 20 or nil)) end
+        assert.same(holds > 0 and { [lock:owner()] = tostring(holds) } or {}, world.hash(key))
+        for _ = 1, holds do assert(lock:release()) end
+        assert.equal(0, world.cli("EXISTS", key))
+        assert.is_nil(lock:lost())
+      end
+    end)
+  end
 
   it("to a release does not free a lock that another owner has taken before", function()
     local lock = proxied:lock("drop0:2:gone")
