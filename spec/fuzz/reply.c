@@ -24,6 +24,7 @@
 static const char *const KEYS[] = {"a", "b", "{c}"};
 static const char *const CALLERS[] = {"me", "you", "us"};
 #define SHARED_OWNER 2 /* the last one is known to the server by its name */
+static const hf_slice NEXT_KEYS[] = {{"b", 1}, {"d", 1}};
 static const hf_time WAITS[] = {0, 50 * HF_MS, HF_SECOND, 10 * HF_SECOND, HF_NEVER};
 static const hf_time LEASES[] = {HF_MS, 100 * HF_MS, HF_SECOND, 30 * HF_SECOND, HF_LEASE_MAX};
 static const hf_time STEPS[] = {0,         HF_MS,         10 * HF_MS,    100 * HF_MS,
@@ -31,6 +32,8 @@ static const hf_time STEPS[] = {0,         HF_MS,         10 * HF_MS,    100 * H
 #define LONGEST_WAIT (10 * HF_SECOND)
 #define SETTLED_AFTER                                                                              \
     (40 * HF_SECOND) /* longer than any wait, command or undoing of a lease of 30 s */
+
+#define OTHER_UUID "10010203-0405-8607-8809-0a0b0c0d0e0f"
 
 /* Replies of the programs, and others that a server gives. */
 static const char *const REPLIES[] = {
@@ -86,6 +89,13 @@ static const char *const REPLIES[] = {
     "*5\r\n:0\r\n:9223372036854775807\r\n:9223372036854775807\r\n:0\r\n$1\r\n5\r\n",
     ("*8\r\n$2\r\nme\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:-1\r\n"
      ":9223372036854775807\r\n:9223372036854775807\r\n:-9223372036854775808\r\n:0\r\n"),
+    "*5\r\n:1\r\n:77\r\n:0\r\n:0\r\n:90\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$8\r\n1 wish 1\r\n",
+    "*3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$27\r\n1 grant l 01 5 77-90 2000 a\r\n",
+    "*6\r\n$38\r\n" OTHER_UUID ":1\r\n:1\r\n:900\r\n:77\r\n:1\r\n:0\r\n",
+    ":0\r\n",
+    "*2\r\n:1\r\n:3\r\n",
+    "*3\r\n:1\r\n:2\r\n:3\r\n",
 };
 
 static struct {
@@ -95,11 +105,13 @@ static struct {
     const hf_names *all[COUNT(KEYS)];
     hf_op *ops[MAX_OPS];
     hf_hold *handles[MAX_HANDLES]; /* what was acquired, for as long as a handle stays */
+    bool let_go[MAX_HANDLES];      /* since then a call has ended an entry of that hold */
     hf_time now;
     hf_time asked_at[SENDINGS]; /* when a command that names a key and an owner was last sent */
     bool refusing, mute;
     bool short_leases; /* no lease that outlives the run was asked for */
     bool failing;      /* an allocation has been made to fail */
+    hf_life life;      /* that of all other clients' processes */
     bool tells;        /* the server itself says the password: a message may repeat that */
 } w;
 
@@ -294,7 +306,7 @@ static void check_op(const hf_op *op) {
 }
 
 static void check_client(const hf_client *client) {
-    size_t waiting = 0;
+    size_t waiting = client->kept.count; /* each of these needs an events link, too */
     for (size_t i = 0; i < client->holds.count; i++) check_claim(client, client->holds.heap[i], i);
     for (const hf_op *op = client->ops; op; op = op->next) {
         waiting += op->wait.needs_events;
@@ -304,15 +316,37 @@ static void check_client(const hf_client *client) {
     MUST(waiting == 0);
 }
 
+/* A hold with a handle does not end without a loss, unless its caller lets go of it. */
+static void check_handles(void) {
+    for (size_t i = 0; i < MAX_HANDLES; i++) {
+        const hf_hold *hold = w.handles[i];
+        if (!hold || w.let_go[i] || w.client.closed || hold->state == HF_HOLD_LOST) continue;
+        MUST(hold->state == HF_HOLD_HELD && hf_hold_is_known(hold));
+    }
+}
+
 static void check(void) {
     const hf_quorum *quorum = w.client.quorum;
+    check_handles();
     check_client(&w.client);
     for (size_t i = 0; quorum && i < quorum->count; i++) check_client(quorum->members[i]);
 }
 
 /* ---- operations ---- */
 
+static void note_release(const hf_op_spec *spec) {
+    for (size_t i = 0; i < MAX_HANDLES && hf_op_impls[spec->kind]->releases; i++) {
+        if (w.handles[i] && hf_slice_equal(hf_hold_caller(w.handles[i]), spec->caller))
+            w.let_go[i] = true;
+    }
+}
+
+static void note_abandoned(const hf_hold *hold) {
+    for (size_t i = 0; i < MAX_HANDLES; i++) w.let_go[i] = w.let_go[i] || w.handles[i] == hold;
+}
+
 static void begin(hf_op_spec *spec) {
+    note_release(spec);
     size_t free_place = 0;
     while (free_place < MAX_OPS && w.ops[free_place]) free_place++;
     if (free_place == MAX_OPS || w.client.holds.count > MAX_HOLDS) return;
@@ -344,6 +378,26 @@ static void begin_acquire(input *in) {
     spec.renewed = flags & 1;
     spec.token_ttl_ms = flags & 2 ? 1 : 0;
     if (spec.lock_kind == &hf_kind_guard) spec.fingerprint = hf_slice_of("print");
+    begin(&spec);
+}
+
+/* Of a lock that the client keeps, or with other bounds of waiting and holding. */
+static void begin_bounded_acquire(input *in) {
+    static const hf_time times[] = {0, 10 * HF_MS, 400 * HF_MS, 5 * HF_SECOND};
+    hf_op_spec spec = on_key(in, HF_OP_ACQUIRE);
+    spec.lock_kind = hf_kinds[pick(in, 2)];
+    spec.wait = WAITS[pick(in, COUNT(WAITS))];
+    spec.lease = LEASES[pick(in, COUNT(LEASES))];
+    spec.keep = w.client.quorum || spec.shared ? 0 : times[pick(in, COUNT(times))];
+    spec.max_hold = times[pick(in, COUNT(times))];
+    unsigned flags = pick(in, 64);
+    spec.renewed = flags & 1;
+    spec.token_ttl_ms = flags & 2 ? 1 : 0;
+    spec.blocking = flags & 4;
+    spec.sheds = flags & 8;
+    spec.max_waiters = 1;
+    spec.args = flags & 16 ? NEXT_KEYS : NULL;
+    spec.arg_count = flags & 16 ? COUNT(NEXT_KEYS) : 0;
     begin(&spec);
 }
 
@@ -462,6 +516,15 @@ static void drop_handle(hf_hold **handle) {
     *handle = NULL;
 }
 
+/* Returns whether a call under way may end entries of the hold. */
+static bool is_being_released(const hf_hold *hold) {
+    for (const hf_op *op = w.client.ops; op; op = op->next) {
+        bool releases = hf_op_impls[op->spec.kind]->releases && !op->done;
+        if (releases && hf_slice_equal(hf_hold_caller(hold), op->spec.caller)) return true;
+    }
+    return hold->state != HF_HOLD_HELD || !hf_hold_is_known(hold);
+}
+
 /* A handle takes what this operation has acquired. */
 static void take_hold(input *in, const hf_op *op) {
     hf_hold **handle = handle_at(in);
@@ -470,12 +533,14 @@ static void take_hold(input *in, const hf_op *op) {
     drop_handle(handle);
     hf_hold_ref(op->hold);
     *handle = op->hold;
+    w.let_go[handle - w.handles] = is_being_released(op->hold);
 }
 
 /* It is collected, with all of its entries. */
 static void collect(input *in) {
     hf_hold **handle = handle_at(in);
     unsigned count = 1 + pick(in, 3);
+    if (*handle) note_abandoned(*handle);
     if (*handle) hf_client_abandon(&w.client, *handle, count, w.now);
     drop_handle(handle);
 }
@@ -530,6 +595,11 @@ static void step(input *in) {
     hf_session *link;
     switch (take_byte(in)) {
     case 'a': begin_acquire(in); break;
+    case 'K': begin_bounded_acquire(in); break;
+    case 'D': w.life = (hf_life)pick(in, 4); break;
+    case 'N':
+        if ((hold = pick_hold(in))) hf_client_set_renewed(&w.client, hold, pick(in, 2), w.now);
+        break;
     case 'r': begin_on_key(in, HF_OP_RELEASE); break;
     case 'c': begin_on_key(in, HF_OP_COMPLETE); break;
     case 'e': begin_on_key(in, HF_OP_EXTEND); break;
@@ -560,7 +630,9 @@ static void step(input *in) {
     case 'g': collect(in); break;
     case 'w': hf_client_introduce(&w.client, "who"); break;
     case 'b':
-        if ((hold = pick_hold(in))) hf_client_abandon(&w.client, hold, 1, w.now);
+        if (!(hold = pick_hold(in))) break;
+        note_abandoned(hold);
+        hf_client_abandon(&w.client, hold, 1, w.now);
         break;
     case 'l': allow_all(); break;
     case '<':
@@ -599,13 +671,18 @@ static void step(input *in) {
     }
 }
 
+static hf_life life_of(const char *uuid) {
+    MUST(strlen(uuid) == HF_UUID_SIZE);
+    return w.life;
+}
+
 static bool begin_client(input *in) {
     static const unsigned char entropy[24] = {0, 1,  2,  3,  4,  5,  6,  7, 8,
                                               9, 10, 11, 12, 13, 14, 15, 99};
     static const hf_server servers[] = {{.host = "h", .port = 1, .label = "h:1"},
                                         {.host = "h", .port = 2, .label = "h:2"},
                                         {.host = "h", .port = 3, .label = "h:3"}};
-    unsigned flags = pick(in, 64);
+    unsigned flags = pick(in, 256);
     hf_client_config config = {.grant_lease = 2 * HF_SECOND,
                                .renewer = flags & 1 ? HF_LINK_CALLS : HF_LINK_RENEWER,
                                .needs_approval = flags & 2,
@@ -617,6 +694,8 @@ static bool begin_client(input *in) {
         snprintf(config.session.server.password, sizeof config.session.server.password, "hushhush");
         snprintf(config.session.name, sizeof config.session.name, "holdfast");
     }
+    if (flags & 64) config.life = life_of;
+    if (flags & 128) config.sync = (hf_sync){.replicas = 1, .timeout = 100 * HF_MS};
     if (flags & 8) {
         config.mode = HF_MODE_QUORUM;
         config.servers = servers;
