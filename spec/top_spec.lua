@@ -101,7 +101,7 @@ describe("holdfast top", function()
             end
             return reply, message, code, fits
           end
-          os.exit(require("holdfast.command.top").main { "--url", arg[1] })
+          os.exit(require("holdfast.command.top").main { "top", "--url", arg[1] })
         ]],
       }
       assert(top:wait_output("looks", PATIENCE), top:output())
