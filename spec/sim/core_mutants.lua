@@ -13,6 +13,7 @@ local function drop_redirected(verb)
 end
 
 local TOOK = "reply && hf_wire_read_acquire(reply, fenced).verdict == HF_VERDICT_YES"
+local COUNTED = "hf_wire_owner_has_count(claim->kind, hf_claim_owner(claim))"
 local PLAIN = "!%s->reads && !%s->writes && !%s->listed && !%s->counted"
 
 -- { name, file, function, text, replacement }: see patches.lua
@@ -29,8 +30,8 @@ return {
   { "CALLERS_OWNER", "core/op/holding.c", "hf_client_add_hold", "client->holds.last_number + 1",
     PLAIN:gsub("%%s", "kind")
     .. " ? hf_hash(HF_HASH_SEED, caller) % 1000 : client->holds.last_number + 1" },
-  { "CALLERS_OWNER", "core/op/holding.c", "hf_client_write_waiter", "claim->shared || claim->permits > 1",
-    "claim->shared || claim->permits > 1 || (" .. PLAIN:gsub("%%s", "claim->kind") .. ")" },
+  { "CALLERS_OWNER", "core/op/holding.c", "hf_client_write_waiter", COUNTED,
+    COUNTED .. " || (" .. PLAIN:gsub("%%s", "claim->kind") .. ")" },
   { "PUT_OFF", "core/op/renew.c", "hf_renewer_resume", "claim->confirm_at", "now + (next - now) / 3" },
   { "PUT_OFF", "core/op/calls.c", "begin_extend", "lease == 0 && is_due(op->hold, now)", "false" },
   { "NO_LOOK_SUBSCRIBED", "core/op/acquire.c", "on_subscribed", "op->wait.woken = true;", "" },
@@ -147,7 +148,7 @@ return {
     "«»settle_renewal(task->client, task->claims[i], verdict, request->sent_at, now);",
     "if (request->failure.code == HF_DENIED) verdict = HF_VERDICT_DELETED;" },
   { "LEASE_UNNAMED", "core/lock/wire.c", "lease_key", "!kind->joint", "true" },
-  { "LEAVE_ANYHOW", "core/op/leave.c", "send_leave", "claim->same_connection", "false" },
+  { "LEAVE_ANYHOW", "core/op/leave.c", "send_leave", "claim->leave.same_connection", "false" },
   { "LATCH_BELIEVES", "core/op/poll.c", "hf_poll_again", "ask(op, now);", "succeed(op, now);" },
   { "LATCH_DEAF", "core/op/poll.c", "hf_poll_again", "«»op->wait.woken = true; if (!sleeps(op)) return;",
     "return;" },

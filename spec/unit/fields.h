@@ -33,16 +33,14 @@
     X(hf_time, bound_of, claim->max_until)                                                         \
     X(uint64_t, agent_of, agent)                                                                   \
     X(uint64_t, wait_of_hold, claim->wait)                                                         \
-    X(uint32_t, others_of, claim->others)                                                          \
-    X(uint32_t, pending_of, claim->pending_releases)                                               \
+    X(uint32_t, others_of, claim->share.others)                                                    \
+    X(uint32_t, pending_of, claim->share.pending_releases)                                         \
     X(uint32_t, failures_of, claim->failures)                                                      \
     X(hf_hold **, member_holds_of, member_holds)                                                   \
     X(uint32_t, member_count_of, member_count)                                                     \
-    X(bool, is_granted, claim->granted)                                                            \
     X(bool, is_in_flight, claim->in_flight)                                                        \
     X(bool, is_shared, claim->shared)                                                              \
-    X(bool, uses_same_connection, claim->same_connection)                                          \
-    X(bool, is_at_risk, claim->at_risk)                                                            \
+    X(bool, uses_same_connection, claim->leave.same_connection)                                    \
     X(bool, is_uncertain, claim->uncertain)
 
 #define HOLD_WRITES(X)                                                                             \
@@ -58,8 +56,8 @@
     X(uint64_t, set_agent, agent)                                                                  \
     X(uint64_t, set_wait, claim->wait)                                                             \
     X(uint32_t, set_count, claim->count)                                                           \
-    X(uint32_t, set_others, claim->others)                                                         \
-    X(uint32_t, set_pending, claim->pending_releases)                                              \
+    X(uint32_t, set_others, claim->share.others)                                                   \
+    X(uint32_t, set_pending, claim->share.pending_releases)                                        \
     X(uint32_t, set_failures, claim->failures)                                                     \
     X(hf_approval, set_approval, claim->approval)                                                  \
     X(hf_lost_reason, set_reason, reason)                                                          \
@@ -67,12 +65,10 @@
     X(hf_hold **, set_member_holds, member_holds)                                                  \
     X(uint8_t, set_member_count, member_count)                                                     \
     X(bool, set_renewed, claim->renewed)                                                           \
-    X(bool, set_granted, claim->granted)                                                           \
     X(bool, set_in_flight, claim->in_flight)                                                       \
     X(bool, set_shared, claim->shared)                                                             \
-    X(bool, set_same_connection, claim->same_connection)                                           \
-    X(bool, set_refused, claim->refused)                                                           \
-    X(bool, set_at_risk, claim->at_risk)                                                           \
+    X(bool, set_same_connection, claim->leave.same_connection)                                     \
+    X(bool, set_refused, claim->leave.refused)                                                     \
     X(bool, set_uncertain, claim->uncertain)
 
 /* The claims themselves, and the holds of claims. */
@@ -87,6 +83,23 @@ static UNUSED inline hf_hold *hold_of_claim(const hf_claim *of) {
 /* What tests read of a claim, which may have no hold. */
 static UNUSED inline bool is_leaving(const hf_claim *of) {
     return of && of->state == HF_CLAIM_LEAVING;
+}
+
+static UNUSED inline bool is_granted(const hf_hold *of) {
+    return hf_claim_is_granted(of->claim);
+}
+
+/* An unconfirmed grant is due at once, unless set_confirm_time follows. */
+static UNUSED inline void set_granted(hf_hold *of, bool value) {
+    of->claim->confirm_at = value ? 0 : HF_NEVER;
+}
+
+static UNUSED inline bool is_at_risk(const hf_hold *of) {
+    return hf_claim_is_at_risk(of->claim);
+}
+
+static UNUSED inline void set_at_risk(hf_hold *of, bool value) {
+    of->claim->failures = value;
 }
 
 static UNUSED inline bool claim_is_idle(const hf_claim *of) {
@@ -147,7 +160,7 @@ static UNUSED inline void set_hold_state(hf_hold *of, hf_hold_state value) {
 
 /* Declares a hold with a claim, neither of which is in a table. */
 #define NEW_HOLD(name)                                                                             \
-    hf_claim name##_claim = {0};                                                                   \
+    hf_claim name##_claim = {.confirm_at = HF_NEVER};                                              \
     hf_hold name = {.claim = &name##_claim}
 
 /* Return the claim at this place of the heap, and its hold. */

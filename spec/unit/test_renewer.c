@@ -133,7 +133,7 @@ TEST(a_renewal_batch_includes_no_unconfirmed_grants_fixed_leases_or_kept_locks) 
         set_renewed(hold, i != 2);
         hf_claim *claim = claim_of(hold);
         hf_keep keep = {.holds = holds_of(&rig.client), .keep_until = AT(20000)};
-        set_confirm_time(hold, AT(20000));
+        if (i == 1) set_confirm_time(hold, AT(20000));
         if (i == 3) set_claim_kept(claim, &keep);
         if (i == 3) hf_holds_keep(holds_of(&rig.client), claim);
         hf_holds_wake_at(holds_of(&rig.client), claim, AT(10000) + 1);

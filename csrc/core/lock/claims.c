@@ -17,7 +17,7 @@ hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner) {
     memcpy(claim->bytes + key.size, owner.data, owner.size);
     claim->key_size = (uint32_t)key.size;
     claim->owner_size = (uint16_t)owner.size;
-    claim->shortened = claim->max_until = claim->wake_at = HF_NEVER;
+    claim->shortened = claim->max_until = claim->wake_at = claim->confirm_at = HF_NEVER;
     claim->kind = kind;
     claim->refs = 1;
     return claim;
@@ -47,30 +47,29 @@ void hf_claim_free(hf_claim *claim) {
 void hf_claim_check(const hf_claim *claim) {
     assert(claim->refs > 0 && claim->kind);
     assert(!claim->kept || hf_claim_is_known(claim));
-    assert(claim->permits == 0 || claim->kind->counted);
-    assert((!claim->undoes && claim->amount == 0) || claim->kind->has_call_notes);
-    assert(claim->pending_releases == 0 || claim->shared);
+    assert((!claim->leave.undoes && claim->leave.amount == 0) || claim->kind->has_call_notes);
+    assert(claim->share.pending_releases == 0 || claim->shared);
     assert(claim->state < HF_CLAIM_STATES);
     assert(claim->state != HF_CLAIM_LEAVING || !claim->hold);
     assert(claim->state == HF_CLAIM_LEAVING || claim->state == HF_CLAIM_GONE ||
-           (!claim->same_connection && !claim->refused && !claim->unclaimed));
+           (!claim->leave.same_connection && !claim->leave.refused && !claim->leave.unclaimed));
     (void)claim;
 }
 
 uint32_t hf_claim_own_holds(const hf_claim *claim) {
-    assert(claim->count + claim->pending_releases >= claim->others);
-    return claim->count - claim->others + claim->pending_releases;
+    assert(claim->count + claim->share.pending_releases >= claim->share.others);
+    return claim->count - claim->share.others + claim->share.pending_releases;
 }
 
 void hf_claim_freed(hf_claim *claim) {
-    claim->count = claim->others;
-    claim->pending_releases = 0;
+    claim->count = claim->share.others;
+    claim->share.pending_releases = 0;
 }
 
 void hf_claim_rebase(hf_claim *claim, uint32_t count) {
-    assert(claim->count >= claim->others);
-    uint32_t own = claim->count - claim->others;
-    claim->others = count > own ? count - own : 0;
+    assert(claim->count >= claim->share.others);
+    uint32_t own = claim->count - claim->share.others;
+    claim->share.others = count > own ? count - own : 0;
     claim->count = count;
 }
 

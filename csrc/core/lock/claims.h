@@ -19,8 +19,7 @@
  * - While it is STANDING, `valid_until` is not after the end of its lease on the server, unless
  *   that lease has been ended early, for example by a forced release.
  * - In the table it has a place in the heap, and no other claim has its number.
- * - Only a shared owner has `pending_releases`.
- * - `same_connection` and `unclaimed` are set only while it is LEAVING. */
+ * - Only a shared owner has `pending_releases`. */
 #ifndef HF_CLAIMS_H
 #define HF_CLAIMS_H
 
@@ -48,48 +47,55 @@ typedef enum hf_approval {
     HF_APPROVAL_GIVEN
 } hf_approval;
 
+/* A shared owner's holds of other processes, and those of this one that no caller has. */
+typedef struct hf_share {
+    uint32_t others;           /* how many of `count` are other processes' holds */
+    uint32_t pending_releases; /* released here, but still counted by the server */
+} hf_share;
+
+/* What only a LEAVING claim needs. */
+typedef struct hf_leave {
+    int32_t amount;           /* with call notes: how many permits its release adds */
+    bool undoes : 1;          /* with call notes: it undoes an acquire, and adds nothing */
+    bool same_connection : 1; /* it must use the connection of the command in doubt */
+    bool refused : 1;         /* the server refuses it for a transient reason */
+    bool unclaimed : 1;       /* its wait had ended before it was granted */
+} hf_leave;
+
 typedef struct hf_claim {
     hf_hold *hold;       /* the hold that relies on it, or NULL */
     hf_number by_number; /* its entry in holds->numbers, by a number that is unique in the client */
     hf_number by_alias;  /* the entry for another number by which messages may name it */
     hf_number by_key;    /* its entry in holds->keys, by a hash of key and caller */
     const hf_kind *kind;
-    hf_time lease;             /* the lease that renewals request */
-    hf_time valid_until;       /* the end of its validity */
-    hf_time wake_at;           /* when the renewer handles the claim next */
-    hf_time confirm_at;        /* with `granted`: when to confirm the grant */
-    hf_time shortened;         /* a shorter lease that a command in doubt may set, or HF_NEVER */
-    hf_time max_until;         /* no lease may end after this time; HF_NEVER for no limit */
-    hf_time settled_at;        /* when the last command in flight for it ended */
-    uint64_t wait;             /* LEAVING or granted: the number of its wait, or 0 */
-    uint64_t token_ttl_ms;     /* the fencing counter's TTL in milliseconds; 0 for no fencing */
-    hf_keep *kept;             /* the kept lock to which it belongs, or NULL */
-    hf_request *record;        /* the request that writes an ended run's record, or NULL */
-    uint32_t heap_index;       /* its place in holds->heap */
-    uint32_t count;            /* the server's count of its owner's holds */
-    uint32_t others;           /* shared owner: how many of `count` are other processes' holds */
-    uint32_t pending_releases; /* shared owner: released here, but still counted by the server */
-    uint32_t permits;          /* its number of permits; 0 if it is not a semaphore's */
-    int32_t amount;            /* LEAVING, with call notes: how many permits its release adds */
-    uint32_t failures;         /* consecutive failed renewals or attempts to clean up */
-    uint32_t key_size;         /* with owner_size: the sizes of the strings in `bytes` */
-    uint32_t refs;             /* the number of references to it */
+    hf_time lease;         /* the lease that renewals request */
+    hf_time valid_until;   /* the end of its validity */
+    hf_time wake_at;       /* when the renewer handles the claim next */
+    hf_time confirm_at;    /* when to confirm the grant by which it came; or HF_NEVER */
+    hf_time shortened;     /* a shorter lease that a command in doubt may set, or HF_NEVER */
+    hf_time max_until;     /* no lease may end after this time; HF_NEVER for no limit */
+    hf_time settled_at;    /* when the last command in flight for it ended */
+    uint64_t wait;         /* LEAVING or granted: the number of its wait, or 0 */
+    uint64_t token_ttl_ms; /* the fencing counter's TTL in milliseconds; 0 for no fencing */
+    hf_keep *kept;         /* the kept lock to which it belongs, or NULL */
+    hf_request *record;    /* the request that writes an ended run's record, or NULL */
+    uint32_t heap_index;   /* its place in holds->heap */
+    uint32_t count;        /* the server's count of its owner's holds */
+    hf_share share;        /* of a shared owner */
+    hf_leave leave;        /* all zero unless it is LEAVING */
+    uint32_t failures;     /* consecutive failed renewals or attempts to clean up */
+    uint32_t key_size;     /* with owner_size: the sizes of the strings in `bytes` */
+    uint32_t refs;         /* the number of references to it */
     uint16_t owner_size;
     uint8_t class; /* its class for the counters, from hf_observe_class */
     hf_approval approval : 2;
     hf_claim_state state : 3;  /* changed only by hf_claim_become */
     bool renewed : 1;          /* the watchdog renews it */
-    bool granted : 1;          /* it came by a grant that is not confirmed yet */
     bool in_flight : 1;        /* a command that sets its TTL or owner is in flight */
     bool awaited : 1;          /* an operation may be waiting until no command is in flight */
     bool shared : 1;           /* other processes may use its owner */
     bool refused_in_batch : 1; /* a batch with it was refused, so it is renewed alone */
-    bool at_risk : 1;          /* the last renewal failed */
     bool uncertain : 1;        /* the server's count of its entries may differ */
-    bool same_connection : 1;  /* LEAVING: must use the connection of the command in doubt */
-    bool undoes : 1;           /* LEAVING, with call notes: undoes an acquire, adds nothing */
-    bool refused : 1;          /* LEAVING: the server refuses it for a transient reason */
-    bool unclaimed : 1;        /* LEAVING: its wait had ended before it was granted */
     char bytes[];              /* key, owner */
 } hf_claim;
 
@@ -99,6 +105,16 @@ static inline hf_slice hf_claim_key(const hf_claim *claim) {
 }
 static inline hf_slice hf_claim_owner(const hf_claim *claim) {
     return (hf_slice){claim->bytes + claim->key_size, claim->owner_size};
+}
+
+/* Returns whether it came by a grant that is not confirmed yet. */
+static inline bool hf_claim_is_granted(const hf_claim *claim) {
+    return claim->confirm_at != HF_NEVER;
+}
+
+/* Returns whether its last renewal failed. */
+static inline bool hf_claim_is_at_risk(const hf_claim *claim) {
+    return claim->failures > 0 && claim->state == HF_CLAIM_STANDING;
 }
 
 /* Returns whether the client keeps the claim's lock, and no caller has it. */

@@ -121,8 +121,8 @@ void hf_holds_note_wait(hf_holds *holds, hf_claim *claim, uint64_t wait) {
 }
 
 void hf_holds_note_unclaimed(hf_holds *holds, hf_claim *claim) {
-    assert(hf_claim_is_leaving(claim) && !claim->unclaimed);
-    claim->unclaimed = true;
+    assert(hf_claim_is_leaving(claim) && !claim->leave.unclaimed);
+    claim->leave.unclaimed = true;
     holds->unclaimed++;
 }
 
@@ -368,7 +368,7 @@ void hf_holds_remove(hf_holds *holds, hf_claim *claim) {
     hf_numbers_remove(&holds->keys, &claim->by_key);
     hf_numbers_remove(&holds->numbers, &claim->by_number);
     hf_numbers_remove(&holds->numbers, &claim->by_alias);
-    holds->unclaimed -= claim->unclaimed;
+    holds->unclaimed -= claim->leave.unclaimed;
     hf_claim_become(claim, HF_CLAIM_GONE);
     size_t gap = claim->heap_index;
     hf_claim *last = holds->heap[--holds->count];
@@ -395,7 +395,7 @@ static void check_state(const hf_hold *hold) {
     bool held = hf_hold_is_held(hold), known = hf_hold_is_known(hold);
     hf_claim_state fitting = hold->state == HF_HOLD_ACQUIRING ? HF_CLAIM_ASKED : HF_CLAIM_STANDING;
     assert(!held || claim->count > 0 || hold->member_count > 0);
-    assert(!held || claim->count >= claim->others);
+    assert(!held || claim->count >= claim->share.others);
     assert((hold->reason != HF_LOST_NOT) == hf_hold_is_lost(hold));
     assert(!hold->unawaited || hf_hold_is_lost(hold) || hf_hold_is_releasing(hold));
     assert(hold->state < HF_HOLD_STATES && hold->refs > 0);

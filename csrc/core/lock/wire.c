@@ -563,6 +563,10 @@ size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_
     return (size_t)snprintf(text, HF_OWNER_SIZE, "%s:0%llu", uuid, (unsigned long long)number);
 }
 
+bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner) {
+    return kind->counted && memchr(owner.data, '*', owner.size);
+}
+
 bool hf_wire_owner_keeps(hf_slice owner) {
     return owner.size > HF_UUID_SIZE + 1 && owner.data[HF_UUID_SIZE] == ':' &&
            owner.data[HF_UUID_SIZE + 1] == '0';

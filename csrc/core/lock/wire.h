@@ -206,6 +206,10 @@ size_t hf_wire_owner(char text[HF_OWNER_SIZE], const hf_kind *kind, const char *
 /* Writes the owner that keeps a lock, "<client uuid>:0<number>", and returns the size in bytes. */
 size_t hf_wire_keeping_owner(char text[HF_OWNER_SIZE], const char *uuid, uint64_t number);
 
+/* Returns whether this owner, which is not a shared one, says how many permits it has: more than
+ * one. */
+bool hf_wire_owner_has_count(const hf_kind *kind, hf_slice owner);
+
 /* Returns whether this owner, which is not a shared one, keeps a lock. */
 bool hf_wire_owner_keeps(hf_slice owner);
 

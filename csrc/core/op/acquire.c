@@ -168,15 +168,13 @@ static void take(hf_op *op, hf_time end, uint64_t token, bool granted, hf_time n
         return;
     }
     bool first = hf_hold_is_acquiring(hold);
-    hold->claim->others = first ? op->acquire.from : hold->claim->others;
-    if (hold->claim->pending_releases > hold->claim->others)
-        hold->claim->pending_releases = hold->claim->others;
+    hold->claim->share.others = first ? op->acquire.from : hold->claim->share.others;
+    if (hold->claim->share.pending_releases > hold->claim->share.others)
+        hold->claim->share.pending_releases = hold->claim->share.others;
     hold->claim->shared = op->spec.shared;
-    hold->claim->granted =
-        granted || (!first && hold->claim->granted); /* until the grant is confirmed */
     hf_taken taken = {op->acquire.from + 1, granted ? now : op->request.sent_at, end, token};
     hf_op_take(op, hold, &taken);
-    if (granted || !hold->claim->granted)
+    if (granted || !hf_claim_is_granted(hold->claim))
         hf_holds_note_wait(&client->holds, hold->claim, granted ? op->wait.number : 0);
     if (granted)
         hold->claim->confirm_at =
@@ -794,7 +792,8 @@ static void unblock(hf_op *op, hf_time now) {
     }
     bool failed = hf_claim_is_leaving(claim) && claim->failures > 0;
     if (failed && !hf_renewer_set_aside(op->client, claim, now)) {
-        if (claim->refused && op->spec.wait > 0 && !op->wait.interrupted) hf_op_block(op, claim);
+        if (claim->leave.refused && op->spec.wait > 0 && !op->wait.interrupted)
+            hf_op_block(op, claim);
         else fail_blocked(op, now);
         return;
     }

@@ -281,7 +281,7 @@ static void release_in_background(hf_op *op, hf_hold *hold, hf_time now) {
     bool held = hf_hold_is_held(hold);
     if (held) claim->count--;
     claim->uncertain = true;
-    if (held && claim->count <= claim->others)
+    if (held && claim->count <= claim->share.others)
         hf_renewer_clean_up_same_connection(op->client, hold->claim, now);
     else free_hold(op, hold, now);
 }

@@ -121,9 +121,9 @@ static void on_still_held(hf_op *op, const hf_request *request, hf_time now) {
     hf_claim *claim = hold->claim;
     bool last = hf_hold_is_releasing(hold);
     if (hf_hold_owns_claim(hold)) {
-        assert(claim->count > 0 && claim->pending_releases >= op->call.pending_releases);
+        assert(claim->count > 0 && claim->share.pending_releases >= op->call.pending_releases);
         claim->count--;
-        claim->pending_releases -= op->call.pending_releases;
+        claim->share.pending_releases -= op->call.pending_releases;
     }
     op->client->stats.releases++;
     hf_op_succeed(op);
@@ -160,13 +160,14 @@ static void clean_up(hf_op *op, hf_time now) {
         hf_client_unblock(op->client, claim, now);
     } else if (hf_claim_is_leaving(claim) && !hf_hold_owns_claim(hold)) {
         hf_client_unblock(op->client, claim, now);
-    } else if (gone || claim->count > claim->others + 1) {
+    } else if (gone || claim->count > claim->share.others + 1) {
         claim->count--;
         claim->uncertain = true;
         if (claim->shared)
-            claim->pending_releases = used_up ? claim->pending_releases - op->call.pending_releases
-                                              : claim->pending_releases + 1;
-        bool over = hf_hold_is_lost(hold) && claim->count == claim->others;
+            claim->share.pending_releases =
+                used_up ? claim->share.pending_releases - op->call.pending_releases
+                        : claim->share.pending_releases + 1;
+        bool over = hf_hold_is_lost(hold) && claim->count == claim->share.others;
         if (over && hf_hold_is_known(hold)) hf_renewer_clean_up_lost(op->client, hold, now);
         else hf_renewer_resume(op->client, claim, now);
         hf_client_unblock(op->client, claim, now);
@@ -207,7 +208,7 @@ static void on_released(hf_request *request, const hf_reply *reply, hf_time now)
 static void begin_release(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);
-    assert(op->hold->claim->count > op->hold->claim->others);
+    assert(op->hold->claim->count > op->hold->claim->share.others);
     hf_hold *hold = op->hold;
     if (hold->claim->count == 1 && hf_kept_take_back(op->client, hold, now)) {
         op->client->stats.releases++;
@@ -217,14 +218,16 @@ static void begin_release(hf_op *op, hf_time now) {
     }
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(hold->claim));
     char waiter[HF_WAITER_SIZE];
-    uint32_t own = hold->claim->shared ? 1 + hold->claim->pending_releases : HF_WIRE_NOT_SHARED;
-    bool marked = hold->claim->granted && (hold->claim->kind->reads || hold->claim->kind->writes ||
-                                           hold->claim->kind->counted);
+    uint32_t own =
+        hold->claim->shared ? 1 + hold->claim->share.pending_releases : HF_WIRE_NOT_SHARED;
+    bool marked =
+        hf_claim_is_granted(hold->claim) &&
+        (hold->claim->kind->reads || hold->claim->kind->writes || hold->claim->kind->counted);
     size_t size = marked ? hf_client_write_waiter(waiter, op->client, hold->claim,
                                                   hold->claim->wait, hold->claim->token_ttl_ms)
                          : 0;
-    bool last = hold->claim->count == hold->claim->others + 1;
-    op->call.pending_releases = hold->claim->pending_releases;
+    bool last = hold->claim->count == hold->claim->share.others + 1;
+    op->call.pending_releases = hold->claim->share.pending_releases;
     hf_time lease = hf_claim_lease_within(hold->claim, hold->claim->lease, now);
     if (!hf_wire_release(&op->request, &lock, hold->claim->count - 1, lease, own,
                          (hf_slice){waiter, size})) {
@@ -312,7 +315,7 @@ static void bound_lease(hf_op *op) {
     bool extends = op->impl->sets_lease;
     if (extends && op->request.sends == 0) claim->valid_until = op->call.believed_until;
     else if (extends) hf_claim_bound_lease(claim, op->spec.lease, HF_NEVER);
-    else if (op->call.confirms && claim->granted)
+    else if (op->call.confirms && hf_claim_is_granted(claim))
         hf_claim_bound_lease(claim, claim->lease, op->client->config.grant_lease);
 }
 
@@ -325,7 +328,7 @@ static void on_yes(hf_op *op, const hf_request *request, hf_time now) {
     if (op->impl->sets_lease && held) {
         claim->lease = op->spec.lease;
         claim->valid_until = hf_claim_end_of(claim, hf_claim_lease(claim), request->sent_at);
-        claim->granted = false;
+        claim->confirm_at = HF_NEVER;
     } else if (op->call.confirms && held && hf_request_is_confirmed(request)) {
         hf_renewer_on_renewed(op->client, hold->claim, request->sent_at, now);
     }
@@ -358,9 +361,10 @@ static bool encode_extend(hf_op *op, hf_time lease) {
     const hf_claim *claim = op->hold->claim;
     hf_wire_lock lock = hf_op_wire_lock(op, hf_claim_owner(claim));
     char waiter[HF_WAITER_SIZE];
-    size_t size = claim->granted ? hf_client_write_waiter(waiter, op->client, claim, claim->wait,
-                                                          claim->token_ttl_ms)
-                                 : 0;
+    size_t size =
+        hf_claim_is_granted(claim)
+            ? hf_client_write_waiter(waiter, op->client, claim, claim->wait, claim->token_ttl_ms)
+            : 0;
     uint64_t max_ms = claim->shared ? 0 : HF_WIRE_ANY_TTL;
     bool encoded = hf_wire_extend(&op->request, &lock, lease, max_ms, (hf_slice){waiter, size});
     return encoded && (lease == 0 || hf_client_sync(op->client, &op->request));
@@ -369,7 +373,7 @@ static bool encode_extend(hf_op *op, hf_time lease) {
 static bool is_due(const hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     bool ends = !claim->renewed || hf_claim_has_last_lease(claim);
-    return claim->granted ||
+    return hf_claim_is_granted(claim) ||
            (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 

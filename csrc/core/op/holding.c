@@ -13,7 +13,7 @@ hf_lost_reason hf_lost_reason_of(hf_verdict verdict) {
 hf_lost_reason hf_lost_reason_at_end(const hf_claim *claim) {
     assert(hf_claim_is_held(claim));
     if (hf_claim_has_last_lease(claim)) return HF_LOST_MAX_HOLD;
-    bool tried = claim->at_risk || claim->in_flight;
+    bool tried = hf_claim_is_at_risk(claim) || claim->in_flight;
     return claim->renewed && tried ? HF_LOST_UNREACHABLE : HF_LOST_EXPIRED;
 }
 
@@ -39,7 +39,7 @@ void hf_client_unblock(hf_client *client, hf_claim *claim, hf_time now) {
 
 size_t hf_client_write_waiter(char *text, const hf_client *client, const hf_claim *claim,
                               uint64_t wait, uint64_t token_ttl_ms) {
-    bool named = claim->shared || claim->permits > 1;
+    bool named = claim->shared || hf_wire_owner_has_count(claim->kind, hf_claim_owner(claim));
     hf_slice owner = named ? hf_claim_owner(claim) : HF_NO_TEXT;
     bool keeps = !claim->shared && hf_wire_owner_keeps(hf_claim_owner(claim));
     return hf_wire_waiter(text, claim->kind, client->uuid, wait, token_ttl_ms, keeps, owner);
@@ -82,9 +82,7 @@ hf_hold *hf_client_add_permits(hf_client *client, const hf_kind *kind, hf_slice 
     assert(kind->counted && permits > 0);
     char text[HF_PERMITS_OWNER_SIZE];
     size_t size = hf_wire_permits_owner(text, client->uuid, client->holds.last_number + 1, permits);
-    hf_hold *hold = hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});
-    if (hold) hold->claim->permits = permits;
-    return hold;
+    return hf_client_add_hold(client, kind, key, caller, (hf_slice){text, size});
 }
 
 hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
@@ -92,7 +90,6 @@ hf_claim *hf_client_add_copy(hf_client *client, const hf_claim *claim) {
         hf_client_add_claim(client, claim->kind, hf_claim_key(claim), hf_claim_owner(claim));
     if (!copy) return NULL;
     copy->shared = claim->shared;
-    copy->permits = claim->permits;
     copy->lease = claim->lease;
     copy->token_ttl_ms = claim->token_ttl_ms;
     hf_holds_note_wait(&client->holds, copy, claim->wait);

@@ -156,8 +156,9 @@ static bool may_lend(const hf_kept *kept, const hf_op *op, hf_time now) {
 /* Ends what the claim had for its last caller. The number of its wait remains until the grant is
  * confirmed. */
 static void forget_caller(hf_claim *claim) {
-    if (!claim->granted) claim->wait = 0;
-    claim->granted = claim->refused_in_batch = false;
+    if (!hf_claim_is_granted(claim)) claim->wait = 0;
+    claim->confirm_at = HF_NEVER;
+    claim->refused_in_batch = false;
     claim->approval = HF_APPROVAL_NONE;
     claim->max_until = HF_NEVER;
 }
@@ -179,7 +180,7 @@ static void lend(hf_kept *kept, hf_op *op, hf_time now) {
     hold->agent = op->spec.agent;
     hf_op_take(op, hold, &taken);
     claim->token_ttl_ms = kept->token_ttl_ms;
-    claim->granted = true; /* it gets its full lease once this is confirmed */
+    /* it gets its full lease once the grant is confirmed */
     claim->confirm_at = hf_acquire_confirm_at(op, claim->valid_until, now);
     hf_hold_ref(hold);
     op->hold = hold;
@@ -364,8 +365,8 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
  * the next caller has the lock. */
 static bool is_sure(const hf_client *client, const hf_hold *hold, hf_time now) {
     return hf_hold_is_held(hold) && now < hold->claim->valid_until &&
-           hold->claim->shortened == HF_NEVER && !hold->claim->at_risk && !hold->claim->uncertain &&
-           !client->closed;
+           hold->claim->shortened == HF_NEVER && !hf_claim_is_at_risk(hold->claim) &&
+           !hold->claim->uncertain && !client->closed;
 }
 
 bool hf_kept_take_back(hf_client *client, hf_hold *hold, hf_time now) {

@@ -28,7 +28,7 @@ void hf_renewer_clean_up(hf_client *client, hf_claim *claim, hf_time now) {
 void hf_renewer_clean_up_same_connection(hf_client *client, hf_claim *claim, hf_time now) {
     claim->in_flight = false;
     hf_renewer_clean_up(client, claim, now);
-    claim->same_connection = true;
+    claim->leave.same_connection = true;
 }
 
 void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time now) {
@@ -42,7 +42,7 @@ void hf_renewer_clean_up_at_close(hf_client *client, hf_claim *claim, hf_time no
 /* Returns whether the queue has the mark of an unconfirmed grant to this shared owner. Until the
  * mark is removed, the server keeps granting the lock to the owner. */
 static bool has_mark(const hf_claim *claim) {
-    return claim->shared && claim->granted && claim->wait > 0;
+    return claim->shared && hf_claim_is_granted(claim) && claim->wait > 0;
 }
 
 /* A hold that was lost only because its time ran out may still be on the server: a renewal or
@@ -82,7 +82,7 @@ void hf_renewer_clean_up_lost(hf_client *client, hf_hold *hold, hf_time now) {
 
 void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf_time now) {
     const hf_claim *claim = hold->claim;
-    bool marked = claim->granted && claim->wait > 0;
+    bool marked = hf_claim_is_granted(claim) && claim->wait > 0;
     hf_client_lose(client, hold, reason);
     if (marked) clean_up_by_stand_in(client, claim, now);
 }
@@ -118,7 +118,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     hf_task *task = request->context;
     hf_client *client = task->client;
     hf_claim *claim = task->claims[0];
-    if (!reply && !claim->same_connection) hf_task_abort_link(task, now);
+    if (!reply && !claim->leave.same_connection) hf_task_abort_link(task, now);
     bool used_up = request->no_retry && request->sends > 0;
     bool more = reply && !claim->kind->has_call_notes && hf_wire_read(reply) == HF_VERDICT_MORE;
     if (more && hf_claim_is_leaving(claim)) {
@@ -131,7 +131,7 @@ static void on_left(hf_request *request, const hf_reply *reply, hf_time now) {
     bool settled = reply || used_up || request->failure.code == HF_CONFLICT;
     if (settled) client->stats.undone++;
     else claim->failures++;
-    claim->refused = request->refusals > 0 || request->failure.code == HF_DENIED;
+    claim->leave.refused = request->refusals > 0 || request->failure.code == HF_DENIED;
     if (settled && hf_claim_is_leaving(claim)) hf_holds_remove(&client->holds, claim);
     hf_client_unblock(client, claim, now);
     if (hf_claim_is_leaving(claim) && !claim->in_flight)
@@ -149,9 +149,10 @@ static bool encode_leave(hf_task *task) {
     task->request.no_retry = claim->shared && own > 0;
     bool encoded =
         claim->kind->has_call_notes
-            ? hf_wire_noted(&task->request, &lock, claim->undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
-                            claim->amount, HF_WIRE_NOTE_TTL)
-            : hf_wire_leave(&task->request, &lock, claim->others,
+            ? hf_wire_noted(&task->request, &lock,
+                            claim->leave.undoes ? HF_VERB_LEAVE : HF_VERB_RELEASE,
+                            claim->leave.amount, HF_WIRE_NOTE_TTL)
+            : hf_wire_leave(&task->request, &lock, claim->share.others,
                             hf_client_write_claim_waiter(waiter, task->client, claim), own);
     hf_names_free(&names);
     return encoded;
@@ -166,7 +167,7 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
     }
     hf_task_add(task, claim);
     if (encode_leave(task)) {
-        hf_link link = claim->same_connection ? HF_LINK_CALLS : client->config.renewer;
+        hf_link link = claim->leave.same_connection ? HF_LINK_CALLS : client->config.renewer;
         hf_time deadline = now + client->config.session.command_timeout;
         /* After valid_until the lock may belong to another process of the owner. */
         if (task->request.no_retry) deadline = hf_time_min(deadline, claim->valid_until);
@@ -180,7 +181,7 @@ static void send_leave(hf_client *client, hf_claim *claim, bool waits_for_connec
 
 void hf_renewer_clean_up_first(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_leaving(claim) || claim->in_flight) return;
-    claim->same_connection = true;
+    claim->leave.same_connection = true;
     if (now < claim->valid_until) send_leave(client, claim, false, now);
     else hf_holds_wake_at(&client->holds, claim, now); /* nothing is left to send */
 }
@@ -203,7 +204,7 @@ void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now) 
 bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now) {
     assert(hf_claim_is_leaving(claim));
     if (claim->shared) return false;
-    claim->same_connection = false;
+    claim->leave.same_connection = false;
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
     hf_holds_set_aside(&client->holds, claim);
     return true;
@@ -214,7 +215,7 @@ void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold) {
     assert(hf_hold_is_released(hold) && claim->in_flight && !claim->shared);
     hf_holds_leave(&client->holds, claim);
     hf_holds_set_aside(&client->holds, claim);
-    claim->same_connection = true;
+    claim->leave.same_connection = true;
 }
 
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
@@ -252,10 +253,10 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
         hold->dropped += count;
         return;
     }
-    if (hold->claim->count - hold->claim->others > count) {
+    if (hold->claim->count - hold->claim->share.others > count) {
         hold->claim->count -= count; /* the next release sends the new count */
         hold->claim->uncertain = true;
-        if (hold->claim->shared) hold->claim->pending_releases += count;
+        if (hold->claim->shared) hold->claim->share.pending_releases += count;
         return;
     }
     hf_renewer_clean_up(client, hold->claim, now);
@@ -272,7 +273,7 @@ void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at) {
     bool first = !hf_claim_is_held(claim) && hf_claim_own_holds(claim) == 0;
     if (!claim->shared) return;
-    claim->pending_releases++;
+    claim->share.pending_releases++;
     if (first) claim->valid_until = hf_lease_end(asked_at, claim->lease);
 }
 

@@ -73,13 +73,14 @@ static void follow_lease(const hf_claim *claim) {
 void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, hf_time now) {
     bool held = hf_claim_is_held(claim);
     client->stats.renewals++;
-    hf_observe_renewal(client, claim, claim->at_risk && held);
+    hf_observe_renewal(client, claim, held && hf_claim_is_at_risk(claim));
     if (!held) {
         client->stats.late_renewals++;
         return;
     }
     if (claim->refused_in_batch) note_split(client, now);
-    claim->granted = claim->at_risk = claim->refused_in_batch = false;
+    claim->confirm_at = HF_NEVER;
+    claim->refused_in_batch = false;
     claim->failures = 0;
     hf_time lease = hf_claim_lease(claim);
     claim->valid_until = hf_time_max(claim->valid_until, hf_claim_end_of(claim, lease, sent_at));
@@ -92,8 +93,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
 
 static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
-    if (!claim->at_risk) hf_observe_risk(client, claim, now);
-    claim->at_risk = true;
+    if (!hf_claim_is_at_risk(claim)) hf_observe_risk(client, claim, now);
     claim->failures++;
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
@@ -110,7 +110,7 @@ static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now)
 static void bound_by_confirmation(const hf_task *task) {
     hf_claim *claim = task->claims[0];
     bool answered = task->request.failure.code == HF_OK && task->request.sends == 1;
-    if (!claim->granted || answered || task->request.sends == 0) return;
+    if (!hf_claim_is_granted(claim) || answered || task->request.sends == 0) return;
     hf_claim_bound_lease(claim, claim->lease, task->client->config.grant_lease);
 }
 
@@ -220,7 +220,7 @@ bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *cla
                                     hf_request *request, hf_time now) {
     hf_time lease = hf_claim_lease_within(claim, claim->lease, now);
     uint64_t granted_ms =
-        claim->granted && !claim->shared ? hf_lease_ms(client->config.grant_lease) : 0;
+        hf_claim_is_granted(claim) && !claim->shared ? hf_lease_ms(client->config.grant_lease) : 0;
     return encode_extend(client, claim, request, lease, granted_ms) &&
            hf_client_sync(client, request);
 }
@@ -274,8 +274,8 @@ static bool fits(const hf_client *client, const hf_task *task, const hf_claim *c
 static bool is_due_renewal(const hf_client *client, const hf_task *task, const hf_claim *claim,
                            hf_time until, hf_time now) {
     return fits(client, task, claim, now) && claim->wake_at <= until && hf_claim_is_held(claim) &&
-           !claim->in_flight && !claim->granted && claim->renewed && !hf_claim_is_idle(claim) &&
-           may_renew(client, claim);
+           !claim->in_flight && !hf_claim_is_granted(claim) && claim->renewed &&
+           !hf_claim_is_idle(claim) && may_renew(client, claim);
 }
 
 /* Adds the renewals that are due next, within a thirtieth of the first one's lease, up to the first
@@ -363,7 +363,7 @@ static void attend_idle(hf_client *client, hf_claim *claim, hf_time now) {
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now) {
     if (!hf_claim_is_held(claim)) return;
     hf_time next = claim->valid_until;
-    if (claim->granted) next = claim->confirm_at;
+    if (hf_claim_is_granted(claim)) next = claim->confirm_at;
     else if (claim->renewed && !hf_claim_has_last_lease(claim))
         next = hf_lease_renew_before(next, hf_claim_lease(claim));
     hf_holds_wake_at(&client->holds, claim,
@@ -386,7 +386,7 @@ static void count_as_renewal(hf_client *client, hf_claim *claim, hf_time sent_at
 
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now) {
     hf_claim *claim = hold->claim;
-    bool held = hf_hold_is_held(hold), over = claim->count == claim->others;
+    bool held = hf_hold_is_held(hold), over = claim->count == claim->share.others;
     if (held && over) {
         hf_renewer_clean_up_same_connection(client, hold->claim, now);
         return;
@@ -444,16 +444,17 @@ bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf
 /* While a slot moves, the server may refuse a command with several keys. A confirmation also uses
  * the queue, to remove the mark of the grant if there is one. */
 static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *claim) {
-    return client->topology->moves_slots && (claim->at_risk || claim->wait == 0);
+    return client->topology->moves_slots && (hf_claim_is_at_risk(claim) || claim->wait == 0);
 }
 
 static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (hf_claim_is_idle(claim)) attend_idle(client, claim, now);
     else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim, now);
-    else if (claim->in_flight || (!claim->granted && !claim->renewed))
+    else if (claim->in_flight || (!hf_claim_is_granted(claim) && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);
-    else if (claim->granted && !is_renewed_with_one_key(client, claim)) confirm(client, claim, now);
+    else if (hf_claim_is_granted(claim) && !is_renewed_with_one_key(client, claim))
+        confirm(client, claim, now);
     else renew_batch(client, claim, now);
 }
 

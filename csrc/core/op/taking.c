@@ -60,7 +60,6 @@ void hf_op_take(hf_op *op, hf_hold *hold, const hf_taken *taken) {
     claim->lease = first ? op->spec.lease : hf_time_max(claim->lease, op->spec.lease);
     claim->renewed = op->spec.renewed || (!first && claim->renewed);
     claim->token_ttl_ms = op->spec.token_ttl_ms;
-    claim->at_risk = false;
     claim->failures = 0;
     if (first || taken->token > hold->token)
         hold->token = taken->token; /* higher only if the counter of a shared owner was lost */
