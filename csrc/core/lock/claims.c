@@ -7,10 +7,20 @@
 
 #include "base/lease.h"
 
-hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner) {
+/* Returns the size of a claim with its strings, so that anything may follow. */
+static size_t size_with(size_t strings) {
+    size_t size = offsetof(hf_claim, bytes) + strings, unit = _Alignof(max_align_t);
+    return (size + unit - 1) / unit * unit;
+}
+
+void *hf_claim_room(hf_claim *claim) {
+    return (char *)claim + size_with((size_t)claim->key_size + claim->owner_size);
+}
+
+hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room) {
     assert(kind && key.size > 0 && owner.size <= UINT16_MAX);
     size_t fields = offsetof(hf_claim, bytes); /* less than sizeof, which includes padding */
-    hf_claim *claim = malloc(fields + key.size + owner.size);
+    hf_claim *claim = malloc(size_with(key.size + owner.size) + room);
     if (!claim) return NULL;
     memset(claim, 0, fields);
     memcpy(claim->bytes, key.data, key.size);

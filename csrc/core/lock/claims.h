@@ -122,8 +122,12 @@ static inline bool hf_claim_is_idle(const hf_claim *claim) {
     return claim->kept && !claim->hold;
 }
 
-/* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. */
-hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner);
+/* Returns a new claim with one reference, or NULL when out of memory. Copies the strings. `room` is
+ * how many more bytes to allocate with it, for its first hold. */
+hf_claim *hf_claim_new(const hf_kind *kind, hf_slice key, hf_slice owner, size_t room);
+
+/* Returns where that room begins. It is not initialised, and ends with the claim. */
+void *hf_claim_room(hf_claim *claim);
 
 /* Changes the claim's state; no other function does. Asserts that the step is forward. */
 void hf_claim_become(hf_claim *claim, hf_claim_state state);

@@ -1,6 +1,7 @@
 #include "lock/holds.h"
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -236,18 +237,20 @@ hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
 
 /* ---- life ---- */
 
-/* Returns a new hold of the claim, with one reference, or NULL when out of memory. */
-static hf_hold *new_hold(hf_claim *claim, hf_slice caller) {
+static size_t size_of_hold(hf_slice caller) {
+    return offsetof(hf_hold, caller) + caller.size;
+}
+
+/* Makes this memory, of size_of_hold, a hold of the claim, with one reference. */
+static hf_hold *begin_hold(hf_hold *hold, hf_claim *claim, hf_slice caller) {
     assert(caller.size > 0 && caller.size <= UINT16_MAX);
-    hf_hold *hold = calloc(1, sizeof *hold + caller.size);
-    if (!hold) return NULL;
+    memset(hold, 0, offsetof(hf_hold, caller));
     hf_claim_ref(claim);
     hold->claim = claim;
     hold->refs = 1;
     hold->caller_size = (uint16_t)caller.size;
     memcpy(hold->caller, caller.data, caller.size);
-    claim->hold = hold;
-    return hold;
+    return claim->hold = hold;
 }
 
 /* Makes the caller find the claim. Returns false when out of memory, which can happen only for the
@@ -274,19 +277,20 @@ static bool add_to_table(hf_holds *holds, hf_claim *claim) {
 hf_hold *hf_holds_add(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice caller,
                       hf_slice owner) {
     assert(!hf_holds_find(holds, kind, key, caller));
-    hf_claim *claim = hf_claim_new(kind, key, owner);
-    hf_hold *hold = claim ? new_hold(claim, caller) : NULL;
-    if (hold && add_to_table(holds, claim)) return hold;
+    hf_claim *claim = hf_claim_new(kind, key, owner, size_of_hold(caller));
     if (!claim) return NULL;
+    hf_hold *hold = begin_hold(hf_claim_room(claim), claim, caller);
+    hold->within_claim = true;
+    if (add_to_table(holds, claim)) return hold;
     hf_claim_become(claim, HF_CLAIM_GONE);
     claim->hold = NULL;
-    if (hold) hf_hold_unref(hold);
+    hf_hold_unref(hold);
     hf_claim_unref(claim);
     return NULL;
 }
 
 hf_claim *hf_holds_add_claim(hf_holds *holds, const hf_kind *kind, hf_slice key, hf_slice owner) {
-    hf_claim *claim = hf_claim_new(kind, key, owner);
+    hf_claim *claim = hf_claim_new(kind, key, owner, 0);
     if (!claim || add_to_table(holds, claim)) return claim;
     hf_claim_become(claim, HF_CLAIM_GONE);
     hf_claim_unref(claim);
@@ -335,8 +339,9 @@ static void change_key(hf_holds *holds, hf_claim *claim, hf_slice caller) {
 hf_hold *hf_holds_give(hf_holds *holds, hf_claim *claim, hf_slice caller) {
     assert(claim->state == HF_CLAIM_STANDING &&
            !hf_holds_find(holds, claim->kind, hf_claim_key(claim), caller));
-    hf_hold *before = claim->hold, *hold = new_hold(claim, caller);
+    hf_hold *before = claim->hold, *hold = malloc(size_of_hold(caller));
     if (!hold) return NULL;
+    begin_hold(hold, claim, caller);
     change_key(holds, claim, caller);
     if (before) hf_hold_unref(before);
     return hold;
@@ -466,8 +471,9 @@ void hf_hold_unref(hf_hold *hold) {
         if (hold->member_holds[i]) hf_hold_unref(hold->member_holds[i]);
     }
     free(hold->member_holds);
-    hf_claim_unref(hold->claim);
-    free(hold);
+    hf_claim *claim = hold->claim;
+    if (!hold->within_claim) free(hold);
+    hf_claim_unref(claim);
 }
 
 bool hf_hold_is_released(const hf_hold *hold) {

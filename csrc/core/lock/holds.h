@@ -40,6 +40,7 @@ struct hf_hold {
     hf_hold_state state : 8;   /* changed only by hf_hold_become */
     hf_lost_reason reason : 8; /* why it was lost, or HF_LOST_NOT */
     bool unawaited;            /* RELEASING: the release is detached */
+    bool within_claim;         /* its memory is part of that of its claim */
     uint8_t member_count;      /* the size of `member_holds` */
     uint8_t busy_replies;      /* quorum: how many servers in a row had another owner, at most 16 */
 
