@@ -426,7 +426,7 @@ describe("a lost reply about a read/write lock", function()
   end)
 
   for _, half in ipairs { "read", "write" } do
-    -- name → the last byte at which the reply is cut, the steps, the number of the command, the holds
+    -- name → the last byte at which the reply is cut, the steps, the command's number, the holds
     for name, case in pairs {
       ["to an acquire to %s, cut at any byte, leaves one hold"] = { 28, 4, 1, 1 },
       ["to a re-entry to %s leaves one more hold"] = { 12, 4, 2, 2 },

@@ -276,8 +276,8 @@ local shared_entry = plan({ LOCK[1] }, {
   task { process = 1, slot = 7, start = 3100, wait = 1, owner = "svc-1", naps = { 300 },
     gap = 250 },
 }, {
-  quorum = true, kind = "calm", faulty = {}, network = { 100, 400 }, restart_guard = 0,
-  timeout = 0.4, skew = 0,
+  quorum = true, kind = "calm", calm = true, faulty = {}, network = { 100, 400 },
+  restart_guard = 0, timeout = 0.4, skew = 0,
   sharing = true, offsets = { 0, 0, 0 }, rates = { 1, 1, 1 }, seed = 1,
 })
 

@@ -386,6 +386,15 @@ local function add_share(self, handle, change)
   self.watcher:share_changed(self.plan.owner, handle.key)
 end
 
+-- One of the handles lost its hold: tells the watcher, unless its max_hold may have been over.
+local function lost(self, handles)
+  for _, handle in ipairs(handles) do
+    if max_hold.may_end(self, handle) then return end
+  end
+  self.watcher:lost(self.plan, handles[1])
+  rotation.lost(self, handles[1])
+end
+
 -- Returns whether its process has another task with the same owner. An acquire that waits for that
 -- task may enter a lock that was free when it began.
 local function shares_owner(self)
@@ -419,6 +428,7 @@ local function acquire(self, handle, wait, patience)
     if code == "busy" and self.plan.alone then
       self.world:fail("order", "%s: %s is kept out by its own hold", handle.key, self.name)
     end
+    if code == "lost" then lost(self, { handle }) end
     add_share(self, handle, 0)
     key.wanting[self.slot] = nil
     if entered then self:check_now() end
@@ -431,15 +441,6 @@ local function acquire(self, handle, wait, patience)
   check_count(self, handle)
   handle.held_at = self.world.now
   return true, claim
-end
-
--- One of the handles lost its hold: tells the watcher, unless its max_hold may have been over.
-local function lost(self, handles)
-  for _, handle in ipairs(handles) do
-    if max_hold.may_end(self, handle) then return end
-  end
-  self.watcher:lost(self.plan, handles[1])
-  rotation.lost(self, handles[1])
 end
 
 local function release(self, handle, last)
