@@ -219,7 +219,7 @@ end)
 add "The server counts the commands, including those inside scripts."
 add ""
 
-add "## Owners that wait for each other"
+add "## Owners that compete for one lock"
 add ""
 local rates = series(function(one) return one.rate end)
 plot("throughput", "turns a second by number of owners", svg.lines {
@@ -232,7 +232,7 @@ plot("fairness", "the smallest share of any owner", svg.lines {
   x_marks = results.crowds, x_from = results.crowds[1], x_to = many, y_from = 0, y_to = 1,
   series = series(function(one) return one.least end),
 })
-add "In brackets: the fewest and most turns of an owner, relative to an equal share. 1 is fair, 0 is starved."
+add "In brackets: the fewest and the most turns that any one owner got, relative to an equal share. 1 is fair, 0 is starved."
 add ""
 crowd_table("turns/s (shares)", function(text)
   return ("%s (%s–%s)"):format(text("rate", MORE, "%.0f"), text("least", MORE, "%.2f"),
