@@ -50,6 +50,7 @@ return {
   { "MAX_HOLD_LENT", "lock max_hold and kept" },
   { "RELEASE_UNNOTED", "lock enter and abandon through another handle" },
   { "RETURN_PASSED", "lock kept and returned" },
+  { "LEAVE_OVERTAKEN", "lock drop and acquire again" },
   { "STRAYS_FORGOTTEN", "lock enter and release for another handle" },
   { "DEAD_LINK_KEPT", "lock dead calls" },
   { "CYCLE_ALL", "lock deadlock" },

@@ -43,6 +43,7 @@ lock enter and release for another handle: p1 steps acquire 1, acquire 2, acquir
 lock common handle: p1 holds 10 common; p1 holds 2 common; p2 holds 1
 lock common handle that vanishes: p1 holds 10 common vanishes 1; p1 holds 2 common; p2 holds 1
 lock drop: p1 holds 10 drops; p2 holds 1 | lose_reply p1; drop p1
+lock drop and acquire again: p1 linked holds 1 drops times 3 gap 1 alone
 lock break: p1 holds 10; p2 breaks holds 2; p3 holds 1 | lose_reply p2
 lock force: p1 holds 10 forces; p2 holds 1 | lose_reply p1; drop p1
 lock deleted: p1 holds 10; p2 holds 2 | delete s1

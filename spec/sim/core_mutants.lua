@@ -95,6 +95,8 @@ return {
   { "BUSY_ANYHOW", "core/quorum/round.c", "tick", "hf_votes_code(op)", "HF_BUSY" },
   { "FIRST_END", "core/quorum/quorum.c", "majority_end", "reach >= client->quorum->majority", "true" },
   { "TOKEN_LOWEST", "core/quorum/round_acquire.c", "common_token", "reach >= hf_quorum_of(op)->majority", "true" },
+  { "LEAVE_OVERTAKEN", "core/op/acquire.c", "must_await_leave",
+    "hf_holds_find_leaving(&op->client->holds, op->spec.lock_kind, op->spec.names->key, op->spec.caller)", "NULL" },
   { "LATE_REPLY_LOST", "core/op/taking.c", "hf_op_drop_hold", "hf_client_unblock(op->client, hold->claim, now);",
     "if (hf_hold_is_known(hold)) hf_client_unblock(op->client, hold->claim, now);" },
   { "NOT_FOLLOWING", "core/op/acquire.c", "must_await_release", "op->acquire.queued || op->wait.interrupted", "true" },

@@ -489,6 +489,7 @@ local IN_SCHEDULES = {
   },
   { name = "LOST_ENTRY_KEPT", about = "a lost hold stays when its last release has failed" },
   { name = "RELEASE_UNNOTED", about = "a release whose caller is gone leaves its entry to the handle" },
+  { name = "LEAVE_OVERTAKEN", about = "an acquire does not wait for what its caller left, which is being undone" },
   { name = "RETURN_PASSED", about = "an acquire does not wait for the return of a kept lock" },
   { name = "FORCED_LENT", about = "a lock that was taken by force is lent to the next caller" },
   { name = "LATE_ENTRY_KEPT", about = "a lost hold stays when a late reply ends its last release" },
