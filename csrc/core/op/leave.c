@@ -92,10 +92,6 @@ void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason re
     else hf_holds_remove(&client->holds, claim);
 }
 
-void hf_renewer_lose_at_end(hf_client *client, hf_claim *claim, hf_time now) {
-    hf_renewer_lose_claim(client, claim, hf_lost_reason_at_end(claim), now);
-}
-
 void hf_renewer_forget(hf_client *client, hf_hold *hold, hf_time now) {
     hf_claim *claim = hold->claim;
     bool acquiring = hf_claim_is_asked(claim);

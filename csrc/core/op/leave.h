@@ -63,9 +63,6 @@ void hf_renewer_lose(hf_client *client, hf_hold *hold, hf_lost_reason reason, hf
  * of a run is written. */
 void hf_renewer_lose_claim(hf_client *client, hf_claim *claim, hf_lost_reason reason, hf_time now);
 
-/* Does the same because the lease is over. */
-void hf_renewer_lose_at_end(hf_client *client, hf_claim *claim, hf_time now);
-
 /* Returns whether the server may still have the lost hold. */
 bool hf_renewer_may_remain(const hf_hold *hold);
 

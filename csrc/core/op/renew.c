@@ -449,7 +449,8 @@ static bool is_renewed_with_one_key(const hf_client *client, const hf_claim *cla
 
 static void attend_held(hf_client *client, hf_claim *claim, hf_time now) {
     if (hf_claim_is_idle(claim)) attend_idle(client, claim, now);
-    else if (now >= claim->valid_until) hf_renewer_lose_at_end(client, claim, now);
+    else if (now >= claim->valid_until)
+        hf_renewer_lose_claim(client, claim, hf_lost_reason_at_end(claim), now);
     else if (claim->in_flight || (!hf_claim_is_granted(claim) && !claim->renewed))
         hf_holds_wake_at(&client->holds, claim, claim->valid_until);
     else if (!may_renew(client, claim)) ask_approval(client, claim);
