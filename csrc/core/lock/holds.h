@@ -1,13 +1,13 @@
 /* The client's holds, and when each one needs attention next.
  *
  * Two strings identify a hold. The caller identifies its holder in this client: a coroutine, or the
- * string of a shared owner. The owner identifies the hold on the server. No two holds have the same
- * owner unless processes share it, so a command that arrives late affects no other hold.
+ * string of a shared owner. The owner identifies the claim on the server. Unless processes share
+ * it, it is never used for another acquire, so a command that arrives late affects no other hold.
  *
  * A hold in the table is found by kind, key and caller. It is freed when the table and every handle
  * have dropped their references. The heap contains the claims: heap[0] needs attention first, and
  * claims with the same time are served in the order of their numbers. The heap has room for every
- * claim in the table, so only hf_holds_add allocates. */
+ * claim in the table, so only adding a claim and giving it another hold allocate. */
 #ifndef HF_HOLDS_H
 #define HF_HOLDS_H
 

@@ -1,19 +1,19 @@
 /* The renewer's first half: renews claims that are STANDING, and confirms those that came by a
- * grant, as long as their holds are HELD: by a caller, by the client that keeps the lock (`idle`),
- * or for the record of a run.
+ * grant, as long as they are held: by a hold that is HELD, by the client that keeps the lock while
+ * it is idle, or for the record of a run.
  *
  *     WAITING --> UNAPPROVED --> IN FLIGHT
  *        ^                           |
  *        +---------------------------+
  *
  *   WAITING     until `wake_at`: for a third of the lease; after a failed command, when it is
- *               `at_risk`, for an eighth of the time that is left, at most a second
+ *               at risk, for an eighth of the time that is left, at most a second
  *   UNAPPROVED  with config.needs_approval, until the owner approves
  *   IN FLIGHT   until the reply, or until no reply can come
  *
- * Invariants of a claim whose hold is HELD:
+ * Invariants of a claim that is held:
  * - It needs attention at `valid_until` at the latest, whatever is in flight. Then its hold is
- *   lost, or the lock is given back if it is `idle`.
+ *   lost; without a hold, an idle lock is given back, and a record is given up.
  * - No second command is sent while one is in flight, so a renewal never arrives after the release.
  * - Only a reply increases `valid_until`, which counts from when the command was sent.
  * - It is no longer renewed when `max_until` prevents its lease from growing. */
