@@ -1034,6 +1034,34 @@ TEST(a_multi_lock_release_hands_over_a_lock_behind_many_dead_waiters_in_the_back
     CHECK_SENT_PART_AT(RENEWER, AT(11), "EVALSHA leave 4 b ");
 }
 
+/* Another call of the same owner has lost one of the locks and acquired it again, while the release
+ * waits for the renewal of another one. */
+TEST(a_multi_locks_release_does_not_release_a_lock_acquired_again_while_it_waits) {
+    static const int times[COUNT] = {5000, 0, 5000}; /* so that only "b" is renewed at first */
+    static const size_t order[COUNT] = {1, 0, 2};
+    for (size_t i = 0; i < COUNT; i++)
+        end_with(begin_one(HF_OP_ACQUIRE, order[i], AT(times[order[i]])), ACQUIRED,
+                 AT(times[order[i]]));
+    rig_sleep(&rig, AT(5000), AT(10000));
+    hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10001));
+    CHECK(hf_op_is_blocked(op));
+    hf_op *force = begin_one(HF_OP_FORCE, 0, AT(10002));
+    feed_calls(&rig, "+PONG\r\n", AT(10002)); /* the connection was idle before */
+    CHECK_ENDS_WITH(force, ":1\r\n", AT(10002), "ok");
+    CHECK_STATES("lhh");
+    hf_op *acquire = begin_one(HF_OP_ACQUIRE, 0, AT(10003));
+    CHECK_ENDS_WITH(acquire, ACQUIRED, AT(10003), "ok");
+    const hf_hold *again = hold_at(0);
+    rig_hush(&rig);
+    feed_renewer(&rig, "*1\r\n:1\r\n", AT(10004));
+    CHECK_SENT(&rig, CALLS, "EVALSHA release_all " THEIR_KEYS " 0 0 me 0 30000 me 0 30000");
+    CHECK_ANSWER(op, "*3\r\n:-2\r\n:1\r\n:1\r\n", AT(10005), "lost");
+    CHECK_STATES("h--");
+    CHECK(hold_at(0) == again);
+    CHECK(!is_in_flight(again));
+    CHECK_EQ_U64(hf_client_losses(&rig.client), 1);
+}
+
 TEST(a_multi_lock_cannot_be_released_asynchronously) {
     hold_all(AT(0));
     hf_op *op = begin_all(HF_OP_RELEASE_ALL, AT(10));

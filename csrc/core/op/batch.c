@@ -69,11 +69,16 @@ static bool blocks(hf_op *op, hf_hold *hold, hf_time now) {
     return true;
 }
 
+/* Returns whether the hold has nothing that a release could end, nor a loss to report. */
+static bool is_over(const hf_hold *hold) {
+    return !hf_hold_is_known(hold) || hf_hold_is_released(hold);
+}
+
 static hf_hold *find(hf_op *op, size_t i, hf_time now) {
     hf_slice key = op->spec.batch[i]->key;
     if (acquires(op)) return hf_op_find_hold_to_enter(op, key, now);
     hf_hold *hold = hf_op_find_hold(op, key, now);
-    return hold && hf_hold_is_released(hold) ? NULL : hold;
+    return hold && is_over(hold) ? NULL : hold;
 }
 
 /* Returns the caller's claim to lock `i` that an acquire must not overtake, because it is leaving,
@@ -87,7 +92,7 @@ static hf_claim *find_leaving(const hf_op *op, size_t i) {
 /* Returns whether all existing holds can be used now. If not, the operation waits or has failed. */
 static bool none_is_busy(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
-        hf_hold *hold = find(op, i, now);
+        hf_hold *hold = op->batch.holds ? op->batch.holds[i] : find(op, i, now);
         hf_claim *leaving = hold ? NULL : find_leaving(op, i);
         if (leaving && is_in_the_way(op, leaving, now)) return false;
         if (hold && !hf_hold_is_lost(hold) && blocks(op, hold, now)) return false;
@@ -337,12 +342,27 @@ static bool is_kept(hf_op *op, hf_time now) {
     return false;
 }
 
+/* Drops the holds that have ended while the release was waiting. Their caller may have acquired the
+ * same locks again since, which the release must not end. */
+static void forget_ended(hf_op *op, hf_time now) {
+    for (size_t i = 0; i < op->spec.batch_count; i++) {
+        hf_hold *hold = op->batch.holds[i];
+        if (hold && is_over(hold)) {
+            hf_hold_unref(hold);
+            op->batch.holds[i] = NULL;
+        } else if (hold) {
+            hf_client_refresh(op->client, hold, now);
+        }
+    }
+}
+
 /* Returns whether the holds are chosen and can be used now. If not, the operation waits or has
  * failed. */
 static bool take_holds(hf_op *op, hf_time now) {
-    unref_holds(op); /* those that it waited for may have been replaced */
     if (acquires(op)) return !is_kept(op, now) && none_is_busy(op, now) && choose_all(op, now);
-    if (!choose_all(op, now) || none_is_busy(op, now)) return !op->done;
+    if (op->batch.holds) forget_ended(op, now);
+    else if (!choose_all(op, now)) return false;
+    if (none_is_busy(op, now)) return true;
     if (op->done) unref_holds(op); /* the caller still has its entries */
     return false;
 }
