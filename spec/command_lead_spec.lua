@@ -24,15 +24,17 @@ local function state(pid)
 end
 
 describe("holdfast", function()
-  local server, directory, children
+  local server, directory, children, client
 
   setup(function() server = redis.start { tcp = true } end)
   teardown(function() server:stop() end)
   before_each(function()
     server:cli("FLUSHALL")
     directory, children = process.directory(), {}
+    client = holdfast.new(server:url())
   end)
   after_each(function()
+    client:close()
     for _, child in ipairs(children) do
       child:kill("TERM")
       child:wait(PATIENCE)
@@ -49,6 +51,18 @@ describe("holdfast", function()
   end
 
   local function run(...) return command.run(server, { ... }) end
+
+  -- Starts a job under options and a key, and waits until it runs.
+  local function job(...)
+    local words = { "run", ... }
+    for _, word in ipairs { "--", "sh", "-c", "echo ready $HOLDFAST_TOKEN; exec sleep 60" } do
+      words[#words + 1] = word
+    end
+    local child = start((table.unpack or unpack)(words))
+    assert(child:wait_output("ready[ %d]*\n", PATIENCE), child:output())
+    return child
+  end
+
   local function waiters() return server:cli("ZCOUNT", "holdfast_queue:{k}", "(0", "+inf") end
 
   describe("lead", function()
@@ -68,6 +82,13 @@ describe("holdfast", function()
         list[i] = { pid = tonumber(pid), token = tonumber(token) }
       end
       return list
+    end
+
+    -- Starts a leader. → it, in its first term
+    local function leads(...)
+      local child = start("lead", ...)
+      eventually(function() return #terms() == 1 end)
+      return child
     end
 
     local function runs(pid)
@@ -94,15 +115,13 @@ describe("holdfast", function()
     end)
 
     it("closes its connections when a term ends", function()
-      local child = start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
+      start("lead", "--pause", "10ms", "k", "-c", daemon "exit 0")
       local most = 0
       eventually(function()
         local count = select(2, server:cli("CLIENT", "LIST"):gsub("\n", ""))
         most = math.max(most, count)
         return #terms() >= 12
       end)
-      child:kill("TERM")
-      child:wait(PATIENCE)
       -- connections of the term, of the last term, which are closing, and of the spec
       assert.is_true(most <= 8, most)
     end)
@@ -119,8 +138,6 @@ describe("holdfast", function()
       local early = open()
       eventually(function() return #terms() >= 15 end)
       local late = open()
-      child:kill("TERM")
-      child:wait(PATIENCE)
       assert.is_true(late <= early + 7, early .. " → " .. late) -- a term has a few connections
     end)
 
@@ -153,8 +170,7 @@ describe("holdfast", function()
     end)
 
     it("while it waits, names the current leader in a line with -v and in an event with --json", function()
-      local first = start("lead", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local first = leads("k", "-c", daemon())
       local second = start("lead", "k", "-c", daemon())
       eventually(function() return waiters() == 1 end)
       local said, event = start("lead", "-v", "k", "--", "true"), start("lead", "--json", "k", "--", "true")
@@ -172,15 +188,12 @@ describe("holdfast", function()
       local child = start("lead", "--pause", "0", "--json", "k", "-c", daemon "sleep 0.3")
       local pattern = '"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}.*"waited":([%d.e-]+)}'
       assert(child:wait_output(pattern, PATIENCE), child:output())
-      child:kill("TERM")
-      child:wait(PATIENCE)
       local third = select(3, child:output():match(pattern))
       assert.is_true(tonumber(third) < 0.6, third) -- the time of two commands
     end)
 
     it("runs one leader at a time, and the next takes over when that leader ends", function()
-      local first = start("lead", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local first = leads("k", "-c", daemon())
       start("lead", "k", "-c", daemon())
       eventually(function() return waiters() == 1 end)
       first:kill("TERM")
@@ -191,8 +204,7 @@ describe("holdfast", function()
     end)
 
     it("is replaced by a waiting `holdfast lead` after its lease if it is killed", function()
-      local first = start("lead", "--lease", "3", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local first = leads("--lease", "3", "k", "-c", daemon())
       start("lead", "--lease", "3", "k", "-c", daemon())
       eventually(function() return waiters() == 1 end)
       first:kill("KILL")
@@ -200,8 +212,7 @@ describe("holdfast", function()
     end)
 
     it("stops its command when the lock is lost, and starts it again with a new hold", function()
-      local child = start("lead", "--lease", "4", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local child = leads("--lease", "4", "k", "-c", daemon())
       server:cli("DEL", "k")
       eventually(function() return #terms() == 2 end)
       local list = terms()
@@ -213,9 +224,8 @@ describe("holdfast", function()
     end)
 
     it("exits with 75 if it loses the lock while it is stopping because of a signal", function()
-      local child = start("lead", "--lease", "3", "--grace", "0.1", "-v", "k", "-c", "trap '' TERM; "
+      local child = leads("--lease", "3", "--grace", "0.1", "-v", "k", "-c", "trap '' TERM; "
         .. daemon "while :; do sleep 0.05; done")
-      eventually(function() return #terms() == 1 end)
       child:kill("TERM")
       assert(child:wait_output("passing on TERM", PATIENCE), child:output())
       server:cli("DEL", "k")
@@ -232,9 +242,8 @@ describe("holdfast", function()
     end)
 
     it("forwards HUP to its command, and continues leading if that does not end", function()
-      local child = start("lead", "k", "-c", ("trap 'echo reload >>%s/hup' HUP; "):format(directory)
+      local child = leads("k", "-c", ("trap 'echo reload >>%s/hup' HUP; "):format(directory)
         .. daemon "while :; do sleep 0.05; done")
-      eventually(function() return #terms() == 1 end)
       child:kill(SIGNALS.HUP)
       eventually(function() return #lines_of(directory .. "/hup") == 1 end)
       process.sleep(0.2)
@@ -251,9 +260,8 @@ describe("holdfast", function()
         assert.same({ "exit", 128 + SIGNALS[name] }, { child:wait(PATIENCE) })
       end
       os.remove(path)
-      local child = start("lead", "--pause", "20ms", "k", "-c", "trap 'echo caught' USR1; "
+      local child = leads("--pause", "20ms", "k", "-c", "trap 'echo caught' USR1; "
         .. daemon "while :; do sleep 0.05; done")
-      eventually(function() return #terms() == 1 end)
       child:kill(SIGNALS.USR1)
       assert(child:wait_output("caught", PATIENCE), child:output())
       process.signal(terms()[1].pid, "KILL")
@@ -263,8 +271,7 @@ describe("holdfast", function()
     end)
 
     it("--once starts its command again if the lock was lost", function()
-      local child = start("lead", "--once", "--lease", "1", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local child = leads("--once", "--lease", "1", "k", "-c", daemon())
       server:cli("DEL", "k")
       eventually(function() return #terms() == 2 end)
       process.signal(terms()[2].pid, "KILL")
@@ -272,7 +279,6 @@ describe("holdfast", function()
     end)
 
     it("leaves the queue when a signal ends its wait", function()
-      local client = holdfast.new(server:url())
       local lock = assert(client:lock("k"):acquire())
       local child = start("lead", "k", "-c", daemon())
       eventually(function() return waiters() == 1 end)
@@ -281,12 +287,10 @@ describe("holdfast", function()
       assert.equal(0, lock:info().waiters)
       assert.equal(0, #terms())
       lock:release()
-      client:close()
     end)
 
     it("starts its next term although ignored signals arrived before it", function()
-      local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local child = leads("--pause", "0.1s", "k", "-c", daemon())
       local hold = start("hold", "k")
       eventually(function() return waiters() == 1 end)
       process.signal(terms()[1].pid, SIGNALS.TERM)
@@ -299,8 +303,7 @@ describe("holdfast", function()
     end)
 
     it("starts its next term after a loss or a killed command, despite ignored signals", function()
-      local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local child = leads("--pause", "0.1s", "k", "-c", daemon())
       for _, name in ipairs { "WINCH", "CHLD", "CONT" } do child:kill(SIGNALS[name]) end
       process.sleep(0.3)
       process.signal(terms()[1].pid, "KILL")
@@ -314,8 +317,7 @@ describe("holdfast", function()
     end)
 
     it("keeps its place in the queue when signals arrive that have no effect", function()
-      local child = start("lead", "--pause", "0.1s", "k", "-c", daemon())
-      eventually(function() return #terms() == 1 end)
+      local child = leads("--pause", "0.1s", "k", "-c", daemon())
       local hold = start("hold", "k")
       eventually(function() return waiters() == 1 end)
       process.signal(terms()[1].pid, SIGNALS.TERM)
@@ -419,21 +421,6 @@ describe("holdfast", function()
   end)
 
   describe("run --shared and --exclusive", function()
-    local client
-
-    before_each(function() client = holdfast.new(server:url()) end)
-    after_each(function() client:close() end)
-
-    local function job(...)
-      local words = { "run", ... }
-      for _, word in ipairs { "--", "sh", "-c", "echo ready; exec sleep 60" } do
-        words[#words + 1] = word
-      end
-      local child = start((table.unpack or unpack)(words))
-      assert(child:wait_output("ready\n", PATIENCE), child:output())
-      return child
-    end
-
     it("admit many shared runs or one exclusive run at a time", function()
       local readers = { job("--shared", "k"), job("-s", "k") }
       assert.same({ "read" }, { server:cli("HGET", "k", "mode") })
@@ -529,26 +516,17 @@ describe("holdfast", function()
   end)
 
   describe("run --permits", function()
-    local client
-
-    before_each(function() client = holdfast.new(server:url()) end)
-    after_each(function() client:close() end)
-
     local function queued() return server:cli("ZCARD", "holdfast_queue:{pool}") end
 
-    local function job(...)
-      local words = { "run", "--permits", "2", ... }
-      for _, word in ipairs { "--", "sh", "-c", "echo ready $HOLDFAST_TOKEN; exec sleep 60" } do
-        words[#words + 1] = word
-      end
-      local child = start((table.unpack or unpack)(words))
-      assert(child:wait_output("ready %d+\n", PATIENCE), child:output())
+    local function permit_job(...)
+      local child = job("--permits", "2", ...)
+      assert.matches("ready %d+\n", child:output())
       return child
     end
 
     it("runs up to N jobs at once, and the next one when one has ended", function()
-      local first = job("pool")
-      job("pool")
+      local first = permit_job("pool")
+      permit_job("pool")
       assert.equal("0", server:cli("GET", "pool"))
       assert.equal(1, (run("run", "-n", "--permits", "2", "pool", "--", "true")))
       assert.equal(5, (command.run_out(server,
@@ -574,7 +552,7 @@ describe("holdfast", function()
     end)
 
     it("renews its permit, and ends the job if the permit is lost", function()
-      local child = job("--lease", "4", "pool")
+      local child = permit_job("--lease", "4", "pool")
       process.sleep(4.5)
       assert.equal("1", server:cli("GET", "pool"))
       assert.equal(1, #server:cli("ZRANGE", "{pool}:timeout", 0, -1))
@@ -584,9 +562,9 @@ describe("holdfast", function()
     end)
 
     it("frees the permit of a killed run when its lease ends", function()
-      local child = job("--lease", "3", "pool")
+      local child = permit_job("--lease", "3", "pool")
       child:kill("KILL")
-      job("pool")
+      permit_job("pool")
       assert.equal(0, (run("run", "-w", "10", "--permits", "2", "pool", "--", "true")))
     end)
 
@@ -600,7 +578,7 @@ describe("holdfast", function()
     end)
 
     it("is listed by ls, show and top with the owners of the permits", function()
-      local first = job("--name", "first", "pool")
+      local first = permit_job("--name", "first", "pool")
       local pool = client:semaphore("pool")
       local permit = assert(pool:acquire())
       local braced = assert(client:semaphore("a{b}c", { permits = 3 }):acquire(2))
@@ -710,13 +688,9 @@ describe("holdfast", function()
   end)
 
   describe("wait", function()
-    local client, lock
+    local lock
 
-    before_each(function()
-      client = holdfast.new(server:url())
-      lock = client:lock("k")
-    end)
-    after_each(function() client:close() end)
+    before_each(function() lock = client:lock("k") end)
 
     it("returns at once if the lock is free", function()
       assert.same({ 0, "" }, { run("wait", "k") })
@@ -819,8 +793,7 @@ describe("holdfast", function()
     end)
 
     it("returns once a majority of several servers reports the lock free", function()
-      local servers, urls = redis.several(3), {}
-      for i, each in ipairs(servers) do urls[i] = each:url() end
+      local servers, urls = redis.several(3)
       local quorum = holdfast.new { servers = urls, mode = "quorum" }
       local held = assert(quorum:lock("k"):acquire())
       local list = table.concat(urls, ",")

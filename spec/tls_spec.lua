@@ -59,6 +59,36 @@ local function fails(reason, opts)
   return message
 end
 
+-- Runs a program, with the server's URL, the file of the authority and `...` as its arguments, until
+-- it has ended well. → its output
+local function output_of(code, ...)
+  local child = world.program { code = code, args = { world.server:tls_url(), made.ca.cert, ... } }
+  assert.same({ "exit", 0 }, { child:wait(60) }, child:output())
+  return child:output()
+end
+
+-- A client in another process, which trusts the authority, waits for the lock `handed`.
+local WAITER = [[
+  local client = require("holdfast").new { url = arg[1], grant_lease = tonumber(arg[3]),
+    tls = { ca_file = arg[2] } }
+  local lock = client:lock("handed")
+  local got = lock:acquire(30)
+  print(got == lock, client:stats().grants, lock:release())
+]]
+
+-- Hands this client's lock over to a waiter; before(child) is called while the lock is held.
+local function hand_over(url, before, grant_lease)
+  local lock = client({ url = url, grant_lease = grant_lease }):lock("handed")
+  assert(lock:acquire(0))
+  local child = world.program { code = WAITER, args = { url, made.ca.cert, grant_lease } }
+  assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 20))
+  if before then before(child) end
+  assert(lock:release())
+  if before then child:kill("CONT") end
+  assert.same({ "exit", 0 }, { child:wait(10) }, child:output())
+  assert.matches("true\t1\ttrue", child:output())
+end
+
 describe("over TLS", function()
   it("a client connects by name and by address, and uses a lock", function()
     round_trip(client())
@@ -82,46 +112,15 @@ describe("over TLS", function()
     round_trip(client { url = server:tls_url() })
   end)
 
-  it("a lock is handed to a waiter", function()
-    local lock = client():lock("k")
-    assert(lock:acquire(0))
-    local child = world.program {
-      code = [[
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-        local lock = client:lock("k")
-        local got = lock:acquire(20)
-        print(got == lock, client:stats().grants, lock:release())
-      ]],
-      args = { world.server:tls_url(), made.ca.cert },
-    }
-    assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 20))
-    assert(lock:release())
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("true\t1\ttrue", child:output())
-  end)
+  it("a lock is handed to a waiter", function() hand_over(world.server:tls_url()) end)
 
   -- Two records come at once: data that is already decrypted must not wait for more on the socket.
   it("a waiter receives a grant that arrives together with another message", function()
-    local lock = client({ grant_lease = 20 }):lock("k")
-    assert(lock:acquire(0))
-    local child = world.program {
-      code = [[
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] },
-          grant_lease = 20 } -- it rechecks after 20 s
-        local lock = client:lock("k")
-        local got = lock:acquire(30)
-        print(got == lock, client:stats().grants, lock:release())
-      ]],
-      args = { world.server:tls_url(), made.ca.cert },
-    }
-    assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 20))
-    local channel = world.cli("PUBSUB", "CHANNELS")[1]
-    child:kill("STOP")
-    for _ = 1, 3 do world.cli("PUBLISH", channel, "unknown") end
-    assert(lock:release())
-    child:kill("CONT")
-    assert.same({ "exit", 0 }, { child:wait(10) })
-    assert.matches("true\t1\ttrue", child:output())
+    hand_over(world.server:tls_url(), function(child)
+      local channel = world.cli("PUBSUB", "CHANNELS")[1]
+      child:kill("STOP")
+      for _ = 1, 3 do world.cli("PUBLISH", channel, "unknown") end
+    end, 20) -- it rechecks after 20 s
   end)
 
   it("the watchdog renews a lock", function()
@@ -185,19 +184,16 @@ describe("over TLS", function()
   end)
 
   it("a program can exit with os.exit while its watchdog connects", function()
-    local code = [[
-      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-      local lock = client:lock("k" .. arg[3])
-      assert(lock:acquire(0))
-      lock = nil
-      collectgarbage() collectgarbage() -- a new connection sends the release
-      require("spec.support.sys").sleep(arg[3] / 10000)
-      os.exit(0)
-    ]]
     for i = 1, 30 do
-      local child = world.program { code = code,
-        args = { world.server:tls_url(), made.ca.cert, tostring(i) } }
-      assert.same({ "exit", 0 }, { child:wait(20) })
+      output_of([[
+        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+        local lock = client:lock("k" .. arg[3])
+        assert(lock:acquire(0))
+        lock = nil
+        collectgarbage() collectgarbage() -- a new connection sends the release
+        require("spec.support.sys").sleep(arg[3] / 10000)
+        os.exit(0)
+      ]], tostring(i))
     end
     world.server:cli("FLUSHALL") -- removes locks whose processes ended before the release
   end)
@@ -213,82 +209,52 @@ describe("over TLS", function()
   end)
 
   it("a forked child opens its own connections, and leaves its parent's open", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-        local lock = client:lock("k")
-        assert(lock:acquire())
-        local pid = assert(sys.fork())
-        if pid == 0 then
-          local own = client:lock("other")
-          local ok = own:acquire(20) and own:release()
-          client:close()
-          sys.exit(ok and 0 or 1)
-        end
-        local till, how, code = sys.now() + 10
-        repeat how, code = sys.wait(pid) until how or sys.now() > till
-        for _ = 1, 3 do assert(lock:check()) end
-        print(how, code, lock:release(), client:stats().reconnects)
-      ]],
-      args = { world.server:tls_url(), made.ca.cert },
-    }
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("exit\t0\ttrue\t0", child:output())
+    assert.matches("exit\t0\ttrue\t0", output_of([[
+      local sys = require "spec.support.sys"
+      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+      local lock = client:lock("k")
+      assert(lock:acquire())
+      local pid = assert(sys.fork())
+      if pid == 0 then
+        local own = client:lock("other")
+        local ok = own:acquire(20) and own:release()
+        client:close()
+        sys.exit(ok and 0 or 1)
+      end
+      local till, how, code = sys.now() + 10
+      repeat how, code = sys.wait(pid) until how or sys.now() > till
+      for _ = 1, 3 do assert(lock:check()) end
+      print(how, code, lock:release(), client:stats().reconnects)
+    ]]))
   end)
 
   it("forks succeed while another thread is in a handshake", function()
-    local child = world.program {
-      code = [[
-        local sys = require "spec.support.sys"
-        local core = require "holdfast.core"
-        local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
-        local lock = client:lock("k", { lease = 1.5, watchdog = true }) -- renewed every 0.5 s
-        for i = 1, 20 do
-          assert(lock:acquire(20))
-          -- ends all connections but this one, so the watchdog has to make a new one
-          assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
-          sys.sleep(0.485 + i / 600)
-          local pid = assert(sys.fork())
-          if pid == 0 then
-            local own = client:lock("own" .. i)
-            local ok = own:acquire(20) and own:release()
-            sys.exit(ok and 0 or 1)
-          end
-          local till, how, code = sys.now() + 20
-          repeat how, code = sys.wait(pid) until how or sys.now() > till
-          assert(how == "exit" and code == 0, how)
-          lock:release()
+    assert.matches("done", output_of([[
+      local sys = require "spec.support.sys"
+      local core = require "holdfast.core"
+      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2] } }
+      local lock = client:lock("k", { lease = 1.5, watchdog = true }) -- renewed every 0.5 s
+      for i = 1, 20 do
+        assert(lock:acquire(20))
+        -- ends all connections but this one, so the watchdog has to make a new one
+        assert(core.client.command(client, { "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes" }))
+        sys.sleep(0.485 + i / 600)
+        local pid = assert(sys.fork())
+        if pid == 0 then
+          local own = client:lock("own" .. i)
+          local ok = own:acquire(20) and own:release()
+          sys.exit(ok and 0 or 1)
         end
-        client:close()
-        print "done"
-      ]],
-      args = { world.server:tls_url(), made.ca.cert },
-    }
-    assert.same({ "exit", 0 }, { child:wait(60) }, child:output())
-    assert.matches("done", child:output())
+        local till, how, code = sys.now() + 20
+        repeat how, code = sys.wait(pid) until how or sys.now() > till
+        assert(how == "exit" and code == 0, how)
+        lock:release()
+      end
+      client:close()
+      print "done"
+    ]]))
   end)
 end)
-
--- A waiter in another process, to which this client hands over its lock.
-local function hand_over(url, given)
-  local holder = client { url = url }
-  local lock = holder:lock("handed")
-  assert(lock:acquire(0))
-  local child = world.program {
-    code = [[
-      local client = require("holdfast").new { url = arg[1], tls = { ca_file = arg[2], cert = arg[3], key = arg[4] } }
-      local lock = client:lock("handed")
-      local got = lock:acquire(20)
-      print(got == lock, client:stats().grants, lock:release())
-    ]],
-    args = { url, made.ca.cert, given and given.cert, given and given.key },
-  }
-  assert.is_truthy(process.wait_until(function() return lock:info().waiters == 1 end, 20))
-  assert(lock:release())
-  assert.same({ "exit", 0 }, { child:wait(20) })
-  assert.matches("true\t1\ttrue", child:output())
-end
 
 local function refused(pattern, opts)
   local got, message, code = client(opts):lock("k"):acquire(0)
@@ -468,16 +434,10 @@ describe("a certificate", function()
   it("with an encrypted key causes no passphrase prompt", function()
     local key = made.directory .. "locked.key"
     certificates.openssl("ec -in %s -aes128 -passout pass:secret -out %s", made.client.key, key)
-    local child = world.program {
-      code = [[
-        local tls = { ca_file = arg[2], cert = arg[3], key = arg[4] }
-        print(require("holdfast").new({ url = arg[1], tls = tls }):lock("k"):acquire(0))
-      ]],
-      args = { world.server:tls_url(), made.ca.cert, made.client.cert, key },
-    }
-    assert.same({ "exit", 0 }, { child:wait(20) })
-    assert.matches("^nil\tcannot acquire .*: TLS: cannot use key " .. key:gsub("%W", "%%%0"),
-      child:output())
+    assert.matches("^nil\tcannot acquire .*: TLS: cannot use key " .. key:gsub("%W", "%%%0"), output_of([[
+      local tls = { ca_file = arg[2], cert = arg[3], key = arg[4] }
+      print(require("holdfast").new({ url = arg[1], tls = tls }):lock("k"):acquire(0))
+    ]], made.client.cert, key))
   end)
 end)
 
