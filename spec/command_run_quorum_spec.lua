@@ -10,25 +10,19 @@ local client, eventually, exists, exits = jobs.client, jobs.eventually, jobs.exi
 local file, gives, nested_in, run = jobs.file, jobs.gives, jobs.nested_in, jobs.run
 local says, sees, start, stop, write = jobs.says, jobs.sees, jobs.start, jobs.stop, jobs.write
 describe("holdfast run over several servers", function()
-  local servers
+  local servers, urls
 
   before_each(function()
     jobs.open_alone()
-    servers = redis.several(3)
+    servers, urls = redis.several(3)
   end)
   after_each(function()
     jobs.close()
     for _, server in ipairs(servers) do server:stop() end
   end)
 
-  local function urls()
-    local list = {}
-    for i, server in ipairs(servers) do list[i] = server:url() end
-    return list
-  end
-
   -- "unix:///a/1,unix:///a/2": the words of --servers
-  local function list() return table.concat(urls(), ",") end
+  local function list() return table.concat(urls, ",") end
 
   -- → the words of a verb with these servers
   local function over(verb, ...) return { verb, "--servers", list(), ... } end
@@ -87,7 +81,7 @@ describe("holdfast run over several servers", function()
   end)
 
   it("exits with 1 or the code of -E if the lock is busy", function()
-    local held = assert(client({ servers = urls(), mode = "quorum" }):lock("k"):acquire())
+    local held = assert(client({ servers = urls, mode = "quorum" }):lock("k"):acquire())
     eventually(function() return standing("k") == 3 end)
     assert.equal(1, (run(over("run", "-n", "k", "--", "true"))))
     assert.equal(7, (command.run_out(nil, over("run", "-w", "1", "-E", "7", "k", "--", "true"))))
@@ -193,7 +187,7 @@ describe("holdfast run over several servers", function()
   end)
 
   it("show, ping and break query all servers", function()
-    local holder = client { servers = urls(), mode = "quorum" }
+    local holder = client { servers = urls, mode = "quorum" }
     local lock, mutex = assert(holder:lock("k"):acquire()), assert(holder:mutex("m"):acquire())
     eventually(function() return standing("k") == 3 and standing("m") == 3 end)
     local output = says(0, "state    held\n", over("show", "k"))

@@ -106,9 +106,8 @@ describe("holdfast", function()
     local servers, list, quorum
 
     before_each(function()
-      servers = redis.several(3)
-      local urls = {}
-      for i, each in ipairs(servers) do urls[i] = each:url() end
+      local urls
+      servers, urls = redis.several(3)
       list, quorum = table.concat(urls, ","), client { servers = urls, mode = "quorum", name = "lua-owner" }
     end)
     after_each(function()

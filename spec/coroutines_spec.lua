@@ -54,8 +54,7 @@ describe("the blocking driver", function()
   end)
 
   it("fails as deadlock in a quorum, too, if another coroutine of the client holds the lock", function()
-    local servers = redis.several(3)
-    local urls = { servers[1]:url(), servers[2]:url(), servers[3]:url() }
+    local servers, urls = redis.several(3)
     local quorum = holdfast.new { servers = urls, mode = "quorum", command_timeout = 10 }
     for key, kind in pairs { a = "lock", m = "mutex" } do
       local function handle() return quorum[kind](quorum, key) end

@@ -513,8 +513,7 @@ describe("deadlocks", function()
     local servers, urls, client
 
     before_each(function()
-      servers, urls = redis.several(3), {}
-      for i, server in ipairs(servers) do urls[i] = server:url() end
+      servers, urls = redis.several(3)
       client = holdfast.new { servers = urls, mode = "quorum" }
     end)
 

@@ -64,9 +64,8 @@ describe("in a quorum", function()
   local servers, client
 
   before_each(function()
-    servers = redis.several(3)
-    local urls = {}
-    for i, server in ipairs(servers) do urls[i] = server:url() end
+    local urls
+    servers, urls = redis.several(3)
     client = holdfast.new { servers = urls, mode = "quorum" }
   end)
   after_each(function()

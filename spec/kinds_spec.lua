@@ -33,10 +33,9 @@ local function in_a_cluster()
 end
 
 local function over_shards()
-  local servers, urls = redis.several(3), {}
-  for i, server in ipairs(servers) do urls[i] = ('"%s"'):format(server:url()) end
+  local servers, urls = redis.several(3)
   return {
-    options = ('mode = "shards", servers = { %s }'):format(table.concat(urls, ", ")),
+    options = ('mode = "shards", servers = { "%s" }'):format(table.concat(urls, '", "')),
     stop = function()
       for _, server in ipairs(servers) do server:stop() end
     end,

@@ -212,8 +212,7 @@ describe("client:lead", function()
   end)
 
   it("waits until a majority of a quorum is up", function()
-    local servers, urls = redis.several(3), {}
-    for i, server in ipairs(servers) do urls[i] = server:url() end
+    local servers, urls = redis.several(3)
     for i = 2, 3 do servers[i]:kill("STOP") end
     local client = require("holdfast").new {
       servers = urls, mode = "quorum", command_timeout = 0.3,
@@ -443,8 +442,7 @@ describe("leaders of several processes", function()
   end
 
   it("lead one at a time in a quorum, and not at all without a majority", function()
-    local servers, urls = redis.several(3), {}
-    for i, server in ipairs(servers) do urls[i] = server:url() end
+    local servers, urls = redis.several(3)
     lead("a", table.concat(urls, " "))
     eventually(function() return last().name == "a" end)
     lead("b", table.concat(urls, " "))

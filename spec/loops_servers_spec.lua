@@ -211,9 +211,9 @@ describe("a cluster", function()
 end)
 
 describe("shards", function()
-  local servers
+  local servers, urls
 
-  before_each(function() servers = redis.several(3) end)
+  before_each(function() servers, urls = redis.several(3) end)
   after_each(function()
     for _, server in ipairs(servers) do server:stop() end
   end)
@@ -221,8 +221,6 @@ describe("shards", function()
   each_loop("have separate locks and queues, and a shard that is down affects only its own keys",
     function(loop)
     loop.run(function()
-      local urls = {}
-      for i, server in ipairs(servers) do urls[i] = server:url() end
       local client = connect(loop, { servers = urls, mode = "shards", command_timeout = 2 })
       local function server_of(key) return servers[core.client.group(client, key) + 1] end
       local keys = {}

@@ -288,9 +288,7 @@ describe("a holder's published name", function()
   end)
 
   it("is published on each server of a quorum", function()
-    local servers = redis.several(3)
-    local urls = {}
-    for i, each in ipairs(servers) do urls[i] = each:url() end
+    local servers, urls = redis.several(3)
     local one = holdfast.new { servers = urls, mode = "quorum", name = "five" }
     local lock = assert(one:lock("k"):acquire())
     local info = published(lock)

@@ -7,17 +7,11 @@ local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 local holdfast = require "holdfast"
 
-local servers, clients
-
-local function urls()
-  local list = {}
-  for i, server in ipairs(servers) do list[i] = server:url() end
-  return list
-end
+local servers, urls, clients
 
 local function connect(options)
   options = options or {}
-  options.servers, options.mode = options.servers or urls(), "shards"
+  options.servers, options.mode = options.servers or urls, "shards"
   local client = holdfast.new(options)
   clients[#clients + 1] = client
   return client
@@ -49,7 +43,7 @@ end
 
 before_each(function()
   clients = {}
-  servers = redis.several(3)
+  servers, urls = redis.several(3)
 end)
 
 after_each(function()
@@ -59,13 +53,12 @@ end)
 
 describe("shards", function()
   it("place keys as Jedis does", function()
-    local all = urls()
     assert.equal("002000021202", places())
     assert.equal("221002211202",
-      places { servers = { all[1], { url = all[2], weight = 2 }, { url = all[3], weight = 5 } } })
+      places { servers = { urls[1], { url = urls[2], weight = 2 }, { url = urls[3], weight = 5 } } })
     assert.equal("011220222220",
-      places { servers = { { url = all[1], name = "a" }, { url = all[2], name = "b" },
-        { url = all[3], name = "c" } } })
+      places { servers = { { url = urls[1], name = "a" }, { url = urls[2], name = "b" },
+        { url = urls[3], name = "c" } } })
   end)
 
   it("are not queried for a holder's name, which may be on a different server", function()
@@ -129,7 +122,7 @@ describe("shards", function()
             lock:release()
             client:close()
           ]],
-          args = { key, (table.unpack or unpack)(urls()) },
+          args = { key, (table.unpack or unpack)(urls) },
         }
         assert.truthy(line:wait_queued(i))
       end

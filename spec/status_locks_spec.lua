@@ -133,9 +133,7 @@ describe("under ngx_lua", function()
 
     it("shows the servers and locks of a quorum", function()
       resty.expect_errors()
-      local servers = start_quorum(4)
-      local urls = {}
-      for i, each in ipairs(servers) do urls[i] = each:url() end
+      local servers, urls = start_quorum(4)
       local quorum = holdfast.new { servers = urls, mode = "quorum", name = "four" }
       local lock = assert(quorum:lock("q"):acquire())
       local seen = shows("q", function(of) return of.name end)

@@ -6,7 +6,6 @@ local http = require "socket.http"
 local ltn12 = require "ltn12"
 local mime = require "mime"
 local process = require "spec.support.process"
-local sys = require "spec.support.sys"
 
 local PATIENCE = 60
 local NO_ARGS = setmetatable({}, { __jsontype = "array" })
@@ -104,14 +103,8 @@ function Browser:stop()
   self.driver:wait(PATIENCE)
 end
 
-local function free_port()
-  local fd, port = assert(sys.listen_tcp())
-  sys.close(fd)
-  return port
-end
-
 function chromium.open()
-  local self = setmetatable({ port = free_port() }, Browser)
+  local self = setmetatable({ port = process.free_port() }, Browser)
   self.driver = process.start { "chromedriver", "--port=" .. self.port, env = { LD_PRELOAD = false } }
   assert(process.wait_until(function() return self:call("GET", "/status") end, PATIENCE),
     self.driver:output())

@@ -16,11 +16,7 @@ local history = require "spec.chaos.history"
 local Prng = require "spec.sim.prng"
 local sys = require "spec.support.sys"
 
-local options = {}
-for i = 1, #arg do
-  local name, value = arg[i]:match("^(%a+)=(.*)$")
-  options[name] = tonumber(value) or value
-end
+local options = require "spec.support.arguments"(arg, 1)
 
 if options.mutant then
   local core = require "holdfast.core"

@@ -18,17 +18,13 @@
 -- An owner is a coroutine, "NAME.1" and "NAME.2", or "shared". The store's script accepts a write
 -- whose token is not below the last one.
 
-local lfs = require "lfs"
 local sys = require "spec.support.sys"
+local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 local history = require "spec.chaos.history"
 local Prng = require "spec.sim.prng"
 
-local options = {}
-for i = 1, #arg do
-  local name, value = arg[i]:match("^(%a+)=(.*)$")
-  options[name] = tonumber(value) or value
-end
+local options = require "spec.support.arguments"(arg, 1)
 
 local function break_the_lock(name)
   local mutants, core = require "spec.sim.mutants", require "holdfast.core"
@@ -58,12 +54,7 @@ local prng = Prng.new(options.seed)
 local writer = history.writer(options.file, options.name)
 local store = assert(resp.connect { path = options.store })
 
-local function descriptors()
-  local count = 0
-  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
-  return count
-end
-local descriptors_before = descriptors()
+local descriptors_before = process.descriptors()
 
 local only_renewed = options.kind == "slots"
 local own_lease = only_renewed and 2 or prng:pick { 0.9, 1.5 }
@@ -278,5 +269,5 @@ for _, each in ipairs(slots) do let_go(each) end
 local from = sys.now()
 client:close()
 writer:seen(from, { what = "end" })
-local left = descriptors() - descriptors_before
+local left = process.descriptors() - descriptors_before
 assert(left == 0, left .. " descriptors are left open")

@@ -6,15 +6,11 @@
 -- Arguments are NAME=VALUE: url, file, seed, permits (of both semaphores), stop (a monotonic time),
 -- every (seconds of an interval)
 
-local lfs = require "lfs"
+local process = require "spec.support.process"
 local sys = require "spec.support.sys"
 local Prng = require "spec.sim.prng"
 
-local options = {}
-for i = 1, #arg do
-  local name, value = arg[i]:match("^(%a+)=(.*)$")
-  options[name] = tonumber(value) or value
-end
+local options = require "spec.support.arguments"(arg, 1)
 
 local MAX_WAIT = 2
 local prng = Prng.new(options.seed)
@@ -29,12 +25,6 @@ local function rss()
   local text = status:read("*a")
   status:close()
   return tonumber(text:match("VmRSS:%s+(%d+)"))
-end
-
-local function descriptors()
-  local count = 0
-  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
-  return count
 end
 
 -- ---- what it does ----
@@ -148,7 +138,7 @@ local function report(waits, failed, begun)
   table.sort(waits)
   file:write(("at=%.1f rss=%d fds=%d done=%d failed=%d p50=%.2f p90=%.2f p99=%.2f\n"):format(begun,
     rss(),
-    descriptors(), #waits, failed, percentile(waits, 0.5) * 1e3, percentile(waits, 0.9) * 1e3,
+    process.descriptors(), #waits, failed, percentile(waits, 0.5) * 1e3, percentile(waits, 0.9) * 1e3,
     percentile(waits, 0.99) * 1e3))
 end
 

@@ -5,7 +5,6 @@
 --   databases.connect(place) → a DBI connection; `place` is a string, valid in other processes, too
 
 local process = require "spec.support.process"
-local sys = require "spec.support.sys"
 
 local unpack = table.unpack or unpack
 
@@ -36,12 +35,6 @@ local function run(words)
   local child = process.start(words)
   local how, code = child:wait(120)
   assert(how == "exit" and code == 0, child:output())
-end
-
-local function free_port()
-  local fd, port = assert(sys.listen_tcp())
-  sys.close(fd)
-  return port
 end
 
 -- → a connection | nil, why not
@@ -105,7 +98,7 @@ function START.mariadb()
   give(directory, user)
   run { "mariadb-install-db", "--no-defaults", "--datadir=" .. directory .. "/data", "--user=" .. user,
     "--auth-root-authentication-method=normal", "--skip-test-db" }
-  local port = free_port()
+  local port = process.free_port()
   local child = process.start { program, "--no-defaults", "--datadir=" .. directory .. "/data",
     "--user=" .. user, "--socket=" .. directory .. "/sock", "--port=" .. port,
     "--bind-address=127.0.0.1", "--innodb-flush-log-at-trx-commit=0", "--max-connections=200" }

@@ -7,7 +7,6 @@
 -- require("spec.support.leaks").excuse(reason)
 
 local core = require "holdfast.core"
-local lfs = require "lfs"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
@@ -28,8 +27,7 @@ end
 -- ---- counting ----
 
 local function descriptors()
-  local count = 0
-  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
+  local count = process.descriptors()
   for server in pairs(redis.running) do
     if server.control then count = count - 1 end
   end

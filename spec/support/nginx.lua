@@ -83,12 +83,6 @@ local function write_config(self, options)
   write(self.directory .. "/nginx.conf", (CONFIG:gsub("%%%((%w[%w_]*)%)", values)))
 end
 
-local function free_port()
-  local fd, port = assert(sys.listen_tcp())
-  sys.close(fd)
-  return port
-end
-
 -- Returns the option for the log before the configuration is read, which nginx has since 1.19.5.
 local function early_log(directory)
   local pipe = io.popen("nginx -h 2>&1")
@@ -121,7 +115,7 @@ end
 --   server = "directives", env = variables, package_path, package_cpath }
 function nginx.start(options)
   local self = setmetatable({ directory = process.directory() }, Server)
-  if options.tcp then self.port = free_port() end
+  if options.tcp then self.port = process.free_port() end
   write_config(self, options)
   local path = self.directory .. "/http.sock"
   local env = { LD_PRELOAD = false }
@@ -133,7 +127,7 @@ end
 
 -- Starts an example's nginx.conf and handlers on a free port instead of 8080.
 function nginx.example(directory, env)
-  local self = setmetatable({ directory = process.directory(), port = free_port() }, Server)
+  local self = setmetatable({ directory = process.directory(), port = process.free_port() }, Server)
   local text = read(directory .. "/nginx.conf"):gsub("127%.0%.0%.1:8080;", function()
     return ("127.0.0.1:%d; listen unix:%s/http.sock;"):format(self.port, self.directory)
   end)

@@ -46,6 +46,20 @@ function process.eventually(cond, seconds, why)
   error(why and tostring(why) or "the condition did not become true", 2)
 end
 
+-- → a TCP port on which nothing listens
+function process.free_port()
+  local fd, port = assert(sys.listen_tcp())
+  sys.close(fd)
+  return port
+end
+
+-- → how many descriptors this process has open
+function process.descriptors()
+  local count = 0
+  for _ in require("lfs").dir("/proc/self/fd") do count = count + 1 end
+  return count
+end
+
 -- Returns whether the shell's command exits with 0. Lua 5.1's os.execute returns a number, which is
 -- always true.
 function process.succeeds(command)

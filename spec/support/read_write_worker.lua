@@ -16,16 +16,13 @@
 --
 -- Prints "ready", "in", "failed CODE MESSAGE", "done TURNS".
 
+local arguments = require "spec.support.arguments"
 local holdfast = require "holdfast"
 local process = require "spec.support.process"
 local resp = require "spec.support.resp"
 
 local url, store_path, key, name = arg[1], arg[2], arg[3], arg[4]
-local options = { role = "read", wait = 30, turns = 1, inside = 0, outside = 0 }
-for i = 5, #arg do
-  local option, value = arg[i]:match("^([%a_]+)=(.*)$")
-  options[option] = tonumber(value) or value
-end
+local options = arguments(arg, 5, { role = "read", wait = 30, turns = 1, inside = 0, outside = 0 })
 
 io.stdout:setvbuf("line")
 local store = assert(resp.connect { path = store_path })

@@ -42,17 +42,11 @@ function redis.is_default(path)
   return process.succeeds(('test "$(command -v %s)" -ef "%s"'):format(PROGRAM, path))
 end
 
-local function free_port()
-  local fd, port = assert(sys.listen_tcp())
-  sys.close(fd)
-  return port
-end
-
 -- Returns a port for a cluster's node, and one for its bus.
 local function free_ports(program)
-  if redis.major(program) >= 7 then return free_port(), free_port() end
+  if redis.major(program) >= 7 then return process.free_port(), process.free_port() end
   for _ = 1, 100 do
-    local port = free_port()
+    local port = process.free_port()
     local bus = port + BUS_OFFSET <= 65535 and sys.listen_tcp(port + BUS_OFFSET)
     if bus then
       sys.close(bus)
@@ -162,10 +156,10 @@ function redis.start(options)
     host = options.host or "127.0.0.1", directory = process.directory() }, Server)
   self.path = self.directory .. "/redis.sock"
   for _ = 1, START_TRIES do
-    if options.tcp or options.sentinel then self.port = free_port() end
+    if options.tcp or options.sentinel then self.port = process.free_port() end
     if options.cluster then self.port, self.bus_port = free_ports(self.program) end
     self.port = options.port or self.port
-    if options.tls then self.tls_port = options.tls.alone and self.port or free_port() end
+    if options.tls then self.tls_port = options.tls.alone and self.port or process.free_port() end
     write_config(self)
     if self:_launch() then
       redis.running[self] = true
@@ -177,10 +171,14 @@ function redis.start(options)
 end
 
 -- Starts `n` independent servers with these options.
+-- → servers, their URLs
 function redis.several(n, options)
-  local list = {}
-  for i = 1, n do list[i] = redis.start(options) end
-  return list
+  local list, urls = {}, {}
+  for i = 1, n do
+    list[i] = redis.start(options)
+    urls[i] = list[i]:url()
+  end
+  return list, urls
 end
 
 -- Returns the server's URL, to which suffixes such as ?db=0 can be added.

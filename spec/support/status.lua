@@ -74,12 +74,11 @@ function status.start(options)
   })
 end
 
--- Starts nginx with a CLIENT of a quorum. → its servers, which the test stops after nginx
+-- Starts nginx with a CLIENT of a quorum. → its servers, which the test stops after nginx, their URLs
 function status.start_quorum(count)
-  local servers, list = redis.several(count or 3), {}
-  for i, each in ipairs(servers) do list[i] = ('"%s"'):format(each:url()) end
-  status.start { where = ('mode = "quorum", servers = { %s }'):format(table.concat(list, ", ")) }
-  return servers
+  local servers, urls = redis.several(count or 3)
+  status.start { where = ('mode = "quorum", servers = { "%s" }'):format(table.concat(urls, '", "')) }
+  return servers, urls
 end
 
 -- → the page's data; `wanted` is the status of the response

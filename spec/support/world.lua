@@ -4,19 +4,12 @@
 --   local world = require("spec.support.world").new()   takes options of redis.start
 --   before_each(world.open) after_each(world.close)
 
-local lfs = require "lfs"
 local holdfast = require "holdfast"
 local leftovers = require "spec.support.leftovers"
 local process = require "spec.support.process"
 local redis = require "spec.support.redis"
 
 local M = {}
-
-function M.descriptors()
-  local count = 0
-  for _ in lfs.dir("/proc/self/fd") do count = count + 1 end
-  return count
-end
 
 local function litter(server)
   local found = server:leaks()
@@ -39,7 +32,7 @@ function M.new(options)
   function world.open()
     collectgarbage()
     collectgarbage()
-    world.before = M.descriptors()
+    world.before = process.descriptors()
     world.clients, world.children, world.servers = {}, {}, {}
     world.server = options ~= false and redis.start(options) or nil
     world.cli = world.server and function(...) return world.server:cli(...) end
@@ -114,7 +107,7 @@ function M.new(options)
     for _, server in ipairs(world.servers) do server:stop() end
     collectgarbage()
     collectgarbage()
-    local after = M.descriptors()
+    local after = process.descriptors()
     assert(is_clean(found), ("left on the server: keys %q, channels %q, %d connections"):format(
       table.concat(found.keys, " "), table.concat(found.channels, " "), found.clients))
     assert(after == world.before, ("%d descriptors were open before, %d after"):format(world.before,
