@@ -200,8 +200,8 @@ bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind) {
     return verb == HF_VERB_NONE || hf_kind_program(lock_kind, verb);
 }
 
-uint64_t hf_op_number(const hf_op *op) {
-    return op->number;
+uint64_t hf_op_ticket(const hf_op *op) {
+    return op->spec.ticket > 0 ? op->spec.ticket : op->number;
 }
 
 hf_time hf_op_wait_end(const hf_op *op) {
@@ -254,8 +254,9 @@ hf_hold *hf_op_hold(const hf_op *op, size_t index) {
     return op->spec.batch ? op->batch.holds[index] : op->hold;
 }
 
+/* A detached operation has no caller any more, who may use its ticket for another one. */
 static bool is_unreported(const hf_op *op) {
-    return op->done && !op->reported;
+    return op->done && !op->reported && !op->detached;
 }
 
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after) {

@@ -739,6 +739,7 @@ bool hf_op_kind_suits(hf_op_kind kind, const hf_kind *lock_kind);
  * ignore it. */
 typedef struct hf_op_spec {
     hf_op_kind kind;
+    uint64_t ticket;          /* that of an earlier operation, now ended; 0 for a new one */
     const hf_kind *lock_kind; /* the kind of `names` or `batch`, or NULL */
     const hf_names *names;    /* the lock; NULL for several locks, HF_OP_PING, HF_OP_COMMAND */
     hf_slice caller; /* a string that identifies the calling coroutine, or the owner if `shared` */
@@ -845,8 +846,9 @@ typedef struct hf_result {
  * Copies the spec, but not what it points to. Returns NULL when out of memory. */
 hf_op *hf_client_begin(hf_client *client, const hf_op_spec *spec, hf_time now);
 
-/* Returns the operation's number, which is unique in its client. */
-uint64_t hf_op_number(const hf_op *op);
+/* Returns the number by which the caller knows the operation: spec.ticket, or one that no other
+ * operation of the client has had. */
+uint64_t hf_op_ticket(const hf_op *op);
 
 /* Return when the operation began, when its wait ends, and whether it is done. */
 hf_time hf_op_begun_at(const hf_op *op);
@@ -872,8 +874,8 @@ void hf_op_take_result(hf_op *op, hf_result *result);
 size_t hf_op_hold_count(const hf_op *op);
 hf_hold *hf_op_hold(const hf_op *op, size_t index);
 
-/* Returns the next operation that is done and was not returned before, or NULL. `after` is what the
- * previous call returned, or NULL to start with the first operation. */
+/* Returns the next operation that is done, is not detached and was not returned before, or NULL.
+ * `after` is what the previous call returned, or NULL to start with the first operation. */
 hf_op *hf_client_next_done(hf_client *client, const hf_op *after);
 
 /* Returns whether hf_client_next_done has an operation to return. */

@@ -167,7 +167,8 @@ static hf_op_kind check_kind(lua_State *L, int index) {
  * "fenced" and "once" take the number of their keys in place of the node; "acquire" takes the keys
  * as l_acquire does. The caller finishes the
  * operation when it is done; if the operation is collected instead, it is abandoned. `finished`: a
- * finished operation on one lock, to be reused. A ping uses only the lock's client. */
+ * finished operation on one lock of the same client, to be reused; it keeps its number. A ping uses
+ * only the lock's client. */
 static int l_begin(lua_State *L) {
     hf_lua_lock *lock = hf_lock_check(L);
     if (!lock->driver) return luaL_error(L, "the lock was garbage-collected");

@@ -175,7 +175,7 @@ static void push_action(lua_State *L, const hf_session *session, hf_time now) {
 static void list_done(lua_State *L, hf_client *client) {
     int count = 0;
     for (hf_op *op = NULL; (op = hf_client_next_done(client, op));) {
-        lua_pushnumber(L, (lua_Number)hf_op_number(op));
+        lua_pushnumber(L, (lua_Number)hf_op_ticket(op));
         lua_rawseti(L, 2, ++count);
     }
     lua_pushnil(L);

@@ -33,7 +33,8 @@ hf_lua_op *hf_lua_op_new(lua_State *L, size_t count) {
 hf_lua_op *hf_lua_op_reuse(lua_State *L, int index) {
     hf_lua_op *self = hf_checkudata(L, index, hf_op_type);
     luaL_argcheck(L, self->finished && !self->names, index, "not a finished operation on one lock");
-    *self = (hf_lua_op){.count = 1, .locks = self->locks};
+    *self = (hf_lua_op){
+        .ticket = self->ticket, .generation = self->generation, .count = 1, .locks = self->locks};
     lua_pushvalue(L, index);
     return self;
 }
@@ -70,6 +71,7 @@ void hf_lua_op_specify(hf_op_spec *spec, hf_lua_op *self, lua_Number number) {
     const hf_lua_lock *first = self->first;
     assert(hf_driver_is_entered(first->driver));
     *spec = (hf_op_spec){.kind = self->kind};
+    if (self->generation == first->driver->generation) spec->ticket = self->ticket;
     spec->caller = hf_lock_caller(first, number, &self->text);
     spec->within = first->within;
     spec->observer = first->observer;
@@ -310,8 +312,8 @@ int hf_lua_op_begin(lua_State *L, hf_lua_op *self, const hf_op_spec *spec) {
     if (self->op) note_releasing(self);
     hf_driver_leave(driver);
     if (!self->op && self->count > 0) return luaL_error(L, "not enough memory");
-    if (self->op) pin(self);
-    lua_pushnumber(L, self->op ? (lua_Number)hf_op_number(self->op) : 0);
+    if (self->op) self->ticket = hf_op_ticket(self->op), pin(self);
+    lua_pushnumber(L, self->op ? (lua_Number)self->ticket : 0);
     lua_pushboolean(L, !self->op || hf_op_is_done(self->op));
     return 3;
 }

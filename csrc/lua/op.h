@@ -11,6 +11,7 @@
 
 typedef struct hf_lua_op {
     hf_op_kind kind;
+    uint64_t ticket;        /* its number in Lua, which it keeps when it is reused; at first 0 */
     hf_op *op;              /* NULL if it has not begun, or is finished */
     uint32_t generation;    /* the driver's generation when the operation began */
     bool finished;          /* its result was returned, or it was abandoned */

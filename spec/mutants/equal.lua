@@ -407,7 +407,7 @@ return {
   { "lua/lock.c:copy_texts", "+ fingerprint.size + «1|0»);", EMPTY_MEMORY },
   { "lua/lock.c:l_gc", "!lock->driver) return «0|1»;", "nothing reads what a finalizer returns" },
   { "lua/module.c", "const char MODULE_ADDRESS = «0|1»; /* any", "only its address is used" },
-  { "lua/op.c:hf_lua_op_begin", "hf_op_number(self->op) : «0|1»);", "only a wait uses the number, and this operation is done as it begins" },
+  { "lua/op.c:hf_lua_op_begin", "self->ticket : «0|1»);", "only a wait uses the number, and this operation is done as it begins" },
   { "lua/op.c:l_op_abandon", "abandon_acquired(self); ⇄ note_releases(self);", "one is about what acquires, the other about what releases" },
   { "lua/owner.c:hf_lock_caller", "lock->handle > «0|1» ? lock->handle", "a client's first handle is a semaphore's reader, which takes nothing" },
   { "lua/template.c:l_new", "luaL_checktype(L, 1, LUA_TTABLE); ⇄ hf_new_object(L, 1, hf_template_type);", "the library gives it a table, and without one both raise" },

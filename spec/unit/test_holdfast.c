@@ -428,10 +428,34 @@ TEST(the_end_of_a_call_is_reported_once) {
     feed("+PONG\r\n", AT(2));
     CHECK(hf_client_next_done(client, NULL) == second);
     CHECK(!hf_client_has_next_done(client));
-    CHECK(hf_op_number(first) != hf_op_number(second));
     CHECK_EQ_U64(hf_op_begun_at(second), AT(0));
     hf_op_end(first, AT(2));
     hf_op_end(second, AT(2));
+    finish();
+}
+
+TEST(the_end_of_a_detached_call_is_not_reported) {
+    start();
+    hf_op_end(acquire(ME, AT(0)), AT(1));
+    hf_op *op = begin(HF_OP_RELEASE, ME, AT(1));
+    CHECK(hf_op_detach(op));
+    feed(":1\r\n", AT(2));
+    CHECK(hf_op_is_done(op) && !hf_client_has_next_done(client));
+    hf_client_tick(client, AT(2));
+    finish();
+}
+
+TEST(an_operation_has_its_own_ticket_unless_the_caller_gives_that_of_an_ended_one) {
+    start();
+    hf_op_spec spec = spec_of(HF_OP_PING, ME);
+    hf_op *first = begin(HF_OP_PING, ME, AT(0)), *second = begin(HF_OP_PING, ME, AT(0));
+    uint64_t ticket = spec.ticket = hf_op_ticket(first);
+    CHECK(hf_op_ticket(second) != ticket);
+    hf_op_end(first, AT(0));
+    hf_op *third = hf_client_begin(client, &spec, AT(0));
+    CHECK_EQ_U64(hf_op_ticket(third), ticket);
+    hf_op_end(second, AT(0));
+    hf_op_end(third, AT(0));
     finish();
 }
 

@@ -29,7 +29,7 @@ function pump.of(client, loop)
   if self and self.process == process then return self end
   self = {
     loop = loop, process = process, waiting = {}, done = {}, actions = {}, asked = 0, answered = 0,
-    links = {}, failures = 0, woken = 0, is_last = false, collects = false,
+    links = {}, spare = {}, failures = 0, woken = 0, is_last = false, collects = false,
     deadline = math.huge, sleeps_until = 0,
   }
   pumps[client] = self
@@ -386,7 +386,9 @@ end
 
 local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blocked the loop
 
--- Unused waiters, of calls that have ended. A waiter's fields are op, owner, done and:
+-- A pump's field `spare` has the waiters of calls that have ended, for reuse with their operations,
+-- which keep their numbers. So the table `waiting` need not grow. A waiter's fields are op, owner,
+-- done and:
 --   ready      the signal that wakes the caller
 --   fired      whether it was fired
 --   woken      whether it was fired, and the caller has not continued yet
@@ -397,9 +399,10 @@ local BLOCKED = 0.02 -- if a wait ends this many seconds late, something has blo
 --              resigns or nginx's worker exits
 --   companion  the waiter of the operation that runs alongside
 --   main       in a companion: the waiter whose caller it wakes
-local spare, MAX_SPARE = {}, 1000
+local MAX_SPARE = 1000
 
-local function new_waiter()
+local function new_waiter(self)
+  local spare = self.spare
   local last = #spare
   local waiter = spare[last] or { op = false, ready = false, fired = false, woken = false,
     owner = false, done = false, seen_at = false, late = false, abandoned = false,
@@ -409,7 +412,8 @@ local function new_waiter()
 end
 
 -- Keeps a waiter for reuse, after its operation has finished.
-local function spare_waiter(waiter)
+local function spare_waiter(self, waiter)
+  local spare = self.spare
   if waiter.abandoned or #spare >= MAX_SPARE then return end
   waiter.ready, waiter.owner, waiter.done, waiter.late = false, false, false, false
   waiter.seen_at, waiter.gives_way, waiter.fired, waiter.main = false, false, false, false
@@ -423,7 +427,7 @@ end
 -- Begins the next operation alongside this waiter's (see driver.run_alongside). `...`: the results
 -- of the previous one.
 local function begin_companion(self, lock, waiter, ...)
-  local companion = new_waiter()
+  local companion = new_waiter(self)
   local kind, seconds, record = raw.data(lock).next_companion(...)
   notify_due(self)
   if not kind then return end -- the wait has ended
@@ -441,7 +445,7 @@ local function tend_companion(self, lock, waiter)
   self.waiting[companion.number] = nil
   self.loop.owner.set_waiting(companion, false)
   begin_companion(self, lock, waiter, companion.op:finish())
-  spare_waiter(companion)
+  spare_waiter(self, companion)
 end
 
 -- Called when the loop was blocked: the task could not run, so it gets more time.
@@ -565,7 +569,7 @@ end
 -- Called when a call has ended with these results.
 local function settle(self, lock, kind, waiter, ...)
   self.loop.owner.settle(self, lock, kind, waiter.owner, (...))
-  spare_waiter(waiter)
+  spare_waiter(self, waiter)
   return ...
 end
 
@@ -573,7 +577,8 @@ end
 local function enter(data, kind)
   local loop = data.loop
   check(loop, kind)
-  local self, waiter = pump.of(data.client, loop), new_waiter()
+  local self = pump.of(data.client, loop)
+  local waiter = new_waiter(self)
   waiter.owner = loop.owner.enter(self)
   return self, waiter
 end
