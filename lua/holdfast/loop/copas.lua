@@ -47,7 +47,7 @@ local function suspend(self)
   self.thread = coroutine.running()
   if copas.wakeup then copas.sleep(-1) else coroutine.yield(self, nowhere) end
   if not self.thread then return end
-  self.thread = nil
+  self.thread = false
   pump.raise_resumed()
 end
 
@@ -64,13 +64,13 @@ end
 
 function Signal:fire()
   local thread = self.thread
-  self.fired, self.thread = true, nil
+  self.fired, self.thread = true, false
   if not thread or coroutine.status(thread) ~= "suspended" then return end
   if copas.wakeup then copas.wakeup(thread) else copas.addthread(thread) end
 end
 
 function loop.signal()
-  return setmetatable({ fired = false }, Signal)
+  return setmetatable({ fired = false, thread = false }, Signal)
 end
 
 return loop

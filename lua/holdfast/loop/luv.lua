@@ -48,13 +48,13 @@ local function suspend(self)
   self.thread = coroutine.running()
   coroutine.yield(self)
   if not self.thread then return end
-  self.thread = nil
+  self.thread = false
   pump.raise_resumed()
 end
 
 local function wake(self)
   local thread = self.thread
-  self.thread = nil
+  self.thread = false
   if thread and coroutine.status(thread) == "suspended" then resume(thread) end
 end
 
@@ -89,7 +89,7 @@ function Signal:fire()
 end
 
 function loop.signal()
-  return setmetatable({ fired = false }, Signal)
+  return setmetatable({ fired = false, thread = false }, Signal)
 end
 
 return loop
