@@ -448,9 +448,11 @@ local function tend_companion(self, lock, waiter)
   spare_waiter(self, companion)
 end
 
--- Called when the loop was blocked: the task could not run, so it gets more time.
-local function give_more_time(self)
-  if self.runs_by ~= math.huge then self.runs_by = now() + self.loop.runs_within end
+-- Called when a wait that should end at `till` has ended. If it is late, the loop was blocked: a
+-- task that has not begun could not run, so it gets more time.
+local function note_waited(self, till)
+  local awaits_task = self.runs_by ~= math.huge
+  if awaits_task and now() > till + BLOCKED then self.runs_by = now() + self.loop.runs_within end
 end
 
 -- Waits for the end of the operation. If the loop ends the wait with an error, abandons the
@@ -462,7 +464,7 @@ local function await(self, waiter, number)
   local waited, fired = pcall(ready.wait, ready, seconds)
   note_continued(self, waiter)
   if waited then
-    if now() > till + BLOCKED then give_more_time(self) end
+    note_waited(self, till)
     return fired
   end
   if ready.free then ready:free() end
