@@ -59,8 +59,13 @@ TEST(numbers_in_a_request_are_encoded_in_decimal_digits) {
     static const struct {
         uint64_t value;
         const char *digits;
-    } cases[] = {
-        {0, "0"}, {7, "7"}, {10, "10"}, {30000, "30000"}, {UINT64_MAX, "18446744073709551615"}};
+    } cases[] = {{0, "0"},
+                 {7, "7"},
+                 {10, "10"},
+                 {100, "100"},
+                 {1009, "1009"},
+                 {30000, "30000"},
+                 {UINT64_MAX, "18446744073709551615"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         hf_slice digits = hf_decimal(text, cases[i].value);
         CHECK_STR(digits.data, cases[i].digits);
