@@ -28,8 +28,8 @@ static bool charge(const redisReadTask *task, size_t elements, size_t bytes) {
 }
 
 static hf_reply *new_reply(hf_reply_type type) {
-    hf_reply *reply = calloc(1, sizeof *reply);
-    if (reply) reply->type = type;
+    hf_reply *reply = malloc(sizeof *reply);
+    if (reply) *reply = (hf_reply){.type = type};
     return reply;
 }
 
