@@ -36,15 +36,16 @@ static size_t room_for(size_t count, const hf_slice *args) {
     return room;
 }
 
-/* Encodes the arguments in `lead_args`, then those in `args`, as one command. */
-static bool encode(hf_request *request, size_t lead_count, const hf_slice *lead_args, size_t count,
+/* Encodes the `lead_count` words in `lead`, which are encoded already, and those in `args`. */
+static bool encode(hf_request *request, size_t lead_count, hf_slice lead, size_t count,
                    const hf_slice *args) {
-    char *bytes = malloc(COUNT_ROOM + room_for(lead_count, lead_args) + room_for(count, args));
+    size_t room = COUNT_ROOM + lead.size + room_for(count, args);
+    char *bytes = malloc(room);
     if (!bytes) return false;
-    char *end = put_args(put_args(put_count(bytes, '*', lead_count + count), lead_count, lead_args),
-                         count, args);
-    assert((size_t)(end - bytes) <=
-           COUNT_ROOM + room_for(lead_count, lead_args) + room_for(count, args));
+    char *end = put_count(bytes, '*', lead_count + count);
+    memcpy(end, lead.data, lead.size);
+    end = put_args(end + lead.size, count, args);
+    assert((size_t)(end - bytes) <= room);
     hf_request_clear(request);
     request->bytes = bytes;
     request->size = (size_t)(end - bytes);
@@ -55,24 +56,30 @@ static bool encode(hf_request *request, size_t lead_count, const hf_slice *lead_
 
 bool hf_request_command(hf_request *request, size_t count, const hf_slice *args) {
     request->program = NULL;
-    return encode(request, 0, NULL, count, args);
+    return encode(request, 0, (hf_slice){"", 0}, count, args);
 }
+
+#define SHA1_SIZE 40
+
+static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n"; /* the program's SHA1 follows */
 
 bool hf_request_call(hf_request *request, const hf_program *program, size_t keys, size_t count,
                      const hf_slice *args) {
-    char text[24];
-    hf_slice lead_args[] = {{"EVALSHA", 7}, {program->sha1, 40}, hf_decimal(text, keys)};
+    char number[24], lead[sizeof EVALSHA + SHA1_SIZE + 2 * COUNT_ROOM];
+    hf_slice key_count = hf_decimal(number, keys);
+    memcpy(lead, EVALSHA, sizeof EVALSHA - 1);
+    memcpy(lead + sizeof EVALSHA - 1, program->sha1, SHA1_SIZE);
+    char *end = put_args(put_end(lead + sizeof EVALSHA - 1 + SHA1_SIZE), 1, &key_count);
     assert(keys <= count);
     request->program = program;
-    return encode(request, 3, lead_args, count, args);
+    return encode(request, 3, (hf_slice){lead, (size_t)(end - lead)}, count, args);
 }
 
 void hf_request_use_program(hf_request *request, const hf_program *program) {
-    static const char EVALSHA[] = "$7\r\nEVALSHA\r\n$40\r\n";
     char *head_end = memchr(request->bytes, '\n', request->size);
     assert(request->program);
     assert(memcmp(head_end + 1, EVALSHA, sizeof EVALSHA - 1) == 0);
-    memcpy(head_end + sizeof EVALSHA, program->sha1, 40);
+    memcpy(head_end + sizeof EVALSHA, program->sha1, SHA1_SIZE);
     request->program = program;
 }
 
