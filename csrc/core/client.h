@@ -45,7 +45,7 @@ typedef struct hf_node {
     hf_time linger_until; /* until then the events link remains open even if nothing needs it */
     hf_time ping_at;      /* when to send a PING over a silent events link, or HF_NEVER */
 
-    /* Since when the server had been silent on a link that was given up. HF_NEVER if there is no
+    /* When the server fell silent on a link that was given up. HF_NEVER if there is no
      * such link, or once the links for calls and events have been notified. */
     hf_time silent_since;
 

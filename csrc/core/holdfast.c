@@ -10,8 +10,8 @@
 
 /* ---- locks ---- */
 
-/* Redisson puts the key in braces even if it already has its own. In a cluster such a channel would
- * be in another slot, so it is not used there. */
+/* In the name of a lock's channel, Redisson puts the key in braces even if the key already contains
+ * some. In a cluster such a channel would be in another slot, so it is not used there. */
 hf_names *hf_client_names(const hf_client *client, const hf_kind *kind, hf_slice key) {
     hf_names *names = hf_names_new(kind, key);
     if (names && kind->wraps_key && !client->topology->moves_slots)
@@ -65,10 +65,10 @@ bool hf_client_start_over(hf_client *client, const unsigned char entropy[24]) {
     const hf_client_config config = client->config;
     const hf_observer before = client->observer;
     bool closed = client->closed;
-    bool made = hf_client_init(client, &config, entropy ? entropy : none) && entropy;
+    bool created = hf_client_init(client, &config, entropy ? entropy : none) && entropy;
     hf_observe_carry_over(client, &before);
-    client->closed = closed || !made;
-    return made;
+    client->closed = closed || !created;
+    return created;
 }
 
 const char *hf_client_uuid(const hf_client *client) {
@@ -91,10 +91,10 @@ hf_traffic hf_client_traffic(const hf_client *client) {
     hf_traffic traffic = {0};
     for (size_t i = 0; i < hf_client_link_count(client); i++) {
         const hf_session *link = hf_client_link(client, i);
-        bool lasting = i % HF_LINKS != HF_LINK_EVENTS;
+        bool stays_open = i % HF_LINKS != HF_LINK_EVENTS;
         traffic.connections += link->opens;
         traffic.replies += link->replies_seen;
-        traffic.reconnects += lasting && link->opens > 0 ? link->opens - 1 : 0;
+        traffic.reconnects += stays_open && link->opens > 0 ? link->opens - 1 : 0;
     }
     return traffic;
 }
@@ -111,7 +111,7 @@ hf_load hf_client_load(const hf_client *client) {
     return load;
 }
 
-bool hf_client_keeps(const hf_client *client) {
+bool hf_client_has_kept_locks(const hf_client *client) {
     return client->kept.count > 0;
 }
 

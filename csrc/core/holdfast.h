@@ -530,7 +530,7 @@ hf_load hf_client_load(const hf_client *client);
 
 /* Returns whether the client is keeping a lock for its callers. The driver must then serve the
  * links for events even without an operation under way. */
-bool hf_client_keeps(const hf_client *client);
+bool hf_client_has_kept_locks(const hf_client *client);
 
 /* ---- links ---- */
 

@@ -88,7 +88,7 @@ hf_fetch_credentials hf_fetch_from_lua;
  * returns user and password, or nil, a reason, and whether the function itself is at fault. */
 void hf_keep_credentials(lua_State *L, const hf_driver *driver);
 
-/* Enters the driver, calls hf_driver_log_in, and leaves it. */
+/* Enters the driver, calls hf_driver_fetch_credentials, and leaves it. */
 void hf_log_in(lua_State *L, hf_driver *driver);
 
 /* Calls hf_driver_send for the Lua state. */

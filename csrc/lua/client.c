@@ -499,7 +499,7 @@ static int l_server(lua_State *L) {
 static int l_certificates_left(lua_State *L) {
     hf_driver *driver = hf_check_driver(L, 1);
     hf_driver_enter(driver);
-    double left = hf_driver_certificates_left(driver);
+    double left = hf_driver_certificate_seconds_left(driver);
     hf_driver_leave(driver);
     if (isinf(left)) return 0;
     lua_pushnumber(L, left);

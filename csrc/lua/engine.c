@@ -1,5 +1,5 @@
 /* core.engine: drives a client from Lua. For an external client, Lua owns the sockets and the
- * clock; for one in an event loop (serve, rest, wake, forget), Lua waits for a descriptor.
+ * clock; for one in an event loop (serve, prepare_wait, wake, forget), Lua waits for a descriptor.
  *
  * Links are numbers from 1 to links(client): three for each server, for calls, for events and for
  * the renewer. The last one is never opened if the client has no separate renewer link. Times are
@@ -33,7 +33,7 @@ static int l_wants(lua_State *L) {
     hf_driver_leave(driver);
     static const char *const names[] = {
         [HF_WANT_LOGIN] = "login", [HF_WANT_OPEN] = "open", [HF_WANT_CLOSE] = "close"};
-    lua_pushstring(L, names[want]); /* NULL is nil */
+    lua_pushstring(L, names[want]); /* NULL becomes nil */
     return 1;
 }
 
@@ -79,10 +79,10 @@ static int l_closed(lua_State *L) {
     return 0;
 }
 
-static void push_pieces(lua_State *L, hf_slice bytes, size_t most) {
-    lua_createtable(L, (int)(bytes.size / most + 1), 0);
+static void push_pieces(lua_State *L, hf_slice bytes, size_t max_size) {
+    lua_createtable(L, (int)(bytes.size / max_size + 1), 0);
     for (int i = 1; bytes.size > 0; i++) {
-        size_t size = bytes.size < most ? bytes.size : most;
+        size_t size = bytes.size < max_size ? bytes.size : max_size;
         lua_pushlstring(L, bytes.data, size);
         lua_rawseti(L, -2, i);
         bytes = (hf_slice){bytes.data + size, bytes.size - size};
@@ -231,13 +231,13 @@ static int l_serve(lua_State *L) {
     return 0;
 }
 
-/* collect(client): leaves the output for the end of this turn of the loop, so that commands begun
- * in the same turn are sent in one write. The descriptor of `rest` becomes readable, and `serve`
- * then sends. */
-static int l_collect(lua_State *L) {
+/* defer_output(client): leaves the output for the end of this turn of the loop, so that commands
+ * begun in the same turn are sent in one write. The descriptor returned by `prepare_wait` becomes
+ * readable, and `serve` then sends. */
+static int l_defer_output(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
-    hf_driver_collect(driver);
+    hf_driver_defer_output(driver);
     hf_driver_leave(driver);
     return 0;
 }
@@ -330,13 +330,13 @@ static int l_forget_logins(lua_State *L) {
     return 0;
 }
 
-/* rest(client, seconds) -> a descriptor that becomes readable when `serve` has something to do, and
- * after that many seconds | nil, why there is none */
-static int l_rest(lua_State *L) {
+/* prepare_wait(client, seconds) -> a descriptor that becomes readable when `serve` has something to
+ * do, and after that many seconds | nil, why there is none */
+static int l_prepare_wait(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_time span = hf_to_time(luaL_checknumber(L, 2));
     hf_driver_enter(driver);
-    int fd = hf_driver_rest(driver, hf_time_add(hf_now(), span));
+    int fd = hf_driver_prepare_wait(driver, hf_time_add(hf_now(), span));
     int error = errno;
     hf_driver_leave(driver);
     if (fd < 0) {
@@ -348,17 +348,17 @@ static int l_rest(lua_State *L) {
     return 1;
 }
 
-/* wake(client): makes the descriptor of `rest` readable now */
+/* wake(client): makes the descriptor returned by `prepare_wait` readable now */
 static int l_wake(lua_State *L) {
     hf_driver *driver = check_looped(L);
     hf_driver_enter(driver);
-    driver->rests_until = 0;
+    driver->serve_by = 0;
     if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
     hf_driver_leave(driver);
     return 0;
 }
 
-/* forget(client): closes the descriptor of `rest`, which nothing may be waiting for */
+/* forget(client): closes the descriptor of `prepare_wait`, which nothing may be waiting for */
 static int l_forget(lua_State *L) {
     hf_driver_forget_ready(check_looped(L));
     return 0;
@@ -397,7 +397,7 @@ static int l_tls(lua_State *L) {
     if (!hf_session_server(check_link(L, driver))->tls) return 0;
     const hf_tls_options *options = hf_tls_settings_options(driver->tls);
     lua_createtable(L, 0, 4);
-    lua_pushstring(L, options->cert); /* NULL is nil */
+    lua_pushstring(L, options->cert); /* NULL becomes nil */
     lua_setfield(L, -2, "cert");
     lua_pushstring(L, options->key);
     lua_setfield(L, -2, "key");
@@ -447,14 +447,14 @@ void hf_open_engine(lua_State *L) {
                                          {"load", l_load},
                                          {"timeouts", l_timeouts},
                                          {"serve", l_serve},
-                                         {"collect", l_collect},
+                                         {"defer_output", l_defer_output},
                                          {"ended", l_ended},
                                          {"next_login", l_next_login},
                                          {"ask_login", l_ask_login},
                                          {"log_in", l_log_in},
                                          {"login_failed", l_login_failed},
                                          {"forget_logins", l_forget_logins},
-                                         {"rest", l_rest},
+                                         {"prepare_wait", l_prepare_wait},
                                          {"wake", l_wake},
                                          {"forget", l_forget},
                                          {"close", l_close},

@@ -1,5 +1,5 @@
-/* The lock userdata: its life, the holds that it has taken, and what it knows without asking the
- * server. */
+/* The lock userdata: how it is created and destroyed, the holds that it has taken, and what it
+ * knows without asking the server. */
 #include <assert.h>
 #include <math.h>
 #include <stdio.h>
@@ -53,16 +53,16 @@ static bool is_settled(const hf_lua_lock *lock, const taken *entry) {
 static void drop_settled(hf_lua_lock *lock, hf_slice caller) {
     for (size_t i = lock->taken_count; i-- > 0;) {
         const taken *entry = &lock->taken[i];
-        bool own = hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (!own && is_settled(lock, entry)) drop_taken(lock, i);
+        bool ours = hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (!ours && is_settled(lock, entry)) drop_taken(lock, i);
     }
 }
 
 bool hf_lock_reserve(hf_lua_lock *lock, hf_slice caller) {
     assert(hf_driver_is_entered(lock->driver));
-    size_t more = (size_t)lock->operations + 1;
-    if (lock->taken_count + more > lock->taken_capacity) drop_settled(lock, caller);
-    size_t needed = lock->taken_count + more;
+    size_t additional = (size_t)lock->operations + 1;
+    if (lock->taken_count + additional > lock->taken_capacity) drop_settled(lock, caller);
+    size_t needed = lock->taken_count + additional;
     if (needed <= lock->taken_capacity) return true;
     size_t capacity = needed > 1 ? 2 * needed : 1;
     taken *grown = malloc(capacity * sizeof *grown);
@@ -151,7 +151,7 @@ const taken *hf_lock_lost(const hf_lua_lock *lock, hf_slice caller) {
     return lost;
 }
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 static const hf_kind *kind_field(lua_State *L) {
     hf_push_field(L, 2, "kind");
@@ -236,7 +236,7 @@ static int l_new(lua_State *L) {
     lock->waited = -1;
     hf_driver_ref(driver);
     lock->generation = driver->generation;
-    lock->handle = counted ? ++driver->handles : 0;
+    lock->handle = counted ? ++driver->last_handle : 0;
     read_settings(L, lock);
     lock->names = hf_client_names(driver->client, kind, of.key);
     if (!lock->names || !copy_texts(lock, of.owner, of.fingerprint))
@@ -271,7 +271,7 @@ static int l_copy(lua_State *L) {
                           .kind = from->kind,
                           .renewed = from->renewed,
                           .interruptible = from->interruptible,
-                          .handle = from->kind->counted ? ++from->driver->handles : 0,
+                          .handle = from->kind->counted ? ++from->driver->last_handle : 0,
                           .permits = from->permits,
                           .permits_at_first = from->permits_at_first,
                           .async_release = from->async_release,
@@ -422,8 +422,8 @@ static int with_own_entry(lua_State *L, void (*act)(hf_lua_lock *, taken *)) {
     hf_slice caller = hf_lock_caller(lock, number, &text);
     for (size_t i = 0; i < lock->taken_count; i++) {
         taken *entry = &lock->taken[i];
-        bool own = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
-        if (own && hf_view_of(entry->stake.hold).held) act(lock, entry);
+        bool ours = entry->count > 0 && hf_slice_equal(hf_hold_caller(entry->stake.hold), caller);
+        if (ours && hf_view_of(entry->stake.hold).held) act(lock, entry);
     }
     hf_driver_wake(lock->driver);
     hf_driver_leave(lock->driver);
@@ -519,7 +519,7 @@ static int l_token(lua_State *L) {
 }
 
 static int l_lost(lua_State *L) {
-    lua_pushstring(L, hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL is nil */
+    lua_pushstring(L, hf_lost_reason_name(snapshot(L, hf_lock_check(L)).loss)); /* NULL becomes nil */
     return 1;
 }
 
@@ -531,7 +531,7 @@ static int l_first_loss(lua_State *L) {
     hf_lock_enter(lock);
     hf_lost_reason reason = lock->losses.first;
     hf_driver_leave(lock->driver);
-    lua_pushstring(L, hf_lost_reason_name(reason)); /* NULL is nil */
+    lua_pushstring(L, hf_lost_reason_name(reason)); /* NULL becomes nil */
     return 1;
 }
 

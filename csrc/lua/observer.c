@@ -105,7 +105,7 @@ static void push_event(lua_State *L, const hf_event *event) {
     if (event->owner.size > 0) lua_pushlstring(L, event->owner.data, event->owner.size);
     else lua_pushnil(L);
     lua_setfield(L, -2, "owner");
-    lua_pushstring(L, event->code); /* NULL is nil */
+    lua_pushstring(L, event->code); /* NULL becomes nil */
     lua_setfield(L, -2, "code");
     lua_pushstring(L, event->class);
     lua_setfield(L, -2, "class");

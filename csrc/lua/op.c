@@ -1,4 +1,4 @@
-/* An operation's life in Lua: it begins, its result is noted in its locks, and is pushed. call.c
+/* An operation in Lua: how it begins, and how its result is noted in its locks and pushed. call.c
  * and batch.c write its spec. */
 #include "op.h"
 
@@ -47,7 +47,7 @@ void hf_lua_op_anchor(lua_State *L, int place, int index) {
     lua_pop(L, 1);
 }
 
-/* Replaces the operation at stack index 1 by the first of the values that it anchors, and anchors
+/* Replaces the operation at stack index 1 with the first of the values that it anchors, and anchors
  * none of them any longer. */
 static void release_anchors(lua_State *L) {
     hf_getuservalue(L, 1);
@@ -116,7 +116,7 @@ static void take_hold(hf_lua_lock *lock, const hf_op *op, hf_hold *hold, hf_time
 }
 
 /* Returns whether a release with this result has ended this hold. A release that did not reach the
- * server has, because it continues in the background. After a loss, each of several holds must be
+ * server counts, as it continues in the background. After a loss, each of several holds must be
  * examined, because perhaps only some were lost. */
 static bool ends_hold(const hf_lua_op *self, hf_code code, const hf_hold_view *seen) {
     if (code == HF_LOST) return self->names && seen->state != HF_HOLD_LOST;
@@ -363,7 +363,7 @@ static int l_finish(lua_State *L) {
     return ours ? push_outcome(L, &ended) : push_forked(L);
 }
 
-/* wait(operation, beside) -> whether `operation` is done: runs both with the blocking driver until
+/* wait(operation, other) -> whether `operation` is done: runs both with the blocking driver until
  * one of them is; a signal ends only the wait for the first */
 static int l_wait(lua_State *L) {
     const hf_lua_op *self = check_op(L), *other = hf_checkudata(L, 2, hf_op_type);

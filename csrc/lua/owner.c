@@ -1,4 +1,4 @@
-/* The owner of a call: the one that the lock was given, or the calling coroutine. Coroutines get
+/* The owner of a call: the option `owner` of the lock, or the calling coroutine. Coroutines get
  * their numbers from a weak table in the registry, so that each Lua state has its own numbers. */
 #include <assert.h>
 #include <string.h>

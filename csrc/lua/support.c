@@ -280,6 +280,6 @@ void hf_fetch_from_lua(void *context, const char *server, bool refused, hf_crede
 void hf_log_in(lua_State *L, hf_driver *driver) {
     watched_hooks hooks = watch_hooks(L, driver, false);
     hf_driver_enter(driver);
-    hf_driver_log_in(driver, &hooks);
+    hf_driver_fetch_credentials(driver, &hooks);
     hf_driver_leave(driver);
 }

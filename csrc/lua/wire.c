@@ -29,7 +29,7 @@ static void push_kinds(lua_State *L) {
         set_flag(L, "counted", kind->counted);
         set_flag(L, "fingerprinted", kind->fingerprinted);
         set_flag(L, "joint", kind->joint);
-        set_flag(L, "kept", kind->may_be_kept);
+        set_flag(L, "may_be_kept", kind->may_be_kept);
         set_flag(L, "listed", kind->listed);
         set_flag(L, "stepwise", kind->programs[HF_VERB_ACQUIRE_ALL] == 0);
         lua_setfield(L, -2, kind->name);
@@ -94,11 +94,11 @@ static int l_read_wait(lua_State *L) {
     return 1;
 }
 
-/* hide_logins(text) -> the text with *** for the log-in of each URL in it */
+/* hide_logins(text) -> the text with *** in place of the credentials in each URL */
 static int l_hide_logins(lua_State *L) {
     hf_slice text = check_text(L, 1);
-    char *room = hf_newuserdata(L, 3 * text.size + 1);
-    hf_slice hidden = hf_url_hide_logins(room, 3 * text.size + 1, text);
+    char *buffer = hf_newuserdata(L, 3 * text.size + 1);
+    hf_slice hidden = hf_url_hide_logins(buffer, 3 * text.size + 1, text);
     lua_pushlstring(L, hidden.data, hidden.size);
     return 1;
 }
@@ -129,8 +129,8 @@ static void push_operations(lua_State *L) {
 static void push_hold_operations(lua_State *L) {
     lua_newtable(L);
     for (hf_op_kind kind = 0; kind < HF_OP_KINDS; kind++) {
-        bool ends = hf_op_kind_needs_a_hold(kind) || hf_op_kind_releases(kind);
-        if (ends || hf_op_kind_acquires(kind)) set_flag(L, hf_op_rows[kind].name, true);
+        bool needs_or_ends = hf_op_kind_needs_a_hold(kind) || hf_op_kind_releases(kind);
+        if (needs_or_ends || hf_op_kind_acquires(kind)) set_flag(L, hf_op_rows[kind].name, true);
     }
 }
 

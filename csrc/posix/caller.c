@@ -86,7 +86,7 @@ static void run_until_done(hf_driver *driver, ops call, bool interruptible,
                            hf_interrupt_check *check, void *context, hf_time now) {
     hf_op *op = call.op;
     sigset_t before;
-    /* Blocked signals come in only while the thread sleeps. Otherwise it would miss one that comes
+    /* Blocked signals arrive only while the thread sleeps. Otherwise it would miss one that arrives
      * just before. */
     bool blocks_signals = interruptible;
     driver->calling = true;
@@ -94,7 +94,7 @@ static void run_until_done(hf_driver *driver, ops call, bool interruptible,
     while (!is_over(&call)) {
         bool signalled = false;
         hf_links_serve_calls(driver, now);
-        if (hf_links_log_in(driver, caller_links(driver), context)) {
+        if (hf_links_fetch_credentials(driver, caller_links(driver), context)) {
             now = hf_now();
             hf_links_serve(driver, caller_links(driver), now);
         }
@@ -159,7 +159,7 @@ bool hf_driver_needs_login(const hf_driver *driver) {
     return false;
 }
 
-void hf_driver_log_in(hf_driver *driver, void *context) {
+void hf_driver_fetch_credentials(hf_driver *driver, void *context) {
     assert(hf_driver_is_entered(driver) && !driver->calling);
-    if (hf_links_log_in(driver, 0, context)) hf_watchdog_wake(driver);
+    if (hf_links_fetch_credentials(driver, 0, context)) hf_watchdog_wake(driver);
 }

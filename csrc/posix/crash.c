@@ -20,7 +20,7 @@
 
 #define TMPFS 0x01021994
 #define RECORD_TTL ((time_t)86400) /* seconds for which the record of a dead process is kept */
-#define SWEEP_EVERY ((time_t)3600) /* seconds between two sweeps */
+#define SWEEP_EVERY ((time_t)3600) /* seconds between sweeps */
 #define SWEPT "swept"              /* the file that was modified at the time of the last sweep */
 #define BOOT_SIZE 36
 #define RECORD_SIZE 128
@@ -261,7 +261,7 @@ static bool write_record(int directory, const char *name, const char *place, con
     return utimensat(directory, name, never, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-/* Atomically replaces the record of this process by one that names its job. */
+/* Atomically replaces the record of this process with one that names its job. */
 static bool replace_record(int directory, const char *uuid, pid_t group) {
     char place[RECORD_SIZE], fresh[NAME_SIZE], job[32];
     if (!read_place(place)) return false;

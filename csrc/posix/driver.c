@@ -18,7 +18,7 @@ hf_time hf_driver_now(hf_driver *driver) {
     return driver->set_now ? driver->set_now : hf_now();
 }
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 /* Writes the host's name with ? in place of spaces and unprintable characters; "?" if the system
  * does not know it. */
@@ -46,12 +46,12 @@ void hf_driver_introduce(hf_driver *driver, const char *name) {
     introduce(driver);
 }
 
-double hf_driver_certificates_left(const hf_driver *driver) {
+double hf_driver_certificate_seconds_left(const hf_driver *driver) {
     double left = INFINITY;
     for (size_t i = 0; i < driver->connection_count; i++) {
         const hf_tls *tls = driver->connections[i].tls;
-        double of_this = tls ? hf_tls_seconds_left(tls) : INFINITY;
-        if (of_this < left) left = of_this;
+        double seconds = tls ? hf_tls_seconds_left(tls) : INFINITY;
+        if (seconds < left) left = seconds;
     }
     return left;
 }
@@ -68,12 +68,12 @@ static bool has_record(const hf_driver *driver) {
     return driver->config.life == hf_crash_life;
 }
 
-static void begin_here(hf_driver *driver) {
+static void begin_in_this_process(hf_driver *driver) {
     driver->record_error =
         has_record(driver) && !hf_crash_record(hf_client_uuid(driver->client)) ? errno : 0;
     driver->wake[0] = driver->wake[1] = -1;
     driver->process = hf_process();
-    driver->rests_until = HF_NEVER;
+    driver->serve_by = HF_NEVER;
     introduce(driver);
 }
 
@@ -131,9 +131,9 @@ hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *en
         free(driver);
         return NULL;
     }
-    begin_here(driver);
+    begin_in_this_process(driver);
     init_locks(driver);
-    hf_links_notice(driver);
+    hf_links_make_room(driver);
     return driver;
 }
 
@@ -152,14 +152,14 @@ static void begin_anew_after_fork(hf_driver *driver) {
     if (driver->ready) hf_ready_forget(driver->ready);
     driver->ready = NULL;
     driver->generation++;
-    driver->running = driver->stopping = driver->calling = driver->fetching = driver->collects =
-        false;
+    driver->running = driver->stopping = driver->calling = driver->fetching =
+        driver->has_deferred_output = false;
     atomic_store(&driver->watchdog_waits, false);
     driver->sleeps_until = driver->leftover_at = 0;
     init_locks(driver);
     start_over(driver);
-    begin_here(driver);
-    hf_links_notice(driver);
+    begin_in_this_process(driver);
+    hf_links_make_room(driver);
 }
 
 static bool is_forked(const hf_driver *driver) {
@@ -214,9 +214,9 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec) {
 
 /* An operation that has ended is due until its caller has been notified. */
 static hf_time loop_deadline(const hf_driver *driver) {
-    bool due = driver->collects || hf_client_has_next_done(driver->client);
+    bool due = driver->has_deferred_output || hf_client_has_next_done(driver->client);
     hf_time until = due ? 0 : hf_client_deadline(driver->client);
-    until = hf_time_min(until, driver->rests_until);
+    until = hf_time_min(until, driver->serve_by);
     return hf_time_min(until, hf_links_next_dial(driver));
 }
 
@@ -227,7 +227,7 @@ void hf_driver_wake(hf_driver *driver) {
 }
 
 /* If some sockets cannot be watched now, the loop serves again soon. */
-static void rest(hf_driver *driver, hf_time until) {
+static void set_ready_at(hf_driver *driver, hf_time until) {
     hf_time now = hf_now();
     if (!hf_links_watch(driver)) until = hf_time_min(until, now + 10 * HF_MS);
     hf_ready_by(driver->ready, hf_time_min(until, loop_deadline(driver)), now);
@@ -235,28 +235,28 @@ static void rest(hf_driver *driver, hf_time until) {
 
 void hf_driver_serve(hf_driver *driver, bool reads) {
     assert(hf_driver_is_entered(driver) && driver->looped && !driver->running);
-    driver->collects = false;
+    driver->has_deferred_output = false;
     bool reads_first = reads; /* a reply that has arrived counts, even if its deadline has passed */
-    if (reads) driver->rests_until = HF_NEVER;
+    if (reads) driver->serve_by = HF_NEVER;
     else reads_first = hf_client_deadline(driver->client) <= hf_now();
     if (reads_first) hf_links_read(driver, ALL_ROLES);
     hf_links_serve_calls(driver, hf_now());
     hf_links_serve_renewer(driver, hf_now());
-    if (driver->ready && !reads) rest(driver, HF_NEVER);
+    if (driver->ready && !reads) set_ready_at(driver, HF_NEVER);
 }
 
-void hf_driver_collect(hf_driver *driver) {
+void hf_driver_defer_output(hf_driver *driver) {
     assert(hf_driver_is_entered(driver) && driver->looped);
-    driver->collects = true;
+    driver->has_deferred_output = true;
     if (driver->ready) hf_ready_by(driver->ready, 0, hf_now());
 }
 
-int hf_driver_rest(hf_driver *driver, hf_time until) {
+int hf_driver_prepare_wait(hf_driver *driver, hf_time until) {
     assert(hf_driver_is_entered(driver) && driver->looped);
     if (!driver->ready) driver->ready = hf_ready_new();
     if (!driver->ready) return -1;
-    driver->rests_until = until;
-    rest(driver, until);
+    driver->serve_by = until;
+    set_ready_at(driver, until);
     return hf_ready_fd(driver->ready);
 }
 
@@ -278,8 +278,8 @@ void hf_driver_close(hf_driver *driver, hf_time patience) {
     hf_driver_enter(driver);
     if (!driver->closed) hf_client_close(driver->client, hf_driver_now(driver));
     driver->closed = true;
-    if (!driver->shut) {
-        driver->shut = true;
+    if (!driver->close_called) {
+        driver->close_called = true;
         driver->unwatched = false;
         if (!hf_client_is_quiet(driver->client)) hf_driver_watch(driver);
     }

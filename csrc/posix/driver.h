@@ -1,12 +1,12 @@
-/* The blocking driver: moves the bytes of one client over sockets, in the caller's thread and in
- * the watchdog's.
+/* The driver: moves the bytes of one client over sockets, in the caller's thread and in the
+ * watchdog's, unless it is external or looped (see hf_driver).
  *
- * One mutex guards the driver and its client. A thread holds it except while it sleeps in poll.
- * While the caller's thread runs an operation, it polls the links of the calls and the events. The
- * watchdog always polls the renewer's links; while no operation runs, it also polls those of calls
- * that have left replies, and those of events while the client keeps a lock. The watchdog starts
- * with the first acquire and blocks all signals except those that its own faults raise, such as
- * SIGSEGV.
+ * One mutex guards the driver and its client. A thread holds it except while it sleeps in poll or
+ * recv, fetches credentials, or waits for the watchdog to end. While the caller's thread runs an
+ * operation, it polls the links for calls and events. The watchdog always polls the renewer's
+ * links; while no operation runs, it also polls the call links on which replies are still due, and
+ * the event links while the client keeps a lock. The watchdog starts with the first acquire and
+ * blocks all signals except those that its own faults raise, such as SIGSEGV.
  *
  * A mutex is not fair: a caller that locks it again and again, such as is_held() in a loop, would
  * starve the watchdog. So the watchdog closes the gate while it waits for the mutex, and a caller
@@ -32,7 +32,7 @@
 
 typedef struct hf_connection {
     int fd;       /* the socket, or -1 */
-    hf_file file; /* identifies the file of `fd`, to notice that other code has closed it */
+    hf_file file; /* identifies the file of `fd`, to detect that other code has closed it */
     hf_tls *tls;  /* owned; NULL without TLS */
     bool full;    /* the socket accepted only part of the output */
     bool dialing; /* `dial` is connecting it */
@@ -44,7 +44,7 @@ typedef struct hf_connection {
 typedef struct hf_credentials {
     char user[HF_URL_SECRET], password[HF_URL_SECRET];
     hf_code code;     /* HF_OK if they were fetched, else why not */
-    char reason[160]; /* why there are none, for people; or "" */
+    char reason[160]; /* why there are none, human-readable; or "" */
 } hf_credentials;
 
 /* Fetches the user and the password for a log-in at the server with this label. `refused`: the
@@ -53,7 +53,7 @@ typedef struct hf_credentials {
 typedef void hf_fetch_credentials(void *context, const char *server, bool refused,
                                   hf_credentials *fetched);
 
-/* An external driver does no I/O of its own: Lua code moves the bytes and gives the time
+/* An external driver does no I/O of its own: Lua code moves the bytes and supplies the time
  * (lua/engine.c). It has no watchdog thread, and only one thread uses it.
  *
  * A looped driver has sockets, but never sleeps and has no watchdog: an event loop waits for its
@@ -66,34 +66,34 @@ typedef struct hf_driver {
     hf_client_config config;
     hf_connection *connections; /* one for each of the client's links that the driver has seen */
     size_t connection_count;
-    pthread_t thread;            /* the watchdog's, while `running` */
-    bool running;                /* there is a watchdog */
-    bool stopping;               /* the watchdog must end */
-    bool calling;                /* a caller's thread runs an operation */
-    bool unwatched;              /* the watchdog was stopped for good */
+    pthread_t thread; /* the watchdog's, while `running` */
+    bool running;     /* there is a watchdog */
+    bool stopping;    /* the watchdog must end */
+    bool calling;     /* a caller's thread runs an operation */
+    bool unwatched;   /* hf_driver_unwatch stopped the watchdog; an acquire must not start it */
     atomic_bool watchdog_waits;  /* the watchdog waits for the mutex, and holds the gate */
     hf_tls_settings *tls;        /* owned; needed for a server with TLS, else NULL */
     int wake[2];                 /* a pipe that ends the watchdog's sleep, or -1 */
     hf_file wake_file;           /* identifies the pipe, to close only that after a fork */
     hf_time sleeps_until;        /* when the watchdog wakes up; 0: it is awake */
     unsigned sleeps_on;          /* HF_ROLE bits of the links that wake the watchdog */
-    hf_time rests_until;         /* the time by which an event loop must call hf_driver_serve */
+    hf_time serve_by;            /* the time by which an event loop must call hf_driver_serve */
     hf_time leftover_at;         /* when the watchdog reads late replies to calls, or 0 */
-    hf_time stop_by;             /* until when a stopping watchdog waits for a quiet client */
-    uint64_t wakes;              /* how often the watchdog woke up, for statistics */
-    uint64_t handles;            /* the last number given to a handle of permits */
+    hf_time stop_by;             /* when a stopping watchdog ends even if the client is not quiet */
+    uint64_t wakes;              /* how many times the watchdog woke up, for statistics */
+    uint64_t last_handle;        /* the last number given to a handle of permits */
     uint32_t generation;         /* counts the forks, each of which creates a new client */
     unsigned process;            /* the result of hf_process() when the client was created */
     uint32_t refs;               /* references of handles, and the client's own */
     int record_error;            /* errno of hf_crash_record if it failed, else 0 */
     bool closed;                 /* closing has begun */
-    bool shut;                   /* hf_driver_close was called */
+    bool close_called;           /* hf_driver_close was called */
     bool external, looped;       /* see above; at most one of them */
     bool blocks;                 /* each call from Lua waits until its operation is done */
     bool introduces;             /* publishes who the client is */
-    bool collects;               /* a looped driver has output that the loop sends soon */
+    bool has_deferred_output;    /* a looped driver has output that the loop sends soon */
     bool fetching;               /* `fetch` is running, and must not use the client */
-    char known_as[128];          /* a name for people, published after host and pid, or "" */
+    char known_as[128];          /* a display name, published after host and pid, or "" */
     hf_ready *ready;             /* what wakes a looped driver, or NULL before it is needed */
     hf_time set_now;             /* an external driver's time; 0: the system's */
     hf_fetch_credentials *fetch; /* or NULL if nothing must be fetched */
@@ -102,17 +102,17 @@ typedef struct hf_driver {
 /* Returns the driver's time. Call it between enter and leave. */
 hf_time hf_driver_now(hf_driver *driver);
 
-/* Creates a driver with one reference, which connects nowhere yet. It copies the servers and shards
- * of `config`. `entropy`: 24 random bytes, or NULL to take them from the system. Returns NULL and
- * sets errno when out of memory or without random bytes. */
+/* Creates a driver with one reference, which has not connected yet. It copies the servers and
+ * shards of `config`. `entropy`: 24 random bytes, or NULL to take them from the system. Returns
+ * NULL and sets errno when out of memory or without random bytes. */
 hf_driver *hf_driver_new(const hf_client_config *config, const unsigned char *entropy);
 
-/* Lets the client publish its host and pid, and `name` unless it is "". */
+/* Makes the client publish its host and pid, and `name` unless it is "". */
 void hf_driver_introduce(hf_driver *driver, const char *name);
 
 /* Returns the seconds until the first certificate of the open connections expires (negative if one
- * has); INFINITY without TLS. Call it between enter and leave. */
-double hf_driver_certificates_left(const hf_driver *driver);
+ * has expired); INFINITY without TLS. Call it between enter and leave. */
+double hf_driver_certificate_seconds_left(const hf_driver *driver);
 
 void hf_driver_ref(hf_driver *driver);
 
@@ -149,13 +149,13 @@ static inline bool hf_driver_is_watchdog(const hf_driver *driver) {
 hf_op *hf_driver_run(hf_driver *driver, const hf_op_spec *spec, bool interruptible,
                      hf_interrupt_check *check, void *context);
 
-/* Runs two operations of hf_driver_begin until one of them is done; `check` ends only the first. */
+/* Runs two operations from hf_driver_begin until one is done; `check` ends only the first. */
 void hf_driver_run_both(hf_driver *driver, hf_op *op, const hf_op *other, bool interruptible,
                         hf_interrupt_check *check, void *context);
 
-/* Sends a release, and waits for its reply only if no watchdog can read that. Returns the
- * operation, which is detached (hf_op_is_detached) or done, or NULL when out of memory. Do not pass
- * a detached operation to hf_op_end. */
+/* Sends a release, and waits for its reply only if no watchdog can read it. Returns the operation,
+ * which is detached (hf_op_is_detached) or done, or NULL when out of memory. Do not pass a detached
+ * operation to hf_op_end. */
 hf_op *hf_driver_send(hf_driver *driver, const hf_op_spec *spec, hf_interrupt_check *check,
                       void *context);
 
@@ -167,21 +167,21 @@ hf_op *hf_driver_begin(hf_driver *driver, const hf_op_spec *spec);
 void hf_driver_serve(hf_driver *driver, bool reads);
 
 /* For a looped driver: leaves the output for the end of this turn of the loop, so that commands
- * begun in the same turn are sent in one write. The descriptor of hf_driver_rest becomes readable,
- * and hf_driver_serve then sends. */
-void hf_driver_collect(hf_driver *driver);
+ * begun in the same turn are sent in one write. The descriptor returned by hf_driver_prepare_wait
+ * becomes readable, and hf_driver_serve then sends. */
+void hf_driver_defer_output(hf_driver *driver);
 
 /* For a looped driver: returns the descriptor that becomes readable when hf_driver_serve has work,
  * and at `until`. On failure returns -1 and sets errno. */
-int hf_driver_rest(hf_driver *driver, hf_time until);
+int hf_driver_prepare_wait(hf_driver *driver, hf_time until);
 
-/* Closes the descriptor of hf_driver_rest; nothing may wait for it. */
+/* Closes the descriptor returned by hf_driver_prepare_wait; nothing may wait for it. */
 void hf_driver_forget_ready(hf_driver *driver);
 
-/* Returns whether the watchdog needs other credentials than the last ones. hf_driver_log_in fetches
- * them in the caller's thread and passes `context` to driver->fetch. */
+/* Returns whether the watchdog needs new credentials. hf_driver_fetch_credentials fetches them in
+ * the caller's thread and passes `context` to driver->fetch. */
 bool hf_driver_needs_login(const hf_driver *driver);
-void hf_driver_log_in(hf_driver *driver, void *context);
+void hf_driver_fetch_credentials(hf_driver *driver, void *context);
 
 /* Starts the watchdog unless it is running or was stopped by hf_driver_unwatch. Returns false and
  * sets errno if that fails. */

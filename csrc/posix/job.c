@@ -32,7 +32,7 @@
 typedef struct description {
     uint64_t time_namespace; /* the time namespace in which the times are valid */
     uint64_t started;        /* when the first process of the job started */
-    uint64_t held_until;     /* until when the lock must remain held */
+    uint64_t held_until;     /* the lock must remain held until then */
     uint64_t login;          /* the audit session, which a login sets for all that it starts */
     pid_t session;           /* the holder's session, or 0 if unknown */
     pid_t ancestors[MAX_ANCESTORS + 1]; /* the holder's parents, ended by a 0; empty if unknown */
@@ -170,7 +170,7 @@ bool hf_job_describe(int file, pid_t first, hf_time min_hold) {
     return written == size;
 }
 
-/* Fields that the file does not give are unknown, as in the empty file of an earlier version. */
+/* Fields that are missing from the file are unknown, as in the empty file of an earlier version. */
 static description read_description(int file) {
     char text[DESCRIPTION_SIZE];
     description job = {.login = NO_LOGIN};
@@ -403,10 +403,10 @@ static bool is_hiding(void) {
 
 /* Where /proc belongs to a different namespace, this process has a different number there. */
 static bool shows_all(void) {
-    char own[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
+    char own_number[NUMBER_SIZE] = "", wanted[NUMBER_SIZE];
     snprintf(wanted, sizeof wanted, "%ld", (long)getpid());
-    ssize_t size = readlink("/proc/self", own, sizeof own - 1);
-    return size > 0 && strcmp(own, wanted) == 0 && (!is_hiding() || may_inspect_all());
+    ssize_t size = readlink("/proc/self", own_number, sizeof own_number - 1);
+    return size > 0 && strcmp(own_number, wanted) == 0 && (!is_hiding() || may_inspect_all());
 }
 
 hf_job_finding hf_job_find(int file, const char *uuid) {

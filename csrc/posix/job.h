@@ -23,7 +23,7 @@ typedef enum hf_job_finding {
 } hf_job_finding;
 
 /* Describes a job, before it starts, in its empty file. `file`: open for writing. `first`: the
- * job's first process. `min_hold`: for how long from now its lock must remain held, even if
+ * job's first process. `min_hold`: how long, from now, its lock must remain held, even if
  * everything dies. On failure returns false and sets errno. */
 bool hf_job_describe(int file, pid_t first, hf_time min_hold);
 

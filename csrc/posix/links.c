@@ -13,7 +13,7 @@
 
 #define READ_SIZE 16384
 
-void hf_links_notice(hf_driver *driver) {
+void hf_links_make_room(hf_driver *driver) {
     size_t count = hf_client_link_count(driver->client);
     if (count == driver->connection_count) return;
     hf_connection *grown = realloc(driver->connections, count * sizeof *grown);
@@ -179,7 +179,7 @@ static bool is_served_by_watchdog(const hf_driver *driver, size_t link) {
     return driver->running && (!driver->calling || link % HF_LINKS == HF_LINK_RENEWER);
 }
 
-/* Does what the link wants, as far as that is possible without waiting. */
+/* Does what the link wants, as far as possible without waiting. */
 static void serve_link(hf_driver *driver, size_t link, hf_time now) {
     hf_session *session = hf_link_session(driver, link);
     hf_want want = hf_session_wants(session, now);
@@ -222,7 +222,7 @@ static void log_in(hf_driver *driver, size_t link, void *context) {
     else hf_session_login_failed(session, fetched.code, fetched.reason, hf_now());
 }
 
-bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context) {
+bool hf_links_fetch_credentials(hf_driver *driver, unsigned roles, void *context) {
     assert(hf_driver_is_entered(driver));
     bool found = false;
     for (size_t link = 0; driver->fetch && link < driver->connection_count; link++) {
@@ -235,7 +235,7 @@ bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context) {
 
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now) {
     assert(hf_driver_is_entered(driver));
-    hf_links_notice(driver);
+    hf_links_make_room(driver);
     for (size_t link = 0; link < driver->connection_count; link++) {
         if (has_role(link, roles)) serve_link(driver, link, now);
     }
@@ -343,7 +343,7 @@ void hf_links_read(hf_driver *driver, unsigned roles) {
 #define MAX_SLEEP HF_SECOND
 
 /* Returns how long to sleep: at most MAX_SLEEP, as the system does not count a suspend of the host
- * as sleep, and the thread would wake up late by as much. */
+ * as sleep, and the thread would wake up late by that much. */
 static hf_time span_of_sleep(hf_time until) {
     hf_time now = hf_now();
     if (until == HF_NEVER) return until;

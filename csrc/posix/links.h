@@ -1,5 +1,5 @@
-/* The sockets of a driver's client: one connection for each of its links. Call all of this between
- * hf_driver_enter and hf_driver_leave. */
+/* The sockets of a driver's client: one connection for each of its links. Call these functions
+ * between hf_driver_enter and hf_driver_leave, except while a driver is being set up. */
 #ifndef HF_LINKS_H
 #define HF_LINKS_H
 
@@ -7,7 +7,7 @@
 
 #include "driver.h"
 
-#define HF_POLL_SLICE (50 * HF_MS) /* a signal between two polls is noticed within this time */
+#define HF_POLL_SLICE (50 * HF_MS) /* a signal between polls is noticed within this time */
 
 #define HF_ROLE(link) (1u << (link)) /* the bit of this hf_link in a set of roles */
 
@@ -17,10 +17,10 @@ static inline hf_session *hf_link_session(const hf_driver *driver, size_t link) 
 
 /* Makes room for the client's new links. When out of memory, they are not served, and operations
  * that need them time out. */
-void hf_links_notice(hf_driver *driver);
+void hf_links_make_room(hf_driver *driver);
 
-/* Do what the links of these roles want, as far as that is possible without waiting. The last two
- * also do what is due for calls or for the renewer. */
+/* Do what the links of these roles want, as far as possible without waiting. The last two also do
+ * what is due for calls or for the renewer. */
 void hf_links_serve(hf_driver *driver, unsigned roles, hf_time now);
 void hf_links_serve_calls(hf_driver *driver, hf_time now);
 void hf_links_serve_renewer(hf_driver *driver, hf_time now);
@@ -28,7 +28,7 @@ void hf_links_serve_renewer(hf_driver *driver, hf_time now);
 /* Fetches credentials, in the caller's thread, for the links of these roles that need them, and for
  * the watchdog's links whose last credentials were refused. Passes `context` to driver->fetch and
  * releases the mutex in the meantime. Returns whether any were needed. */
-bool hf_links_log_in(hf_driver *driver, unsigned roles, void *context);
+bool hf_links_fetch_credentials(hf_driver *driver, unsigned roles, void *context);
 
 /* Reads what has arrived, without sleeping. */
 void hf_links_read(hf_driver *driver, unsigned roles);
@@ -52,14 +52,14 @@ bool hf_links_sleep(hf_driver *driver, unsigned (*roles_of)(const hf_driver *), 
 /* Returns whether a link for calls has a request to send or awaits a reply. */
 bool hf_links_have_work(const hf_driver *driver);
 
-/* Returns whether the caller's thread has left output on the renewer's links, as when a new cluster
- * map sends what waited for it. Links that are full do not count, as a poll waits for them. */
+/* Returns whether the caller's thread has left output on the renewer's links, such as requests that
+ * waited for a new cluster map. Links that are full do not count, as a poll waits for them. */
 bool hf_links_have_unwritten(const hf_driver *driver);
 
 /* Returns when the first of the dials under way tries its next address, or HF_NEVER. */
 hf_time hf_links_next_dial(const hf_driver *driver);
 
-/* Makes driver->ready watch the sockets. Returns false when out of memory. */
+/* Makes driver->ready watch the sockets. Returns false when out of memory or watches. */
 bool hf_links_watch(hf_driver *driver);
 
 /* Writes what can be written now and closes all connections. */

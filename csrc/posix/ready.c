@@ -29,11 +29,11 @@ static bool reserve(watches *all, size_t count) {
     return true;
 }
 
-/* Returns whether the time that is set must change: the new one is earlier, or the old one has
- * come. */
-static bool must_change(hf_time fires_at, hf_time until, hf_time now) {
-    bool has_come = fires_at != HF_NEVER && fires_at <= now;
-    return until < fires_at || (has_come && until != fires_at);
+/* Returns whether the time that is set, `fires_at`, must change: `at` is earlier, or `fires_at` has
+ * passed. */
+static bool must_change(hf_time fires_at, hf_time at, hf_time now) {
+    bool has_passed = fires_at != HF_NEVER && fires_at <= now;
+    return at < fires_at || (has_passed && at != fires_at);
 }
 
 #ifdef HF_LINUX
@@ -131,13 +131,13 @@ bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     return watches_all;
 }
 
-void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
-    if (!must_change(ready->fires_at, until, now)) return;
-    hf_time span = until > now ? until - now : 1;
-    struct itimerspec at = {.it_value = {(time_t)(span / HF_SECOND), (long)(span % HF_SECOND)}};
-    if (until == HF_NEVER) at.it_value = (struct timespec){0, 0};
-    timerfd_settime(ready->timer, 0, &at, NULL);
-    ready->fires_at = until;
+void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
+    if (!must_change(ready->fires_at, at, now)) return;
+    hf_time span = at > now ? at - now : 1;
+    struct itimerspec timer = {.it_value = {(time_t)(span / HF_SECOND), (long)(span % HF_SECOND)}};
+    if (at == HF_NEVER) timer.it_value = (struct timespec){0, 0};
+    timerfd_settime(ready->timer, 0, &timer, NULL);
+    ready->fires_at = at;
 }
 
 #else
@@ -157,10 +157,10 @@ struct hf_ready {
     watches watched;
 };
 
-static int poll_timeout(hf_time until) {
+static int poll_timeout(hf_time at) {
     hf_time now = hf_now();
-    if (until == HF_NEVER) return -1;
-    hf_time ms = until > now ? (until - now + HF_MS - 1) / HF_MS : 0;
+    if (at == HF_NEVER) return -1;
+    hf_time ms = at > now ? (at - now + HF_MS - 1) / HF_MS : 0;
     return ms > 3600000 ? 3600000 : (int)ms;
 }
 
@@ -287,20 +287,20 @@ static bool is_same_list(const watches *watched, const hf_watch *list, size_t co
  * dealt with. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count) {
     pthread_mutex_lock(&ready->mutex);
-    bool room = reserve(&ready->watched, count);
-    if (room && (ready->notified || !is_same_list(&ready->watched, list, count))) {
+    bool reserved = reserve(&ready->watched, count);
+    if (reserved && (ready->notified || !is_same_list(&ready->watched, list, count))) {
         if (count > 0) memcpy(ready->watched.list, list, count * sizeof *list);
         ready->watched.count = count;
         poll_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);
-    return room;
+    return reserved;
 }
 
-void hf_ready_by(hf_ready *ready, hf_time until, hf_time now) {
+void hf_ready_by(hf_ready *ready, hf_time at, hf_time now) {
     pthread_mutex_lock(&ready->mutex);
-    if (must_change(ready->fires_at, until, now)) {
-        ready->fires_at = until;
+    if (must_change(ready->fires_at, at, now)) {
+        ready->fires_at = at;
         poll_again(ready);
     }
     pthread_mutex_unlock(&ready->mutex);

@@ -16,7 +16,7 @@ typedef struct hf_ready hf_ready;
 typedef struct hf_watch {
     int fd;
     hf_file file;
-    short events; /* of poll */
+    short events; /* as in struct pollfd: POLLIN, POLLOUT */
 } hf_watch;
 
 /* Returns NULL and sets errno when there is no memory, descriptor or thread left. The caller frees
@@ -24,24 +24,24 @@ typedef struct hf_watch {
 hf_ready *hf_ready_new(void);
 void hf_ready_free(hf_ready *ready);
 
-/* In the child of a fork: closes its copies of the descriptors, and does not touch the parent's
- * memory. */
+/* In the child of a fork: closes its copies of the descriptors. Frees none of the memory inherited
+ * from the parent. */
 void hf_ready_forget(hf_ready *ready);
 
 /* Returns the descriptor, which never changes. Wait until it is readable, but never read it. */
 int hf_ready_fd(const hf_ready *ready);
 
-/* Replaces the list: the descriptor is readable when one of these is ready, or at the time of
+/* Replaces the list: the descriptor is readable when one of these is ready, or at the time set by
  * hf_ready_by. An entry that changes its position in the list is watched as a new one. Returns
- * false when out of memory or of watches: then call it again soon. */
+ * false when out of memory or watches: then call it again soon. */
 bool hf_ready_watch(hf_ready *ready, const hf_watch *list, size_t count);
 
 /* Stops watching entry i until the next list. Call it before the descriptor may be closed: a closed
- * one leaves the set by itself only if no other process has a copy, as a forked child may. */
+ * one leaves the set by itself only if no other process, such as a forked child, has a copy. */
 void hf_ready_unwatch(hf_ready *ready, size_t i);
 
-/* Makes the descriptor readable at `until`, too. An earlier time that was set and has not passed
- * remains set: the descriptor may become readable too early, but never too late. */
-void hf_ready_by(hf_ready *ready, hf_time until, hf_time now);
+/* Makes the descriptor readable at the time `at`, too. An earlier time that was set and has not
+ * passed remains set: the descriptor may become readable too early, but never too late. */
+void hf_ready_by(hf_ready *ready, hf_time at, hf_time now);
 
 #endif

@@ -263,7 +263,7 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
  * forked child. NULL if the kernel cannot do that. */
 static _Atomic unsigned *process;
 
-/* How many of this process and its ancestors have a number. */
+/* How many processes have a number: this one and its ancestors. */
 static _Atomic unsigned generations;
 
 /* An emulator may accept any advice, so one that does not exist is tried first. */
@@ -291,7 +291,7 @@ bool hf_end_with_parent(int number) {
 
 #else
 
-#define SIGNAL_INTERVAL (50 * HF_MS) /* how late a signal just before a sleep is noticed */
+#define SIGNAL_INTERVAL (50 * HF_MS) /* the delay of a signal that arrives just before a sleep */
 
 bool hf_random(unsigned char *bytes, size_t size) {
     int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
@@ -362,7 +362,7 @@ ssize_t hf_recv_wait(int fd, void *bytes, size_t size, hf_time span) {
     return recv(fd, bytes, size, 0);
 }
 
-/* A signal between two of these system calls does not end the sleep; its effects are noticed at
+/* A signal between two of these system calls does not end the sleep; its effects are seen at
  * most SIGNAL_INTERVAL later. */
 static int poll_unblocked(struct pollfd *fds, nfds_t count, hf_time span, const sigset_t *signals) {
     sigset_t before;

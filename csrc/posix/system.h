@@ -23,7 +23,7 @@
  * message for an unknown number contains it. Safe to call from any thread. */
 const char *hf_error_text(int error, char *text, size_t size);
 
-/* Returns a monotonic time. Where the system can do that, it also advances while the host is
+/* Returns a monotonic time. Where possible, it also advances while the host is
  * suspended, so that leases run out during a suspend. */
 hf_time hf_now(void);
 
@@ -62,7 +62,7 @@ int hf_socket(int family);
  * cannot be set, the system's default applies. */
 void hf_probe_peer(int fd);
 
-/* Like send and recv, but never sleep and never raise SIGPIPE. For sockets of hf_socket. */
+/* Like send and recv, but never sleep and never raise SIGPIPE. For sockets from hf_socket. */
 ssize_t hf_send(int fd, const void *bytes, size_t size);
 ssize_t hf_recv(int fd, void *bytes, size_t size);
 
@@ -87,7 +87,7 @@ void hf_cond_wait(pthread_cond_t *condition, pthread_mutex_t *mutex, hf_time spa
 unsigned hf_process(void);
 
 /* Returns a number that changes when the file is changed or replaced; 0 if there is no file or
- * `path` is NULL. Take it before you read the file, so that a change while you read is noticed. */
+ * `path` is NULL. Take it before you read the file, so that a change while you read is detected. */
 uint64_t hf_stamp_file(const char *path);
 
 /* Keeps the shared object that contains this address in memory after it was unloaded, for threads

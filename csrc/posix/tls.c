@@ -263,7 +263,7 @@ static void set_up(SSL_CTX *context, const hf_tls_options *options) {
     SSL_CTX_set_options(context, SSL_OP_NO_COMPRESSION | SSL_OP_NO_RENEGOTIATION);
 #ifdef SSL_OP_IGNORE_UNEXPECTED_EOF
     SSL_CTX_set_options(
-        context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: truncation is noticed */
+        context, SSL_OP_IGNORE_UNEXPECTED_EOF); /* a reply has its length: truncation is detected */
 #endif
     SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
     SSL_CTX_set_read_ahead(context, 1);

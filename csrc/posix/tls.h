@@ -37,7 +37,7 @@ void hf_tls_settings_free(hf_tls_settings *settings); /* NULL is fine */
 /* Returns the settings' own copy of the options. */
 const hf_tls_options *hf_tls_settings_options(const hf_tls_settings *settings);
 
-/* In the child of a fork: drops what the parent made, without freeing it. */
+/* In the child of a fork: drops what the parent created, without freeing it. */
 void hf_tls_settings_forget(hf_tls_settings *settings);
 
 typedef struct hf_tls hf_tls;

@@ -16,7 +16,7 @@ static bool leaves_replies(const hf_driver *driver) {
  * which the client keeps. */
 static unsigned watchdog_links(const hf_driver *driver) {
     bool expects = !driver->calling && !leaves_replies(driver) && hf_links_have_work(driver);
-    bool keeps = !driver->calling && hf_client_keeps(driver->client);
+    bool keeps = !driver->calling && hf_client_has_kept_locks(driver->client);
     return HF_ROLE(HF_LINK_RENEWER) | (expects ? HF_ROLE(HF_LINK_CALLS) : 0) |
            (keeps ? HF_ROLE(HF_LINK_EVENTS) : 0);
 }

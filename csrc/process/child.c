@@ -31,12 +31,12 @@ typedef struct plan {
     int error[2];     /* a pipe: errno of a failed exec; a successful exec closes it */
     int gate[2];      /* a pipe: a byte lets the child start its program */
     int lock;         /* the descriptor of hf_crash_lock_job to inherit, or -1 */
-    hf_time min_hold; /* for how long its locks must remain held, even if everything dies */
+    hf_time min_hold; /* how long its locks must remain held, even if everything dies */
     bool terminal;
 } plan;
 
-/* Returns a NULL-terminated array of the strings in the table at `index`, with room for `more`. The
- * table owns the strings. */
+/* Returns a NULL-terminated array of the strings in the table at `index`, with room for `more`
+ * others. The table owns the strings. */
 static char **new_list(lua_State *L, int index, size_t *count, size_t more) {
     *count = hf_rawlen(L, index);
     char **list = hf_newuserdata(L, (*count + more + 1) * sizeof *list);
@@ -65,14 +65,14 @@ static bool is_replaced(const char *entry, char **fresh, size_t count) {
 /* Returns this program's environment, with the entries "NAME=value" of the table at `index` in
  * place of those of the same name. */
 static char **new_environment(lua_State *L, int index) {
-    size_t own = 0, count;
-    while (environ[own]) own++;
-    char **list = new_list(L, index, &count, own);
+    size_t inherited = 0, count;
+    while (environ[inherited]) inherited++;
+    char **list = new_list(L, index, &count, inherited);
     size_t at = count;
-    for (size_t i = 0; i < own; i++) {
+    for (size_t i = 0; i < inherited; i++) {
         if (!is_replaced(environ[i], list, count)) list[at++] = environ[i];
     }
-    assert(at <= count + own);
+    assert(at <= count + inherited);
     list[at] = NULL;
     return list;
 }

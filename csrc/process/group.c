@@ -33,11 +33,11 @@ static bool read_process(pid_t pid, char *state, pid_t *group) {
     return true;
 }
 
-static bool runs_in(pid_t group, pid_t pid, bool even_stopped) {
+static bool runs_in(pid_t group, pid_t pid, bool include_stopped) {
     char state;
-    pid_t own;
-    if (!read_process(pid, &state, &own) || own != group) return false;
-    return strchr(even_stopped ? "ZX" : "ZXTt", state) == NULL;
+    pid_t its_group;
+    if (!read_process(pid, &state, &its_group) || its_group != group) return false;
+    return strchr(include_stopped ? "ZX" : "ZXTt", state) == NULL;
 }
 
 static void add(lua_State *L, int *count, pid_t pid) {
@@ -45,24 +45,24 @@ static void add(lua_State *L, int *count, pid_t pid) {
     lua_rawseti(L, -2, ++*count);
 }
 
-/* out_of_reach(group, even_stopped) -> a list of the processes of the group that run and may not be
- * signalled; with even_stopped, also of stopped ones. If /proc hides the processes of others, the
- * list has only the group's number if no process of the group can be signalled, and is empty
+/* out_of_reach(group, include_stopped) -> a list of the processes of the group that run and may not
+ * be signalled; with include_stopped, also of stopped ones. If /proc hides the processes of others,
+ * the list has only the group's number if no process of the group can be signalled, and is empty
  * otherwise. */
 static int l_out_of_reach(lua_State *L) {
-    pid_t group = hf_check_int(L, 1), own;
-    bool even_stopped = lua_toboolean(L, 2);
+    pid_t group = hf_check_int(L, 1), its_group;
+    bool include_stopped = lua_toboolean(L, 2);
     int count = 0;
     char state;
     lua_newtable(L);
     DIR *processes = opendir("/proc");
     for (struct dirent *entry; processes && (entry = readdir(processes));) {
         pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10); /* 0: not a process */
-        if (pid > 0 && may_not_signal(pid) && runs_in(group, pid, even_stopped))
+        if (pid > 0 && may_not_signal(pid) && runs_in(group, pid, include_stopped))
             add(L, &count, pid);
     }
     if (processes) closedir(processes);
-    bool is_hidden = !read_process(1, &state, &own);
+    bool is_hidden = !read_process(1, &state, &its_group);
     if (count == 0 && is_hidden && may_not_signal(-group)) add(L, &count, group);
     return 1;
 }

@@ -94,7 +94,7 @@ function Lock:release()
   return notify_after(raw.release(self))
 end
 
--- Frees the lock, even of another owner, which notices at its next renewal, check or release.
+-- Frees the lock, even of another owner, which learns of it at its next renewal, check or release.
 ---@return boolean? was_locked
 ---@return string? message
 ---@return holdfast.code? code
@@ -342,7 +342,7 @@ end
 
 -- An owner that is set may be shared with other processes, so its locks are never kept.
 local function keep_of(given, defaults, kind)
-  if not core.kinds[kind].kept or given.owner then return 0 end
+  if not core.kinds[kind].may_be_kept or given.owner then return 0 end
   return given.keep or defaults.keep
 end
 
@@ -428,10 +428,10 @@ function lock.unshared(client, key, given, defaults, kind, permits)
   return make(client, key, given, defaults, kind or "lock", permits)
 end
 
--- Creates a lock of the client. `given` must be checked already; `defaults` are the client's.
--- `kind`: a kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a
--- semaphore's permits an acquire takes. Locks with the same options share their table of settings,
--- whose `key` is that of the first one, unless the options are about one lock (is_shareable).
+-- Creates a lock. `given` must already have been checked; `defaults` are the client's. `kind`: a
+-- kind's name in csrc/core/lock/kind.c; default "lock". `permits`: how many of a semaphore's
+-- permits an acquire takes. Locks with the same options share their table of settings, whose `key`
+-- is that of the first one, unless the options are about one lock (is_shareable).
 function lock.new(client, key, given, defaults, kind, permits)
   kind = kind or "lock"
   local is_none = given == lock.none

@@ -465,7 +465,7 @@ static UNUSED hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec) {
     hf_op *op = hf_driver_begin(driver, spec);
     hf_driver_serve(driver, false);
     while (op && !hf_op_is_done(op)) {
-        int fd = hf_driver_rest(driver, hf_now() + 60 * HF_SECOND);
+        int fd = hf_driver_prepare_wait(driver, hf_now() + 60 * HF_SECOND);
         hf_driver_leave(driver);
         if (fd < 0) sleep_us(1000);
         else poll(&(struct pollfd){fd, POLLIN, 0}, 1, 20000);

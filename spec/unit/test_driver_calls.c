@@ -58,7 +58,7 @@ static bool close_in_loop(hf_driver *driver) {
     hf_driver_enter(driver);
     hf_time began_at = __real_hf_now();
     while (!hf_client_is_quiet(driver->client) && __real_hf_now() - began_at < SOON * HF_MS) {
-        poll(&(struct pollfd){hf_driver_rest(driver, HF_NEVER), POLLIN, 0}, 1, SOON);
+        poll(&(struct pollfd){hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0}, 1, SOON);
         hf_driver_serve(driver, true);
     }
     bool quiet = hf_client_is_quiet(driver->client);
@@ -88,7 +88,7 @@ TEST(a_connection_that_has_ended_no_longer_wakes_an_event_loop) {
     shutdown(copy, SHUT_RD);
     hf_driver_serve(driver, true);
     bool ended = driver->connections[HF_LINK_CALLS].fd < 0;
-    struct pollfd loop = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
+    struct pollfd loop = {hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0};
     int ready = poll(&loop, 1, 0);
     hf_driver_leave(driver);
     hf_driver_unref(driver);
@@ -133,7 +133,7 @@ TEST(closing_a_client_outside_its_event_loop_releases_its_locks) {
 TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
-    struct pollfd ready = {hf_driver_rest(driver, HF_NEVER), POLLIN, 0};
+    struct pollfd ready = {hf_driver_prepare_wait(driver, HF_NEVER), POLLIN, 0};
     bool early = poll(&ready, 1, 0) == 1;
     hf_hold *hold =
         hf_client_find(driver->client, hf_kind_named("lock"), held_names, (hf_slice){"me", 2});
@@ -150,7 +150,7 @@ TEST(a_sleeping_event_loop_is_woken_to_clean_up_an_abandoned_lock) {
 TEST(an_event_loop_remains_woken_until_the_clients_task_has_run) {
     hf_driver *driver = new_holder((scenario){.name = "a loop", .looped = true});
     hf_driver_enter(driver);
-    int fd = hf_driver_rest(driver, hf_now() + HF_MS);
+    int fd = hf_driver_prepare_wait(driver, hf_now() + HF_MS);
     bool woken = is_readable(fd, SOON);
     hf_driver_serve(driver, false);
     bool stays = is_readable(fd, SOON);
@@ -170,11 +170,11 @@ TEST(an_event_loop_remains_woken_until_a_caller_has_taken_its_result) {
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
     hf_op *op = run_in_loop(driver, &ping);
-    bool waits = is_readable(hf_driver_rest(driver, HF_NEVER), SOON);
+    bool waits = is_readable(hf_driver_prepare_wait(driver, HF_NEVER), SOON);
     hf_driver_wake(driver);
     waits = waits && is_readable(hf_ready_fd(driver->ready), SOON);
     hf_op_end(op, hf_now());
-    bool goes_on = is_readable(hf_driver_rest(driver, HF_NEVER), 0);
+    bool goes_on = is_readable(hf_driver_prepare_wait(driver, HF_NEVER), 0);
     leave_holder(driver);
     CHECK(waits);
     CHECK(!goes_on);

@@ -41,7 +41,7 @@ static int fork_in_the_middle(hf_driver *driver, int (*go_on)(hf_driver *, int))
         hf_driver_leave(driver);
         hf_driver_enter(driver);
     }
-    if (driver->looped && hf_driver_rest(driver, HF_NEVER) >= 0) own += OF_READY;
+    if (driver->looped && hf_driver_prepare_wait(driver, HF_NEVER) >= 0) own += OF_READY;
     for (size_t link = 0; link < driver->connection_count; link++)
         own += driver->connections[link].fd >= 0;
     hf_driver before = *driver;
@@ -181,9 +181,9 @@ TEST(an_event_loop_with_many_connections_leaks_no_memory) {
     hf_driver *driver = new_driver_of(2);
     driver->looped = true;
     hf_driver_enter(driver);
-    bool ready = hf_driver_rest(driver, HF_NEVER) >= 0;
+    bool ready = hf_driver_prepare_wait(driver, HF_NEVER) >= 0;
     long before = memerr_live();
-    for (int i = 0; i < 3; i++) ready = hf_driver_rest(driver, HF_NEVER) >= 0 && ready;
+    for (int i = 0; i < 3; i++) ready = hf_driver_prepare_wait(driver, HF_NEVER) >= 0 && ready;
     long after = memerr_live();
     hf_driver_leave(driver);
     hf_driver_unref(driver);

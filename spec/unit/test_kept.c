@@ -632,9 +632,9 @@ TEST(a_caller_that_waits_twice_gets_the_kept_lock_once_and_then_sends_a_request)
 }
 
 TEST(a_client_can_tell_whether_it_keeps_a_lock) {
-    CHECK(!hf_client_keeps(&rig.client));
+    CHECK(!hf_client_has_kept_locks(&rig.client));
     hold_and_end();
-    CHECK(hf_client_keeps(&rig.client));
+    CHECK(hf_client_has_kept_locks(&rig.client));
 }
 
 /* A kept lock of `key`, which nobody uses. */

@@ -418,7 +418,7 @@ static hf_op *run_in_loop(hf_driver *driver, const hf_op_spec *spec, int timeout
     hf_op *op = hf_driver_begin(driver, spec);
     while (!hf_op_is_done(op)) {
         hf_driver_serve(driver, false);
-        struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+        struct pollfd ready = {.fd = hf_driver_prepare_wait(driver, HF_NEVER), .events = POLLIN};
         if (hf_op_is_done(op)) break;
         hf_driver_leave(driver);
         bool woken = poll(&ready, 1, timeout_ms) == 1;
@@ -482,14 +482,14 @@ TEST(an_event_loop_no_longer_watches_the_descriptor_of_a_finished_name_lookup) {
     hf_driver_enter(driver);
     hf_op *op = hf_driver_begin(driver, &ping);
     hf_driver_serve(driver, false);
-    struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+    struct pollfd ready = {.fd = hf_driver_prepare_wait(driver, HF_NEVER), .events = POLLIN};
     const hf_connection *calls = &driver->connections[HF_LINK_CALLS];
     bool looked_up = calls->dialing && calls->dial.lookup;
     int copy = dup(calls->dial.fd);
     pthread_mutex_unlock(&answers);
     while (calls->dialing && poll(&ready, 1, 5000) == 1) { /* nobody answers the connection */
         hf_driver_serve(driver, true);
-        hf_driver_rest(driver, HF_NEVER);
+        hf_driver_prepare_wait(driver, HF_NEVER);
     }
     bool connected = calls->fd >= 0, stays_ready = poll(&ready, 1, 20) == 1;
     hf_op_abandon(op, hf_now());
@@ -515,10 +515,10 @@ static int fork_while_dialing(bool looks_up) {
     hf_driver_enter(driver);
     hf_op *op = hf_driver_begin(driver, &ping);
     hf_driver_serve(driver, false);
-    struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+    struct pollfd ready = {.fd = hf_driver_prepare_wait(driver, HF_NEVER), .events = POLLIN};
     while (!looks_up && calls->lookup && poll(&ready, 1, 5000) == 1) {
         hf_driver_serve(driver, true);
-        hf_driver_rest(driver, HF_NEVER);
+        hf_driver_prepare_wait(driver, HF_NEVER);
     }
     bool dials = calls->fd >= 0 && (calls->lookup != NULL) == looks_up;
     pid_t child = fork();
@@ -555,7 +555,7 @@ TEST(a_sleeping_event_loop_is_woken_for_a_connection_that_a_call_opens) {
     driver->looped = true;
     hf_op_spec ping = {.kind = HF_OP_PING};
     hf_driver_enter(driver);
-    struct pollfd ready = {.fd = hf_driver_rest(driver, HF_NEVER), .events = POLLIN};
+    struct pollfd ready = {.fd = hf_driver_prepare_wait(driver, HF_NEVER), .events = POLLIN};
     bool early = poll(&ready, 1, 0) == 1;
     hf_op *op = hf_driver_begin(driver, &ping);
     hf_driver_serve(driver, false);

@@ -26,7 +26,8 @@ static void check_bytes(const hf_driver *driver, hf_time wakes) {
     for (size_t link = 0; link < driver->connection_count; link++) {
         int fd = driver->connections[link].fd;
         bool events = link % HF_LINKS == HF_LINK_EVENTS;
-        if (fd < 0 || (events && (driver->calling || !hf_client_keeps(driver->client)))) continue;
+        if (fd < 0 || (events && (driver->calling || !hf_client_has_kept_locks(driver->client))))
+            continue;
         hf_slice output = hf_session_output(hf_client_link(driver->client, link));
         ORDER_CHECK(output.size == 0, "link %zu has output that nobody writes", link);
         ORDER_CHECK(!order_has_bytes(fd) || wakes <= order_now() + READ_LEFT_AFTER,

@@ -13,7 +13,7 @@ static void grow(hf_numbers *numbers) {
     if (numbers->count < numbers->bucket_count) return;
     hf_numbers grown = {.bucket_count = numbers->bucket_count ? numbers->bucket_count * 2 : 16};
     grown.buckets = calloc(grown.bucket_count, sizeof(hf_number *));
-    if (!grown.buckets) return; /* the table still works, with longer chains */
+    if (!grown.buckets) return; /* a table that has buckets still works, with longer chains */
     for (size_t i = 0; i < numbers->bucket_count; i++) {
         for (hf_number *entry = numbers->buckets[i], *next; entry; entry = next) {
             next = entry->next;

@@ -43,7 +43,7 @@ bool hf_reader_open(hf_reader *reader);
 
 void hf_reader_close(hf_reader *reader);
 
-/* Sets the maximum number of elements of the next replies. Call it only between two replies. */
+/* Sets the maximum number of elements of the next replies. Call it only between replies. */
 void hf_reader_set_max_elements(hf_reader *reader, size_t elements);
 
 /* Passes bytes to the reader. Returns false when out of memory. */

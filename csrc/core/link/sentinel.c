@@ -63,7 +63,7 @@ struct hf_sentinels {
 static void on_answer(hf_request *request, const hf_reply *reply, hf_time now);
 static void ask(hf_sentinels *sentinels, hf_sentinel *sentinel, hf_time now);
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 static hf_node *master_of(const hf_sentinels *sentinels) {
     return sentinels->client->nodes[0];

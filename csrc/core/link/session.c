@@ -127,8 +127,8 @@ static bool awaits_reply(const hf_session *session) {
     return session->first_reply != session->next_reply || session->pinged;
 }
 
-/* Returns since when the server has been silent: since it last sent something or, if that is later,
- * since a reply has been awaited. Before READY: since the opening or the log-in began. */
+/* Returns when the server fell silent: when it last sent something or, if that is later, when the
+ * wait for a reply began. Before READY: when the opening or the log-in began. */
 static hf_time silent_since(const hf_session *session) {
     if (session->state != HF_SESSION_READY) return session->opened_at;
     if (!awaits_reply(session)) return session->received_at;

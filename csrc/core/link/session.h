@@ -85,7 +85,7 @@ struct hf_session {
     uint32_t refused_connections; /* how many consecutive connections ended after such a refusal;
                                      counts only up to the limit of the pauses */
     char run_id[HF_RUN_ID_SIZE + 1]; /* the run id of the server process, or "" */
-    hf_time known_since;             /* since when this client has known that process */
+    hf_time known_since;             /* when this client first knew that process */
     bool vouched;                    /* HF_KNOWN_KEY on the server has this run id */
     bool exposed;                    /* one user's scripts can change those of other users */
 
@@ -96,7 +96,7 @@ struct hf_session {
     char peer_id[HF_NODE_ID_SIZE + 1]; /* the id that the server gave at log-in, or "" */
     bool stranger;          /* the last log-in found another server at the node's address */
     bool sharded;           /* the server of this connection supports sharded channels */
-    hf_time awaiting_since; /* since when at least one reply has been awaited */
+    hf_time awaiting_since; /* at least one reply has been awaited since then */
     uint32_t failed_opens;  /* attempts to open a connection since the server last replied to
                                a command; includes one under way */
     uint64_t *random;       /* the state of the client's random numbers */

@@ -235,7 +235,7 @@ hf_claim *hf_holds_first_ended(const hf_holds *holds, hf_time now) {
     return ended_below(holds, 0, now);
 }
 
-/* ---- life ---- */
+/* ---- adding and removing ---- */
 
 static size_t size_of_hold(hf_slice caller) {
     return offsetof(hf_hold, caller) + caller.size;

@@ -23,7 +23,7 @@
 
 #define MIN_PATIENCE (100 * HF_MS)   /* the minimum time for a reply, even in a short wait */
 #define LEAVE_WITHIN (900 * HF_MS)   /* an acquire leaves the queue within 1 s of its wait's end */
-#define MIN_RECHECK (HF_MS)          /* the minimum time between two rechecks */
+#define MIN_RECHECK (HF_MS)          /* the minimum time between rechecks */
 #define MAX_RECHECK (30 * HF_SECOND) /* the maximum; much less than the queue's TTL */
 #define CROWD 100 /* with 200 or more ahead, a waiter rechecks less than once per grant lease */
 #define FIRST_SILENT_RECHECK (30 * HF_MS) /* behind a holder that announces nothing */
@@ -57,7 +57,7 @@ static void forget(hf_op *op, hf_time now) {
     if (op->hold) hf_renewer_forget(op->client, op->hold, now);
 }
 
-/* Lets the renewer await the reply if a shared owner's acquire is under way. To read the reply, it
+/* Makes the renewer await the reply if a shared owner's acquire is under way. To read the reply, it
  * must know whether a token was requested. Returns whether it awaits the reply. */
 static bool let_renewer_await(hf_op *op, hf_time now) {
     hf_hold *hold = op->hold;

@@ -183,7 +183,7 @@ static bool all_are_usable(const hf_op *op) {
     return true;
 }
 
-/* All locks get the same lease, so it must end before the earliest max_hold. */
+/* All locks get the same lease, so it must not outlast the earliest max_until. */
 static hf_time end_of_all(const hf_op *op, hf_time sent_at) {
     hf_time end = HF_NEVER;
     for (size_t i = 0; i < op->spec.batch_count; i++)
@@ -332,8 +332,8 @@ static bool has_a_hold(const hf_op *op) {
     return false;
 }
 
-/* Waits until locks that the client keeps for its callers are returned, because they would be in
- * the way. */
+/* If the client keeps one of the locks for its callers, makes the operation wait until that lock
+ * has been returned. Returns whether the operation must wait. */
 static bool is_kept(hf_op *op, hf_time now) {
     for (size_t i = 0; i < op->spec.batch_count; i++) {
         hf_claim *idle = hf_kept_clear(op->client, NULL, op->spec.batch[i]->key, now);

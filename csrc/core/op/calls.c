@@ -244,8 +244,8 @@ static void begin_release(hf_op *op, hf_time now) {
     hf_op_send(op, on_released, deadline, false, now);
 }
 
-/* Lets the record be written after the operation has ended. Until it is written, the lock remains
- * held and is renewed, because no other run may begin before that. */
+/* Leaves the record to be written after the operation has ended. Until it is written, the lock
+ * remains held and is renewed, because no other run may begin before that. */
 static bool write_later(hf_op *op, hf_time now) {
     bool held = hf_hold_is_held(op->hold);
     return held && hf_renewer_record(op->client, op->hold, &op->request, now);
@@ -377,8 +377,8 @@ static bool is_due(const hf_hold *hold, hf_time now) {
            (!ends && now >= hf_lease_renew_before(claim->valid_until, hf_claim_lease(claim)));
 }
 
-/* A check also confirms a hold that came by a grant, and renews one that is due, because a caller
- * that checks continually leaves the renewer no time for this. */
+/* A check also confirms a hold obtained through a grant, and renews one that is due, because a
+ * caller that checks continually leaves the renewer no time for this. */
 static void begin_extend(hf_op *op, hf_time now) {
     if (!take_hold(op, now)) return;
     assert(hf_hold_is_held(op->hold) && op->hold->claim->in_flight);

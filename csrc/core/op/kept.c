@@ -265,7 +265,7 @@ static bool is_lent(const hf_kept *kept) {
     return kept->keep.claim && kept->keep.claim->hold;
 }
 
-/* Returns the idle lock of this kind to the server. Returns the claim being returned, or NULL. */
+/* Gives the idle lock of this kind back to the server. Returns its claim, or NULL. */
 static hf_claim *clear(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now) {
     if (!client->kept.buckets) return NULL; /* the client has never kept a lock */
     hf_kept *kept = find(client, kind, key);
@@ -359,7 +359,7 @@ void hf_kept_took(hf_op *op, uint64_t last_token, hf_time now) {
     note_wish(op->client, kept);
 }
 
-/* ---- the end ---- */
+/* ---- when a hold is released ---- */
 
 /* Returns whether no command for the hold is in doubt. The server could run such a command while
  * the next caller has the lock. */
@@ -396,7 +396,7 @@ void hf_kept_force(hf_client *client, const hf_kind *kind, hf_slice key, hf_time
     clear(client, kind, key, now);
 }
 
-/* If others want an idle lock, returns it to the server. Lets waiting callers ask the server. */
+/* If others want an idle lock, returns it to the server. Makes waiting callers ask the server. */
 static void serve(hf_client *client, hf_kept *kept, hf_time now) {
     note_wish(client, kept);
     if (is_idle(kept) && kept->keep.wished) release_idle(client, kept->keep.claim, now);

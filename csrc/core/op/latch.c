@@ -4,8 +4,8 @@
 #include "op/operation.h"
 #include "op/poll.h"
 
-/* A call's note must outlast any delay of a command by a proxy, and the time in which the client
- * may resend the command. */
+/* A call's note must outlast any delay that a proxy may add to a command, and the period during
+ * which the client may resend the command. */
 #define MIN_NOTE_TTL (60 * HF_SECOND)
 #define NOTE_TTL_TIMEOUTS 4
 

@@ -43,14 +43,14 @@ void hf_renewer_attend_leaving(hf_client *client, hf_claim *claim, hf_time now);
 bool hf_renewer_set_aside(hf_client *client, hf_claim *claim, hf_time now);
 
 /* Frees the caller from a hold whose release is under way. The claim leaves by that release; if the
- * release gets no reply, hf_renewer_clean_up lets the renewer continue with it. */
+ * release gets no reply, hf_renewer_clean_up makes the renewer continue it. */
 void hf_renewer_set_overtaken_aside(hf_client *client, hf_hold *hold);
 
-/* Lets the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
+/* Makes the renewer pass on a lock that was granted again to a lost hold of a shared owner. Returns
  * the claim for this clean-up; NULL if there is nothing to pass on, or when out of memory. */
 hf_claim *hf_renewer_clean_up_grant(hf_client *client, const hf_claim *claim, hf_time now);
 
-/* Lets the renewer evict dead waiters of a lock that the server has freed, so that the next waiter
+/* Makes the renewer evict dead waiters of a lock that the server has freed, so that the next waiter
  * gets it. */
 void hf_renewer_pass_on(hf_client *client, const hf_kind *kind, hf_slice key, hf_time now);
 
@@ -81,15 +81,15 @@ void hf_renewer_abandon(hf_client *client, hf_hold *hold, uint32_t count, hf_tim
 void hf_renewer_abandon_dropped(hf_client *client, hf_hold *hold, hf_time now);
 
 /* Notes that a shared owner's acquire, which was sent at `asked_at`, took a hold that no caller
- * has. The next release releases it, too. */
+ * is using. The next release releases it, too. */
 void hf_renewer_add_pending_release(hf_claim *claim, hf_time asked_at);
 
-/* Lets the renewer await the reply to `ask`, an abandoned acquire of a shared owner, and release
+/* Makes the renewer await the reply to `ask`, an abandoned acquire of a shared owner, and release
  * what it took. Returns false if no reply can come, or when out of memory. */
 bool hf_renewer_await_answer(hf_client *client, hf_hold *hold, hf_request *ask, hf_time now);
 
 /* Takes over a request whose operation ends before its reply. The client is not quiet until the
- * reply comes. Returns false if no reply can come, or when out of memory. */
+ * reply arrives. Returns false if no reply can arrive, or when out of memory. */
 bool hf_renewer_see_through(hf_client *client, hf_request *request);
 
 #endif

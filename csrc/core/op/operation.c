@@ -31,7 +31,7 @@ static const int steps[HF_ACQUIRE_STATES] = {
     [HF_ACQUIRE_FOLLOWING] = TO(FOLLOWING) | TO(ASKING),
     /* The reply was busy. It cannot queue before the client is subscribed to its channel. */
     [HF_ACQUIRE_SUBSCRIBING] = TO(ASKING) | TO(CANCELLING),
-    /* A grant ends it. It becomes ASKING to check a grant, after a message, or at a recheck. */
+    /* A grant ends the acquire, which asks to check a grant, after a message, or at a recheck. */
     [HF_ACQUIRE_WAITING] = TO(ASKING) | TO(CANCELLING),
     /* The wait is over. It waits until the server has removed it from the queue. */
     [HF_ACQUIRE_CANCELLING] = 0,

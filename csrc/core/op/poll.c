@@ -9,7 +9,7 @@
 /* The maximum time for the reply to one poll. It must be shorter than HF_WIRE_NOTE_TTL, because the
  * server recognises a resent command of a plain semaphore by its note. */
 #define MAX_PATIENCE (1800 * HF_SECOND)
-/* The time between two polls while the subscription to the channel is not confirmed. */
+/* The time between polls while the subscription to the channel is not confirmed. */
 #define FIRST_UNSUBSCRIBED_RECHECK (30 * HF_MS)
 #define MAX_UNSUBSCRIBED_RECHECK (200 * HF_MS)
 

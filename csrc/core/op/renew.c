@@ -10,7 +10,7 @@
 
 #define MAX_SPLITS 3 /* after this many splits in a row, keys are renewed one by one */
 #define ONE_BY_ONE_FOR (60 * HF_SECOND) /* after this, another batch is tried */
-/* The largest factor by which the times left of a batch's claims may differ. */
+/* The most that the remaining times of a batch's claims may differ, as a factor. */
 #define MAX_TIME_RATIO 4
 
 /* Returns the link for renewals to the claim's node. */
@@ -42,8 +42,8 @@ void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now) {
  *
  * A server that refuses every batch (a proxy of a cluster) must not get one for each renewal. A
  * server that refused everything for a while (because a permission was revoked) will accept batches
- * again. The two look the same, so only consecutive splits count, and another batch is tried a
- * minute after the last one at the latest. */
+ * again. The two look the same, so only consecutive splits count, and another batch is tried no
+ * later than a minute after the last split. */
 
 static bool takes_batches(const hf_client *client, hf_time now) {
     return client->splits < MAX_SPLITS || now >= client->batch_again_at;
@@ -64,7 +64,7 @@ static void note_batch_taken(hf_client *client) {
 
 /* ---- renewing ---- */
 
-/* The record is retried for as long as the lock is held. */
+/* Writing the record is retried for as long as the lock is held. */
 static void follow_lease(const hf_claim *claim) {
     if (!claim->record) return;
     claim->record->deadline = claim->record->persists_until = claim->valid_until;
@@ -98,8 +98,8 @@ static void on_not_renewed(hf_client *client, hf_claim *claim, hf_time now) {
     hf_holds_wake_at(&client->holds, claim, hf_lease_retry_at(now, claim->valid_until));
 }
 
-/* Ends a kept lock that no caller has, so no loss is reported. Also called if it is in doubt
- * whether the server still has the lock. */
+/* Ends a kept lock that no caller is using, so no loss is reported. Also called when it is unclear
+ * whether the lock still exists on the server. */
 static void end_idle(hf_client *client, hf_claim *claim, bool gone, hf_time now) {
     if (gone) hf_holds_remove(&client->holds, claim);
     else hf_renewer_clean_up(client, claim, now);
@@ -300,7 +300,7 @@ static void confirm(hf_client *client, hf_claim *claim, hf_time now) {
         send_renewal(task, hf_renewer_encode_confirmation(client, claim, &task->request, now), now);
 }
 
-/* ---- a kept lock that no caller has ---- */
+/* ---- a kept lock that no caller is using ---- */
 
 /* Returns when the claim's validity ends with the shorter lease that was requested at `sent_at`. If
  * replicas must confirm leases, the claim gains no time, because none has confirmed this one. */

@@ -25,21 +25,21 @@
 /* Serves the claims that need attention now. */
 void hf_renewer_tick(hf_client *client, hf_time now);
 
-/* Sets when the renewer handles the claim next, by its present state and `valid_until`. Does
- * nothing if it is not held. */
+/* Sets when the renewer handles the claim next, according to its current state and `valid_until`.
+ * Does nothing if the claim is not held. */
 void hf_renewer_resume(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Sets when a kept lock that no caller has is due next. Its lease on the server becomes short, and
- * is renewed until the client no longer keeps the lock. */
+/* Sets when a kept lock that no caller is using is due next. Its lease on the server becomes short,
+ * and is renewed until the client no longer keeps the lock. */
 void hf_renewer_resume_idle(hf_client *client, hf_claim *claim, hf_time now);
 
-/* Lets the renewer resend the request, which writes the record of the run under this hold, and
+/* Makes the renewer resend the request, which writes the record of the run under this hold, and
  * renew the lock until the record is written or the lock is lost. Until then the client is not
  * quiet. The hold is over. Returns false when out of memory. */
 bool hf_renewer_record(hf_client *client, hf_hold *hold, hf_request *request, hf_time now);
 
-/* Encodes the command that renews one claim, and confirms it if it came by a grant. Returns false
- * when out of memory. */
+/* Encodes the command that renews one claim, and confirms it if it was granted. Returns false when
+ * out of memory. */
 bool hf_renewer_encode_confirmation(const hf_client *client, const hf_claim *claim,
                                     hf_request *request, hf_time now);
 
@@ -50,7 +50,7 @@ void hf_renewer_on_renewed(hf_client *client, hf_claim *claim, hf_time sent_at, 
  * claim's count is what is left. Entries may have been abandoned since the command was sent. */
 void hf_renewer_on_entry_released(hf_client *client, hf_hold *hold, hf_time sent_at, hf_time now);
 
-/* Implement hf_client_approve and hf_client_set_renewed. */
+/* The implementations of hf_client_approve and hf_client_set_renewed. */
 void hf_renewer_approve(hf_client *client, hf_hold *hold, hf_time now);
 void hf_renewer_set_renewed(hf_client *client, hf_hold *hold, bool renewed, hf_time now);
 

@@ -1,4 +1,4 @@
-/* What quorum.c (members, holds, late replies) and the files of its operations share. */
+/* Declarations shared by quorum.c (members, holds, late replies) and its operations' files. */
 #ifndef HF_QUORUM_INTERNAL_H
 #define HF_QUORUM_INTERNAL_H
 
@@ -19,7 +19,7 @@ typedef struct hf_vote {
     bool yes;     /* the vote is a yes; otherwise it is a no */
     bool skipped; /* it is a no without asking: the server has just refused a connection */
     bool rolled_back;    /* it is a yes that does not count and has been rolled back */
-    bool refused;        /* it is a no for a transient reason: its server refuses for now */
+    bool refused;        /* it is a no for a transient reason: its server refuses temporarily */
     bool guarded;        /* it does not count: its server has not been known for long enough */
     hf_code code;        /* the reason for a no */
     char why[64];        /* the same reason as text, for messages */

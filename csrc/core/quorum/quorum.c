@@ -8,8 +8,8 @@
 #include "op/renew.h"
 #include "quorum/internal.h"
 
-#define FIRST_REPAIR (50 * HF_MS)
-#define LAST_GRACE (250 * HF_MS) /* how long a closed client waits for servers that hang */
+#define FIRST_REPAIR_PAUSE (50 * HF_MS)
+#define MIN_GRACE (250 * HF_MS) /* how long at least a closed client waits for the last servers */
 #define MAX_REPAIRS 100 /* per server at a time; a hanging server delays each by a time-out */
 #define TOKEN_MARGIN (2 * HF_MS) /* how far a proposed token is ahead of the clocks */
 
@@ -20,7 +20,7 @@ struct hf_late_reply {
     size_t index;
 };
 
-/* ---- life ---- */
+/* ---- creating and destroying ---- */
 
 /* A member's identity only names its channel, to which it never subscribes, so the entropy need not
  * come from the system. */
@@ -116,12 +116,12 @@ static bool is_quiet(const hf_client *client) {
 static hf_time ignore_rest_at(const hf_quorum *quorum) {
     if (quorum->quiet_at == 0 || quorum->ignores_rest) return HF_NEVER;
     hf_time took = quorum->quiet_at - quorum->closed_at;
-    return quorum->quiet_at + hf_time_max(LAST_GRACE, 10 * took);
+    return quorum->quiet_at + hf_time_max(MIN_GRACE, 10 * took);
 }
 
 static void ignore_rest(hf_quorum *quorum, hf_time now) {
-    bool most = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
-    if (most && quorum->quiet_at == 0) quorum->quiet_at = now;
+    bool majority_is_quiet = quorum->closed_at > 0 && quiet_members(quorum) >= quorum->majority;
+    if (majority_is_quiet && quorum->quiet_at == 0) quorum->quiet_at = now;
     if (now >= ignore_rest_at(quorum)) quorum->ignores_rest = true;
 }
 
@@ -150,16 +150,16 @@ uint32_t hf_member_hold_entries(const hf_client *member, const hf_hold *member_h
     uint32_t own = member_hold->claim->count - member_hold->claim->share.others, released = 0;
     for (const hf_op *op = member->ops; op; op = op->next)
         released += op->hold == member_hold && !op->done && hf_op_asked_for(op)->releases;
-    return own > released ? own - released : 0;
+    return entries > released ? entries - released : 0;
 }
 
 void hf_quorum_clean_up_member_holds(hf_client *client, hf_hold *hold, uint32_t keep, hf_time now) {
     for (size_t i = 0; i < hold->member_count; i++) {
         hf_hold *member_hold = hold->member_holds[i];
         if (!member_hold || !hf_hold_is_known(member_hold)) continue;
-        uint32_t own = hf_member_hold_entries(client->quorum->members[i], member_hold);
-        if (hf_hold_is_lost(member_hold) || own > keep)
-            hf_renewer_abandon(client->quorum->members[i], member_hold, own - keep, now);
+        uint32_t entries = hf_member_hold_entries(client->quorum->members[i], member_hold);
+        if (hf_hold_is_lost(member_hold) || entries > keep)
+            hf_renewer_abandon(client->quorum->members[i], member_hold, entries - keep, now);
     }
 }
 
@@ -176,7 +176,7 @@ static bool may_have_forgotten(const hf_client *client, size_t index, hf_time no
 
 /* Returns the end of the hold on this server, or 0 if there is none. A server that may have
  * forgotten a shared owner's hold confirms its renewal once another process of that owner acquires
- * there, and that process may release it. Such a yes therefore does not count. */
+ * there, and that process may release it. Such a confirmation therefore does not count. */
 static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, size_t index,
                                hf_time now) {
     const hf_hold *member_hold = hold->member_holds[index];
@@ -186,7 +186,7 @@ static hf_time member_hold_end(const hf_client *client, const hf_hold *hold, siz
     return member_hold->claim->valid_until;
 }
 
-/* Returns the end that a majority of the member holds reaches, or 0 if fewer are held. */
+/* Returns until when a majority of the member holds is valid, or 0 if no majority is held. */
 static hf_time majority_end(const hf_client *client, const hf_hold *hold, hf_time now) {
     hf_time end = 0;
     for (size_t i = 0; i < hold->member_count; i++) {
@@ -251,7 +251,7 @@ static void refresh_all(hf_client *client, hf_time now) {
     }
 }
 
-static void notice(hf_client *client, hf_time now) {
+static void detect_losses(hf_client *client, hf_time now) {
     hf_quorum *quorum = client->quorum;
     uint64_t losses = 0;
     for (size_t i = 0; i < quorum->count; i++) {
@@ -379,7 +379,7 @@ static void repair_missing(hf_client *client, hf_hold *hold, hf_time now) {
 void hf_quorum_note_busy(hf_client *client, hf_hold *hold, hf_time now) {
     if (!hf_claim_is_held(hold->claim) || !hold->claim->renewed) return;
     uint32_t doublings = hold->busy_replies < 16 ? hold->busy_replies++ : 16;
-    hf_time pause = hf_time_min(FIRST_REPAIR << doublings, hold->claim->lease / 30);
+    hf_time pause = hf_time_min(FIRST_REPAIR_PAUSE << doublings, hold->claim->lease / 30);
     hf_holds_wake_at(&client->holds, hold->claim, hf_time_min(hold->claim->wake_at, now + pause));
 }
 
@@ -471,10 +471,10 @@ static bool has_settled_late_reply(const hf_quorum *quorum) {
 
 uint64_t hf_quorum_propose(const hf_quorum *quorum, hf_time now) {
     if (!quorum->clocks_known) return 1;
-    int64_t most = quorum->ahead[0];
+    int64_t max_ahead = quorum->ahead[0];
     for (size_t i = 1; i < quorum->count; i++)
-        most = quorum->ahead[i] > most ? quorum->ahead[i] : most;
-    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + most;
+        max_ahead = quorum->ahead[i] > max_ahead ? quorum->ahead[i] : max_ahead;
+    int64_t proposal = (int64_t)((now + TOKEN_MARGIN + quorum->last_round_time) / 1000) + max_ahead;
     return proposal > 0 ? (uint64_t)proposal : 0;
 }
 
@@ -530,7 +530,7 @@ static void tick_renewer(hf_client *client, hf_time now) {
     for (size_t i = 0; i < client->quorum->count; i++)
         hf_client_tick_renewer(client->quorum->members[i], now);
     settle_late_replies(client, now);
-    notice(client, now);
+    detect_losses(client, now);
     refresh_due(client, now);
     ignore_rest(client->quorum, now);
 }
@@ -563,7 +563,7 @@ static void add_stats(const hf_client *client, hf_stats *stats) {
     }
 }
 
-static hf_client *holder(hf_client *client, size_t index) {
+static hf_client *client_at(hf_client *client, size_t index) {
     return index < client->quorum->count ? client->quorum->members[index] : NULL;
 }
 
@@ -582,11 +582,11 @@ const hf_decider hf_majority = {
     .tick_renewer = tick_renewer,
     .is_quiet = is_quiet,
     .refresh = hf_quorum_refresh,
-    .notice = notice,
+    .notice = detect_losses,
     .approve = approve,
     .set_renewed = set_renewed,
     .abandon = hf_quorum_abandon,
     .add_stats = add_stats,
     .approvals_asked = approvals_asked,
-    .holder = holder,
+    .holder = client_at,
 };

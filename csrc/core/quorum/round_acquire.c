@@ -56,10 +56,11 @@ static bool ends_at_once(hf_op *op, hf_time now) {
 static void pause(hf_op *op, hf_time now) {
     hf_round *round = op->round;
     uint32_t doublings = round->attempts < 5 ? round->attempts : 5;
-    hf_time most = hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MAX_PAUSE);
+    hf_time limit =
+        hf_time_min((FIRST_PAUSE << doublings) + 2 * (now - round->asked_at), MAX_PAUSE);
     assert(round->state != HF_ROUND_DECIDED);
     round->state = HF_ROUND_PAUSING;
-    round->retry_at = now + HF_MS + hf_jitter(&op->client->random, most);
+    round->retry_at = now + HF_MS + hf_jitter(&op->client->random, limit);
     if (round->attempts == 1) op->client->stats.waits++;
     hf_presence_note_wait(op, now);
 }

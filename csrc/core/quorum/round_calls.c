@@ -1,4 +1,4 @@
-/* A quorum's other operations: those on a hold, and those on a key. */
+/* A quorum's operations other than acquire: those on a hold, and those on a key. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

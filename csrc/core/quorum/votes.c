@@ -11,7 +11,7 @@
 /* A server that refused the connection is skipped for this long, unless a majority needs it. */
 #define REFUSED_FOR (100 * HF_MS)
 
-/* ---- life ---- */
+/* ---- creating a round ---- */
 
 static hf_slice copy(char **to, hf_slice from) {
     hf_slice copied = {*to, from.size};

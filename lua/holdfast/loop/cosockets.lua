@@ -12,21 +12,21 @@ local to_text = require("holdfast.compat").text
 local engine, now = core.engine, core.now
 local wake_done = pump.wake_done
 
-local SILENCE = 86400000 -- ms; the core notices earlier that a server is silent
-local MAX_BYTES = 65536 -- in one read
+local SILENCE = 86400000 -- ms; the core detects a silent server sooner
+local MAX_BYTES = 65536 -- bytes in one read
 local HUNG_UP = "the server closed the connection"
 local ROLES = 3 -- links for each server
 local FOREVER = SILENCE / 1000
-local CHECK_EVERY = 1 -- seconds between two checks of whether the worker is exiting
+local CHECK_EVERY = 1 -- seconds between checks of whether the worker is exiting
 local LATE = 0.02 -- seconds; a deadline missed by more means that the worker was busy elsewhere
-local BREATH = 0.01 -- seconds for the threads to read and write what has piled up
+local CATCH_UP_PAUSE = 0.01 -- seconds for the threads to read and write what has piled up
 local FIRST_PAUSE, MAX_PAUSE = 0.01, 0.25 -- seconds between a failed dial and the next one
 
 local cosockets = {}
 
 -- LuaJIT interns a string by its size and a hash of 16 of its bytes. Commands often have the same
--- size and differ in other bytes, as do replies, so each new one would be compared with all that
--- are not collected yet. So they are cut into pieces, at varying places.
+-- size and differ in other bytes, as do replies, so each new string would be compared with all
+-- those not collected yet. So commands and replies are cut into pieces, at varying places.
 local step = 0
 
 local function vary(minimum, range)
@@ -35,12 +35,12 @@ local function vary(minimum, range)
 end
 
 local function new_link(number)
-  return { number = number, wake = assert(semaphore.new()), output = assert(semaphore.new()) }
+  return { number = number, wake = assert(semaphore.new()), writer_wake = assert(semaphore.new()) }
 end
 
 local function wake(self)
   if self.sleeps_until == 0 then return end
-  self.clock:post()
+  self.wake_up:post()
   self.sleeps_until = 0
 end
 
@@ -48,7 +48,7 @@ cosockets.wake = wake
 
 local function kick_writer(link)
   if link.kicked then return end
-  link.output:post()
+  link.writer_wake:post()
   link.kicked = true
 end
 
@@ -74,7 +74,7 @@ local function set_action(self, number, action)
 end
 
 local function is_late(self)
-  return self.clock ~= nil and now() > self.deadline + LATE
+  return self.wake_up ~= nil and now() > self.deadline + LATE
 end
 
 local function advance_now(self)
@@ -82,37 +82,37 @@ local function advance_now(self)
   local links, deadline, asked = engine.advance(self.client, self.done, actions)
   self.deadline, self.asked = deadline, asked
   wake_done(self)
-  if not self.clock then return end -- its timer has not begun
+  if not self.wake_up then return end -- the task's timer has not fired yet
   for number = 1, links do set_action(self, number, actions[number]) end
   if asked ~= self.answered or deadline < self.sleeps_until then wake(self) end
 end
 
 -- Must be called after anything that may have changed the core's state. If a deadline is overdue,
--- the task runs first, so that the deadline ends nothing for which a reply has arrived.
+-- the task runs first, so that no operation times out whose reply has already arrived.
 local function advance(self)
   if is_late(self) then wake(self) else advance_now(self) end
 end
 
 cosockets.advance = advance
 
--- Called when an operation has begun. With one server its request uses the first link, whose writer
--- sends it, with all that is begun until it runs, and then advances.
+-- Called when an operation has begun. With one server, its request uses the first link. When that
+-- link's writer runs, it sends this request and all others begun by then, and calls advance().
 function cosockets.send(self)
-  local calls = self.clock and #self.actions == ROLES and self.links[1]
+  local calls = self.wake_up and #self.actions == ROLES and self.links[1]
   if not calls or not calls.socket or calls.broken or calls.action == "close" then
     return advance(self)
   end
   kick_writer(calls)
 end
 
-cosockets.collect = cosockets.send
+cosockets.defer_output = cosockets.send
 
 -- ---- sockets ----
 
 local NO_CONNECTION = "nginx has no free connection; raise worker_connections"
--- Without a free connection, connect returns the text of errno 0, or of one left by an earlier
+-- Without a free connection, connect returns the text of errno 0, or of an errno left by an earlier
 -- call.
-local OF_EARLIER_CALL = { error = true, ["operation now in progress"] = true }
+local MEANINGLESS_ERRORS = { error = true, ["operation now in progress"] = true }
 
 -- Uses a pool of its own, so that connect does not return a connection that other code has used.
 local function dial(client, link, socket)
@@ -128,7 +128,7 @@ local function dial(client, link, socket)
   else
     connected, message = socket:connect(host, options)
   end
-  return connected, OF_EARLIER_CALL[message] and NO_CONNECTION or message
+  return connected, MEANINGLESS_ERRORS[message] and NO_CONNECTION or message
 end
 
 -- Doubles the pause with each failure in a row, so that requests cannot make a worker dial
@@ -184,8 +184,8 @@ local function name_of(tls)
   return tls.cert .. "\0" .. tls.key
 end
 
--- Sets the socket's client certificate. While files are replaced they may be incomplete or not
--- belong together. Then the last accepted ones are used. → the pair in use | nil, why there is none
+-- Sets the socket's client certificate. While the files are being replaced, they may be incomplete
+-- or mismatched; then the last accepted ones are used. → the pair in use | nil, why there is none
 local function set_certificate(socket, tls)
   if not socket.setclientcert then return nil, CLIENT_CERTIFICATE end
   local pair, message = read_certificate(tls)
@@ -203,14 +203,14 @@ local function start_tls(client, link, socket)
   local tls = engine.tls(client, link.number)
   if not tls then return true end
   engine.handshaking(client, link.number)
-  local shown, agreed, message
+  local presented, agreed, message
   if tls.cert then
-    shown, message = set_certificate(socket, tls)
-    if not shown then return nil, message end
+    presented, message = set_certificate(socket, tls)
+    if not presented then return nil, message end
   end
   agreed, message = socket:sslhandshake(false, tls.server_name
     or engine.server(client, link.number), tls.verify)
-  if agreed and shown then accepted[name_of(tls)] = shown end
+  if agreed and presented then accepted[name_of(tls)] = presented end
   if agreed then return true end
   if message == "timeout" then
     return nil, "the TLS handshake timed out; does the server speak TLS?"
@@ -225,10 +225,10 @@ local function receive(self, link, socket)
   local cuts = 0 -- how many reads in a row were cut short
   while true do
     if link.action == "close" then return "closed" end
-    local most = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
-    local bytes, message = socket:receiveany(most)
+    local limit = cuts == 0 and vary(12, 16) or cuts == 1 and vary(48, 64) or MAX_BYTES
+    local bytes, message = socket:receiveany(limit)
     if link.abandoned then return nil end
-    cuts = bytes and #bytes == most and cuts + 1 or 0
+    cuts = bytes and #bytes == limit and cuts + 1 or 0
     if bytes then
       if engine.feed(self.client, link.number, bytes) then advance(self) end
     elseif message == "closed" or message == "connection reset by peer" then
@@ -242,14 +242,14 @@ end
 local function connect(self, link)
   local socket = ngx.socket.tcp()
   local connect_timeout, command_timeout = engine.timeouts(self.client)
-  local till = now() + connect_timeout
+  local deadline = now() + connect_timeout
   socket:settimeouts(connect_timeout * 1000, command_timeout * 1000, SILENCE)
   engine.opening(self.client, link.number)
   self.timer.dials = self.timer.dials + 1
   link.dialing = true
   local connected, message = dial(self.client, link, socket)
   if connected then
-    socket:settimeouts(math.max((till - now()) * 1000, 1), command_timeout * 1000, SILENCE)
+    socket:settimeouts(math.max((deadline - now()) * 1000, 1), command_timeout * 1000, SILENCE)
     connected, message = start_tls(self.client, link, socket)
   end
   link.dialing = false
@@ -318,7 +318,7 @@ end
 
 local function write(self, link)
   while not link.abandoned do
-    link.output:wait(FOREVER)
+    link.writer_wake:wait(FOREVER)
     link.kicked = false
     local socket = link.socket
     if socket and not link.broken then send(self, link, socket) end
@@ -343,8 +343,8 @@ local function spawn_link(self, link)
   link.writer = ngx.thread.spawn(run_thread, write, self, link)
 end
 
--- Only a light thread itself can close a socket in use, so the threads are ended first. Only the
--- task that spawned them can do that.
+-- A socket in use can be closed only by the light thread that is using it, so the threads are ended
+-- first. Only the task that spawned them can end them.
 local function end_threads(link, socket)
   if link.reader then ngx.thread.kill(link.reader) end
   if link.writer then ngx.thread.kill(link.writer) end
@@ -375,13 +375,13 @@ end
 
 -- → the task's links
 function cosockets.begin(self)
-  self.clock, self.runner = assert(semaphore.new()), coroutine.running()
+  self.wake_up, self.runner = assert(semaphore.new()), coroutine.running()
   self.dials = self.dials or {} -- number of a link -> its last dial, if that failed
   return self.links
 end
 
--- Returns whether a new task would break no operation: none is in progress, or no link is connected
--- or connecting.
+-- Returns whether a new task can start without breaking an operation: none is in progress, or no
+-- link is connected or connecting.
 function cosockets.is_free(self)
   for _, link in pairs(self.links) do
     if link.socket or link.dialing then return engine.load(self.client) == 0 end
@@ -390,7 +390,7 @@ function cosockets.is_free(self)
 end
 
 function cosockets.tend(self)
-  if is_late(self) then ngx.sleep(BREATH) end
+  if is_late(self) then ngx.sleep(CATCH_UP_PAUSE) end
   if coroutine.running() ~= self.runner then return end -- another task has taken over
   advance_now(self)
   repeat
@@ -399,14 +399,14 @@ function cosockets.tend(self)
   until not self.wants_link
 end
 
-function cosockets.rest(self)
+function cosockets.sleep(self)
   local at = now()
-  local till = math.min(self.deadline, at + CHECK_EVERY)
-  if till <= at then till = at + 0.001 end
-  local clock = self.clock
-  self.sleeps_until = till
-  clock:wait(math.ceil((till - at) * 1000) / 1000)
-  if self.clock == clock then self.sleeps_until = 0 end
+  local wake_at = math.min(self.deadline, at + CHECK_EVERY)
+  if wake_at <= at then wake_at = at + 0.001 end
+  local wake_up = self.wake_up
+  self.sleeps_until = wake_at
+  wake_up:wait(math.ceil((wake_at - at) * 1000) / 1000)
+  if self.wake_up == wake_up then self.sleeps_until = 0 end
 end
 
 local ENDED = "not needed any more"
@@ -415,7 +415,7 @@ local function kill_links(self, links)
   for _, link in pairs(links) do kill_link(self, link, ENDED) end
 end
 
--- Another task continues with new links; this one ends its own links when it runs again.
+-- Another task continues with new links; the stopped task ends its own links when it next runs.
 local function leave_links(self, links)
   for _, link in pairs(links) do
     link.abandoned = link.socket or true
@@ -425,10 +425,10 @@ end
 
 -- Called by the task, or by a caller if the task has not run in time.
 function cosockets.stop(self)
-  local links, clock = self.links, self.clock
+  local links, wake_up = self.links, self.wake_up
   local is_task = coroutine.running() == self.runner
-  self.links, self.clock, self.runner, self.sleeps_until = {}, nil, nil, 0 -- no new links from here
-  if not is_task and clock then clock:post() end
+  self.links, self.wake_up, self.runner, self.sleeps_until = {}, nil, nil, 0 -- opens no more links
+  if not is_task and wake_up then wake_up:post() end
   local stopped, message = pcall(is_task and kill_links or leave_links, self, links)
   if not stopped then error(message, 0) end
 end

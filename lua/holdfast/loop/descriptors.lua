@@ -17,7 +17,7 @@ local descriptors = {}
 
 -- Creates the descriptor, which a task needs, before anything is sent. → true | nil, why it cannot
 function descriptors.prepare(self)
-  local fd, message = engine.rest(self.client, math.huge)
+  local fd, message = engine.prepare_wait(self.client, math.huge)
   if not fd then return nil, message end
   return true
 end
@@ -32,36 +32,36 @@ function descriptors.leave() end
 -- Must be called after a change of the core's state: sends what can be sent. The task reads
 -- replies.
 function descriptors.advance(self)
-  self.collects = false
+  self.has_deferred_output = false
   engine.serve(self.client)
 end
 
 descriptors.send = descriptors.advance
 
 -- Leaves what can be sent to the next `send`, or to the task, which runs soon.
-function descriptors.collect(self)
-  if self.collects then return end
-  self.collects = true
-  engine.collect(self.client)
+function descriptors.defer_output(self)
+  if self.has_deferred_output then return end
+  self.has_deferred_output = true
+  engine.defer_output(self.client)
 end
 
 -- Called in the task: does what is due, and wakes the callers whose operations have ended.
 function descriptors.tend(self)
-  local till = now() + PASS_TIME
-  self.collects, self.is_last = false, false
+  local deadline = now() + PASS_TIME
+  self.has_deferred_output, self.is_last = false, false
   engine.serve(self.client, self.done)
   while self.done[1] do
     pump.wake_done(self)
-    if not self.client or now() >= till then return end
+    if not self.client or now() >= deadline then return end
     engine.ended(self.client, self.done)
   end
 end
 
-function descriptors.rest(self, seconds)
+function descriptors.sleep(self, seconds)
   local at = now()
   if self.idle_until then seconds = math.min(seconds, self.idle_until - at) end
   if self.ended then seconds = math.min(seconds, self.close_by - at) end
-  local fd = assert(engine.rest(self.client, seconds))
+  local fd = assert(engine.prepare_wait(self.client, seconds))
   self.watch = self.watch or self.loop.watch(fd)
   self.watch:wait()
 end

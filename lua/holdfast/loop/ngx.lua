@@ -353,7 +353,7 @@ end
 -- task gets a new timer.
 local function leave_timer(self)
   local left = self.timer
-  if not self.clock and open_timer == left then open_timer = nil end
+  if not self.wake_up and open_timer == left then open_timer = nil end
   self.timer, self.stays = nil, nil
   running_tasks = running_tasks - 1
   left.tasks = left.tasks - 1
@@ -395,7 +395,7 @@ function owner.settle(self, lock, kind, mark, first)
   elseif RELEASES[kind] then
     forget_released(lock, mark, first)
   end
-  if not self or not self.clock then return end
+  if not self or not self.wake_up then return end
   self.idle_until = nil -- the task may not have seen this call
   if ends_when_idle(self) then cosockets.wake(self) else self.stays = true end
 end

@@ -15,7 +15,7 @@ local shown = require("holdfast.text").shown
 local engine, raw = core.engine, core.lock
 local now = core.now
 
-local CHECK_EVERY = 1 -- seconds between two checks of the waiters
+local CHECK_EVERY = 1 -- seconds between checks of the waiters
 local MAX_FAILURES = 3 -- tasks in a row that fail before they have waited once
 
 local pump = {}
@@ -73,7 +73,7 @@ local function send(self, at_once)
   if not self.client then return end
   local sends = at_once or self.woken == 0 and (self.is_last or not next(self.waiting))
   self.is_last = false
-  if sends then io.send(self) else io.collect(self) end
+  if sends then io.send(self) else io.defer_output(self) end
 end
 
 -- Returns the waiter whose caller must be woken for the end of this waiter's operation, or false if
@@ -92,8 +92,8 @@ end
 
 -- → a new signal | nil, why the loop cannot create one
 local function new_signal(loop)
-  local made, signal = pcall(loop.signal)
-  if made then return signal end
+  local created, signal = pcall(loop.signal)
+  if created then return signal end
   return nil, text(signal)
 end
 
@@ -267,7 +267,7 @@ local function tend(self, task)
     fetch_credentials(self)
     notify_due(self)
     if self.task ~= task or may_end(self, task) or is_worn(self) then return end
-    io.rest(self, next(self.waiting) and CHECK_EVERY or math.huge)
+    io.sleep(self, next(self.waiting) and CHECK_EVERY or math.huge)
     self.failures = 0
   until self.task ~= task
 end
@@ -460,7 +460,7 @@ end
 local function await(self, waiter, number)
   local ready = waiter.ready
   local seconds = self.runs_by == math.huge and CHECK_EVERY or self.loop.runs_within
-  local till = now() + seconds
+  local deadline = now() + seconds
   local waited, fired = pcall(ready.wait, ready, seconds)
   note_continued(self, waiter)
   if waited then
@@ -510,11 +510,11 @@ end
 
 -- Returns the level, as for error, of the first Lua function that is not holdfast's.
 local function level_of_caller()
-  local here = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
+  local root = debug.getinfo(1, "S").source:match("^(.*)loop[/\\]pump%.lua$")
   for level = 2, 20 do
     local info = debug.getinfo(level, "S")
     local is_ours = info and (info.what == "C" or info.what == "tail" -- Lua 5.1
-      or info.source:sub(1, #here) == here)
+      or info.source:sub(1, #root) == root)
     if not is_ours then return level - 1 end
   end
   return 1
@@ -651,8 +651,8 @@ end
 
 -- Closes the client. If the caller can wait, waits up to `patience` seconds for the server.
 function pump.close(client, loop, patience)
-  local self, till = pump.of(client, loop), now() + patience
-  self.closing, self.close_by = true, till
+  local self, limit = pump.of(client, loop), now() + patience
+  self.closing, self.close_by = true, limit
   if not loop.check() then return loop.close_at_once(self, client, patience) end
   if pump.begin_close(self, client) then return end
   if not pump.start_for_nobody(self, client) then
@@ -663,7 +663,7 @@ function pump.close(client, loop, patience)
   local ended, message = new_signal(loop)
   if not ended then return loop.report(nil, message) end
   self.ended = ended
-  while self.task and not is_late(self) and now() < till do ended:wait(self.loop.runs_within) end
+  while self.task and not is_late(self) and now() < limit do ended:wait(self.loop.runs_within) end
   if is_late(self) then
     loop.close_at_once(self, client, patience)
     stop(self)
