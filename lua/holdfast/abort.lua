@@ -13,7 +13,7 @@ local traceback = require "holdfast.traceback"
 local getinfo, gethook, sethook = debug.getinfo, debug.gethook, debug.sethook
 local jit, raw, pcall, xpcall = compat.jit, core.lock, pcall, xpcall
 
-local INTERVAL = 1000 -- VM instructions between two checks
+local INTERVAL = 1000 -- VM instructions between checks
 local SHORT_INTERVAL = 1 -- the same, while the error has to wait until a call of holdfast returns
 
 local abort = {}
@@ -44,7 +44,7 @@ end
 local runs = setmetatable({}, { __mode = "k" })
 local MAIN = {}
 
-local function here()
+local function current_coroutine()
   return coroutine.running() or MAIN
 end
 
@@ -60,14 +60,14 @@ end
 
 -- A message handler for xpcall: from now on no check raises in the run.
 local function on_error(value)
-  local run = runs[here()]
+  local run = runs[current_coroutine()]
   if run then run.inside = false end
   return traceback.keep(value)
 end
 
 -- → the outermost run of this coroutine that may be interrupted and whose lock is lost, the reason
 local function find_lost()
-  local run, depth, found, found_reason = runs[here()], notifier.depth(), nil, nil
+  local run, depth, found, found_reason = runs[current_coroutine()], notifier.depth(), nil, nil
   while run do
     local reason = run.inside and run.depth == depth and raw.lost(run.lock)
     if reason then found, found_reason = run, reason end
@@ -173,7 +173,7 @@ end
 -- Returns xpcall(fn, …, ...) and watches the lock: after a loss an error is raised in fn. If the
 -- coroutine is closed before fn returns, the lock is released in the background.
 function abort.call(lock, fn, ...)
-  local thread = here()
+  local thread = current_coroutine()
   local run = { lock = lock, outer = runs[thread], inside = false, depth = notifier.depth() }
   local remove = not hooks[gethook()] and set_hook()
   if jit then remove_shared = remove or remove_shared end

@@ -440,7 +440,7 @@ end
 -- each fire: fn is not called if another call on this key, less than half a period ago by the
 -- server's clock, counts for this fire.
 ---@param key string
----@param period number seconds, 0.1 to 1e9, between two fires
+---@param period number seconds, 0.1 to 1e9, between fires
 ---@param opts? holdfast.once_options
 ---@param fn holdfast.lock_callback
 ---@param ... any for fn

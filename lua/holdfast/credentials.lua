@@ -31,10 +31,10 @@ end
 
 local function redact(message, last)
   for _, secret in ipairs(last) do
-    local at, till = message:find(secret, 1, true)
+    local at, stop = message:find(secret, 1, true)
     while at and secret ~= "" do
-      message = message:sub(1, at - 1) .. "…" .. message:sub(till + 1)
-      at, till = message:find(secret, at, true)
+      message = message:sub(1, at - 1) .. "…" .. message:sub(stop + 1)
+      at, stop = message:find(secret, at, true)
     end
   end
   message = printable(message)

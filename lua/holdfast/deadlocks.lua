@@ -94,15 +94,15 @@ local function page_of(graph, key, words_of, from, count)
   return page, asked, #page == asked or pages.is_too_large(message, code)
 end
 
--- Iterates over the first `most` items of a list or a sorted set on the key's node, page by page.
+-- Iterates over the first `limit` items of a list or a sorted set on the key's node, page by page.
 -- An item that leaves the front in the meantime may make this run skip others. `words_of(from,
 -- count)` returns the words of the command that reads a page.
-local function each_item(graph, key, words_of, most)
+local function each_item(graph, key, words_of, limit)
   local from, page, at, count, more = 0, {}, 0, PAGE, true
   return function()
     at = at + 1
-    while at > #page and more and from < most do
-      page, count, more = page_of(graph, key, words_of, from, math.min(count, most - from))
+    while at > #page and more and from < limit do
+      page, count, more = page_of(graph, key, words_of, from, math.min(count, limit - from))
       from, at, count = from + count, 1, math.min(PAGE, count * 2)
     end
     return page[at]

@@ -22,7 +22,7 @@ Fence.__index = Fence
 Fence.__name = "holdfast.fence"
 
 local WEEK = 7 * 24 * 3600
-local MAX_WORDS = 4000 -- in one command; a program cannot pass more to the server
+local MAX_WORDS = 4000 -- words in one command; a program cannot pass more to the server
 
 ---@class holdfast.fence_options
 ---@field ttl? number seconds that the fence is kept after the last write; math.huge keeps it forever; default 7 days
@@ -145,7 +145,7 @@ local function name_of(key)
   return core.wire.prefixes.fence .. (key:find("{", 1, true) and ":" .. key or ("{%s}"):format(key))
 end
 
--- `given` must be checked already; `defaults` are the client's.
+-- `given` must already have been checked; `defaults` are the client's.
 function fence.new(client, key, given, defaults)
   local ttl = given.ttl or WEEK
   return setmetatable({

@@ -104,8 +104,8 @@ end
 -- Returns what is wrong with an option that is not one of `known`.
 function hints.about(name, known)
   if ACCEPTED_BY[name] then return ("%s is an option of %s"):format(shown(name), ACCEPTED_BY[name]) end
-  local meant = likely_option(name, known)
-  return "unknown option " .. shown(name) .. (meant and ("; did you mean %s?"):format(meant) or "")
+  local intended = likely_option(name, known)
+  return "unknown option " .. shown(name) .. (intended and ("; did you mean %s?"):format(intended) or "")
 end
 
 return hints

@@ -19,18 +19,18 @@ local MIN_RENEWAL = 0.1 -- seconds by which the end of a lease must have moved t
 local READ_LIMIT = 0.9 -- seconds after the end of its wait for which an acquire may still read
 
 -- Returns the seconds left for reading, or nil if there are none.
-local function time_left(by)
-  local left = by - core.now()
+local function time_left(deadline)
+  local left = deadline - core.now()
   return left > 0 and left or nil
 end
 
 -- → { host, pid, name }, the lock's state on the server | nil if the holder has published nothing,
 -- the lock is free by now, or there was no reply in time
-local function who_holds(lock, by)
-  local data, left = core.lock.data(lock), time_left(by)
+local function who_holds(lock, deadline)
+  local data, left = core.lock.data(lock), time_left(deadline)
   local key = core.lock.key(lock)
   local info = left and driver.lock.info(driver.reader(data.client, key, data.kind, left))
-  left = info and info.owner and time_left(by)
+  left = info and info.owner and time_left(deadline)
   local who = left and names.of(data.client, info.owner, left)
   return who, who and info
 end
@@ -70,12 +70,12 @@ local function times_in(rest, info, held_for, waited)
 end
 
 -- Adds the holder, and the seconds waited, to the message of an acquire that found the lock taken.
--- `by`: the time until which the server may be read; nil: command_timeout applies.
+-- `deadline`: the time until which the server may be read; nil: command_timeout applies.
 -- → the message, the holder, with held_for if known | the message unchanged
-function holder.describe(lock, message, waited, by)
+function holder.describe(lock, message, waited, deadline)
   local head, rest = message:match(TAKEN)
   if not head then return message end
-  local who, info = who_holds(lock, by or math.huge)
+  local who, info = who_holds(lock, deadline or math.huge)
   if not who then return message end
   who.held_for, found[lock] = observed.held_for(info), who
   rest = rest:gsub("^ or reserved for other waiters", "")
@@ -95,8 +95,8 @@ end
 -- Names the holder in the message of a wait of this many seconds that has just failed, and in its
 -- event. → the message
 function holder.name(lock, message, waited)
-  local by = core.now() + READ_LIMIT - core.lock.overdue(lock)
-  local named, who = holder.describe(lock, message, waited, by)
+  local deadline = core.now() + READ_LIMIT - core.lock.overdue(lock)
+  local named, who = holder.describe(lock, message, waited, deadline)
   events.name_holder(lock, who)
   return named
 end

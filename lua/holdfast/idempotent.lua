@@ -77,7 +77,7 @@ local function finish(guard, opts, ran, ...)
   return nil, message, code, { n = select("#", ...), ... }
 end
 
--- `opts` and `fn` must be checked already.
+-- `opts` and `fn` must already have been checked.
 function idempotent.run(client, key, defaults, opts, fn, ...)
   local guard = locks.new(client, key, {
     lease = opts.lease,

@@ -32,7 +32,7 @@ local latch = {
   },
 }
 
--- `given` must be checked already; `defaults` are the client's.
+-- `given` must already have been checked; `defaults` are the client's.
 function latch.new(client, key, given, defaults)
   local handle = locks.new(client, key, given, defaults, "latch")
   return setmetatable({ handle = handle, wait_by_default = given.wait or defaults.wait }, Latch)

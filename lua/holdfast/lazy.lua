@@ -1,17 +1,17 @@
 -- lazy "holdfast.x" stands for the module holdfast.x, which is loaded when one of its fields is
 -- first read, so that a program reads only the files that it needs.
 --
--- Such a module must change nothing in the others when it is loaded. A call uses it before it
--- acquires anything, so that a module that cannot be loaded leaves no lock behind.
+-- Loading such a module must not change any other module. A call uses the module before acquiring
+-- anything, so that a module that cannot be loaded leaves no lock behind.
 
 local VERSION = "holdfast.version"
 local version = require(VERSION)
 
 local lazy = {}
 
-local names = {} -- of all the modules that lazy stands for
+local names = {} -- the names of all the modules that lazy stands for
 
--- An upgrade may have replaced the files since this program has started, and modules of different
+-- An upgrade may have replaced the files since this program started, and modules of different
 -- versions must not work together.
 local function check_version()
   package.loaded[VERSION] = nil

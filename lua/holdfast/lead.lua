@@ -144,8 +144,8 @@ local MIN_PAUSE, MAX_PAUSE = 0.1, 1 -- seconds
 local EXITING, RESIGNED = "the worker is exiting", "the leader resigned before its term began"
 
 -- `leading`: shared by the terms of one client:lead: { term, resigned, accepted, watch }. `term` is
--- the last one; `accepted` tells that the server has let this process lead before, so a missing
--- right no longer ends the call; `watch` is what leader.new_watch returned.
+-- the last one; `accepted` says that this process has led before, so a missing right no longer ends
+-- the call; `watch` is what leader.new_watch returned.
 local function new_term(leading, client, key, given, defaults)
   local term = setmetatable({ over = false, leading = leading }, Term)
   leading.term = term
@@ -213,7 +213,7 @@ local function pack(...)
   return { n = select("#", ...), ... }
 end
 
--- `given` and `fn` must be checked already.
+-- `given` and `fn` must already have been checked.
 function lead.run(client, key, given, defaults, fn, ...)
   local leading, results = { resigned = false }, nil
   given = options.copy(given)

@@ -40,11 +40,11 @@ end
 -- A holder may have no token of its own. The reading then has the token drawn last for the key,
 -- which was an earlier holder's.
 local function report(self, owner, token, who)
-  local own = token ~= self.token and token or nil
+  local new_token = token ~= self.token and token or nil
   self.owner, self.token = owner, token or self.token
   events.report(self.on_change, {
-    host = who and who.host, pid = who and who.pid, name = who and who.name, token = own,
-    since = term_start(own),
+    host = who and who.host, pid = who and who.pid, name = who and who.name, token = new_token,
+    since = term_start(new_token),
   }, "on_change")
 end
 

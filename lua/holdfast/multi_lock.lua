@@ -18,7 +18,7 @@ local notify, notify_after = loss.notify, loss.notify_after
 
 local WAIT_EACH = 1.5 -- seconds
 local MAX_LOCKS = 1024
-local MAX_BEHIND = 64 -- locks behind the awaited one whose crashed owners it finds
+local MAX_LOOKAHEAD = 64 -- locks after the awaited one that are also checked for a crashed owner
 
 ---@class holdfast.multi_lock
 local MultiLock = {}
@@ -58,12 +58,12 @@ local function is_tied(sorted, i)
 end
 
 -- Returns a string for the databases that store the lock. It is the same in all programs once the
--- client has connected, if the servers report their run ids. `connects`: send a command first, if
--- the client has not connected yet.
-local function place_of(lock, connects)
+-- client has connected, if the servers report their run ids. `may_connect`: whether to send a
+-- command first if the client has not connected yet.
+local function place_of(lock, may_connect)
   local client, key = client_of(lock), raw.key(lock)
   local names, known = core.client.processes(client, key)
-  if connects and not known then
+  if may_connect and not known then
     raw.ttl(lock)
     names = core.client.processes(client, key)
   end
@@ -73,11 +73,11 @@ end
 
 -- Returns the places of the locks that share a key, lock → string, or nil if there are none. Raises
 -- if two of them also share the place.
-local function places_of(sorted, connects, what, level)
+local function places_of(sorted, may_connect, what, level)
   local places, seen = {}, {}
   for i, lock in ipairs(sorted) do
     if is_tied(sorted, i) then
-      local place = place_of(lock, connects)
+      local place = place_of(lock, may_connect)
       local name = raw.key(lock) .. "\0" .. place
       if seen[name] then
         error(("%s: the key %q is given twice"):format(what, core.wire.hide_logins(raw.key(lock))), level + 1)
@@ -107,7 +107,7 @@ end
 
 -- Returns whether one program can serve all the locks: they have one client, which is not a
 -- quorum's, one group and the same settings, and no owner that other processes may share. Kinds
--- that are acquired stepwise are never alike.
+-- that are acquired in several steps never qualify.
 local function are_alike(locks)
   local first, first_group = raw.data(locks[1]), group_of(locks[1])
   if first.owner or first.quorum then return false end
@@ -123,7 +123,7 @@ local function are_alike(locks)
   return true
 end
 
--- `locks` must be checked already. `wait`: seconds in total; nil means 1.5 s per lock.
+-- `locks` must already have been checked. `wait`: seconds in total; nil means 1.5 s per lock.
 function multi_lock.new(locks, wait, what, level)
   local sorted = copy(locks)
   table.sort(sorted, is_before)
@@ -148,8 +148,8 @@ local function drain(taken, act)
   return fine, failure
 end
 
--- A fixed lease begins when all locks are held. If a re-entered lock has more time left, it keeps
--- that.
+-- A fixed lease begins when all locks are held. A re-entered lock that has more time left keeps
+-- that time.
 local function start_lease(lock)
   local data = raw.data(lock)
   if not data.renewed and raw.remaining(lock) < data.lease then
@@ -159,18 +159,19 @@ local function start_lease(lock)
   return raw.check(lock)
 end
 
--- Releases what was acquired, because a lock is missing. Raises the first error of a release after
--- all are released. → nil, message, code
+-- Releases what was acquired, because one of the locks could not be. Raises the first error of a
+-- release after all are released. → nil, message, code
 local function roll_back(taken, message, code)
   local fine, failure = drain(taken, raw.release)
   if not fine then error(failure, 0) end
   return nil, message, code
 end
 
--- Returns the keys of the next locks that could wait for the same crashed owner, or nil.
-local function keys_behind(locks, i)
+-- Returns the keys of the next locks of the same client and kind, which can be checked for crashed
+-- owners while locks[i] is awaited, or nil.
+local function keys_to_check(locks, i)
   local first, keys = raw.data(locks[i]), nil
-  for j = i + 1, math.min(i + MAX_BEHIND, #locks) do
+  for j = i + 1, math.min(i + MAX_LOOKAHEAD, #locks) do
     local data = raw.data(locks[j])
     if data.client == first.client and data.kind == first.kind then
       keys = keys or {}
@@ -180,12 +181,12 @@ local function keys_behind(locks, i)
   return keys
 end
 
--- Adds the acquired locks to `taken`. Until all are held each one is renewed, even with a fixed
--- lease.
-local function take_in_order(locks, by, taken)
+-- Adds the acquired locks to `taken`. Until all are held, each acquired lock is renewed, even with
+-- a fixed lease.
+local function take_in_order(locks, deadline, taken)
   for i, lock in ipairs(locks) do
-    local acquired, message, code = raw.acquire(lock, math.max(0, by - driver.now(lock)),
-      keys_behind(locks, i))
+    local acquired, message, code = raw.acquire(lock, math.max(0, deadline - driver.now(lock)),
+      keys_to_check(locks, i))
     if not acquired then return roll_back(taken, message, code) end
     taken[i] = lock
     raw.collect(lock)
@@ -209,13 +210,13 @@ local function return_or_close(taken, ran, ...)
   error((...), 0)
 end
 
-local function acquire_in_order(locks, by)
+local function acquire_in_order(locks, deadline)
   local taken = {}
   return return_or_close(taken,
-    compat.closing(close_each, taken, pcall, take_in_order, locks, by, taken))
+    compat.closing(close_each, taken, pcall, take_in_order, locks, deadline, taken))
 end
 
--- Returns what the client has server_facts about its server.
+-- Returns the table of what the client has learned about its server.
 local function server_facts(self)
   return core.client.data(client_of(self.locks[1]))
 end
@@ -227,24 +228,24 @@ local function is_atomic(self)
 end
 
 -- Returns whether to acquire the locks one by one, after the attempt to acquire all of them failed.
-local function may_acquire_in_order(self, by, message, code)
+local function may_acquire_in_order(self, deadline, message, code)
   if code == "server" and message:find("CROSSSLOT", 1, true) then
     server_facts(self).checks_slots = true
     return true
   end
   -- the acquire of a single lock waits until a temporary refusal is over
-  return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < by
+  return code ~= "lost" and core.may_pass(code, true) and driver.now(self.locks[1]) < deadline
 end
 
 local function acquire(self, wait, what, level)
-  local by = driver.now(self.locks[1]) + wait
+  local deadline = driver.now(self.locks[1]) + wait
   local locks = in_order(self, what, level + 1)
   if is_atomic(self) then
     local acquired, message, code = raw.acquire_all(locks)
     if acquired then return self end
-    if not may_acquire_in_order(self, by, message, code) then return nil, message, code end
+    if not may_acquire_in_order(self, deadline, message, code) then return nil, message, code end
   end
-  local acquired, message, code = acquire_in_order(locks, by)
+  local acquired, message, code = acquire_in_order(locks, deadline)
   if acquired then return self end
   return nil, message, code
 end
@@ -291,7 +292,7 @@ local function each(locks, act, value)
   return true
 end
 
--- If the coroutine is closed before this returns, the other locks are released nevertheless.
+-- If the coroutine is closed before this returns, the remaining locks are still released.
 local function release(self)
   if is_atomic(self) then return raw.release_all(self.locks) end
   local held = copy(self.locks)

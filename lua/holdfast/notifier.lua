@@ -1,13 +1,13 @@
 -- Calls the user's functions for what has happened, one at a time and in order, in whichever
--- coroutine notices it. A function may wait. What happens in the meantime is reported after it, by
--- the same coroutine, or by another if that one ends first.
+-- coroutine detects it. A function may wait. What happens in the meantime is reported after the
+-- function returns, by the same coroutine, or by another if that coroutine ends first.
 
 local core = require "holdfast.core"
 local driver = require "holdfast.driver"
 
 local now = core.now
 
-local CHECK_EVERY = 1 -- seconds between two checks of whether a request still exists
+local CHECK_EVERY = 1 -- seconds between checks of whether a request still exists
 local ROUNDS = 100 -- rounds in which one call reports what the functions themselves cause
 
 local Notifier = {}
@@ -18,13 +18,13 @@ local notifier = {}
 -- coroutine -> how many of the user's functions are running there, nested
 local depths = setmetatable({}, { __mode = "k" })
 
-local function here()
+local function current_coroutine()
   return coroutine.running() or depths
 end
 
 -- Returns how many of these functions the caller runs inside.
 function notifier.depth()
-  return depths[here()] or 0
+  return depths[current_coroutine()] or 0
 end
 
 -- gather(add) calls add(item) for everything new; call(item) → true | false, an error
@@ -95,7 +95,7 @@ end
 
 -- → true | false, an error
 local function call_inside(self, item)
-  local thread = here()
+  local thread = current_coroutine()
   local depth = depths[thread]
   depths[thread] = (depth or 0) + 1
   local called, err = self.call(item)

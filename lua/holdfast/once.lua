@@ -4,7 +4,7 @@
 -- A record, holdfast_once:KEY, says which call counts, and when it reached the server, by the
 -- server's clock. Calls less than half a period before or after it belong to the same fire. The
 -- call that counts holds the lock KEY while it runs, and the record is written under that lock,
--- with its token, so that a late write of an older holder changes nothing. Without `retry` the
+-- with its token, so that a late write by an earlier holder changes nothing. Without `retry` the
 -- record is also written before the lock is acquired, so that other calls of this fire need not
 -- wait. See once.lua in csrc/programs.
 
@@ -26,7 +26,7 @@ local raw = driver.lock
 local once = {}
 
 ---@class holdfast.once_options
----@field retry? boolean let a fire run again whose run has failed or crashed; default false
+---@field retry? boolean allow another run for this fire if its run failed or crashed; default false
 ---@field wait? number seconds to wait for a run in progress; default: the client's
 ---@field lease? number seconds that the lock outlives a crashed run; always renewed; default: the client's
 ---@field max_hold? number seconds, 0.001 to 1e9, after which the watchdog stops renewing; default: no limit
@@ -56,12 +56,12 @@ end
 
 local PREFIX = "holdfast_once:"
 
--- Returns the name of the key's record. `key`: as on the server.
+-- Returns the name of the key's record. `key`: the full key, as stored on the server.
 function once.name(key)
   return PREFIX .. key
 end
 
--- Parses a record, at `now_ms` of the server's clock. → holdfast.fire | nil if it is not a record
+-- Parses a record. `now_ms`: the server's clock now. → holdfast.fire | nil if it is not a record
 function once.parse(text, now_ms)
   local at, state, rest = text:match("^(%d+) ([a-z]+) %d+ [^ ]+ (.*)$")
   if not at then return nil end
@@ -72,14 +72,14 @@ end
 
 -- ---- one call ----
 
--- `key`: as on the server. → a call, for the functions below
+-- `key`: the full key, as stored on the server. → a call, for the functions below
 function once.new_call(client, key, period, retry)
   return {
     key = key, retry = retry, handle = driver.reader(client, once.name(key), "lock"),
     by = ("%s:%d"):format(core.client.uuid(client), locks.next_call(client)),
     who = core.client.who(client),
     half_ms = ("%.0f"):format(period * 500), ttl_ms = ("%.0f"):format(period * 2000), at = "",
-    token = "0", half = period / 2,
+    token = "0", half_period = period / 2,
   }
 end
 
@@ -122,8 +122,8 @@ function once.begin(self, lock)
   return send(self, "running")
 end
 
--- Called if this call has not run: once the server knows that, another call may count for this
--- fire.
+-- Called if this call has not run: as soon as the server knows that, another call may count for
+-- this fire.
 function once.withdraw(self)
   if self.begun or not self.retry then send(self, "unstarted") end
 end
@@ -137,17 +137,17 @@ end
 -- Records how the run has ended, "done" or "failed". Retries after temporary failures while the
 -- lock is held, because another call may run as soon as it is free. Gives up after half a period:
 -- by then all calls of this fire have been made. Stops after a loss, when another call may count. A
--- "duplicate" is a success: a call of the next fire has replaced the record. `report` gets message
--- and code of the first failure.
+-- "duplicate" is a success: a call of the next fire has replaced the record. `report` is called
+-- with the message and code of the first failure.
 -- → true | nil, message, code
 function once.finish(self, lock, state, report)
-  local pause, till = MIN_PAUSE, core.now() + self.half
+  local pause, deadline = MIN_PAUSE, core.now() + self.half_period
   while not is_lost(lock) do
     local recorded, message, code = send(self, state)
     if recorded or code == "duplicate" then return true end
     if report then report(message, code) end
     report = nil
-    local may_retry = core.may_pass(code, true) and raw.is_held(lock) and core.now() < till
+    local may_retry = core.may_pass(code, true) and raw.is_held(lock) and core.now() < deadline
     if not may_retry or not raw.pause(lock, pause) then return nil, message, code end
     pause = math.min(2 * pause, MAX_PAUSE)
   end
@@ -157,10 +157,10 @@ end
 -- ---- client:once ----
 
 -- Turns the results of with_lock.run_held, which reports a loss itself, into those of client:once.
-local function with_record(unrecorded, ...)
-  local code = unrecorded.code
+local function with_record(record_failure, ...)
+  local code = record_failure.code
   if not code or code == "lost" or select("#", ...) > 3 and select(3, ...) == "lost" then return ... end
-  return templates.unprotected(unrecorded.message, code, ...)
+  return templates.unprotected(record_failure.message, code, ...)
 end
 
 local LOST = 'the lock "%s" was lost (%s) before the run began'
@@ -176,15 +176,15 @@ local function under_lock(self, lock, given, fn, ...)
     raw.release(lock)
     return loss.notify_after(nil, message, code, fire)
   end
-  local unrecorded = {}
+  local record_failure = {}
   function given.settle(ran)
     local _
-    _, unrecorded.message, unrecorded.code = once.finish(self, lock, ran and "done" or "failed")
+    _, record_failure.message, record_failure.code = once.finish(self, lock, ran and "done" or "failed")
   end
-  return with_record(unrecorded, templates.run_held(lock, given, fn, ...))
+  return with_record(record_failure, templates.run_held(lock, given, fn, ...))
 end
 
--- `period`, `opts` and `fn` must be checked already.
+-- `period`, `opts` and `fn` must already have been checked.
 function once.run(client, key, period, defaults, opts, fn, ...)
   loss.notify()
   local given = options.copy(opts)

@@ -92,14 +92,14 @@ end
 
 local SHOWN = 60 -- bytes of a type or an id in a message
 
-local function shown(part)
+local function part_text(part)
   local text = core.wire.hide_logins(part)
   return texts.printable(#text > SHOWN and text:sub(1, SHOWN) .. "..." or text)
 end
 
 -- Words the failure for a caller of the template.
 local function not_acquired(biz_type, biz_id, message, code)
-  local what = ("one_by_one: type=%s id=%s: "):format(shown(biz_type), shown(biz_id))
+  local what = ("one_by_one: type=%s id=%s: "):format(part_text(biz_type), part_text(biz_id))
   if code ~= "busy" then return nil, what .. message, code end
   local part = holder.part(message)
   return nil, what .. "already running" .. (part and ", " .. part or ""), code

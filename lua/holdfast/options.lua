@@ -180,7 +180,7 @@ function options.name_part(value)
   end
 end
 
--- Converts such a part to a string. In some Luas `..` does not write all digits of a whole number.
+-- Converts a part of a key to a string. In some Luas `..` does not write all digits of an integer.
 function options.part_text(value)
   if type(value) == "string" then return value end
   if is_integer(value) then return ("%d"):format(value) end
@@ -218,9 +218,9 @@ end
 
 -- Returns the name of the value's type if it is one of holdfast's, or nil.
 local function kind_of(value)
-  local own = getmetatable(value)
-  if type(own) == "table" then own = rawget(own, "__name") end
-  return type(own) == "string" and own:find("^holdfast%.") and own or nil
+  local name = getmetatable(value)
+  if type(name) == "table" then name = rawget(name, "__name") end
+  return type(name) == "string" and name:find("^holdfast%.") and name or nil
 end
 
 local function shown(value)

@@ -50,7 +50,7 @@ local function handle(self, count)
   return locks.new(self.client, self.name, self.given, self.defaults, "plain_semaphore", count)
 end
 
--- `given` must be checked already; `defaults` are the client's.
+-- `given` must already have been checked; `defaults` are the client's.
 function plain_semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults,
     wait = given.wait or defaults.wait }
@@ -179,7 +179,7 @@ function PlainSemaphore:__tostring()
   return PlainSemaphore.__name .. ": " .. raw.key(self.one)
 end
 
--- ---- the template ----
+-- ---- with_permit ----
 
 -- A release that the server refuses or does not reply to continues in the background.
 local CONTINUES = { unreachable = true, denied = true }
@@ -192,8 +192,8 @@ local function finish(self, count, ran, ...)
 end
 
 -- Calls fn(...) while holding permits, and gives them back even if fn raises. They remain taken if
--- the process dies or the client is closed; then this returns nil, message, "closed" and a table of
--- fn's results.
+-- the process dies, or if the client is closed, in which case this returns nil, message, "closed"
+-- and a table of fn's results.
 ---@param opts? holdfast.with_plain_permit_options
 ---@param fn holdfast.callback
 ---@param ... any for fn

@@ -51,7 +51,7 @@ end
 read_write_lock.options = without_owner_and_keep(locks.options)
 read_write_lock.with_options = without_owner_and_keep(templates.options)
 
--- `opts` must be checked already; `defaults` are the client's.
+-- `opts` must already have been checked; `defaults` are the client's.
 function read_write_lock.new(client, key, opts, defaults)
   return setmetatable({
     _read = locks.new(client, key, opts, defaults, "read"),

@@ -1,5 +1,5 @@
--- The API of lua-resty-lock. Its locks exclude all processes that use one Redis server, not only
--- the workers of one nginx: replace require "resty.lock" with require "holdfast.resty_lock".
+-- The API of lua-resty-lock. Its locks exclude all processes that use the same Redis server, not
+-- only the workers of one nginx: replace require "resty.lock" with require "holdfast.resty_lock".
 --
 -- An object holds at most one lock. Each hold has an owner of its own, so two objects exclude each
 -- other even in the same request, and any coroutine may unlock what another has locked.
@@ -18,13 +18,13 @@ local EXPTIME, TIMEOUT = 30, 5 -- seconds
 local OPTIONS = { exptime = options.duration, timeout = options.wait }
 -- These options tell lua-resty-lock how to poll. They have no effect, because nothing polls here.
 for _, name in ipairs { "step", "ratio", "max_step" } do OPTIONS[name] = options.number_or_default end
-local calls = 0 -- of lock in this process so far
+local calls = 0 -- number of lock() calls in this process so far
 
 -- Creates an object without a lock; does no I/O. Its locks have keys "DICT_NAME:KEY"; it needs no
 -- lua_shared_dict.
 ---@param dict_name string
 ---@param opts? { exptime: number?, timeout: number? } seconds; default 30 and 5
----@return holdfast.resty_lock client
+---@return holdfast.resty_lock lock
 function resty_lock.new(_, dict_name, opts)
   options.argument(dict_name, options.key, "resty_lock:new", "dict_name", 2)
   opts = options.table(opts, OPTIONS, "resty_lock:new", 2)

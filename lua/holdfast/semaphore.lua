@@ -170,7 +170,7 @@ local function handle(self, count, wait)
   return locks.new(self.client, self.name, given, self.defaults, "permit", count)
 end
 
--- `given` must be checked already; `defaults` are the client's.
+-- `given` must already have been checked; `defaults` are the client's.
 function semaphore.new(client, key, given, defaults)
   local self = { client = client, name = key, given = options.copy(given), defaults = defaults }
   self.any_handle = handle(self, 1)

@@ -12,7 +12,7 @@ local timer = require "holdfast.timer"
 local shared_metrics = {}
 
 local NAME = "holdfast"
-local INTERVAL = 0.25 -- seconds between two additions for a client
+local INTERVAL = 0.25 -- seconds between additions for a client
 
 local added = setmetatable({}, { __mode = "k" }) -- client -> { at, values, dropped, pid }
 

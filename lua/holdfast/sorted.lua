@@ -24,11 +24,11 @@ local function rise(heap, at, before)
 end
 
 -- `before(a, b)` returns whether a comes first; for two different items either a or b must.
--- → a list of the first `most` items of `list`, in order
-function sorted.first(list, most, before)
+-- → a list of the first `limit` items of `list`, in order
+function sorted.first(list, limit, before)
   local heap, size = {}, 0
   for _, item in ipairs(list) do
-    if size < most then
+    if size < limit then
       size = size + 1
       heap[size] = item
       rise(heap, size, before)

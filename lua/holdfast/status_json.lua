@@ -27,8 +27,8 @@ local function clock(time)
 end
 
 -- Shortens a string, which may be as long as a Redis key.
-local function cut(text, most)
-  return text and #text > (most or LONGEST) and text:sub(1, most or LONGEST) or text
+local function cut(text, limit)
+  return text and #text > (limit or LONGEST) and text:sub(1, limit or LONGEST) or text
 end
 
 -- `lag`: seconds since the servers last replied, if they no longer do; else 0.
@@ -41,9 +41,9 @@ local function waiter_json(view, waiter, lag)
   }
 end
 
-local function queue_json(view, entry, lag, most)
+local function queue_json(view, entry, lag, limit)
   local queue = {}
-  for i = 1, math.min(#(entry.queue or {}), most) do
+  for i = 1, math.min(#(entry.queue or {}), limit) do
     queue[i] = waiter_json(view, entry.queue[i], lag)
   end
   return json.list(queue)

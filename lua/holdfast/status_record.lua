@@ -2,9 +2,9 @@
 -- of the others, a point for each STEP seconds of the last ten minutes, and the last losses.
 --
 -- They share it in `lua_shared_dict holdfast_status`, or else `holdfast`. A lease there decides
--- which worker reads. Another worker takes over when that one exits, or has not renewed the lease
--- for LEASE seconds. The others put their questions into the dict and take the answers from there.
--- Without a dict each worker reads for itself.
+-- which worker reads. Another worker takes over when the reading worker exits, or has not renewed
+-- the lease for LEASE seconds. The others put their questions into the dict and take the answers
+-- from there. Without a dict each worker reads for itself.
 --
 -- The dict `holdfast` also contains the metrics, so the record never evicts anything: what does not
 -- fit is missing, and is logged once.
@@ -19,7 +19,7 @@ local STEP, SPAN = status_record.STEP, status_record.SPAN
 local LEASE = 5 -- seconds
 local LOSSES = 10 -- losses that are kept
 -- Seconds for which an answer serves others with the same question, after which an unanswered
--- question is repeated, between two looks for its answer, and until the asker gives up.
+-- question is repeated, between checks for its answer, and until the asker gives up.
 local ANSWER_FOR, REPEAT_AFTER, PAUSE, PATIENCE = 1, 1, 0.02, 8
 
 -- ---- of all workers ----

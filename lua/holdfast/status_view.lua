@@ -41,7 +41,7 @@ local OLD = 10 -- seconds after which a lock is read again, if nothing else has 
 local QUEUES_BUDGET, FIRST_BUDGET, BUDGET, READS = 0.3, 0.4, 0.1, 25
 -- How many keys are remembered as not being locks, and for how many seconds.
 local OTHERS, OTHERS_FOR = 100000, 60
--- A search for deadlocks needs a wait of CYCLES_FROM seconds. The pause between two searches is at
+-- A search for deadlocks needs a wait of CYCLES_FROM seconds. The pause between searches is at
 -- least CYCLES_EVERY seconds, and CYCLES_AGAIN times as long as the last search took if that found
 -- a deadlock, else CYCLES_SHARE times.
 local CYCLES_EVERY, CYCLES_FROM = 5, 1
@@ -85,14 +85,14 @@ local function replace(view, before, entry)
   view.by_age[view.last] = entry
 end
 
--- Sets since when the owner has held the lock, or nil if that is not known. Readings of the same
+-- Sets when the owner acquired the lock, or nil if that is not known. Readings of the same
 -- hold differ slightly, so the first one is kept.
 local function note_since(entry, before, now)
   local is_same = before and before.owner == entry.owner and before.token == entry.token
   entry.since = is_same and before.since or entry.held_for and now - entry.held_for
 end
 
--- Sets since when each waiter has waited. Redisson's list for a fair lock contains no times, so
+-- Sets when each waiter began to wait. Redisson's list for a fair lock contains no times, so
 -- there it is at least since the waiter was first seen.
 local function note_waits(entry, before, now)
   local seen = {}
@@ -219,12 +219,12 @@ end
 -- ---- a look ----
 
 -- Reads the rows on viewers' screens.
-local function read_shown(view, now, till)
+local function read_shown(view, now, deadline)
   for key, at in pairs(view.shown) do
     local entry = view.entries[key]
     if now > at + SHOWN_FOR or not entry then
       view.shown[key] = nil
-    elseif entry.read_at < now - SHOWN_AGAIN and core.now() < till then
+    elseif entry.read_at < now - SHOWN_AGAIN and core.now() < deadline then
       local ok, message = read_key(view, key, entry.kind)
       if not ok then return nil, message end
     end
@@ -242,9 +242,9 @@ local function oldest(view)
 end
 
 -- Reads again the entries that were read more than OLD seconds ago.
-local function read_old(view, now, till)
+local function read_old(view, now, deadline)
   local entry = oldest(view)
-  while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < till do
+  while entry and entry.read_at < now - OLD and view.reads > 0 and core.now() < deadline do
     view.reads = view.reads - 1
     local ok, message = read_key(view, entry.key, entry.kind)
     if not ok then return nil, message end
@@ -266,8 +266,8 @@ local function forget_locks(view)
 end
 
 -- Returns a function that tells whether a round must pause.
-local function pause_check(view, till)
-  return function() return core.now() > till or view.reads < 0 end
+local function pause_check(view, deadline)
+  return function() return core.now() > deadline or view.reads < 0 end
 end
 
 -- While a page is open, continues the round of the locks and reads old entries again.
@@ -282,20 +282,20 @@ local function read_locks(view, now, from)
   if is_first and not view.locks.began then count_keys(view) end
   view.reads = is_first and math.huge or READS
   forget_others(view, now)
-  local till = from + (is_first and FIRST_BUDGET or BUDGET)
-  local ok, message = view.locks:continue(now, pause_check(view, till))
-  if ok then ok, message = read_old(view, now, till) end
+  local deadline = from + (is_first and FIRST_BUDGET or BUDGET)
+  local ok, message = view.locks:continue(now, pause_check(view, deadline))
+  if ok then ok, message = read_old(view, now, deadline) end
   return ok, message
 end
 
--- Pings the server, because between two rounds there may be nothing to read. The servers of a
+-- Pings the server, because between rounds there may be nothing to read. The servers of a
 -- quorum are pinged by member_states. → nil | what went wrong
 local function read_servers(view, now)
   view.reads = math.huge
   local ok, message = true, nil
   if not view.quorum then ok, message = view.client:ping() end
-  local till = core.now() + QUEUES_BUDGET
-  if ok then ok, message = view.queues:continue(now, pause_check(view, till)) end
+  local deadline = core.now() + QUEUES_BUDGET
+  if ok then ok, message = view.queues:continue(now, pause_check(view, deadline)) end
   if ok then ok, message = read_shown(view, now, core.now() + BUDGET) end
   if ok then ok, message = read_locks(view, now, core.now()) end
   return not ok and message or nil

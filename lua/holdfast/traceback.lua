@@ -7,19 +7,19 @@ local traceback = {}
 local last = setmetatable({}, { __mode = "k" })
 local MAIN = {}
 
-local function here()
+local function current_coroutine()
   return coroutine.running() or MAIN
 end
 
 -- A message handler for xpcall that returns the error value unchanged.
 function traceback.keep(value)
-  last[here()] = debug.traceback(text(value), 2)
+  last[current_coroutine()] = debug.traceback(text(value), 2)
   return value
 end
 
 -- Returns the traceback kept in this coroutine, from where the error was raised, or nil.
 function traceback.last()
-  return last[here()]
+  return last[current_coroutine()]
 end
 
 return traceback

@@ -90,7 +90,7 @@ function with_lock.run_held(lock, opts, fn, ...)
   return finish(lock, settled(opts, with_lock.call(lock, fn, lock, ...)))
 end
 
--- The lock must be new; `opts` and `fn` must be checked already.
+-- The lock must be new; `opts` and `fn` must already have been checked.
 function with_lock.run(lock, opts, fn, ...)
   if opts.abort_on_loss then driver.check_hooks(lock) end
   loss.notify()

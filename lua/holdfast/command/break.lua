@@ -21,7 +21,7 @@ break_lock.more = "The lock passes to the next waiter. The old holder is not sto
   "opens it. If the lock is free and its job counts as done (`run --idempotent`,\n" ..
   "`run --once-per`), `break` lets the job run again."
 
-break_lock.of_servers = true
+break_lock.takes_several_servers = true
 break_lock.options = verb.options(break_lock, {
   { "yes", short = "y", help = "do not ask" },
   { "mutex", help = "treat any string as a mutex, even if another program set it" },
@@ -41,9 +41,9 @@ end
 -- Describes how long the holder may continue: it learns of the loss at its next renewal, which
 -- comes before its lease ends.
 local function overlap_text(entry)
-  local most = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
+  local limit = entry.ttl and entry.ttl < math.huge and ("for at most %.0f s"):format(math.ceil(entry.ttl))
     or "possibly forever"
-  return ("running until its next renewal (%s), alongside the next holder"):format(most)
+  return ("running until its next renewal (%s), alongside the next holder"):format(limit)
 end
 
 local function confirm_break(client, entry)

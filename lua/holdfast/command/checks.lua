@@ -16,7 +16,7 @@ local function percent(part, whole)
   return ("%.0f %%"):format(part / whole * 100)
 end
 
-local function shown(seconds)
+local function seconds_text(seconds)
   return seconds < 1 and ("%.0f ms"):format(seconds * 1e3) or locale.decimal("%.1f", seconds) .. " s"
 end
 
@@ -47,7 +47,7 @@ local function memory(facts, add)
   return true
 end
 
-local CROWDED = 0.8 -- of maxclients
+local CROWDED = 0.8 -- share of maxclients that is in use
 local SHORT_TIMEOUT, LONG_KEEPALIVE = 30, 300 -- seconds
 
 local function connections(facts, add)
@@ -169,12 +169,12 @@ local function clock(facts, add)
   local ahead = facts.clock_ahead
   if not ahead then return false, "the server does not answer TIME" end
   if math.abs(ahead) > FAR then
-    add(("its clock is %s %s this host's: one of them is wrong"):format(shown(math.abs(ahead)),
+    add(("its clock is %s %s this host's: one of them is wrong"):format(seconds_text(math.abs(ahead)),
       ahead > 0 and "ahead of" or "behind"), "run a time service on both hosts")
   end
   local moved = facts:clock_moved()
   if moved and math.abs(moved) > JUMP then
-    add(("its clock moved by %s while it was checked: leases end early or late"):format(shown(math.abs(moved))),
+    add(("its clock moved by %s while it was checked: leases end early or late"):format(seconds_text(math.abs(moved))),
       "slew the clock instead of stepping it")
   end
   return true
@@ -199,10 +199,10 @@ local function speed(facts, add)
   local slow = facts:slowest()
   if trips[#trips] * TRIPS_PER_LEASE > lease then
     add(("the slowest of %d round trips took %s: renewals of a lease of %s may come late"):format(#trips,
-      shown(trips[#trips]), shown(lease)), "use a nearer server, or longer leases")
+      seconds_text(trips[#trips]), seconds_text(lease)), "use a nearer server, or longer leases")
   end
   if slow and slow.seconds * TRIPS_PER_LEASE > lease then
-    add(("%s took %s within the last hour, and renewals had to wait"):format(slow.name, shown(slow.seconds)),
+    add(("%s took %s within the last hour, and renewals had to wait"):format(slow.name, seconds_text(slow.seconds)),
       "look at SLOWLOG GET, and use another server for locks")
   end
   return true

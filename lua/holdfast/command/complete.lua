@@ -9,7 +9,7 @@ local verb = require "holdfast.command.verb"
 local complete = {}
 
 complete.usage = "holdfast complete -- bash LINE WORD | zsh"
-complete.of_servers = true
+complete.takes_several_servers = true
 complete.options = verb.options(complete, {})
 
 local function has_marker(words)

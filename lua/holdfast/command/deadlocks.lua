@@ -15,7 +15,7 @@ deadlocks.summary = "Find holders that are waiting for each other. Exits with 1 
 deadlocks.more = "This subcommand sees only callers that hold a lock and have been waiting for another for at\n"
   .. "least a quarter of a second. It does not see a process that is stuck for any other reason."
 
-deadlocks.of_servers = true
+deadlocks.takes_several_servers = true
 deadlocks.options = verb.options(deadlocks, {
   { "all", short = "a", help = "list every wait, including those of callers that hold nothing" },
   { "json", help = "print one JSON object per deadlock and, with -a, one per wait" },

@@ -19,7 +19,7 @@ doctor.usage = "holdfast doctor [options] [URL…]"
 doctor.summary = "Show what the server is, and what will hurt locks there."
 doctor.more = "Several URLs are the servers of a quorum. Without --try, nothing is written. What this\n"
   .. "user may not see on the server is listed as not known."
-doctor.of_servers = true
+doctor.takes_several_servers = true
 
 local function prefix(text)
   local wrong = acl.check(text)
@@ -59,7 +59,7 @@ local function new_set(given, chosen)
   }
 end
 
--- Creates a client of the server `url`, or of all that were chosen.
+-- Creates a client for the server `url`, or for all servers that were chosen.
 local function new_client(chosen, url, set)
   local one = {}
   for name, value in pairs(chosen) do one[name] = value end

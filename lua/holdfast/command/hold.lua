@@ -29,10 +29,10 @@ local function wait_for_end(held, plan)
   while true do
     held:tick()
     local reason, left = held:lost(), held.group:remaining()
-    local till = left - plan.lease / 10
-    if not reason and till <= 0 then reason = "unreachable" end
+    local pause = left - plan.lease / 10
+    if not reason and pause <= 0 then reason = "unreachable" end
     if reason then return reason, left end
-    local name = process.wait(math.min(till, period))
+    local name = process.wait(math.min(pause, period))
     if name and signals.terminating[name] then return nil, name end
   end
 end

@@ -24,7 +24,7 @@ local unpack = table.unpack or unpack
 
 local holding = {}
 
-local LOOKS = 50 -- at a hold count, which a slow server may update late
+local LOOKS = 50 -- how often a hold count is read, as a slow server may update it late
 local LOOK_TIMEOUT = 1 -- seconds to find out the holder's name after the end of a wait
 local SHORT_WAIT = 1 -- seconds; a shorter wait cannot find out that the holder has crashed
 local CRASH_PATIENCE = 2 -- seconds; a wait that is long enough for this

@@ -12,8 +12,8 @@ local job = {}
 
 local BY_TERMINAL = { TSTP = true, TTIN = true, TTOU = true }
 local MEANT_TO_END = { TERM = true, HUP = true }
-local LAST_CHECK = 1 -- seconds after KILL for which to wait until the job's group no longer exists
-local FIRST_CHECK = 0.1 -- seconds after the start, when a program that changes its user has done so
+local LAST_CHECK = 1 -- seconds to wait after KILL until the group of the job no longer exists
+local FIRST_CHECK = 0.1 -- seconds after the start; by then most programs have changed their user
 
 local Job = {}
 Job.__index = Job
@@ -22,7 +22,7 @@ local function clamp(value, low, high)
   return math.max(low, math.min(high, value))
 end
 
--- Returns the seconds between two checks.
+-- Returns the seconds between checks.
 local function period_of(plan)
   return clamp(plan.lease / 20, 0.02, 0.5)
 end
@@ -110,7 +110,7 @@ end
 -- ---- the end ----
 
 -- Sends TERM now, and KILL after `grace` seconds. Calls report("ending", "partly" or "running"),
--- which tells whether TERM reached all, some or none of the processes.
+-- which says whether TERM reached all, some or none of the processes.
 function Job:terminate(grace, report)
   local kill_at = core.now() + math.max(grace, 0)
   self.kill_at = math.min(self.kill_at or kill_at, kill_at)

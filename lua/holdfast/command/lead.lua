@@ -82,12 +82,12 @@ end
 
 -- → the exit code if a signal ends the program | nil
 function Lead:pause()
-  local till = core.now() + self.plan.pause
+  local deadline = core.now() + self.plan.pause
   repeat
-    local name = process.wait(math.max(till - core.now(), 0))
+    local name = process.wait(math.max(deadline - core.now(), 0))
     local exit = name and self:on_signal(name)
     if exit then return exit end
-  until not name and core.now() >= till
+  until not name and core.now() >= deadline
 end
 
 -- Reports a failure, but not the same one again and again.
@@ -114,10 +114,10 @@ end
 -- Returns whether this program must end, too: INT, QUIT or TERM was passed on, or the command was
 -- terminated by another signal that was passed on.
 local function is_asked_to_end(result, passed)
-  local by = result.how == "signal" and result.number
+  local number = result.how == "signal" and result.number
   for name in pairs(passed) do
     local ends = not signals.harmless[name]
-    if ends and (STOPS_THE_JOB[name] or by and exits.of_signal(name) == 128 + by) then
+    if ends and (STOPS_THE_JOB[name] or number and exits.of_signal(name) == 128 + number) then
       return true
     end
   end

@@ -79,9 +79,9 @@ end
 
 -- Reads a page, without TYPE before Redis 6. A page smaller than usual is followed by a larger one.
 function Scan:read_page()
-  local most = self.count or PAGE
+  local limit = self.count or PAGE
   local reply, message, code, fits = pages.scan(self.client, self.left[1], self.cursor,
-    self.pattern, self.type, math.min(most, self.fits or most))
+    self.pattern, self.type, math.min(limit, self.fits or limit))
   self.fits = fits * 2
   if reply or code ~= "server" or not self.type then return reply, message, code end
   self.type = nil
@@ -326,8 +326,8 @@ function locks.rounds(client, pattern, mutexes)
   local queues, held = {}, { scan(client, pattern, "hash") }
   if mutexes then held[2] = scan(client, pattern, "string") end
   if core.client.is_quorum(client) then return queues, held end
-  -- matches QUEUE and LIST at once, by their 1st and 15th letters, which lets the server skip other
-  -- keys faster than "*_queue:*" does
+  -- matches QUEUE and LIST at once, by their 1st and 15th letters, so that the server skips other
+  -- keys faster than with "*_queue:*"
   if pattern == "*" then
     queues[1] = scan(client, "[hr]" .. ("?"):rep(13) .. "[:q]*")
   else
@@ -416,7 +416,7 @@ function locks.read(client, key, kind)
 end
 
 -- Returns the key's kind and, for a semaphore or a number, its entry. With several servers TYPE
--- fails; there a read as a lock tells whether the key is one.
+-- fails; there, reading the key as a lock shows whether it is one.
 local function kind_of(client, key)
   local key_type = command(client, "TYPE", key)
   if not key_type then

@@ -18,7 +18,7 @@ ls.more = "PATTERN is a glob, as in Redis's SCAN: * matches any text.\n\n" ..
   "HELD is how long the owner has held the lock, and WAIT how long the first waiter has waited, by\n" ..
   "the server's clock. `-` means that it is unknown or does not apply."
 
-ls.of_servers = true
+ls.takes_several_servers = true
 ls.options = verb.options(ls, {
   { "mutex", help = "list mutexes (SET NX PX) instead of locks" },
   { "json", help = "print one JSON object per lock" },
@@ -30,7 +30,7 @@ ls.examples = {
 }
 
 local HEAD = { "KEY", "OWNER", "HOLDS", "HELD", "TTL", "TOKEN", "WAITERS", "WAIT" }
-local RIGHT = { false, false, true, true, true, true, true, true }
+local RIGHT_ALIGNED = { false, false, true, true, true, true, true, true }
 
 local function row(entry, who)
   if entry.done then
@@ -55,7 +55,7 @@ local function print_table(list, names)
   for _, entry in ipairs(list) do
     rows[#rows + 1] = row(entry, entry.owner and names(entry.owner))
   end
-  if #list > 0 then return output.print(table.concat(output.columns(rows, RIGHT), "\n")) end
+  if #list > 0 then return output.print(table.concat(output.columns(rows, RIGHT_ALIGNED), "\n")) end
   output.hint "no locks"
 end
 

@@ -140,7 +140,7 @@ function Output:unwritten(message)
   return self:fail(exits.OUTPUT, "output", "cannot write to standard output: " .. message)
 end
 
-output.MAX_WIDTH = 100 -- of a column; a longer cell shifts only its own row
+output.MAX_WIDTH = 100 -- columns of a cell; a longer cell shifts only its own row
 
 local function widths(rows)
   local list = {}

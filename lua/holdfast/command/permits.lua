@@ -91,8 +91,8 @@ function permits.holders(client, key)
     "WITHSCORES", "LIMIT", 0, MAX_PERMITS)
   local list, by_owner, who = {}, {}, nil
   for i = 1, type(reply) == "table" and #reply or 0, 2 do
-    local owner, till = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
-    local ttl = seconds_till(till, now)
+    local owner, ends_at = client_of(reply[i]), locale.number(reply[i + 1]) or math.huge
+    local ttl = seconds_till(ends_at, now)
     who = who or identities(client)
     local id = owner or hex(reply[i])
     local holder = by_owner[id]

@@ -9,7 +9,7 @@ local ping = {}
 
 ping.usage = "holdfast ping [options]"
 ping.summary = "Check whether the server answers, and how fast."
-ping.of_servers = true
+ping.takes_several_servers = true
 ping.options = verb.options(ping, {})
 ping.examples = {
   "holdfast ping                                    # the configured server",

@@ -60,7 +60,7 @@ function records.fire(client, key)
   return now and once.parse(text, now) or nil
 end
 
--- Lets the job run again.
+-- Deletes the record, so that the job can run again.
 -- → whether there was a record | nil, message, code if too few places reply
 function records.forget(client, key)
   local nodes = places(client)

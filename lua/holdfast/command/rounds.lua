@@ -12,14 +12,14 @@ local PAGE = 500 -- keys that one SCAN visits
 
 -- A round's fields:
 --   number    how many rounds have begun
---   began     when the current one began; nil between two rounds
+--   began     when the current one began; nil between rounds
 --   known_at  when the last complete one began; nil before the first one is complete
 --   due       when the next one is due
 --   looked    about how many keys the current one has looked at
 local Round = {}
 Round.__index = Round
 
--- `view`: has the field client. `pace`: the pause between two rounds, in seconds: `share` times as
+-- `view`: has the field client. `pace`: the pause between rounds, in seconds: `share` times as
 -- long as reading the last round's pages took, but at least `least` and at most `most`.
 -- `visit(view, scan, name)`; `finish(view)`, at a round's end: → true | nil, message, code
 function rounds.new(view, scans, pace, visit, finish)

@@ -46,8 +46,8 @@ local SENT = {
   ["\21"] = "clear",
 }
 
-screen.NAMES = { other = true } -- a set
-for _, name in pairs(SENT) do screen.NAMES[name] = true end
+screen.KEY_NAMES = { other = true } -- a set
+for _, name in pairs(SENT) do screen.KEY_NAMES[name] = true end
 
 -- → the keys that were pressed: characters, and names of special keys
 function screen.keys(bytes)

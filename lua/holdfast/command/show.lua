@@ -15,7 +15,7 @@ local show = {}
 show.usage = "holdfast show [options] KEY"
 show.summary = "Show who holds the lock KEY and who is waiting for it. Exits with 1 if it is free."
 
-show.of_servers = true
+show.takes_several_servers = true
 show.options = verb.options(show, {
   { "json", help = "print one JSON object" },
 })

@@ -51,8 +51,8 @@ target.locking = {
 target.TIME = "TIME is a number of seconds, or numbers with units: 90, 1.5, 5m, 1h30m."
 
 local LEASE, GRACE = 30, 5 -- seconds
-local MAX_KEYS = 1024 -- of a multi-lock
-local MAX_BYTES = 131000 -- of all KEYs, because Linux limits the length of a variable
+local MAX_KEYS = 1024 -- keys of a multi-lock
+local MAX_BYTES = 131000 -- total size of all KEYs, because Linux limits the length of a variable
 
 local function one_by_one(name, words)
   local biz_type, biz_id = name:match("^([^:]+):(.+)$")
@@ -133,7 +133,7 @@ function target.read(given, words)
   return plan
 end
 
--- Creates a client whose timeouts are short enough to notice a hung server long before the lease
+-- Creates a client whose timeouts are short enough to detect a hung server long before the lease
 -- ends.
 -- `more`: further options. → client | nil, message
 function target.client(plan, more)

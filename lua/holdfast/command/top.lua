@@ -27,7 +27,7 @@ local top = {}
 top.usage = "holdfast top [options] [PATTERN]"
 top.summary = "Show locks and waiters, the longest wait first: live on a terminal, otherwise once."
 
-top.of_servers = true
+top.takes_several_servers = true
 top.options = verb.options(top, {
   { "interval", value = "TIME", check = options.duration, help = "time between refreshes (default: 1s)" },
   { "once", help = "print the table once, on a terminal too" },
@@ -143,10 +143,10 @@ end
 
 -- Continues a round for `seconds`, or until the view must end. → true | nil, message, code
 function View:continue_round(round, seconds)
-  local till, names = core.now() + seconds, 0
+  local deadline, names = core.now() + seconds, 0
   return round:continue(core.now(), function()
     names = names + 1
-    return core.now() > till or names % SLICE == 0 and self:handle_events(0) ~= nil
+    return core.now() > deadline or names % SLICE == 0 and self:handle_events(0) ~= nil
   end)
 end
 
@@ -181,9 +181,9 @@ end
 
 -- Reads known locks again. → true | nil, message
 function View:read_again(keys, count)
-  local till = core.now() + REREAD_BUDGET
+  local deadline = core.now() + REREAD_BUDGET
   for i, key in ipairs(keys) do
-    if i > count and core.now() > till then break end
+    if i > count and core.now() > deadline then break end
     local entry, ok, message = self.entries[key], true, nil
     if entry then ok, message = self:read(key, entry.kind) end
     if not ok then return nil, message end
@@ -301,7 +301,7 @@ function View:on_typed_key(key)
   if key == "enter" or key == "escape" then self.is_typing = false end
   if key == "escape" or key == "clear" then self.filter = "" end
   if key == "backspace" then self.filter = self.filter:gsub("[^\128-\191][\128-\191]*$", "") end
-  if not screen.NAMES[key] then self.filter = self.filter .. key end
+  if not screen.KEY_NAMES[key] then self.filter = self.filter .. key end
   self.first = 1
   self:arrange()
 end

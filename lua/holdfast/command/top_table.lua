@@ -6,9 +6,9 @@ local output = require "holdfast.command.output"
 local screen = require "holdfast.command.screen"
 local width = require "holdfast.command.width"
 
-local RIGHT = { false, false, true, true, true, true }
+local RIGHT_ALIGNED = { false, false, true, true, true, true }
 local HELD, WAITERS, WAIT, TTL = 3, 4, 5, 6
-local GAP = 2 -- columns between two cells
+local GAP = 2 -- columns between cells
 
 -- Formats a duration in less room than other tables: 42s, 4m50s, 2h10m.
 local function duration(seconds)
@@ -25,9 +25,9 @@ local function row(entry, who)
 end
 
 local function widest(rows, column)
-  local most = 0
-  for _, cells in ipairs(rows) do most = math.max(most, width.of(cells[column])) end
-  return most
+  local maximum = 0
+  for _, cells in ipairs(rows) do maximum = math.max(maximum, width.of(cells[column])) end
+  return maximum
 end
 
 -- Cuts keys and holders so that the rows fit. Neither takes more than half the room if the other
@@ -60,7 +60,7 @@ return function(entries, who, columns)
   local rows = { { "KEY", "HOLDER", "HELD", "WAITERS", "WAIT", "TTL" } }
   for i, entry in ipairs(entries) do rows[i + 1] = row(entry, who[i]) end
   if columns then fit(rows, columns) end
-  return output.columns(rows, RIGHT, function(cell, number, column)
+  return output.columns(rows, RIGHT_ALIGNED, function(cell, number, column)
     return screen.paint(cell, number == 1 and screen.BOLD or colour_of(entries[number - 1], column))
   end)
 end

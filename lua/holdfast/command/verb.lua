@@ -7,12 +7,12 @@ local settings = require "holdfast.command.settings"
 
 local verb = {}
 
--- Returns a verb's options: its own, those for the server (with self.of_servers, for several) and
--- the connection, and `more`.
+-- Returns a verb's options: its own, those for the server (with self.takes_several_servers, for
+-- several) and the connection, and `more`.
 function verb.options(self, own, more)
   local server = { title = settings.options.title }
   for _, option in ipairs(settings.options) do
-    local is_for_quorum = option[1] == "restart-guard" or option[1] == "servers" and not self.of_servers
+    local is_for_quorum = option[1] == "restart-guard" or option[1] == "servers" and not self.takes_several_servers
     if not is_for_quorum then server[#server + 1] = option end
   end
   own.title = own.title or "Options"
@@ -20,7 +20,7 @@ function verb.options(self, own, more)
 end
 
 local function check_servers(self, chosen)
-  if chosen.servers and not self.of_servers then
+  if chosen.servers and not self.takes_several_servers then
     return nil, "this verb works only with a single server; specify it with --url"
   end
   return true
@@ -35,7 +35,7 @@ end
 
 -- Reads args according to self.options, checks the number of words, and calls
 -- body(client, given, words, out, chosen) with a client of the server, or of several servers if
--- self.of_servers is set. → the exit code
+-- self.takes_several_servers is set. → the exit code
 function verb.run(self, name, args, min_words, max_words, body)
   local given, words, rest = options.read(self.options, args, 2)
   local out = output.new("holdfast " .. name, given or { json = wants_json(self, args) })

@@ -17,7 +17,7 @@ local wait = {}
 
 wait.usage = "holdfast wait [options] KEY…"
 wait.summary = "Wait until a lock is free; with several KEYs, until all are free at the same time."
-wait.of_servers = true
+wait.takes_several_servers = true
 wait.options = options.join(target.waiting, settings.options, target.reporting)
 wait.more = "This subcommand does not take the lock or join the queue. It polls, so it can miss a lock that\n"
   .. "is only briefly free. To be the next holder, use `holdfast run`.\n\n" .. target.TIME .. "\n\n" .. exits.help "wait"
@@ -27,7 +27,7 @@ wait.examples = {
   "holdfast wait -n -q backup           # a test: is it free now?",
 }
 
-local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between two polls
+local FIRST_STEP, LAST_STEP = 0.02, 0.5 -- seconds between polls
 
 -- → the entry of the first held lock, or false if all are free | nil, message, code
 local function first_held(client, keys)
@@ -49,22 +49,22 @@ local function report_held(client, entry, given, out)
   local times = holder.times(entry.held_for, entry.ttl)
   local who = entry.owner and names.of(client, entry.owner)
   if who then who.held_for = entry.held_for end
-  local by = who and " by " .. holder.text(who) or ""
-  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by, times), who)
+  local by_whom = who and " by " .. holder.text(who) or ""
+  return out:fail(exit, "busy", ('"%s" is held%s%s'):format(output.printable(entry.key), by_whom, times), who)
 end
 
--- Polls until `till`. After the first reply it keeps polling during outages and temporary refusals.
--- → false if all are free | the entry of a lock still held | nil, message, code
-local function watch(client, keys, till)
+-- Polls until `deadline`. After the first reply it keeps polling during outages and temporary
+-- refusals. → false if all are free | the entry of a lock still held | nil, message, code
+local function watch(client, keys, deadline)
   local step, asked = FIRST_STEP, false
   while true do
     local held, message, code = first_held(client, keys)
-    local over = core.now() >= till
+    local over = core.now() >= deadline
     if held == false or held and over then return held end
     local keeps_polling = held or asked and not over and core.may_pass(code, true)
     if not keeps_polling then return nil, message, code end
     asked = true
-    process.wait(math.max(math.min(step, till - core.now()), 0))
+    process.wait(math.max(math.min(step, deadline - core.now()), 0))
     step = math.min(step * 1.5, LAST_STEP)
   end
 end

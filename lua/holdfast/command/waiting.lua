@@ -17,8 +17,8 @@ local texts = require "holdfast.text"
 local waiting = {}
 
 local SHORT = 0.5 -- seconds; a shorter wait is not reported
-local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between two lines
-local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- seconds between two polls, at most
+local ON_TERMINAL, ELSEWHERE = 1, 60 -- seconds between lines
+local POLL_PAUSE, LEADER_PAUSE = 5, 2 -- seconds between polls, at most
 local RETRY_PAUSE = 1 -- seconds between polls after a failure; a single failure causes no warning
 local PATIENCE = 0.9 -- seconds for a reply, so that the line is redrawn in time
 local NAP = 5 -- seconds after which to check whether the command is still waiting
@@ -233,11 +233,11 @@ function Report:print()
   }, (self:line()))
 end
 
--- Sleeps until `till`. Redraws the line when the terminal has changed its size or is in the
+-- Sleeps until `deadline`. Redraws the line when the terminal has changed its size or is in the
 -- foreground again.
-local function sleep_until(self, till)
-  while process.is_awaited() and core.now() < till do
-    local name = process.wait(math.max(math.min(till - core.now(), NAP), 0))
+local function sleep_until(self, deadline)
+  while process.is_awaited() and core.now() < deadline do
+    local name = process.wait(math.max(math.min(deadline - core.now(), NAP), 0))
     if name and self.drawn then self:draw() end
   end
 end

@@ -64,9 +64,9 @@ local function ending_of(op, lock)
   end
 end
 
--- Lets time pass until the operation is over, or raises at `by`. `lock`: only for an acquire
-local function finish(op, by, lock)
-  local ran, over = pcall(world.run_until, ending_of(op, lock), by)
+-- Lets time pass until the operation is over, or raises at `deadline`. `lock`: only for an acquire
+local function finish(op, deadline, lock)
+  local ran, over = pcall(world.run_until, ending_of(op, lock), deadline)
   if ran and over then return op:finish() end
   op:abandon()
   world.advance(0) -- lets it leave the queue
@@ -89,8 +89,8 @@ local function call(lock, kind, seconds, record)
     local sent, message, code = op:detach()
     if sent ~= false then return sent, message, code end
   end
-  local by = is_endless(kind, seconds, lock) and world.now + HOUR or math.huge
-  return finish(op, by, kind == "acquire" and lock)
+  local deadline = is_endless(kind, seconds, lock) and world.now + HOUR or math.huge
+  return finish(op, deadline, kind == "acquire" and lock)
 end
 
 -- These functions replace the pump's functions with the same names.

@@ -179,14 +179,14 @@ local function next_due()
   return math.max(at, world.now)
 end
 
--- Lets time pass until is_over() returns true, or `by`. → whether it is over
-function world.run_until(is_over, by)
+-- Lets time pass until is_over() returns true, or `deadline`. → whether it is over
+function world.run_until(is_over, deadline)
   move(world.now + STEP)
   while not is_over() do
     local at = next_due()
-    if at == math.huge and by == at then return false end
-    if at + STEP >= by then
-      move(math.max(by, world.now))
+    if at == math.huge and deadline == at then return false end
+    if at + STEP >= deadline then
+      move(math.max(deadline, world.now))
       return is_over()
     end
     move(at + STEP)
