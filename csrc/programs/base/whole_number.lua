@@ -1,7 +1,7 @@
 --#fragment
--- text: the reply of GET. → the number in it, or nil if there is no key.
--- If text is not a whole number as Redis writes it, or is too large for Redis to add to it, the
--- HLEN raises WRONGTYPE, because the key has a string.
+-- text: the reply to GET. → the number in it, or nil if there is no key.
+-- If text is not a whole number as Redis writes it, or is 2^62 or more in size, which leaves Redis
+-- too little room to add to it, HLEN raises WRONGTYPE, because the key holds a string.
 local function whole_number(key, text)
   if not text then return nil end
   local number = (text == '0' or text:find('^%-?[1-9]%d*$')) and tonumber(text)

@@ -30,11 +30,11 @@ local PRINT = nil
 -- { -3 }                     a hash without a TTL, which is not a lock
 -- { -6, kind }               the key belongs to another kind: "guard", "read_write"
 local FROM, WAITER = tonumber(ARGV[3]), ARGV[7]
--- A waiter with at most this many ahead asks again every grant lease; with more, less often. No
--- more are read from the list.
+-- A waiter with at most this many waiters ahead asks again every grant lease; with more, less
+-- often. No more waiters are read from the list.
 local CROWD = 100
 local MAX_RECHECK_MS = 30000
-local RECHECKS = 3 -- how many of them a waiter of ours misses before it counts as dead
+local RECHECKS = 3 -- how many rechecks a waiter of ours misses before it counts as dead
 local SLACK_MS = 1000
 local JAVA_WAIT_MS = 300000 -- the timeout that a client of Redisson adds by default
 

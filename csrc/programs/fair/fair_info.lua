@@ -6,7 +6,7 @@
 -- ARGV[1] the uuid of the client that asks, or a waiter: "<uuid>:<number>"
 --
 -- { owner, holds, ttl ms, last token, waiters, ahead, -1, 0, clock, -1 }; owner "" when free;
--- `ahead` as in ahead.lua, `clock` in µs; since when its waiters have waited is unknown
+-- `ahead` as in ahead.lua, `clock` in µs; how long its waiters have been waiting is unknown
 --#include "base/clock.lua"
 --#include "queue/ahead.lua:deaf"
 

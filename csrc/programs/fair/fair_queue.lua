@@ -6,16 +6,16 @@
 -- KEYS[4] the prefix of each waiter's channel: <prefix>:<owner>
 -- KEYS[5] a sorted set: owner -> the ms of the server's clock at which it counts as dead
 --
--- A client of Redisson adds its own timeout to that of the last waiter when it arrives, and
--- subtracts it from the timeouts of all behind it when it gets the lock or leaves. So the timeouts
--- of its waiters depend on that of our waiter before them, and are lowered with it.
+-- When a client of Redisson arrives, it adds its own timeout to that of the last waiter; when it
+-- gets the lock or leaves, it subtracts that timeout from the timeouts of all later waiters. So the
+-- timeouts of Redisson's waiters depend on that of our waiter before them, and are lowered with it.
 local TIMEOUTS = KEYS[5]
 local OURS = '^%x%x%x%x%x%x%x%x%-%x%x%x%x%-8%x%x%x%-%x%x%x%x%-%x%x%x%x%x%x%x%x%x%x%x%x:%d+$'
 -- A waiter of Redisson's that was not listening at its turn counts as dead after this time. After a
--- release by Redisson a waiter of ours notices that turn within a grant lease: 5 s in all.
+-- release by Redisson, a waiter of ours learns of that turn within a grant lease: 5 s in all.
 local DEAF_MS = 3000
-local MIN_TIMEOUT_MS = 5000 -- of a waiter of ours
-local MIN_TURN_MS = 500 -- in which a waiter of ours takes the free lock
+local MIN_TIMEOUT_MS = 5000 -- the minimum timeout of a waiter of ours
+local MIN_TURN_MS = 500 -- the least time that a waiter of ours gets to take the free lock
 local MAX_TIMEOUT_MS = 1e15
 local MAX_DEAD = 1000 -- waiters that one script removes
 local NEAR = 100 -- waiters at the head of the list, among which an owner is searched

@@ -2,8 +2,8 @@
 -- Releases one hold of a fair lock. The last release frees the lock and notifies the first waiter.
 -- Safe to resend.
 --
--- ARGV[3] to     the remaining hold count; 0: free the lock
--- ARGV[4] lease  ms, the minimum TTL of a lock that is still held
+-- ARGV[3] remaining  the hold count that remains; 0: free the lock
+-- ARGV[4] lease      ms, the minimum TTL of a lock that is still held
 --
 -- 1 freed; 3 freed, but dead waiters remain: call fair_leave.lua; 2 still held; not held by this
 -- owner: -1 the key is gone, -2 another owner holds it

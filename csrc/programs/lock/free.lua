@@ -4,11 +4,11 @@
 -- otherwise the clock, rounded up to a multiple of TOKEN_GRAIN, by which clients tell this reply
 -- from a stray one. The counter's TTL is then long enough (token.lua) or starts now.
 --
--- If TOKEN is nil, nothing has changed, and the code that follows decides. That is so in a quorum;
--- for an owner that keeps the lock (its number begins with 0); for a token TTL of 16 digits or
--- more, which asks for a counter without a TTL; and if the counter is not a number, Java has drawn
--- from it, it is ahead of the clock, or its TTL must be set again. Servers before 6.2 always refuse
--- the SET of drawing.lua.
+-- If TOKEN is nil, nothing has changed, and the code that follows decides. That is so if the lock
+-- is not FREE; in a quorum; for an owner that keeps the lock (its number begins with 0); for a
+-- token TTL of 16 digits or more, which asks for a counter without a TTL; and if the counter is not
+-- a number, Java has drawn from it, it is ahead of the clock, or its TTL must be set again. Servers
+-- before 6.2 always refuse the SET in drawing.lua.
 local TOKEN = nil
 if FREE and not ARGV[8] and OWNER:byte(38) ~= 48 then
   local ttl_ms, drawn, token, text = TOKEN_TTL, TOKEN_TTL == '0', 0

@@ -16,18 +16,18 @@
 -- meantime, or is found free, goes to the next waiter. Safe to resend, except for a shared owner.
 --
 -- ARGV[3] to      the remaining hold count
--- ARGV[4] waiter  its member of the queue, "": none
+-- ARGV[4] waiter  the waiter's member in the queue; "": none
 -- ARGV[5] own     of a shared owner, instead of `to`: how many holds to release, 0: the one granted
 --                 to the waiter, if any; "": not shared
 --
--- 1 released, and passed on if no hold remains; 0 nothing was released; 3 as 1 or 0, but the queue
--- still has dead waiters, or waiters that must learn of a record: call it again
+-- 1 released, and passed on if no hold remains; 0 nothing was released; 3 like 1 or 0, but the
+-- queue still has dead waiters, or waiters that must learn of a record: call it again
 local TO, WAITER, OWN = tonumber(ARGV[3]), ARGV[4], tonumber(ARGV[5])
 
--- Serves the new first waiter. Only the first one listens to a holder that does not hand over,
--- sends its wish to one that keeps the lock, asks again after a turn of foreign clients, or gets
--- the free lock. Of a record, all waiters are notified. → the program's reply, unless a hold was
--- released
+-- Serves the new first waiter. Only the first waiter listens for the release of a holder that does
+-- not hand over, asks a holder that keeps the lock to give it up, asks again after a turn of
+-- foreign clients, or gets the free lock. If the key now holds a record, all its waiters are
+-- notified. → the program's reply, unless a hold was released
 local function serve_next()
   local holder = holder_of(LOCK)
   if holder then

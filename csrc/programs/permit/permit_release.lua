@@ -43,8 +43,8 @@ if first_two and first_two[1] then
       local low = ms % 1e7 -- as digits of clock.lua
       local till = string.format('%d%07d', (ms - low) / 1e7, low)
 --#include "permit/permit_acquire.lua:taking"
-      -- If the waiter still has a permit whose lease has ended, that one counts as taken, so this
-      -- one is not needed and must be counted as free, below.
+      -- If the waiter still has a permit whose lease has ended, that permit counts as taken, so
+      -- this one is not needed and must be counted as free, below.
       if added == 1 then
         call('ZADD', QUEUE, '0', member)
         redis.pcall('PUBLISH', 'holdfast_grant:' .. owner,

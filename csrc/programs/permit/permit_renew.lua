@@ -1,9 +1,9 @@
 --#include "base/clock.lua"
 --#include "permit/permit_now.lua"
 --#include "permit/permits.lua"
--- Renews the permits of many owners. Never takes a permit again or shortens a lease. A longer lease
--- gets 1 ms more: the server does not replicate an unchanged score, so a later WAIT would cover
--- nothing. Safe to resend.
+-- Renews the permits of many owners. Never takes a permit again or shortens a lease. A lease that
+-- already ends later is extended by 1 ms: the server does not replicate an unchanged score, so a
+-- later WAIT would cover nothing. Safe to resend.
 --
 -- KEYS[i] the leases of a semaphore's permits; ARGV[2i - 1] an owner, ARGV[2i] its lease in ms
 --

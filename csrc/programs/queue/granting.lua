@@ -1,10 +1,10 @@
 --#fragment
 -- The grant to a member of the queue: see queue.lua.
 
--- Gives the free lock to the waiter with these fields; `place` is a string. If no token can be
--- drawn, the grant has token 0, and the waiter asks for one. If this client may not publish, the
--- program continues, because what is already written must not remain half done, and waiters rely on
--- their timers.
+-- Gives the free lock to the waiter that these fields describe; `place` is a string. If no token
+-- can be drawn, the grant has token 0, and the waiter asks for one. If this client may not publish,
+-- the program continues, because what is already written must not remain half done, and waiters
+-- rely on their timers.
 local function give(member, place, kind, client, number, ttl_ms, owner, now_us)
   --#section giving
   -- A release includes this section as straight-line code, which saves 2 % of the usual hand-over.

@@ -79,9 +79,9 @@ local function check_ahead(place, ahead, is_silent, within)
   return redis.call('ZCOUNT', QUEUE, '(0', '(' .. place), nil, passed
 end
 
--- Whether another waiter comes first. That one is then notified, to ask for what a foreign client
--- has just released, because a grant to a stopped client would block everybody. Also true if a
--- waiter was just passed over, which may still ask.
+-- Whether another waiter comes first. That waiter is then notified, to ask for what a foreign
+-- client has just released, because a grant to a stopped client would block everybody. Also true if
+-- a waiter was just passed over, which may still ask.
 local function is_behind_first(enter_queue)
   if WAITER ~= '' then
     local place = enter_queue()

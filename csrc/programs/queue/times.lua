@@ -1,7 +1,7 @@
 --#fragment
 --#include "base/clock.lua"
 --#section since
--- Since when a waiter has waited, in µs of the server's clock, according to its place. A waiter in
+-- When a waiter began to wait, in µs of the server's clock, according to its place. A waiter in
 -- front got its place when it came back (front_place in placing.lua), and has waited for longer.
 local function since_us(place)
   return place < FRONT_MAX and place * 1024 or place

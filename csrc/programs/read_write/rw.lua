@@ -36,7 +36,7 @@ local function longest_of_all(lock, owner, count)
   return ms >= redis.call('PTTL', lock) and ms
 end
 
--- Removes the leases of holds to + 1 to `count`.
+-- Removes the lease keys of the holds numbered `to` + 1 through `count`.
 local function drop_holds(lock, owner, to, count)
   if is_write(owner) then return end
   for n = to + 1, math.min(count, ENTRIES) do redis.call('DEL', hold_key(lock, owner, n)) end
@@ -52,9 +52,9 @@ local function trim_holds(lock, owner, to, count)
   drop_holds(lock, owner, to, count)
 end
 
--- Sets the count, which was `old`; its last hold is new. Never shortens a TTL: the command may
--- arrive late, or the owner may know of fewer holds than there are. stands: whether the lock
--- exists, if known.
+-- Sets the hold count, which was `old`; hold number `count` is the new one. Never shortens a TTL:
+-- the command may arrive late, or the owner may know of fewer holds than there are. stands: whether
+-- the lock exists, if known.
 local function enter(lock, owner, count, ms, old, stands)
   local reads, new = not is_write(owner), 0
   if not reads then

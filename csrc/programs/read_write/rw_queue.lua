@@ -4,10 +4,10 @@
 -- the score 0, and the record is "1f 0 0 1 0": until its time Redisson's clients come first, while
 -- any is waiting.
 local KINDS = 'rw'
-local TURN_MS = 50 -- for which a free lock is left to Redisson's waiters
-local RECHECK_MS = 5 -- after which the first waiter asks whether one of them has come
--- While one of them waits to write, new readers of ours are kept out for this time, then let in for
--- this time.
+local TURN_MS = 50 -- how long a free lock is left to Redisson's waiters
+local RECHECK_MS = 5 -- how soon the first waiter asks whether one of them has taken it
+-- While one of them waits to write, new readers of ours are refused for this time, then admitted
+-- for this time, in turn.
 local YIELD_MS = 250
 -- While our first waiter is a writer, Redisson's readers are kept out for DRAIN_MS to MAX_DRAIN_MS.
 -- Then, for DRAIN_PAUSE_MS, those that hold the lock may re-enter it.
@@ -39,9 +39,9 @@ local function live_readers()
   return live, math.max(longest, 1) -- a TTL of 0 would delete the lock
 end
 
--- Whether a reader is alive, while nobody writes. Removes dead readers that it finds first. Also
--- true if there are very many of those: the next script reads the rest. size: how many are read at
--- once; nil: BATCH.
+-- Whether a reader is alive, while no writer holds the lock. Removes the dead readers that it finds
+-- first. Also true if there are very many dead readers: the next script reads the rest. size: how
+-- many are read at once; nil: BATCH.
 local function has_readers(size)
   local cursor = '0'
   for _ = 1, MAX_BATCHES do
@@ -74,7 +74,7 @@ local function notify_first_of_foreign(me)
   if has_foreign() then notify(first_living(me), 'recheck') end
 end
 
--- Lets Redisson's readers in again.
+-- Admits Redisson's readers again.
 local function end_drain()
   redis.call('HSET', LOCK, 'mode', 'read')
   announce(RELEASES, '1')
